@@ -1,0 +1,268 @@
+//! The message around a payload.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::{
+    headers::WIRE_VERSION,
+    ids::MessageId,
+    message::Message,
+    topology::RoutingKey,
+};
+
+/// Whether a message must survive a restart of the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum DeliveryMode {
+    /// Requests and results: written to disk by the broker.
+    #[default]
+    Persistent,
+    /// Progress and announcements: may be lost with the broker.
+    Transient,
+}
+
+/// Where content comes from, and so how far it may be trusted. Tool output is untrusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ContentTrust {
+    /// RockBot itself.
+    System,
+    /// A person.
+    UserInput,
+    /// A model's request to run a tool.
+    ToolRequest,
+    /// What a tool said.
+    ToolOutput,
+    /// Another agent.
+    AgentMessage,
+}
+
+impl ContentTrust {
+    /// Every value.
+    pub const ALL: [Self; 5] = [
+        Self::System,
+        Self::UserInput,
+        Self::ToolRequest,
+        Self::ToolOutput,
+        Self::AgentMessage,
+    ];
+
+    /// The value as the header carries it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::UserInput => "user-input",
+            Self::ToolRequest => "tool-request",
+            Self::ToolOutput => "tool-output",
+            Self::AgentMessage => "agent-message",
+        }
+    }
+
+    /// Reads the header's value; `None` when it is not one of ours.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|trust| trust.as_str() == text)
+    }
+}
+
+/// W3C trace context as it travels: opaque here, made and read by the process kit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TraceContext {
+    /// `traceparent`.
+    pub parent: Option<Box<str>>,
+    /// `tracestate`.
+    pub state: Option<Box<str>>,
+}
+
+/// How long the receiver has, said twice so that a skewed clock can only shorten it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeBudget {
+    /// What was left when the message was published.
+    pub timeout: Duration,
+    /// When it ends by the sender's clock, in Unix milliseconds.
+    pub deadline_unix_ms: u64,
+}
+
+impl TimeBudget {
+    /// A budget that starts now.
+    #[must_use]
+    pub fn starting_now(timeout: Duration) -> Self {
+        let deadline_unix_ms = unix_ms(SystemTime::now()).saturating_add(millis(timeout));
+        Self { timeout, deadline_unix_ms }
+    }
+
+    /// What is left for a receiver whose clock says `now`: the smaller of the two statements.
+    #[must_use]
+    pub fn remaining(&self, now: SystemTime) -> Duration {
+        let by_clock = self.deadline_unix_ms.saturating_sub(unix_ms(now));
+        self.timeout.min(Duration::from_millis(by_clock))
+    }
+}
+
+/// A message: what the bus needs to carry and correlate it, and the payload as JSON bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// Unique id of this message.
+    pub message_id: MessageId,
+    /// Record name as it arrived; read it with [`Envelope::message_type`].
+    pub raw_type: Box<str>,
+    /// The tool call id wherever there is one.
+    pub correlation_id: Option<Box<str>>,
+    /// Where an answer goes: a routing key, never a queue name.
+    pub reply_to: Option<RoutingKey>,
+    /// When it was made, in Unix seconds.
+    pub timestamp: u64,
+    /// Whether it must survive the broker.
+    pub delivery_mode: DeliveryMode,
+    /// Agent or service that sent it.
+    pub source: Option<Box<str>>,
+    /// Agent or service it is meant for.
+    pub destination: Option<Box<str>>,
+    /// Major version of the wire it was written in.
+    pub wire: u32,
+    /// How long the receiver has.
+    pub budget: Option<TimeBudget>,
+    /// How far the content may be trusted.
+    pub trust: Option<ContentTrust>,
+    /// Kind of the tool provider.
+    pub tool_provider: Option<Box<str>>,
+    /// Exact name of the MCP server.
+    pub mcp_server: Option<Box<str>>,
+    /// Why it was dead-lettered.
+    pub dead_letter_reason: Option<Box<str>>,
+    /// The trace it belongs to.
+    pub trace: TraceContext,
+    /// The payload as JSON.
+    pub body: Vec<u8>,
+}
+
+impl Envelope {
+    /// The one content type on the wire.
+    pub const CONTENT_TYPE: &'static str = "application/json";
+
+    /// Wraps a payload: fresh id, this moment, this build's wire version, persistent.
+    ///
+    /// # Panics
+    /// Never for the records of this crate: they serialize without failing, which their fixtures
+    /// prove.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "records of this crate always serialize")]
+    pub fn of<M: Message>(payload: &M) -> Self {
+        let body = serde_json::to_vec(payload).expect("a wire record serializes");
+        Self::raw(M::TYPE, body)
+    }
+
+    /// Wraps bytes that are already JSON.
+    #[must_use]
+    pub fn raw(message_type: &str, body: Vec<u8>) -> Self {
+        Self {
+            message_id: MessageId::generate(),
+            raw_type: message_type.into(),
+            correlation_id: None,
+            reply_to: None,
+            timestamp: unix_ms(SystemTime::now()) / 1000,
+            delivery_mode: DeliveryMode::Persistent,
+            source: None,
+            destination: None,
+            wire: WIRE_VERSION,
+            budget: None,
+            trust: None,
+            tool_provider: None,
+            mcp_server: None,
+            dead_letter_reason: None,
+            trace: TraceContext::default(),
+            body,
+        }
+    }
+
+    /// The bare record name. Anything up to the last `.` is ignored, so that a peer that sends a
+    /// qualified name is understood.
+    #[must_use]
+    pub fn message_type(&self) -> &str {
+        self.raw_type.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// Sets the correlation id.
+    #[must_use]
+    pub fn correlated(mut self, id: &str) -> Self {
+        self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Sets where the answer goes.
+    #[must_use]
+    pub fn reply_to(mut self, key: RoutingKey) -> Self {
+        self.reply_to = Some(key);
+        self
+    }
+
+    /// Sets who sends it.
+    #[must_use]
+    pub fn from_source(mut self, source: &str) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Sets how far the content may be trusted.
+    #[must_use]
+    pub fn trusted_as(mut self, trust: ContentTrust) -> Self {
+        self.trust = Some(trust);
+        self
+    }
+
+    /// Gives the receiver `timeout` from now.
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.budget = Some(TimeBudget::starting_now(timeout));
+        self
+    }
+
+    /// Lets the broker lose it in a restart.
+    #[must_use]
+    pub fn transient(mut self) -> Self {
+        self.delivery_mode = DeliveryMode::Transient;
+        self
+    }
+
+    /// What is left of the time budget now; `None` when none was given.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.budget.map(|budget| budget.remaining(SystemTime::now()))
+    }
+}
+
+/// Unix milliseconds of `time`; 0 for a clock before 1970.
+#[must_use]
+pub fn unix_ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qualified_type_is_understood() {
+        let envelope = Envelope::raw("RockBot.Tools.ToolInvokeRequest", Vec::new());
+        assert_eq!(envelope.message_type(), "ToolInvokeRequest");
+    }
+
+    #[test]
+    fn clock_skew_only_shortens_a_budget() {
+        let budget = TimeBudget::starting_now(Duration::from_secs(10));
+        let now = SystemTime::now();
+        let ahead = budget.remaining(now + Duration::from_secs(60));
+        let behind = budget.remaining(now - Duration::from_secs(60));
+        assert_eq!(ahead, Duration::ZERO);
+        assert_eq!(behind, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn an_endless_budget_does_not_overflow() {
+        let budget = TimeBudget::starting_now(Duration::MAX);
+        assert_eq!(budget.deadline_unix_ms, u64::MAX);
+        assert!(budget.remaining(SystemTime::now()) > Duration::from_secs(1 << 40));
+    }
+}

@@ -1,0 +1,129 @@
+//! The names of headers on the wire.
+//!
+//! RockBot's own headers carry the prefix `rb-`; it is added in exactly one function, [`prefixed`].
+//! Older peers send some of them with the prefix twice; [`Header::from_wire`] accepts that.
+
+use std::{fmt, sync::LazyLock};
+
+/// The wire version this build writes, and the highest it reads.
+pub const WIRE_VERSION: u32 = 1;
+
+/// A header that RockBot reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Header {
+    /// Agent or service that sent the message.
+    Source,
+    /// Agent or service it is meant for.
+    Destination,
+    /// Major version of the wire.
+    Wire,
+    /// Remaining budget in milliseconds when the message was published.
+    TimeoutMs,
+    /// When the budget ends, in Unix milliseconds.
+    Deadline,
+    /// How far the content may be trusted.
+    ContentTrust,
+    /// Kind of the tool provider, such as `mcp` or `web`.
+    ToolProvider,
+    /// Exact name of the MCP server.
+    McpServer,
+    /// Why a message was dead-lettered.
+    DeadLetterReason,
+    /// W3C trace context.
+    TraceParent,
+    /// W3C trace state.
+    TraceState,
+}
+
+/// Puts RockBot's prefix before a header name. The only place that does.
+fn prefixed(name: &str) -> String {
+    format!("{PREFIX}{name}")
+}
+
+const PREFIX: &str = "rb-";
+
+static NAMES: LazyLock<[String; Header::ALL.len()]> = LazyLock::new(|| {
+    Header::ALL.map(|header| match header.plain() {
+        // W3C names these two, so they go out as they are.
+        name @ ("traceparent" | "tracestate") => name.to_owned(),
+        name => prefixed(name),
+    })
+});
+
+impl Header {
+    /// Every header.
+    pub const ALL: [Self; 11] = [
+        Self::Source,
+        Self::Destination,
+        Self::Wire,
+        Self::TimeoutMs,
+        Self::Deadline,
+        Self::ContentTrust,
+        Self::ToolProvider,
+        Self::McpServer,
+        Self::DeadLetterReason,
+        Self::TraceParent,
+        Self::TraceState,
+    ];
+
+    const fn plain(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+            Self::Wire => "wire",
+            Self::TimeoutMs => "timeout-ms",
+            Self::Deadline => "deadline",
+            Self::ContentTrust => "content-trust",
+            Self::ToolProvider => "tool-provider",
+            Self::McpServer => "mcp-server",
+            Self::DeadLetterReason => "dead-letter-reason",
+            Self::TraceParent => "traceparent",
+            Self::TraceState => "tracestate",
+        }
+    }
+
+    /// The name written on the wire.
+    #[must_use]
+    pub fn on_wire(self) -> &'static str {
+        &NAMES[self as usize]
+    }
+
+    /// The header a name on the wire stands for, with the prefix once, or twice from older peers.
+    /// `None` for a header of somebody else.
+    #[must_use]
+    pub fn from_wire(name: &str) -> Option<Self> {
+        let (plain, ours) = match name.strip_prefix(PREFIX) {
+            Some(rest) => (rest.strip_prefix(PREFIX).unwrap_or(rest), true),
+            None => (name, false),
+        };
+        let header = Self::ALL.into_iter().find(|header| header.plain() == plain)?;
+        (ours || matches!(header, Self::TraceParent | Self::TraceState)).then_some(header)
+    }
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.on_wire())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back_once_and_twice_prefixed() {
+        for header in Header::ALL {
+            assert_eq!(Header::from_wire(header.on_wire()), Some(header));
+            assert_eq!(Header::from_wire(&format!("rb-{}", header.plain())), Some(header));
+            assert_eq!(Header::from_wire(&format!("rb-rb-{}", header.plain())), Some(header));
+        }
+    }
+
+    #[test]
+    fn unprefixed_names_are_somebody_elses() {
+        assert_eq!(Header::from_wire("source"), None);
+        assert_eq!(Header::from_wire("traceparent"), Some(Header::TraceParent));
+        assert_eq!(Header::from_wire("rb-rb-rb-source"), None);
+    }
+}

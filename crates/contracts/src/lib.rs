@@ -1,0 +1,32 @@
+//! Every word that crosses the bus.
+//!
+//! This crate is the ground floor: envelopes, headers, names of exchanges, queues and routing
+//! keys, payloads, error codes and id newtypes. It knows no runtime and does no I/O, so both ends
+//! of every conversation can agree on it, and a monitor can read it.
+//!
+//! Where to find what:
+//! - [`envelope`]: the message around a payload, and the limits checked before it is parsed;
+//! - [`headers`]: the names of headers on the wire, and the one place that prefixes them;
+//! - [`topology`]: exchanges, queues, routing keys and bindings;
+//! - [`tool`], [`catalog`], [`user`]: the payloads, one file per conversation.
+
+pub mod catalog;
+pub mod envelope;
+pub mod headers;
+pub mod ids;
+pub mod json;
+pub mod message;
+pub mod tool;
+pub mod topology;
+pub mod user;
+
+pub use catalog::{ToolCatalog, ToolCatalogRefresh, ToolHints, ToolRegistration, ToolSource};
+pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
+pub use ids::{AgentName, InstanceId, MessageId, SessionId, ToolCallId};
+pub use message::{DecodeError, Message};
+pub use tool::{
+    ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,
+    ToolInvokeResponse, ToolProgress,
+};
+pub use topology::{BindingPattern, QueueKind, QueueName, QueueSpec, RoutingKey};
+pub use user::{AgentReply, ReplyBody, UserMessage};

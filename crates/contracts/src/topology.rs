@@ -1,0 +1,474 @@
+//! Exchanges, queues, routing keys and bindings: one file owns every name on the bus.
+//!
+//! Queue names here are bare (`tool.invoke`); an adapter puts the deployment's namespace before
+//! them (`rockbot.tool.invoke`), so that several fleets can share a broker.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AgentName, InstanceId};
+
+/// The namespace used when none is configured: the exchange's name and the prefix of every queue.
+pub const DEFAULT_NAMESPACE: &str = "rockbot";
+
+/// The longest routing key or queue name, in bytes: an AMQP short string.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// A name that the bus would refuse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not a routing key: 1 to {MAX_NAME_BYTES} bytes of words joined by single dots, no `*`, `#`, space or control character")]
+pub struct InvalidRoutingKey {
+    name: String,
+}
+
+/// The address on a message: words joined by dots, no wildcards.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RoutingKey(Box<str>);
+
+impl RoutingKey {
+    /// Takes a routing key, from outside or built.
+    ///
+    /// # Errors
+    /// When it is empty, over 255 bytes, has an empty word, a wildcard, a space or a control
+    /// character.
+    pub fn new(key: impl Into<String>) -> Result<Self, InvalidRoutingKey> {
+        let key = key.into();
+        let bad_char = |c: char| matches!(c, '*' | '#') || c.is_whitespace() || c.is_control();
+        if key.len() > MAX_NAME_BYTES || key.split('.').any(str::is_empty) || key.contains(bad_char)
+        {
+            return Err(InvalidRoutingKey { name: key.chars().take(64).collect() });
+        }
+        Ok(Self(key.into_boxed_str()))
+    }
+
+    /// The key as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// For keys made of this file's constants and encoded words, which are valid by construction.
+    fn built(key: String) -> Self {
+        debug_assert!(Self::new(key.clone()).is_ok(), "{key}");
+        Self(key.into_boxed_str())
+    }
+
+    fn is_in(&self, family: &str) -> bool {
+        self.0.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}
+
+impl TryFrom<String> for RoutingKey {
+    type Error = InvalidRoutingKey;
+    fn try_from(key: String) -> Result<Self, InvalidRoutingKey> {
+        Self::new(key)
+    }
+}
+
+impl From<RoutingKey> for String {
+    fn from(key: RoutingKey) -> Self {
+        key.0.into_string()
+    }
+}
+
+impl fmt::Display for RoutingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A routing key or a pattern: `*` stands for one word, `#` for any number of words.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BindingPattern(Box<str>);
+
+impl BindingPattern {
+    /// A pattern; a plain routing key is one.
+    #[must_use]
+    pub fn new(pattern: &str) -> Self {
+        Self(pattern.into())
+    }
+
+    /// The pattern as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether no wildcard is in it.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        !self.0.contains(['*', '#'])
+    }
+
+    /// Whether a message with this key goes to a queue bound with this pattern, as a topic
+    /// exchange of AMQP 0-9-1 decides it.
+    #[must_use]
+    pub fn matches(&self, key: &RoutingKey) -> bool {
+        // Greedy matching with one point of return, so that many `#` can't take exponential time.
+        let pattern: Vec<&str> = self.0.split('.').collect();
+        let key: Vec<&str> = key.as_str().split('.').collect();
+        let (mut at_pattern, mut at_key) = (0, 0);
+        let mut retry: Option<(usize, usize)> = None;
+        while at_key < key.len() {
+            match pattern.get(at_pattern) {
+                Some(&"#") => {
+                    retry = Some((at_pattern, at_key));
+                    at_pattern += 1;
+                }
+                Some(&word) if word == "*" || word == key[at_key] => {
+                    at_pattern += 1;
+                    at_key += 1;
+                }
+                _ => {
+                    let Some((hash, consumed)) = retry else { return false };
+                    retry = Some((hash, consumed + 1));
+                    at_pattern = hash + 1;
+                    at_key = consumed + 1;
+                }
+            }
+        }
+        pattern[at_pattern..].iter().all(|word| *word == "#")
+    }
+}
+
+impl From<&RoutingKey> for BindingPattern {
+    fn from(key: &RoutingKey) -> Self {
+        Self(key.0.clone())
+    }
+}
+
+impl fmt::Display for BindingPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A queue's bare name, without the namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueName(Box<str>);
+
+impl QueueName {
+    /// A queue name; the same rules as a routing key.
+    ///
+    /// # Errors
+    /// When it would not be a valid routing key.
+    pub fn new(name: impl Into<String>) -> Result<Self, InvalidRoutingKey> {
+        RoutingKey::new(name).map(|key| Self(key.0))
+    }
+
+    /// The bare name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The queue that takes this one's dead letters.
+    #[must_use]
+    pub fn dead_letters(&self) -> Self {
+        Self(format!("{}.dlq", self.0).into_boxed_str())
+    }
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a queue is for; it decides how the broker keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Shared by competing workers: replicated, bounded, refuses when full, dead-letters.
+    Work,
+    /// Answers for one process: survives a lost connection, goes away when left alone.
+    Reply,
+    /// Announcements for one process: gone with its connection, drops the oldest when full.
+    Exclusive,
+}
+
+/// A queue as its consumer wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Bare name.
+    pub name: QueueName,
+    /// What it is for.
+    pub kind: QueueKind,
+    /// Which keys go into it.
+    pub bindings: Vec<BindingPattern>,
+    /// Most messages it holds.
+    pub max_length: u32,
+}
+
+/// How often a delivery from a work queue is tried again before it is dead-lettered.
+pub const DELIVERY_LIMIT: u32 = 5;
+/// Default cap on a work queue.
+pub const WORK_QUEUE_LENGTH: u32 = 100_000;
+/// Default cap on a reply queue or on one process's announcements.
+pub const PROCESS_QUEUE_LENGTH: u32 = 10_000;
+/// Cap on a dead-letter queue.
+pub const DEAD_LETTER_LENGTH: u32 = 10_000;
+/// How long a dead letter is kept.
+pub const DEAD_LETTER_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long a reply queue outlives its process.
+pub const REPLY_QUEUE_EXPIRY: Duration = Duration::from_secs(10 * 60);
+
+impl QueueSpec {
+    /// A shared work queue named after the key it is bound with.
+    #[must_use]
+    pub fn work(key: &RoutingKey) -> Self {
+        Self {
+            name: QueueName(key.0.clone()),
+            kind: QueueKind::Work,
+            bindings: vec![key.into()],
+            max_length: WORK_QUEUE_LENGTH,
+        }
+    }
+
+    /// One process's queue for answers.
+    #[must_use]
+    pub fn reply(name: &RoutingKey, bindings: Vec<BindingPattern>) -> Self {
+        Self {
+            name: QueueName(name.0.clone()),
+            kind: QueueKind::Reply,
+            bindings,
+            max_length: PROCESS_QUEUE_LENGTH,
+        }
+    }
+
+    /// One process's queue for announcements made with `pattern`.
+    #[must_use]
+    pub fn exclusive(topic: &RoutingKey, instance: &InstanceId) -> Self {
+        Self {
+            name: QueueName(format!("{topic}.{}", word(instance.as_str())).into_boxed_str()),
+            kind: QueueKind::Exclusive,
+            bindings: vec![topic.into()],
+            max_length: PROCESS_QUEUE_LENGTH,
+        }
+    }
+
+    /// The same with another cap on its length.
+    #[must_use]
+    pub fn with_max_length(mut self, messages: u32) -> Self {
+        self.max_length = messages;
+        self
+    }
+}
+
+/// Makes one word of a routing key out of outside text.
+///
+/// Letters, digits, `_` and `-` stay; every other byte becomes `%` and two hex digits, so different
+/// texts give different words. A word over 64 bytes is cut and ends in a hash of the whole text.
+#[must_use]
+pub fn word(text: &str) -> String {
+    const MAX_WORD_BYTES: usize = 64;
+    if text.is_empty() {
+        return "%".to_owned();
+    }
+    let mut word = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
+            word.push(char::from(byte));
+        } else {
+            word.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    if word.len() > MAX_WORD_BYTES {
+        word.truncate(MAX_WORD_BYTES - 17);
+        word.push_str(&format!("~{:016x}", stable_hash(text.as_bytes())));
+    }
+    word
+}
+
+/// FNV-1a, 64 bits: the same on every build and machine, unlike the standard hasher. For names and
+/// fingerprints, not against an adversary.
+#[must_use]
+pub fn stable_hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+const TOOL_RESULT: &str = "tool.result";
+const TOOL_PROGRESS: &str = "tool.progress";
+
+macro_rules! fixed_key {
+    ($(#[$doc:meta])* $name:ident = $key:literal) => {
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name() -> RoutingKey {
+            RoutingKey::built($key.to_owned())
+        }
+    };
+}
+
+fixed_key!(
+    /// Requests to run a tool.
+    tool_invoke = "tool.invoke"
+);
+fixed_key!(
+    /// Answers to requests that named no reply-to.
+    tool_result_default = "tool.result"
+);
+fixed_key!(
+    /// Cancels, to every worker.
+    tool_cancel = "tool.cancel"
+);
+fixed_key!(
+    /// What a worker runs, to every agent.
+    tool_catalog_announce = "tool.catalog.announce"
+);
+fixed_key!(
+    /// An agent asks every worker to announce itself.
+    tool_catalog_refresh = "tool.catalog.refresh"
+);
+
+/// Where one process of an agent takes its answers, and the words that make it its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyAddress {
+    agent: AgentName,
+    instance: InstanceId,
+}
+
+impl ReplyAddress {
+    /// The address of one process.
+    #[must_use]
+    pub fn new(agent: AgentName, instance: InstanceId) -> Self {
+        Self { agent, instance }
+    }
+
+    /// Name of the agent or service.
+    #[must_use]
+    pub fn agent(&self) -> &AgentName {
+        &self.agent
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn instance(&self) -> &InstanceId {
+        &self.instance
+    }
+
+    /// `tool.result.<agent>.<instance>`.
+    #[must_use]
+    pub fn tool_result(&self) -> RoutingKey {
+        self.under(TOOL_RESULT)
+    }
+
+    /// `tool.progress.<agent>.<instance>`.
+    #[must_use]
+    pub fn tool_progress(&self) -> RoutingKey {
+        self.under(TOOL_PROGRESS)
+    }
+
+    /// The queue that takes both.
+    #[must_use]
+    pub fn queue(&self) -> QueueSpec {
+        let result = self.tool_result();
+        QueueSpec::reply(&result, vec![(&result).into(), (&self.tool_progress()).into()])
+    }
+
+    fn under(&self, family: &str) -> RoutingKey {
+        let (agent, instance) = (word(self.agent.as_str()), word(self.instance.as_str()));
+        RoutingKey::built(format!("{family}.{agent}.{instance}"))
+    }
+}
+
+/// `user.message.<agent>`.
+#[must_use]
+pub fn user_message(agent: &AgentName) -> RoutingKey {
+    RoutingKey::built(format!("user.message.{}", word(agent.as_str())))
+}
+
+/// `user.response.<proxy>`.
+#[must_use]
+pub fn user_response(proxy: &InstanceId) -> RoutingKey {
+    RoutingKey::built(format!("user.response.{}", word(proxy.as_str())))
+}
+
+/// Whether `key` is where answers to tool calls go. A worker answers nowhere else: a forged
+/// reply-to must not make it publish requests.
+#[must_use]
+pub fn is_tool_reply(key: &RoutingKey) -> bool {
+    key.is_in(TOOL_RESULT)
+}
+
+/// Whether `key` is where an agent's answers to people go.
+#[must_use]
+pub fn is_user_reply(key: &RoutingKey) -> bool {
+    key.is_in("user.response")
+}
+
+/// The progress key that goes with a reply-to; `None` when it is the default one, which no process
+/// owns.
+#[must_use]
+pub fn progress_key(reply_to: &RoutingKey) -> Option<RoutingKey> {
+    let rest = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;
+    RoutingKey::new(format!("{TOOL_PROGRESS}.{rest}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, key: &str, expected: bool) {
+        let key = RoutingKey::new(key).unwrap();
+        assert_eq!(BindingPattern::new(pattern).matches(&key), expected, "{pattern} ~ {key}");
+    }
+
+    #[test]
+    fn patterns_match_as_a_topic_exchange_does() {
+        check("tool.invoke", "tool.invoke", true);
+        check("tool.invoke", "tool.invoke.mcp", false);
+        check("tool.*", "tool.invoke", true);
+        check("tool.*", "tool", false);
+        check("tool.*", "tool.invoke.mcp", false);
+        check("tool.#", "tool", true);
+        check("tool.#", "tool.a.b.c", true);
+        check("#", "anything.at.all", true);
+        check("#.result", "tool.result", true);
+        check("#.result", "result", true);
+        check("#.result.#", "a.b.result.c", true);
+        check("*.#.end", "a.end", true);
+        check("*.#.end", "end", false);
+        check("a.#.b.#.c", "a.b.b.x.c", true);
+        check("a.#.b.#.c", "a.x.c", false);
+    }
+
+    #[test]
+    fn many_hashes_stay_quick() {
+        let pattern = vec!["#.a"; 30].join(".");
+        let key = vec!["a"; 100].join(".") + ".b";
+        check(&pattern, &key, false);
+    }
+
+    #[test]
+    fn outside_text_cannot_leave_its_word() {
+        for text in ["a.b", "a*#", "ü", "", " ", &"x".repeat(1000), &"é".repeat(500)] {
+            let word = word(text);
+            assert!(word.len() <= 64 && !word.contains(['.', '*', '#', ' ']), "{word}");
+            RoutingKey::new(format!("tool.result.{word}.{word}")).unwrap();
+        }
+        assert_ne!(word(&"x".repeat(1000)), word(&"x".repeat(1001)));
+        assert_ne!(word("a.b"), word("a%2Eb"));
+    }
+
+    #[test]
+    fn only_result_keys_are_reply_keys() {
+        let key = |key: &str| RoutingKey::new(key).unwrap();
+        assert!(is_tool_reply(&key("tool.result")));
+        assert!(is_tool_reply(&key("tool.result.a.b")));
+        assert!(!is_tool_reply(&key("tool.results")));
+        assert!(!is_tool_reply(&key("tool.invoke")));
+        assert_eq!(progress_key(&key("tool.result.a.b")), Some(key("tool.progress.a.b")));
+        assert_eq!(progress_key(&key("tool.result")), None);
+    }
+
+    #[test]
+    fn bad_keys_are_refused() {
+        for bad in ["", ".", "a..b", "a.", "a.*", "#", "a b", "a\u{7}", &"x".repeat(256)] {
+            assert!(RoutingKey::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Stories of the whole fleet live in `tests/`; this library is empty.
