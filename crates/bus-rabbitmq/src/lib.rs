@@ -1,1 +1,25 @@
+//! The messaging port spoken in AMQP 0-9-1, to RabbitMQ.
+//!
+//! One supervisor task owns the connection and brings it back; publishers and consumers ask it for
+//! fresh channels and declare what they need on them, so that nothing depends on what an earlier
+//! connection left behind.
+//!
+//! - [`RabbitBus`]: the port;
+//! - `supervisor`: the connection;
+//! - `lane`: channels to publish on, and how confirms and returns become results;
+//! - `source`: consumers that survive their channel;
+//! - `topology`: how a queue of the contracts is declared;
+//! - [`codec`]: envelopes as AMQP properties and back.
 
+mod bus;
+pub mod codec;
+mod config;
+mod lane;
+mod settler;
+mod source;
+mod supervisor;
+mod topology;
+mod version;
+
+pub use bus::RabbitBus;
+pub use config::{InvalidUrl, RabbitConfig};

@@ -1,1 +1,25 @@
+//! The messaging port: publish, consume, settle, ask.
+//!
+//! - [`Bus`]: what every bus can do. [`MemoryBus`] does it in one process; RabbitMQ is an adapter
+//!   of its own. Both pass one conformance suite.
+//! - [`Delivery`]: a message to be settled, consumed by value so that it can't be settled twice.
+//! - [`Worker`]: a loop that runs a [`Handler`] on each delivery, bounded, one task each, drained
+//!   on stop.
+//! - [`Requester`]: asks with a correlation id and waits for the answer, with a deadline.
 
+pub mod delivery;
+pub mod memory;
+pub mod port;
+pub mod report;
+pub mod request;
+pub mod worker;
+
+pub use delivery::{Delivery, SettleError, Settlement, Settler};
+pub use memory::MemoryBus;
+pub use port::{
+    Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError,
+    Subscription,
+};
+pub use report::{BusReport, QueueReport};
+pub use request::{Request, RequestError, Requester, RequesterStats};
+pub use worker::{Handler, Worker, WorkerStats};

@@ -77,3 +77,9 @@ impl Envelope {
             .map_err(|source| DecodeError::Malformed { expected: M::TYPE, source })
     }
 }
+
+/// Whether messages of this type come before the answer to a request, not in its place.
+#[must_use]
+pub fn is_interim(message_type: &str) -> bool {
+    message_type == crate::tool::ToolProgress::TYPE
+}

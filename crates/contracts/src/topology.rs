@@ -186,6 +186,8 @@ pub enum QueueKind {
     Reply,
     /// Announcements for one process: gone with its connection, drops the oldest when full.
     Exclusive,
+    /// What a work queue gave up: kept for a while, drops the oldest when full.
+    DeadLetters,
 }
 
 /// A queue as its consumer wants it.
@@ -201,8 +203,8 @@ pub struct QueueSpec {
     pub max_length: u32,
 }
 
-/// How often a delivery from a work queue is tried again before it is dead-lettered.
-pub const DELIVERY_LIMIT: u32 = 5;
+/// How often a message of a work queue is delivered before it is dead-lettered.
+pub const MAX_DELIVERIES: u32 = 5;
 /// Default cap on a work queue.
 pub const WORK_QUEUE_LENGTH: u32 = 100_000;
 /// Default cap on a reply queue or on one process's announcements.
@@ -245,6 +247,17 @@ impl QueueSpec {
             kind: QueueKind::Exclusive,
             bindings: vec![topic.into()],
             max_length: PROCESS_QUEUE_LENGTH,
+        }
+    }
+
+    /// The queue that keeps what the work queue `name` gave up.
+    #[must_use]
+    pub fn dead_letters_of(name: &QueueName) -> Self {
+        Self {
+            name: name.dead_letters(),
+            kind: QueueKind::DeadLetters,
+            bindings: Vec::new(),
+            max_length: DEAD_LETTER_LENGTH,
         }
     }
 

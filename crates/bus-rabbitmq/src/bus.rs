@@ -1,0 +1,184 @@
+//! The port over one supervised connection.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use lapin::{options::QueueDeclareOptions, types::FieldTable, uri::AMQPUri};
+use rockbot_bus::{
+    Assurance, Bus, BusReport, ConsumeError, Consumer, Publication, PublishError, QueueReport,
+    Subscription, report::QueueDepth,
+};
+use rockbot_contracts::{QueueName, RoutingKey, json::Limits};
+use tokio::time::timeout;
+
+use crate::{
+    config::{InvalidUrl, RabbitConfig},
+    lane::{Lane, lane_key},
+    source::Source,
+    supervisor::{OPERATION_TIMEOUT, Supervisor},
+    topology::Namespace,
+    version::broker_version,
+};
+
+/// RabbitMQ behind the messaging port.
+pub struct RabbitBus {
+    supervisor: Supervisor,
+    namespace: Arc<Namespace>,
+    uri: AMQPUri,
+    limits: Limits,
+    lanes: Mutex<HashMap<RoutingKey, Arc<Lane>>>,
+    shared: Arc<Lane>,
+    unconfirmed: Arc<Lane>,
+    dead_letters: Arc<Lane>,
+}
+
+/// Most lanes of their own; keys beyond them share one.
+const MAX_LANES: usize = 64;
+
+impl RabbitBus {
+    /// Starts to connect, and keeps trying until closed. Use [`RabbitBus::connected`] to wait.
+    ///
+    /// # Errors
+    /// When the URL or the namespace can't be used.
+    pub fn start(config: &RabbitConfig) -> Result<Self, InvalidUrl> {
+        let uri = config.parse_url()?;
+        let namespace = Namespace::new(&config.namespace)
+            .ok_or_else(|| InvalidUrl::namespace(&config.namespace))?;
+        let supervisor = Supervisor::start(
+            uri.clone(),
+            config.connection_name.clone(),
+            config.connect_timeout,
+            namespace.clone(),
+        );
+        let lane = |exchange: &lapin::types::ShortString, assurance| {
+            Arc::new(Lane::new(supervisor.clone(), exchange.clone(), assurance))
+        };
+        Ok(Self {
+            shared: lane(&namespace.exchange, Assurance::Confirmed),
+            unconfirmed: lane(&namespace.exchange, Assurance::Sent),
+            dead_letters: lane(&namespace.dead_letters, Assurance::Confirmed),
+            namespace: Arc::new(namespace),
+            supervisor,
+            uri,
+            limits: config.limits,
+            lanes: Mutex::default(),
+        })
+    }
+
+    /// Waits for the first connection, at most `wait`.
+    ///
+    /// # Errors
+    /// What the last attempt to connect said.
+    pub async fn connected(&self, wait: Duration) -> Result<(), ConsumeError> {
+        match timeout(wait, self.supervisor.link()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(ConsumeError::Closed),
+            Err(_) => Err(ConsumeError::Disconnected { reason: self.supervisor.reason() }),
+        }
+    }
+
+    fn lane(&self, publication: &Publication) -> Arc<Lane> {
+        if publication.assurance == Assurance::Sent {
+            return self.unconfirmed.clone();
+        }
+        let Some(key) = lane_key(&publication.key) else { return self.shared.clone() };
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = lanes.get(key) {
+            return lane.clone();
+        }
+        if lanes.len() >= MAX_LANES {
+            return self.shared.clone();
+        }
+        let exchange = self.namespace.exchange.clone();
+        let lane = Arc::new(Lane::new(self.supervisor.clone(), exchange, Assurance::Confirmed));
+        lanes.insert(key.clone(), lane.clone());
+        lane
+    }
+
+    async fn publish_checked(&self, publication: Publication) -> Result<(), PublishError> {
+        let bytes = publication.envelope.body.len();
+        if bytes > self.limits.bytes {
+            return Err(PublishError::TooLarge { bytes, limit: self.limits.bytes });
+        }
+        if self.supervisor.is_closed() {
+            return Err(PublishError::Closed);
+        }
+        self.lane(&publication).publish(&publication).await
+    }
+
+    async fn look_at(&self, queue: &QueueName) -> Result<Option<QueueDepth>, ConsumeError> {
+        let disconnected = |reason| ConsumeError::Disconnected { reason };
+        let link = self.supervisor.current();
+        let link = link.ok_or_else(|| disconnected(self.supervisor.reason()))?;
+        // A passive declare of a missing queue closes the channel, so each look has its own.
+        let channel = link.open_channel().await.map_err(disconnected)?;
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        let Ok(name) = self.namespace.queue(queue) else { return Ok(None) };
+        let declared = channel.queue_declare(name, passive, FieldTable::default()).await;
+        Ok(declared.ok().map(|queue| QueueDepth {
+            ready: queue.message_count(),
+            consumers: queue.consumer_count(),
+        }))
+    }
+}
+
+impl Bus for RabbitBus {
+    fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(self.publish_checked(publication))
+    }
+
+    fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
+        Box::pin(async move {
+            let (supervisor, namespace) = (self.supervisor.clone(), self.namespace.clone());
+            let source = Source::subscribe(supervisor, namespace, &self.dead_letters, subscription);
+            Ok(Consumer::new(source.await?))
+        })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        queues: &'a [QueueName],
+    ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
+        Box::pin(async move {
+            let look = async {
+                let mut reports = Vec::with_capacity(queues.len());
+                for queue in queues {
+                    let depth = self.look_at(queue).await?;
+                    reports.push(QueueReport { name: queue.to_string(), depth });
+                }
+                let product = broker_version(&self.uri).await;
+                Ok(BusReport { product, queues: reports })
+            };
+            let late = |_| ConsumeError::Disconnected { reason: self.supervisor.reason() };
+            timeout(OPERATION_TIMEOUT, look).await.map_err(late)?
+        })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.supervisor.is_connected()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.supervisor.close())
+    }
+}
+
+impl Drop for RabbitBus {
+    fn drop(&mut self) {
+        self.supervisor.stop();
+    }
+}
+
+impl fmt::Debug for RabbitBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RabbitBus")
+            .field("namespace", &self.namespace)
+            .field("connected", &self.is_ready())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,188 @@
+//! Envelopes as AMQP properties and back.
+//!
+//! Writing never fails on what our own types hold; reading accepts whatever a peer sends, and
+//! leaves out what it can't understand: judging a message is the consumer's work, not the codec's.
+
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable, ShortString},
+};
+use rockbot_contracts::{
+    ContentTrust, DeliveryMode, Envelope, MessageId, RoutingKey, TraceContext,
+    envelope::TimeBudget,
+    headers::{Header, WIRE_VERSION},
+};
+
+/// An id over the limit of an AMQP short string.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} has {bytes} bytes, over the 255 of an AMQP short string")]
+pub struct TooLong {
+    /// Which property.
+    pub field: &'static str,
+    /// Its size.
+    pub bytes: usize,
+}
+
+const PERSISTENT: u8 = 2;
+const TRANSIENT: u8 = 1;
+
+/// The properties that carry `envelope`; its body travels beside them.
+///
+/// # Errors
+/// When an id is too long for AMQP.
+pub fn encode(envelope: &Envelope) -> Result<BasicProperties, TooLong> {
+    let mut properties = BasicProperties::default()
+        .with_message_id(short("message_id", envelope.message_id.as_str())?)
+        .with_type(short("type", &envelope.raw_type)?)
+        .with_timestamp(envelope.timestamp)
+        .with_content_type(Envelope::CONTENT_TYPE.into())
+        .with_delivery_mode(match envelope.delivery_mode {
+            DeliveryMode::Persistent => PERSISTENT,
+            DeliveryMode::Transient => TRANSIENT,
+        })
+        .with_headers(encode_headers(envelope));
+    if let Some(id) = &envelope.correlation_id {
+        properties = properties.with_correlation_id(short("correlation_id", id)?);
+    }
+    if let Some(key) = &envelope.reply_to {
+        properties = properties.with_reply_to(short("reply_to", key.as_str())?);
+    }
+    Ok(properties)
+}
+
+fn short(field: &'static str, text: &str) -> Result<ShortString, TooLong> {
+    ShortString::try_new(text).map_err(|_| TooLong { field, bytes: text.len() })
+}
+
+fn encode_headers(envelope: &Envelope) -> FieldTable {
+    let mut table = FieldTable::default();
+    let mut put = |header: Header, value: AMQPValue| {
+        table.insert(header.on_wire().into(), value);
+    };
+    let number = |number: u64| AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX));
+    put(Header::Wire, number(envelope.wire.into()));
+    if let Some(budget) = envelope.budget {
+        let timeout_ms = u64::try_from(budget.timeout.as_millis()).unwrap_or(u64::MAX);
+        put(Header::TimeoutMs, number(timeout_ms));
+        put(Header::Deadline, number(budget.deadline_unix_ms));
+    }
+    let texts = [
+        (Header::Source, envelope.source.as_deref()),
+        (Header::Destination, envelope.destination.as_deref()),
+        (Header::ContentTrust, envelope.trust.map(ContentTrust::as_str)),
+        (Header::ToolProvider, envelope.tool_provider.as_deref()),
+        (Header::McpServer, envelope.mcp_server.as_deref()),
+        (Header::DeadLetterReason, envelope.dead_letter_reason.as_deref()),
+        (Header::TraceParent, envelope.trace.parent.as_deref()),
+        (Header::TraceState, envelope.trace.state.as_deref()),
+    ];
+    for (header, text) in texts {
+        if let Some(text) = text {
+            put(header, AMQPValue::LongString(text.into()));
+        }
+    }
+    table
+}
+
+/// Reads an envelope. What is missing or of another type is left out; a missing message id is
+/// replaced by a fresh one.
+#[must_use]
+pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
+    let text = |field: &Option<ShortString>| field.as_ref().map(|text| Box::from(text.as_str()));
+    let message_id = properties.message_id().as_ref().map(ShortString::as_str);
+    let message_id = message_id.and_then(|id| MessageId::new(id).ok());
+    let reply_to = properties.reply_to().as_ref().map(ShortString::as_str);
+    let mut envelope = Envelope {
+        message_id: message_id.unwrap_or_else(MessageId::generate),
+        raw_type: text(properties.kind()).unwrap_or_default(),
+        correlation_id: text(properties.correlation_id()),
+        reply_to: reply_to.and_then(|key| RoutingKey::new(key).ok()),
+        timestamp: properties.timestamp().unwrap_or_default(),
+        delivery_mode: match properties.delivery_mode() {
+            Some(PERSISTENT) => DeliveryMode::Persistent,
+            _ => DeliveryMode::Transient,
+        },
+        source: None,
+        destination: None,
+        wire: WIRE_VERSION,
+        budget: None,
+        trust: None,
+        tool_provider: None,
+        mcp_server: None,
+        dead_letter_reason: None,
+        trace: TraceContext::default(),
+        body,
+    };
+    if let Some(headers) = properties.headers() {
+        decode_headers(headers, &mut envelope);
+    }
+    envelope
+}
+
+fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
+    let (mut timeout_ms, mut deadline) = (None, None);
+    for (name, value) in headers.inner() {
+        let Some(header) = Header::from_wire(name.as_str()) else { continue };
+        match header {
+            Header::Wire => {
+                // A version that can't be read is treated as one that is too new.
+                let wire = as_number(value).and_then(|wire| u32::try_from(wire).ok());
+                envelope.wire = wire.unwrap_or(u32::MAX);
+            }
+            Header::TimeoutMs => timeout_ms = as_number(value),
+            Header::Deadline => deadline = as_number(value),
+            Header::Source => envelope.source = as_text(value),
+            Header::Destination => envelope.destination = as_text(value),
+            Header::ContentTrust => {
+                envelope.trust = as_text(value).and_then(|trust| ContentTrust::parse(&trust));
+            }
+            Header::ToolProvider => envelope.tool_provider = as_text(value),
+            Header::McpServer => envelope.mcp_server = as_text(value),
+            Header::DeadLetterReason => envelope.dead_letter_reason = as_text(value),
+            Header::TraceParent => envelope.trace.parent = as_text(value),
+            Header::TraceState => envelope.trace.state = as_text(value),
+        }
+    }
+    envelope.budget = match (timeout_ms, deadline) {
+        (None, None) => None,
+        // With one of the two missing, the other alone decides.
+        (timeout, deadline) => Some(TimeBudget {
+            timeout: std::time::Duration::from_millis(timeout.unwrap_or(u64::MAX)),
+            deadline_unix_ms: deadline.unwrap_or(u64::MAX),
+        }),
+    };
+}
+
+/// How often the broker says it delivered this message before.
+pub(crate) fn earlier_deliveries(properties: &BasicProperties, redelivered: bool) -> u32 {
+    let counted = properties
+        .headers()
+        .as_ref()
+        .and_then(|headers| headers.inner().get("x-delivery-count"))
+        .and_then(as_number)
+        .and_then(|count| u32::try_from(count).ok());
+    // Classic queues only say that it happened.
+    counted.unwrap_or(0).max(u32::from(redelivered))
+}
+
+fn as_text(value: &AMQPValue) -> Option<Box<str>> {
+    match value {
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(Box::from),
+        AMQPValue::ShortString(text) => Some(text.as_str().into()),
+        _ => None,
+    }
+}
+
+fn as_number(value: &AMQPValue) -> Option<u64> {
+    match value {
+        AMQPValue::ShortShortInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::ShortShortUInt(number) => Some(u64::from(*number)),
+        AMQPValue::ShortInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::ShortUInt(number) => Some(u64::from(*number)),
+        AMQPValue::LongInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::LongUInt(number) => Some(u64::from(*number)),
+        AMQPValue::LongLongInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::Timestamp(number) => Some(*number),
+        _ => as_text(value)?.trim().parse().ok(),
+    }
+}

@@ -1,0 +1,68 @@
+//! Which broker this is, from the greeting it sends before anybody logs in.
+
+use std::time::Duration;
+
+use lapin::uri::{AMQPScheme, AMQPUri};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+const PROTOCOL_HEADER: &[u8] = b"AMQP\x00\x00\x09\x01";
+const MAX_GREETING_BYTES: u64 = 16 * 1024;
+
+/// Product and version; only the product where the greeting can't be read.
+pub(crate) async fn broker_version(uri: &AMQPUri) -> String {
+    let unknown = || "RabbitMQ (version unknown)".to_owned();
+    if uri.scheme != AMQPScheme::AMQP {
+        return unknown();
+    }
+    match timeout(Duration::from_secs(3), greeting(uri)).await {
+        Ok(Ok(greeting)) => match (text(&greeting, "product"), text(&greeting, "version")) {
+            (Some(product), Some(version)) => format!("{product} {version}"),
+            _ => unknown(),
+        },
+        _ => unknown(),
+    }
+}
+
+async fn greeting(uri: &AMQPUri) -> std::io::Result<Vec<u8>> {
+    let address = (uri.authority.host.as_str(), uri.authority.port);
+    let mut socket = TcpStream::connect(address).await?;
+    socket.write_all(PROTOCOL_HEADER).await?;
+    // A frame: type (1), channel (2), size (4), payload, end (1).
+    let mut head = [0; 7];
+    socket.read_exact(&mut head).await?;
+    let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
+    let mut payload = Vec::new();
+    let size = u64::from(size).min(MAX_GREETING_BYTES);
+    socket.take(size).read_to_end(&mut payload).await?;
+    Ok(payload)
+}
+
+/// The value of a long-string field: its name with a length byte, `S`, a length of four bytes.
+fn text(greeting: &[u8], field: &str) -> Option<String> {
+    let mut marker = vec![u8::try_from(field.len()).ok()?];
+    marker.extend_from_slice(field.as_bytes());
+    marker.push(b'S');
+    let at = greeting.windows(marker.len()).position(|window| window == marker)?;
+    let (size, rest) = greeting.get(at + marker.len()..)?.split_at_checked(4)?;
+    let size = u32::from_be_bytes(size.try_into().ok()?) as usize;
+    let value = rest.get(..size)?;
+    Some(value.iter().map(|byte| char::from(*byte)).filter(|c| !c.is_control()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_and_lies_are_survived() {
+        let greeting = b"junk\x07versionS\x00\x00\x00\x063.10.8more";
+        assert_eq!(text(greeting, "version").as_deref(), Some("3.10.8"));
+        assert_eq!(text(greeting, "product"), None);
+        assert_eq!(text(b"\x07versionS\xff\xff\xff\xff1", "version"), None);
+        assert_eq!(text(b"\x07versionS\x00", "version"), None);
+    }
+}

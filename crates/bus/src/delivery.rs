@@ -1,0 +1,148 @@
+//! A message in the hands of a consumer.
+
+use std::{borrow::Cow, fmt};
+
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{Envelope, RoutingKey};
+
+/// What becomes of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Done; the bus forgets it.
+    Ack,
+    /// Not now; the bus delivers it again, and dead-letters it when that happens too often.
+    Retry,
+    /// Never; the bus moves it to the dead letters with this reason.
+    DeadLetter {
+        /// For the operator who reads it there.
+        reason: Cow<'static, str>,
+    },
+}
+
+impl Settlement {
+    /// Moves the delivery to the dead letters.
+    #[must_use]
+    pub fn dead_letter(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::DeadLetter { reason: reason.into() }
+    }
+}
+
+/// Why a settlement did not reach the bus. The message will be delivered again.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the delivery could not be settled, so it will come again: {reason}")]
+pub struct SettleError {
+    /// What happened.
+    pub reason: String,
+}
+
+/// What an adapter puts behind a [`Delivery`].
+pub trait Settler: Send {
+    /// Done. Must take effect even if the future is dropped after its first poll.
+    fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>>;
+
+    /// Deliver it again.
+    fn retry(self: Box<Self>, envelope: Envelope) -> BoxFuture<'static, Result<(), SettleError>>;
+
+    /// Give it up, keeping the reason with it.
+    fn dead_letter(
+        self: Box<Self>,
+        envelope: Envelope,
+        reason: Cow<'static, str>,
+    ) -> BoxFuture<'static, Result<(), SettleError>>;
+
+    /// The delivery was dropped without a settlement: hands it back without waiting.
+    fn abandon(self: Box<Self>, envelope: Envelope);
+}
+
+/// A message to be settled. Settling consumes it, so it can't be settled twice; dropping it hands
+/// it back to the bus as [`Settlement::Retry`] would.
+pub struct Delivery {
+    envelope: Option<Envelope>,
+    routing_key: RoutingKey,
+    attempt: u32,
+    settler: Option<Box<dyn Settler>>,
+}
+
+impl Delivery {
+    /// Puts a delivery into a consumer's hands; for adapters.
+    #[must_use]
+    pub fn new(
+        envelope: Envelope,
+        routing_key: RoutingKey,
+        attempt: u32,
+        settler: impl Settler + 'static,
+    ) -> Self {
+        let settler: Box<dyn Settler> = Box::new(settler);
+        Self { envelope: Some(envelope), routing_key, attempt, settler: Some(settler) }
+    }
+
+    /// The message.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
+    pub fn envelope(&self) -> &Envelope {
+        self.envelope.as_ref().expect("an unsettled delivery has its envelope")
+    }
+
+    /// The key it was published with.
+    #[must_use]
+    pub fn routing_key(&self) -> &RoutingKey {
+        &self.routing_key
+    }
+
+    /// Which delivery of this message this is, from 1. Above 1 somebody may have worked on it
+    /// before.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whether it was delivered before.
+    #[must_use]
+    pub fn is_redelivered(&self) -> bool {
+        self.attempt > 1
+    }
+
+    /// Settles the delivery.
+    ///
+    /// # Errors
+    /// When the settlement did not reach the bus; the message will come again.
+    pub async fn settle(mut self, settlement: Settlement) -> Result<(), SettleError> {
+        let (Some(settler), Some(envelope)) = (self.settler.take(), self.envelope.take()) else {
+            return Ok(());
+        };
+        match settlement {
+            Settlement::Ack => settler.ack().await,
+            Settlement::Retry => settler.retry(envelope).await,
+            Settlement::DeadLetter { reason } => settler.dead_letter(envelope, reason).await,
+        }
+    }
+
+    /// Acks the delivery and keeps its message, for consumers that are done once they hold it.
+    #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
+    pub async fn ack(mut self) -> (Envelope, Result<(), SettleError>) {
+        let envelope = self.envelope.take().expect("an unsettled delivery has its envelope");
+        let settled = match self.settler.take() {
+            Some(settler) => settler.ack().await,
+            None => Ok(()),
+        };
+        (envelope, settled)
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let (Some(settler), Some(envelope)) = (self.settler.take(), self.envelope.take()) {
+            settler.abandon(envelope);
+        }
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("routing_key", &self.routing_key)
+            .field("attempt", &self.attempt)
+            .field("envelope", &self.envelope)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,242 @@
+//! One queue, its waiting messages and its consumers.
+
+use std::{
+    borrow::Cow,
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{
+    Envelope, QueueKind, QueueSpec, RoutingKey, topology::MAX_DELIVERIES,
+};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::DeadLetters;
+use crate::{
+    delivery::{Delivery, SettleError, Settler},
+    report::QueueDepth,
+};
+
+/// A bounded queue with competing consumers.
+#[derive(Debug)]
+pub(super) struct Queue {
+    kind: QueueKind,
+    max_length: usize,
+    dead_letters: DeadLetters,
+    state: Mutex<State>,
+    arrived: Notify,
+    closed: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: VecDeque<Stored>,
+    consumers: u32,
+}
+
+#[derive(Debug)]
+struct Stored {
+    key: RoutingKey,
+    envelope: Envelope,
+    deliveries: u32,
+}
+
+impl Queue {
+    pub(super) fn new(spec: &QueueSpec, dead_letters: DeadLetters) -> Self {
+        Self {
+            kind: spec.kind,
+            max_length: spec.max_length as usize,
+            dead_letters,
+            state: Mutex::default(),
+            arrived: Notify::new(),
+            closed: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn kind(&self) -> QueueKind {
+        self.kind
+    }
+
+    pub(super) fn check_same(&self, spec: &QueueSpec) -> Result<(), String> {
+        if self.kind != spec.kind {
+            return Err(format!("it exists as {:?}, not {:?}", self.kind, spec.kind));
+        }
+        if self.max_length != spec.max_length as usize {
+            return Err(format!(
+                "it exists with max_length {}, not {}",
+                self.max_length, spec.max_length
+            ));
+        }
+        if self.kind == QueueKind::Exclusive && self.state().consumers > 0 {
+            return Err("another process consumes this exclusive queue".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Takes a message. False when this is a work queue and it is full; other queues drop their
+    /// oldest message instead.
+    pub(super) fn offer(&self, key: RoutingKey, envelope: Envelope) -> bool {
+        let mut state = self.state();
+        if state.ready.len() >= self.max_length {
+            if self.kind == QueueKind::Work {
+                return false;
+            }
+            state.ready.pop_front();
+        }
+        state.ready.push_back(Stored { key, envelope, deliveries: 0 });
+        drop(state);
+        self.arrived.notify_one();
+        true
+    }
+
+    /// Puts a delivered message back to the front, or gives it up when it came too often.
+    fn put_back(&self, stored: Stored) {
+        if self.kind == QueueKind::Work && stored.deliveries >= MAX_DELIVERIES {
+            self.give_up(stored, "delivered too often".into());
+            return;
+        }
+        self.state().ready.push_front(stored);
+        self.arrived.notify_one();
+    }
+
+    fn give_up(&self, stored: Stored, reason: Cow<'static, str>) {
+        if let Some(dead_letters) = &self.dead_letters {
+            let mut envelope = stored.envelope;
+            envelope.dead_letter_reason = Some(reason.into());
+            dead_letters.offer(stored.key, envelope);
+        }
+    }
+
+    fn take(&self) -> Option<Stored> {
+        let mut state = self.state();
+        let mut stored = state.ready.pop_front()?;
+        let more = !state.ready.is_empty();
+        drop(state);
+        if more {
+            // One wake-up may stand for several arrivals; pass it on.
+            self.arrived.notify_one();
+        }
+        stored.deliveries += 1;
+        Some(stored)
+    }
+
+    pub(super) fn subscribe(self: &Arc<Self>, prefetch: u16) -> Lease {
+        self.state().consumers += 1;
+        Lease {
+            queue: self.clone(),
+            prefetch: Arc::new(Semaphore::new(usize::from(prefetch))),
+            cancelled: false,
+        }
+    }
+
+    /// Counts a consumer out; true when it was the last.
+    pub(super) fn unsubscribe(&self) -> bool {
+        let mut state = self.state();
+        state.consumers -= 1;
+        let last = state.consumers == 0;
+        drop(state);
+        // It may have swallowed a wake-up meant for any consumer.
+        self.arrived.notify_one();
+        last
+    }
+
+    pub(super) fn depth(&self) -> QueueDepth {
+        let state = self.state();
+        let ready = u32::try_from(state.ready.len()).unwrap_or(u32::MAX);
+        QueueDepth { ready, consumers: state.consumers }
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One consumer's share of a queue.
+#[derive(Debug)]
+pub(super) struct Lease {
+    queue: Arc<Queue>,
+    prefetch: Arc<Semaphore>,
+    cancelled: bool,
+}
+
+impl Lease {
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    pub(super) fn cancel(&mut self) {
+        self.cancelled = true;
+    }
+
+    pub(super) async fn next(&mut self) -> Option<Delivery> {
+        if self.cancelled {
+            return None;
+        }
+        let closed = self.queue.closed.clone();
+        tokio::select! {
+            biased;
+            () = closed.cancelled() => None,
+            delivery = self.wait() => delivery,
+        }
+    }
+
+    async fn wait(&mut self) -> Option<Delivery> {
+        let permit = self.prefetch.clone().acquire_owned().await.ok()?;
+        loop {
+            // Registered before looking, so that an arrival in between is not missed.
+            let arrived = self.queue.arrived.notified();
+            if let Some(stored) = self.queue.take() {
+                let Stored { key, envelope, deliveries } = stored;
+                let settler =
+                    MemorySettler { queue: self.queue.clone(), key: key.clone(), deliveries, _permit: permit };
+                return Some(Delivery::new(envelope, key, deliveries, settler));
+            }
+            arrived.await;
+        }
+    }
+}
+
+struct MemorySettler {
+    queue: Arc<Queue>,
+    key: RoutingKey,
+    deliveries: u32,
+    /// A place in the consumer's prefetch, free again when the delivery is settled.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl MemorySettler {
+    fn stored(&self, envelope: Envelope) -> Stored {
+        Stored { key: self.key.clone(), envelope, deliveries: self.deliveries }
+    }
+}
+
+impl Settler for MemorySettler {
+    fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>> {
+        drop(self);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn retry(self: Box<Self>, envelope: Envelope) -> BoxFuture<'static, Result<(), SettleError>> {
+        self.abandon(envelope);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn dead_letter(
+        self: Box<Self>,
+        envelope: Envelope,
+        reason: Cow<'static, str>,
+    ) -> BoxFuture<'static, Result<(), SettleError>> {
+        self.queue.give_up(self.stored(envelope), reason);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn abandon(self: Box<Self>, envelope: Envelope) {
+        self.queue.put_back(self.stored(envelope));
+    }
+}

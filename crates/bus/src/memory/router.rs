@@ -1,0 +1,97 @@
+//! Which queues exist, and which of them a key goes to.
+
+use std::{collections::HashMap, sync::Arc};
+
+use rockbot_contracts::{
+    BindingPattern, QueueKind, QueueName, QueueSpec, RoutingKey,
+};
+
+use super::queue::{Lease, Queue};
+
+/// The exchange of the in-memory bus.
+#[derive(Debug, Default)]
+pub(super) struct Router {
+    queues: HashMap<QueueName, Arc<Queue>>,
+    /// Bindings without wildcards: one look-up for most messages.
+    exact: HashMap<Box<str>, Vec<Arc<Queue>>>,
+    patterns: Vec<(BindingPattern, Arc<Queue>)>,
+}
+
+impl Router {
+    /// The queues a message goes to, each once.
+    pub(super) fn route(&self, key: &RoutingKey) -> Vec<Arc<Queue>> {
+        let mut queues = self.exact.get(key.as_str()).cloned().unwrap_or_default();
+        for (pattern, queue) in &self.patterns {
+            if pattern.matches(key) && !queues.iter().any(|known| Arc::ptr_eq(known, queue)) {
+                queues.push(queue.clone());
+            }
+        }
+        queues
+    }
+
+    pub(super) fn find(&self, name: &QueueName) -> Option<&Arc<Queue>> {
+        self.queues.get(name)
+    }
+
+    /// The queue of this name, made if needed, with these bindings added. Refused, as a broker
+    /// does, when it exists as another kind or with another cap.
+    pub(super) fn declare(&mut self, spec: &QueueSpec) -> Result<Arc<Queue>, String> {
+        let queue = match self.queues.get(&spec.name) {
+            Some(queue) => {
+                queue.check_same(spec)?;
+                queue.clone()
+            }
+            None => self.create(spec),
+        };
+        for pattern in &spec.bindings {
+            self.bind(pattern, &queue);
+        }
+        Ok(queue)
+    }
+
+    fn create(&mut self, spec: &QueueSpec) -> Arc<Queue> {
+        let dead_letters = (spec.kind == QueueKind::Work).then(|| {
+            let spec = QueueSpec::dead_letters_of(&spec.name);
+            self.queues
+                .entry(spec.name.clone())
+                .or_insert_with(|| Arc::new(Queue::new(&spec, None)))
+                .clone()
+        });
+        let queue = Arc::new(Queue::new(spec, dead_letters));
+        self.queues.insert(spec.name.clone(), queue.clone());
+        queue
+    }
+
+    fn bind(&mut self, pattern: &BindingPattern, queue: &Arc<Queue>) {
+        if pattern.is_exact() {
+            let bound = self.exact.entry(pattern.as_str().into()).or_default();
+            if !bound.iter().any(|known| Arc::ptr_eq(known, queue)) {
+                bound.push(queue.clone());
+            }
+        } else if !self.patterns.iter().any(|(known, of)| known == pattern && Arc::ptr_eq(of, queue))
+        {
+            self.patterns.push((pattern.clone(), queue.clone()));
+        }
+    }
+
+    /// A consumer went away. A queue that belonged to its process goes with the last one.
+    pub(super) fn release(&mut self, lease: &Lease) {
+        let queue = lease.queue();
+        let last = queue.unsubscribe();
+        if last && matches!(queue.kind(), QueueKind::Reply | QueueKind::Exclusive) {
+            self.queues.retain(|_, known| !Arc::ptr_eq(known, queue));
+            self.patterns.retain(|(_, known)| !Arc::ptr_eq(known, queue));
+            self.exact.retain(|_, bound| {
+                bound.retain(|known| !Arc::ptr_eq(known, queue));
+                !bound.is_empty()
+            });
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.queues.values().for_each(|queue| queue.close());
+        self.exact.clear();
+        self.patterns.clear();
+    }
+}
+

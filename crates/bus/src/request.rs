@@ -1,0 +1,303 @@
+//! Asking over the bus: a correlation id goes out, the answer finds its way to whoever waits.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress};
+use tokio::{
+    sync::{OnceCell, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+use tracing::{debug, warn};
+
+use crate::port::{Bus, ConsumeError, Publication, PublishError, Subscription};
+
+/// Unsettled answers that a process may hold at once; answers are settled as they arrive.
+const REPLY_PREFETCH: u16 = 512;
+
+/// Questions that may be open at once by default.
+pub const DEFAULT_MAX_PENDING: usize = 10_000;
+
+/// A question on its way out.
+pub struct Request {
+    /// Where it goes.
+    pub key: RoutingKey,
+    /// What it asks. Its correlation id must be set and unique among open questions; reply-to and
+    /// time budget are filled in.
+    pub envelope: Envelope,
+    /// How long to wait for the answer, publishing included.
+    pub timeout: Duration,
+    /// Takes what arrives before the answer, such as progress. Must not block.
+    pub on_interim: Option<Arc<dyn Fn(&Envelope) + Send + Sync>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RequestError {
+    /// The question did not go out, or nobody knows whether it did.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// The queue for answers can't be consumed, so nothing was asked.
+    #[error("cannot receive answers: {0}")]
+    Subscribe(#[from] ConsumeError),
+    /// No answer came in time. The question may still be worked on.
+    #[error("no answer within {after:?}")]
+    TimedOut {
+        /// How long the caller waited.
+        after: Duration,
+    },
+    /// Another open question has this correlation id, or the envelope has none.
+    #[error("correlation id {id:?} is missing or in use")]
+    BadCorrelationId {
+        /// The id.
+        id: String,
+    },
+    /// Too many questions are open.
+    #[error("{limit} calls are waiting for an answer already")]
+    TooManyPending {
+        /// The limit in force.
+        limit: usize,
+    },
+    /// The requester stopped before an answer came.
+    #[error("stopped before an answer came")]
+    Stopped,
+}
+
+/// Counts of a requester.
+#[derive(Debug, Default)]
+pub struct RequesterStats {
+    late: AtomicU64,
+    interim: AtomicU64,
+}
+
+impl RequesterStats {
+    /// Answers that nobody waited for: late, foreign, or the second to one question.
+    pub fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// Messages that came before an answer.
+    pub fn interim(&self) -> u64 {
+        self.interim.load(Ordering::Relaxed)
+    }
+}
+
+/// Asks, and waits for answers on one queue of its own, which it subscribes once, on the first
+/// question.
+pub struct Requester {
+    bus: Arc<dyn Bus>,
+    address: ReplyAddress,
+    reply_to: RoutingKey,
+    pending: Arc<Pending>,
+    listener: OnceCell<Listener>,
+    max_pending: usize,
+}
+
+struct Listener(JoinHandle<()>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Default)]
+struct Pending {
+    waiting: Mutex<HashMap<Box<str>, Waiter>>,
+    stats: Arc<RequesterStats>,
+}
+
+struct Waiter {
+    answer: oneshot::Sender<Envelope>,
+    on_interim: Option<Arc<dyn Fn(&Envelope) + Send + Sync>>,
+}
+
+impl Requester {
+    /// A requester that takes its answers at `address`.
+    #[must_use]
+    pub fn new(bus: Arc<dyn Bus>, address: ReplyAddress) -> Self {
+        let reply_to = address.tool_result();
+        Self {
+            bus,
+            address,
+            reply_to,
+            pending: Arc::default(),
+            listener: OnceCell::new(),
+            max_pending: DEFAULT_MAX_PENDING,
+        }
+    }
+
+    /// The same with another bound on open questions.
+    #[must_use]
+    pub fn with_max_pending(mut self, max_pending: usize) -> Self {
+        self.max_pending = max_pending;
+        self
+    }
+
+    /// Where the answers go.
+    #[must_use]
+    pub fn address(&self) -> &ReplyAddress {
+        &self.address
+    }
+
+    /// The bus it asks on.
+    #[must_use]
+    pub fn bus(&self) -> &Arc<dyn Bus> {
+        &self.bus
+    }
+
+    /// How many questions are open.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.lock().len()
+    }
+
+    /// Its counts.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<RequesterStats> {
+        &self.pending.stats
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    ///
+    /// # Cancellation
+    /// Dropping the future closes the question: its answer will count as late. Whoever works on it
+    /// is not told; send a cancel for that.
+    pub async fn ask(&self, request: Request) -> Result<Envelope, RequestError> {
+        let Request { key, envelope, timeout: after, on_interim } = request;
+        let asked = async {
+            self.listen().await?;
+            let (ticket, answer) = self.register(&envelope, on_interim)?;
+            let envelope = envelope.reply_to(self.reply_to.clone()).within(after);
+            let publish = self.bus.publish(Publication::mandatory(key, envelope).within(after));
+            let answer = answered(publish, answer).await;
+            drop(ticket);
+            answer
+        };
+        timeout(after, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
+    }
+
+    fn register(
+        &self,
+        envelope: &Envelope,
+        on_interim: Option<Arc<dyn Fn(&Envelope) + Send + Sync>>,
+    ) -> Result<(Ticket<'_>, oneshot::Receiver<Envelope>), RequestError> {
+        let id = envelope.correlation_id.clone().unwrap_or_default();
+        let (answer, answered) = oneshot::channel();
+        let mut waiting = self.pending.lock();
+        if id.is_empty() || waiting.contains_key(&id) {
+            return Err(RequestError::BadCorrelationId { id: id.into() });
+        }
+        if waiting.len() >= self.max_pending {
+            return Err(RequestError::TooManyPending { limit: self.max_pending });
+        }
+        waiting.insert(id.clone(), Waiter { answer, on_interim });
+        Ok((Ticket { pending: &self.pending, id }, answered))
+    }
+
+    async fn listen(&self) -> Result<(), ConsumeError> {
+        self.listener
+            .get_or_try_init(async || {
+                let subscription = Subscription::new(self.address.queue(), REPLY_PREFETCH);
+                let mut consumer = self.bus.consume(subscription).await?;
+                let pending = self.pending.clone();
+                let task = tokio::spawn(async move {
+                    while let Some(delivery) = consumer.next().await {
+                        let (envelope, acked) = delivery.ack().await;
+                        if let Err(error) = acked {
+                            debug!(%error, "an answer may come twice");
+                        }
+                        pending.take(envelope);
+                    }
+                    // Nobody will answer any more: whoever waits is told at once.
+                    pending.lock().clear();
+                });
+                Ok(Listener(task))
+            })
+            .await
+            .map(drop)
+    }
+}
+
+/// Waits for the answer while the publish is being confirmed: an answer can overtake the confirm,
+/// and then nobody needs it any more.
+async fn answered(
+    publish: impl Future<Output = Result<(), PublishError>>,
+    mut answer: oneshot::Receiver<Envelope>,
+) -> Result<Envelope, RequestError> {
+    tokio::select! {
+        biased;
+        published = publish => published?,
+        answer = &mut answer => return answer.map_err(|_| RequestError::Stopped),
+    }
+    answer.await.map_err(|_| RequestError::Stopped)
+}
+
+/// Closes the question when its asker goes away, for whatever reason.
+struct Ticket<'a> {
+    pending: &'a Pending,
+    id: Box<str>,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.pending.lock().remove(&self.id);
+    }
+}
+
+impl Pending {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Waiter>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, envelope: Envelope) {
+        let id = envelope.correlation_id.as_deref().unwrap_or_default();
+        if rockbot_contracts::message::is_interim(envelope.message_type()) {
+            // Called outside the lock: it is the asker's code.
+            let on_interim = self.lock().get(id).map(|waiter| waiter.on_interim.clone());
+            match on_interim {
+                Some(on_interim) => {
+                    self.stats.interim.fetch_add(1, Ordering::Relaxed);
+                    if let Some(on_interim) = on_interim {
+                        on_interim(&envelope);
+                    }
+                }
+                None => debug!(correlation_id = id, "progress of a call that nobody waits for"),
+            }
+            return;
+        }
+        let waiter = self.lock().remove(id);
+        let unwanted = match waiter {
+            Some(waiter) => waiter.answer.send(envelope).err(),
+            None => Some(envelope),
+        };
+        if let Some(envelope) = unwanted {
+            self.stats.late.fetch_add(1, Ordering::Relaxed);
+            warn!(
+                correlation_id = envelope.correlation_id.as_deref(),
+                r#type = envelope.message_type(),
+                "dropped an answer that nobody waits for"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Requester")
+            .field("address", &self.address)
+            .field("pending", &self.pending())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! The loop that runs a handler on each delivery.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::{
+    delivery::{Delivery, Settlement},
+    port::{Bus, ConsumeError, Consumer, Subscription},
+};
+
+/// Works on deliveries. Says what becomes of each, and never touches the bus to settle it.
+pub trait Handler: Send + Sync + 'static {
+    /// Works on one delivery. A panic is contained and counts as [`Settlement::Retry`].
+    fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement>;
+}
+
+/// Counts of what a worker did since it started.
+#[derive(Debug, Default)]
+pub struct WorkerStats {
+    acked: AtomicU64,
+    retried: AtomicU64,
+    dead_lettered: AtomicU64,
+    panicked: AtomicU64,
+    unsettled: AtomicU64,
+}
+
+impl WorkerStats {
+    /// Deliveries done.
+    pub fn acked(&self) -> u64 {
+        self.acked.load(Ordering::Relaxed)
+    }
+
+    /// Deliveries handed back.
+    pub fn retried(&self) -> u64 {
+        self.retried.load(Ordering::Relaxed)
+    }
+
+    /// Deliveries given up.
+    pub fn dead_lettered(&self) -> u64 {
+        self.dead_lettered.load(Ordering::Relaxed)
+    }
+
+    /// Handlers that panicked.
+    pub fn panicked(&self) -> u64 {
+        self.panicked.load(Ordering::Relaxed)
+    }
+
+    /// Settlements that did not reach the bus.
+    pub fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Relaxed)
+    }
+}
+
+/// A running consumer of one queue: as many tasks as the subscription's prefetch allows.
+///
+/// Dropping it aborts what is under way; the bus delivers that again.
+#[derive(Debug)]
+pub struct Worker {
+    stop: CancellationToken,
+    pump: JoinHandle<()>,
+    stats: Arc<WorkerStats>,
+    queue: String,
+}
+
+impl Worker {
+    /// Starts to consume. The prefetch bounds the concurrency: the bus hands out no more
+    /// deliveries than that before some are settled.
+    ///
+    /// # Errors
+    /// When the queue can't be consumed.
+    pub async fn start(
+        bus: &dyn Bus,
+        subscription: Subscription,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Self, ConsumeError> {
+        let queue = subscription.queue.name.to_string();
+        let consumer = bus.consume(subscription).await?;
+        let stop = CancellationToken::new();
+        let stats = Arc::new(WorkerStats::default());
+        let pump = tokio::spawn(pump(consumer, handler, stop.clone(), stats.clone()));
+        Ok(Self { stop, pump, stats, queue })
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<WorkerStats> {
+        &self.stats
+    }
+
+    /// Stops consuming, finishes and settles what is under way, and returns whether all of it
+    /// ended within `grace`. What did not is aborted, and the bus delivers it again.
+    pub async fn drain(mut self, grace: Duration) -> bool {
+        self.stop.cancel();
+        let drained = timeout(grace, &mut self.pump).await.is_ok();
+        if drained {
+            info!(queue = self.queue, "drained");
+        } else {
+            warn!(queue = self.queue, ?grace, "stopped before all deliveries were done");
+        }
+        drained
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.pump.abort();
+    }
+}
+
+/// Owns the tasks: they end with it.
+async fn pump(
+    mut consumer: Consumer,
+    handler: Arc<dyn Handler>,
+    stop: CancellationToken,
+    stats: Arc<WorkerStats>,
+) {
+    let mut tasks = JoinSet::new();
+    loop {
+        let delivery = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(_) = tasks.join_next() => continue,
+            delivery = consumer.next() => delivery,
+        };
+        match delivery {
+            Some(delivery) => tasks.spawn(work(delivery, handler.clone(), stats.clone())),
+            None => break,
+        };
+    }
+    // Deliveries that are already here are worked on: handing them back would mark them as
+    // possibly started.
+    consumer.cancel().await;
+    while let Some(delivery) = consumer.next().await {
+        tasks.spawn(work(delivery, handler.clone(), stats.clone()));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn work(delivery: Delivery, handler: Arc<dyn Handler>, stats: Arc<WorkerStats>) {
+    let handled = AssertUnwindSafe(handler.handle(&delivery)).catch_unwind().await;
+    let settlement = handled.unwrap_or_else(|_| {
+        stats.panicked.fetch_add(1, Ordering::Relaxed);
+        let envelope = delivery.envelope();
+        error!(message_id = %envelope.message_id, r#type = envelope.message_type(),
+            correlation_id = envelope.correlation_id.as_deref(), "the handler panicked; retrying");
+        Settlement::Retry
+    });
+    let count = match &settlement {
+        Settlement::Ack => &stats.acked,
+        Settlement::Retry => &stats.retried,
+        Settlement::DeadLetter { reason } => {
+            warn!(correlation_id = delivery.envelope().correlation_id.as_deref(), %reason,
+                "dead-lettering");
+            &stats.dead_lettered
+        }
+    };
+    match delivery.settle(settlement).await {
+        Ok(()) => count.fetch_add(1, Ordering::Relaxed),
+        Err(error) => {
+            debug!(%error, "settlement lost");
+            stats.unsettled.fetch_add(1, Ordering::Relaxed)
+        }
+    };
+}
