@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use lapin::{
-    Acker,
+    Acker, Channel,
     options::{BasicAckOptions, BasicNackOptions},
     types::ShortString,
 };
@@ -15,6 +15,8 @@ use crate::lane::Lane;
 
 pub(crate) struct AmqpSettler {
     pub(crate) acker: Acker,
+    /// Kept open for as long as the delivery can be settled.
+    pub(crate) channel: Arc<Channel>,
     /// Full name of the queue, and the lane to its dead letters; `None` where the queue has none.
     pub(crate) dead_letters: Option<(ShortString, Arc<Lane>)>,
 }
@@ -24,11 +26,21 @@ const REJECT: BasicNackOptions = BasicNackOptions { multiple: false, requeue: fa
 
 impl Settler for AmqpSettler {
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>> {
-        Box::pin(async move { settled(self.acker.ack(BasicAckOptions::default()).await) })
+        Box::pin(async move {
+            let settler = *self;
+            let acked = settler.acker.ack(BasicAckOptions::default()).await;
+            drop(settler.channel);
+            settled(acked)
+        })
     }
 
     fn retry(self: Box<Self>, _: Envelope) -> BoxFuture<'static, Result<(), SettleError>> {
-        Box::pin(async move { settled(self.acker.nack(REQUEUE).await) })
+        Box::pin(async move {
+            let settler = *self;
+            let nacked = settler.acker.nack(REQUEUE).await;
+            drop(settler.channel);
+            settled(nacked)
+        })
     }
 
     fn dead_letter(
@@ -37,16 +49,17 @@ impl Settler for AmqpSettler {
         reason: Cow<'static, str>,
     ) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
-            let Some((queue, lane)) = self.dead_letters else {
-                return settled(self.acker.nack(REJECT).await);
+            let Self { acker, channel: _channel, dead_letters } = *self;
+            let Some((queue, lane)) = dead_letters else {
+                return settled(acker.nack(REJECT).await);
             };
             // The broker would keep only that it was rejected, so the letter is written here.
             envelope.dead_letter_reason = Some(reason.into());
             match lane.publish_raw(queue, &envelope).await {
-                Ok(()) => settled(self.acker.ack(BasicAckOptions::default()).await),
+                Ok(()) => settled(acker.ack(BasicAckOptions::default()).await),
                 Err(error) => {
                     tracing::warn!(%error, "dead-lettering without the reason");
-                    settled(self.acker.nack(REJECT).await)
+                    settled(acker.nack(REJECT).await)
                 }
             }
         })
@@ -55,7 +68,11 @@ impl Settler for AmqpSettler {
     fn abandon(self: Box<Self>, _: Envelope) {
         // Without a runtime the connection is going away, and the broker requeues by itself.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { self.acker.nack(REQUEUE).await });
+            runtime.spawn(async move {
+                let settler = *self;
+                let _ = settler.acker.nack(REQUEUE).await;
+                drop(settler.channel);
+            });
         }
     }
 }

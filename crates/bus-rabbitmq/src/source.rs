@@ -32,7 +32,7 @@ pub(crate) struct Source {
 
 /// One subscription, as long as its channel lasts.
 struct Session {
-    channel: Channel,
+    channel: Arc<Channel>,
     consumer: lapin::Consumer,
 }
 
@@ -76,7 +76,7 @@ impl Source {
         let bare = self.subscription.queue.name.as_str();
         let consumer = self.declare_and_consume(&channel).await;
         let consumer = consumer.map_err(|error| refused(bare, &error))?;
-        Ok(Session { channel, consumer })
+        Ok(Session { channel: Arc::new(channel), consumer })
     }
 
     async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
@@ -100,7 +100,8 @@ impl Source {
             };
             match session.consumer.next().await {
                 Some(Ok(delivery)) => {
-                    if let Some(delivery) = self.take(delivery) {
+                    let channel = session.channel.clone();
+                    if let Some(delivery) = self.take(delivery, channel) {
                         return Some(delivery);
                     }
                 }
@@ -129,10 +130,14 @@ impl Source {
         Some(())
     }
 
-    fn take(&self, delivery: lapin::message::Delivery) -> Option<Delivery> {
+    fn take(
+        &self,
+        delivery: lapin::message::Delivery,
+        channel: Arc<Channel>,
+    ) -> Option<Delivery> {
         let lapin::message::Delivery { routing_key, redelivered, properties, data, acker, .. } =
             delivery;
-        let settler = AmqpSettler { acker, dead_letters: self.dead_letters.clone() };
+        let settler = AmqpSettler { acker, channel, dead_letters: self.dead_letters.clone() };
         let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
         let envelope = codec::decode(&properties, data);
         match RoutingKey::new(routing_key.as_str()) {

@@ -36,7 +36,7 @@ pub struct SettleError {
 }
 
 /// What an adapter puts behind a [`Delivery`].
-pub trait Settler: Send {
+pub trait Settler: Send + Sync {
     /// Done. Must take effect even if the future is dropped after its first poll.
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>>;
 

@@ -1,1 +1,3 @@
+//! Built-in tools, by family.
 
+pub mod files;

@@ -1,0 +1,7 @@
+//! The in-memory bus keeps the promises that every bus makes.
+
+async fn bed() -> rockbot_testkit::Bed {
+    rockbot_testkit::Bed::memory()
+}
+
+rockbot_testkit::bus_promises!(crate::bed);

@@ -1,0 +1,449 @@
+//! A RabbitMQ node of one's own: on free ports of the loopback interface, in a temporary folder,
+//! gone without a trace when its owner is.
+//!
+//! Nothing of the machine's own broker, if there is one, is read or written: the node has its own
+//! name, port mapper, cookie, configuration and data. The file needs no async runtime, so that the
+//! chores of the workspace can include it as it is.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+/// How long a node may take from its start until it speaks AMQP. About 10 s is usual.
+const START_LIMIT: Duration = Duration::from_secs(120);
+/// The pause between two looks at a process that has no way to call us.
+const POLL: Duration = Duration::from_millis(100);
+/// How long one look at a port may take.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Ports are taken below the range that systems hand out for outgoing connections, so that a
+/// port found free is not taken by the next client before its server binds it.
+const FIRST_PORT: u16 = 20_000;
+const PORTS: u16 = 12_000;
+
+/// Where packages put the server, best first. Debian's `/usr/sbin/rabbitmq-server` is a wrapper
+/// that changes the user and the folder, so the real script comes before anything on `PATH`.
+const SERVER_FOLDERS: [&str; 6] = [
+    "/usr/lib/rabbitmq/bin",
+    "/opt/homebrew/opt/rabbitmq/sbin",
+    "/opt/homebrew/sbin",
+    "/usr/local/opt/rabbitmq/sbin",
+    "/usr/local/sbin",
+    "/usr/sbin",
+];
+
+/// What to do when there is no broker, for error messages.
+pub const HOW_TO_GET_A_BROKER: &str = "install RabbitMQ 3.10 or later (Debian and Ubuntu: apt-get \
+     install rabbitmq-server; macOS: brew install rabbitmq), or set ROCKBOT_TEST_AMQP_URL to a \
+     broker that the tests may write to";
+
+/// A running RabbitMQ node that nobody else uses. Dropping it ends the node and removes its data.
+#[derive(Debug)]
+pub struct PrivateBroker {
+    amqp_port: u16,
+    management_port: u16,
+    // Dropped in this order: the processes end before their folder goes.
+    guard: ProcessGuard,
+    server: Child,
+    port_mapper: Child,
+    folder: TempDir,
+}
+
+impl PrivateBroker {
+    /// Starts a node on free ports and returns when it speaks AMQP and its management API is up.
+    /// Blocks for about 10 s, at most 120 s.
+    ///
+    /// # Errors
+    /// When RabbitMQ is not installed, or the node ends or stays silent; the message then holds
+    /// the end of the node's log.
+    pub fn start() -> Result<Self> {
+        Self::start_on(free_port()?)
+    }
+
+    /// Like [`PrivateBroker::start`], with a chosen AMQP port on 127.0.0.1.
+    ///
+    /// # Errors
+    /// As for [`PrivateBroker::start`].
+    pub fn start_on(amqp_port: u16) -> Result<Self> {
+        let server = find_server()
+            .with_context(|| format!("there is no rabbitmq-server here: {HOW_TO_GET_A_BROKER}"))?;
+        let layout = Layout::write(amqp_port)?;
+        let mut guard = ProcessGuard::start(Ending::Kill, Some(layout.folder.path()))?;
+        let port_mapper =
+            layout.spawn(&mut Command::new(find_port_mapper(&server)?), "epmd.log")?;
+        guard.watch(&port_mapper)?;
+        let mapper_port = layout.mapper_port;
+        let deadline = Instant::now() + START_LIMIT;
+        while !accepts(mapper_port) {
+            ensure!(Instant::now() < deadline, "epmd does not answer on port {mapper_port}");
+            pause();
+        }
+        let server = layout.spawn(&mut Command::new(server), "console.log")?;
+        guard.watch(&server)?;
+        let management_port = layout.management_port;
+        let folder = layout.folder;
+        let mut broker = Self { amqp_port, management_port, guard, server, port_mapper, folder };
+        broker.wait_until_ready(deadline)?;
+        Ok(broker)
+    }
+
+    /// The URL for AMQP clients: `amqp://guest:guest@127.0.0.1:PORT/%2f`.
+    #[must_use]
+    pub fn amqp_url(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.amqp_port)
+    }
+
+    /// The base of the management API, without a slash at the end:
+    /// `http://guest:guest@127.0.0.1:PORT`; requests go to `/api/...` below it.
+    #[must_use]
+    pub fn management_url(&self) -> String {
+        format!("http://guest:guest@127.0.0.1:{}", self.management_port)
+    }
+
+    /// The end of the node's log and console output.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let console = tail(&self.folder.path().join("console.log"));
+        let log = tail(&self.folder.path().join("log").join("rabbit.log"));
+        format!("{console}\n{log}")
+    }
+
+    /// Ends the node and removes its data; returns when both are done. Dropping does the same.
+    pub fn stop(self) {}
+
+    /// True while the node's process runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.server.try_wait(), Ok(None))
+    }
+
+    fn wait_until_ready(&mut self, deadline: Instant) -> Result<()> {
+        while !(speaks_amqp(self.amqp_port) && accepts(self.management_port)) {
+            if !self.is_running() {
+                bail!("the private RabbitMQ node ended while starting:\n{}", self.log_tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the private RabbitMQ node did not speak AMQP within {} s:\n{}",
+                START_LIMIT.as_secs(),
+                self.log_tail()
+            );
+            pause();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PrivateBroker {
+    fn drop(&mut self) {
+        self.guard.finish();
+        for process in [&mut self.server, &mut self.port_mapper] {
+            // The guard has killed both groups; killing the leaders again makes sure that the
+            // wait, which reaps them, ends. Nothing can be done about an error here.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// The folder of a node, with its configuration written and its ports chosen.
+struct Layout {
+    folder: TempDir,
+    amqp_port: u16,
+    management_port: u16,
+    mapper_port: u16,
+    distribution_port: u16,
+}
+
+impl Layout {
+    fn write(amqp_port: u16) -> Result<Self> {
+        let layout = Self {
+            folder: tempfile::Builder::new().prefix("rockbot-broker-").tempdir()?,
+            amqp_port,
+            management_port: free_port()?,
+            mapper_port: free_port()?,
+            distribution_port: free_port()?,
+        };
+        layout.file("rabbitmq.conf", &layout.configuration())?;
+        layout.file("enabled_plugins", "[rabbitmq_management].\n")?;
+        // Read instead of /etc/rabbitmq/rabbitmq-env.conf, which belongs to the system's node.
+        layout.file("rabbitmq-env.conf", "")?;
+        let cookie = layout.file(".erlang.cookie", &format!("ROCKBOT{amqp_port}PRIVATE"))?;
+        fs::set_permissions(cookie, Permissions::from_mode(0o400))?;
+        Ok(layout)
+    }
+
+    fn file(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// The alarms for memory and disk are set where a test machine does not trip them: a blocked
+    /// publisher because of somebody else's full disk tells nothing about the code under test.
+    fn configuration(&self) -> String {
+        format!(
+            "listeners.tcp.1 = 127.0.0.1:{}\n\
+             management.tcp.ip = 127.0.0.1\n\
+             management.tcp.port = {}\n\
+             collect_statistics_interval = 1000\n\
+             disk_free_limit.absolute = 1MB\n\
+             vm_memory_high_watermark.relative = 0.9\n\
+             log.console = false\n\
+             log.file = rabbit.log\n\
+             log.file.level = info\n",
+            self.amqp_port, self.management_port
+        )
+    }
+
+    /// Starts `command` as the leader of its own process group, with this node's environment and
+    /// its output in the file `log`.
+    fn spawn(&self, command: &mut Command, log: &str) -> Result<Child> {
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("RABBITMQ_") || name.starts_with("ERL_") {
+                command.env_remove(name.as_ref());
+            }
+        }
+        let folder = self.folder.path();
+        let output = File::create(folder.join(log))?;
+        command
+            .current_dir(folder)
+            .env("HOME", folder)
+            .env("ERL_EPMD_PORT", self.mapper_port.to_string())
+            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            .env("ERL_CRASH_DUMP", "/dev/null")
+            .env("RABBITMQ_NODENAME", format!("rockbot-{}@localhost", self.amqp_port))
+            .env("RABBITMQ_DIST_PORT", self.distribution_port.to_string())
+            .env("RABBITMQ_CONF_ENV_FILE", folder.join("rabbitmq-env.conf"))
+            .env("RABBITMQ_CONFIG_FILE", folder.join("rabbitmq.conf"))
+            .env("RABBITMQ_ADVANCED_CONFIG_FILE", folder.join("advanced.config"))
+            .env("RABBITMQ_GENERATED_CONFIG_DIR", folder.join("generated"))
+            .env("RABBITMQ_SCHEMA_DIR", folder.join("schema"))
+            .env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.join("enabled_plugins"))
+            .env("RABBITMQ_MNESIA_BASE", folder.join("data"))
+            .env("RABBITMQ_LOG_BASE", folder.join("log"))
+            .env("RABBITMQ_PID_FILE", folder.join("pid"))
+            // Two schedulers that do not spin while idle leave the cores to the tests.
+            .env(
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none \
+                 -kernel inet_dist_use_interface {127,0,0,1}",
+            )
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0);
+        if log == "epmd.log" {
+            command.args(["-port", &self.mapper_port.to_string(), "-address", "127.0.0.1"]);
+        }
+        command.spawn().with_context(|| format!("cannot start {command:?}"))
+    }
+}
+
+/// The `rabbitmq-server` script to run, if RabbitMQ is installed.
+#[must_use]
+pub fn find_server() -> Option<PathBuf> {
+    find_in(SERVER_FOLDERS.iter().map(PathBuf::from), "rabbitmq-server")
+        .or_else(|| find_program("rabbitmq-server"))
+}
+
+/// The first file called `name` in the folders of `PATH`.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    find_in(std::env::split_paths(&std::env::var_os("PATH")?), name)
+}
+
+fn find_in(folders: impl IntoIterator<Item = PathBuf>, name: &str) -> Option<PathBuf> {
+    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Erlang starts its port mapper as a daemon that outlives every node. Ours is started before, in
+/// the foreground, so that it ends with the node.
+fn find_port_mapper(server: &Path) -> Result<PathBuf> {
+    let near = ["/opt/homebrew/bin", "/usr/local/bin", "/usr/bin"].map(PathBuf::from);
+    find_program("epmd").or_else(|| find_in(near, "epmd")).with_context(|| {
+        format!(
+            "{} is installed, but Erlang's epmd is not on PATH: add the folder of Erlang's programs",
+            server.display()
+        )
+    })
+}
+
+/// A port of 127.0.0.1 that nobody listens on, different at each call in one process.
+///
+/// # Errors
+/// When none of the ports 20000 to 31999 is free.
+pub fn free_port() -> Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Test processes that start together have neighbouring ids: let them begin far apart.
+    let start = std::process::id().wrapping_mul(61);
+    for _ in 0..PORTS {
+        let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % u32::from(PORTS);
+        let port = FIRST_PORT + u16::try_from(offset)?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port between {FIRST_PORT} and {} is free on 127.0.0.1", FIRST_PORT + PORTS - 1)
+}
+
+/// True when something on 127.0.0.1 accepts connections on `port`.
+#[must_use]
+pub fn accepts(port: u16) -> bool {
+    connect(port).is_ok()
+}
+
+/// Opens a connection to `port` on 127.0.0.1 whose every step is bounded.
+///
+/// # Errors
+/// When nobody accepts within two seconds.
+pub fn connect(port: u16) -> std::io::Result<TcpStream> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let stream = TcpStream::connect_timeout(&address, PROBE_LIMIT)?;
+    stream.set_read_timeout(Some(PROBE_LIMIT))?;
+    stream.set_write_timeout(Some(PROBE_LIMIT))?;
+    Ok(stream)
+}
+
+/// True when the answer to the AMQP 0-9-1 protocol header is the method `connection.start`.
+fn speaks_amqp(port: u16) -> bool {
+    const METHOD_FRAME: u8 = 1;
+    const CONNECTION_START: [u8; 4] = [0, 10, 0, 10];
+    let Ok(mut stream) = connect(port) else { return false };
+    let mut answer = [0; 11];
+    stream.write_all(b"AMQP\x00\x00\x09\x01").is_ok()
+        && stream.read_exact(&mut answer).is_ok()
+        && answer[0] == METHOD_FRAME
+        && answer[7..] == CONNECTION_START
+}
+
+/// Waits a tenth of a second before the next look at another process.
+#[expect(clippy::disallowed_methods, reason = "a process that boots sends no event to wait for")]
+pub fn pause() {
+    std::thread::sleep(POLL);
+}
+
+/// The last lines of a log file, or why they cannot be read.
+#[must_use]
+pub fn tail(log: &Path) -> String {
+    const LINES: usize = 30;
+    match fs::read(log) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(LINES)..].join("\n")
+        }
+        Err(error) => format!("({} cannot be read: {error})", log.display()),
+    }
+}
+
+/// How a [`ProcessGuard`] ends the processes it watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// At once, without a chance to finish: for servers whose state is thrown away.
+    Kill,
+    /// Asks first, and kills what is still there after ten seconds: for programs with children
+    /// in process groups of their own, which only they can end.
+    Ask,
+}
+
+/// Ends process groups when its owner is gone, however the owner went: a return, a panic, Ctrl-C
+/// or SIGKILL.
+///
+/// It is a small shell in a process group of its own that reads a pipe whose other end only the
+/// owner holds. The end of the pipe is the signal, and the kernel never forgets to send it.
+#[derive(Debug)]
+pub struct ProcessGuard {
+    shell: Child,
+    pipe: Option<ChildStdin>,
+}
+
+/// Reads process groups line by line; an empty line means that all ended by themselves.
+const GUARD_SCRIPT: &str = r#"
+groups=
+while read -r group; do
+  [ -n "$group" ] || exit 0
+  groups="$groups -$group"
+done
+if [ "$1" = ask ] && [ -n "$groups" ]; then
+  kill -s TERM -- $groups
+  tries=0
+  while kill -s 0 -- $groups && [ $tries -lt 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+fi
+[ -z "$groups" ] || kill -s KILL -- $groups
+[ -z "$2" ] || rm -rf -- "$2"
+"#;
+
+impl ProcessGuard {
+    /// Starts a guard that also removes `folder` at the end.
+    ///
+    /// # Errors
+    /// When `sh` cannot be started.
+    pub fn start(ending: Ending, folder: Option<&Path>) -> Result<Self> {
+        let mut shell = Command::new("sh")
+            .args(["-c", GUARD_SCRIPT, "rockbot-guard"])
+            .arg(if ending == Ending::Ask { "ask" } else { "kill" })
+            .arg(folder.unwrap_or(Path::new("")))
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot start sh, which ends the processes of the tests")?;
+        let pipe = shell.stdin.take();
+        Ok(Self { shell, pipe })
+    }
+
+    /// Watches the process group that `leader` leads; it must have been started with
+    /// `process_group(0)`.
+    ///
+    /// # Errors
+    /// When the guard itself is gone.
+    pub fn watch(&mut self, leader: &Child) -> Result<()> {
+        self.send(&format!("{}\n", leader.id())).context("the guard of the processes is gone")
+    }
+
+    /// Tells the guard that every process has ended by itself: nothing is killed or removed.
+    pub fn dismiss(&mut self) {
+        // A guard that is gone already needs no telling.
+        let _ = self.send("\n");
+        self.finish();
+    }
+
+    /// Ends the watched processes and returns when that is done. Dropping does the same.
+    pub fn finish(&mut self) {
+        drop(self.pipe.take());
+        let _ = self.shell.wait();
+    }
+
+    /// Has the guard end the processes without waiting for it.
+    pub fn release(&mut self) {
+        drop(self.pipe.take());
+    }
+
+    fn send(&mut self, line: &str) -> std::io::Result<()> {
+        match &mut self.pipe {
+            Some(pipe) => pipe.write_all(line.as_bytes()).and_then(|()| pipe.flush()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for ProcessGuard {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

@@ -1,0 +1,70 @@
+//! What becomes of a delivery.
+
+use rockbot_bus::Settlement;
+use rockbot_contracts::{QueueSpec, topology::MAX_DELIVERIES};
+
+use crate::bed::{Bed, key, never, next, soon, take, text_of, work};
+
+/// Done is done.
+pub async fn an_acked_delivery_does_not_come_again(bed: Bed) {
+    let mut consumer = bed.consume(work("jobs"), 1).await;
+    bed.say(&key("jobs"), "once").await.expect("taken");
+    assert_eq!(take(&mut consumer).await, "once");
+    never("a redelivery", consumer.next()).await;
+    drop(consumer);
+    let mut consumer = bed.consume(work("jobs"), 1).await;
+    never("a redelivery to another", consumer.next()).await;
+}
+
+/// A worker must be able to tell that somebody may have begun before it.
+pub async fn a_retried_delivery_comes_again_and_says_so(bed: Bed) {
+    let mut consumer = bed.consume(work("jobs"), 1).await;
+    bed.say(&key("jobs"), "twice").await.expect("taken");
+    let first = next(&mut consumer).await;
+    assert!(!first.is_redelivered());
+    first.settle(Settlement::Retry).await.expect("handed back");
+    let second = next(&mut consumer).await;
+    assert_eq!((text_of(&second).as_str(), second.attempt()), ("twice", 2));
+    assert!(second.is_redelivered());
+    second.settle(Settlement::Ack).await.expect("acked");
+}
+
+/// Forgetting a delivery is handing it back.
+pub async fn a_dropped_delivery_comes_again(bed: Bed) {
+    let mut consumer = bed.consume(work("jobs"), 1).await;
+    bed.say(&key("jobs"), "dropped").await.expect("taken");
+    drop(next(&mut consumer).await);
+    let again = next(&mut consumer).await;
+    assert!(again.is_redelivered());
+    again.settle(Settlement::Ack).await.expect("acked");
+}
+
+/// An operator finds the message and why it is there.
+pub async fn a_dead_letter_keeps_its_body_and_the_reason(bed: Bed) {
+    let queue = work("jobs");
+    let mut consumer = bed.consume(queue.clone(), 1).await;
+    bed.say(&key("jobs"), "poison").await.expect("taken");
+    let delivery = next(&mut consumer).await;
+    let reason = Settlement::dead_letter("it makes no sense");
+    soon("dead-lettering", delivery.settle(reason)).await.expect("settled");
+    let mut letters = bed.consume(QueueSpec::dead_letters_of(&queue.name), 1).await;
+    let letter = next(&mut letters).await;
+    assert_eq!(text_of(&letter), "poison");
+    assert_eq!(letter.envelope().dead_letter_reason.as_deref(), Some("it makes no sense"));
+    never("the message again", consumer.next()).await;
+}
+
+/// A message that nobody can work on does not go round for ever.
+pub async fn a_message_delivered_too_often_becomes_a_dead_letter(bed: Bed) {
+    let queue = work("jobs");
+    let mut consumer = bed.consume(queue.clone(), 1).await;
+    bed.say(&key("jobs"), "poison").await.expect("taken");
+    for attempt in 1..=MAX_DELIVERIES {
+        let delivery = next(&mut consumer).await;
+        assert_eq!(delivery.attempt(), attempt);
+        delivery.settle(Settlement::Retry).await.expect("handed back");
+    }
+    let mut letters = bed.consume(QueueSpec::dead_letters_of(&queue.name), 1).await;
+    assert_eq!(take(&mut letters).await, "poison");
+    never("one more delivery", consumer.next()).await;
+}

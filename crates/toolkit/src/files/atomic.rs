@@ -1,0 +1,158 @@
+//! Replaces a file in one step: a reader sees the old content or the new, never a part.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
+use rockbot_tools::{Executed, ToolFailure};
+
+use super::{
+    path::RelativePath,
+    root::{Root, not_regular, refused},
+    stop::Stop,
+};
+
+/// Where a file is, or will be: symbolic links are resolved, directories exist.
+#[derive(Debug)]
+pub(super) struct Target {
+    directory: Dir,
+    name: OsString,
+    existing: Option<Permissions>,
+}
+
+impl Target {
+    /// Finds the place of a file, and makes the directories that lead to it.
+    pub(super) fn prepare(root: &Root, path: &RelativePath) -> Result<Self, ToolFailure> {
+        let place = resolve(root, path)?;
+        let Some(name) = place.file_name().map(OsStr::to_owned) else {
+            return Err(ToolFailure::failed(format!("{path} is a directory; name a file in it")));
+        };
+        let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = root.dir().open_dir(parent.unwrap_or(Path::new(".")));
+        let directory = directory.map_err(|error| refused(path, error))?;
+        let existing = match directory.symlink_metadata(&name) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(ToolFailure::failed(format!(
+                    "{path} is a directory; name a file in it"
+                )));
+            }
+            Ok(metadata) if !metadata.is_file() => return Err(not_regular(path)),
+            Ok(metadata) if metadata.permissions().readonly() => {
+                return Err(ToolFailure::failed(format!(
+                    "{path} is read-only and was left as it is"
+                )));
+            }
+            Ok(metadata) => Some(metadata.permissions()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(refused(path, error)),
+        };
+        Ok(Self { directory, name, existing })
+    }
+
+    /// Whether the file is there already.
+    pub(super) fn exists(&self) -> bool {
+        self.existing.is_some()
+    }
+
+    /// Puts the content in place, unless nobody waits any more.
+    pub(super) fn replace(
+        &self,
+        path: &RelativePath,
+        content: &[u8],
+        stop: &Stop,
+    ) -> Result<(), ToolFailure> {
+        let (mut file, draft) = self.create_draft().map_err(|error| refused(path, error))?;
+        self.fill(&mut file, content).map_err(|error| refused(path, error))?;
+        stop.check(Executed::No)?;
+        draft.put(&self.name).map_err(|error| refused(path, error))
+    }
+
+    fn fill(&self, file: &mut File, content: &[u8]) -> io::Result<()> {
+        file.write_all(content)?;
+        if let Some(permissions) = &self.existing {
+            // Whoever may change a program must not thereby run as its owner.
+            file.set_permissions(Permissions::from_mode(permissions.mode() & 0o777))?;
+        }
+        file.sync_data()
+    }
+
+    fn create_draft(&self) -> io::Result<(File, Draft<'_>)> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        const ATTEMPTS: usize = 16;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        if self.existing.is_some() {
+            options.mode(0o600);
+        }
+        for _ in 0..ATTEMPTS {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let name = format!(".rockbot-{:x}-{number:x}.tmp", now.as_nanos());
+            match self.directory.open_with(&name, &options) {
+                Ok(file) => {
+                    let name = Some(PathBuf::from(name));
+                    return Ok((file, Draft { directory: &self.directory, name }));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+/// A file beside the target. Removed unless it is put in place.
+struct Draft<'a> {
+    directory: &'a Dir,
+    name: Option<PathBuf>,
+}
+
+impl Draft<'_> {
+    fn put(mut self, target: &OsStr) -> io::Result<()> {
+        if let Some(name) = &self.name {
+            self.directory.rename(name, self.directory, target)?;
+        }
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name
+            && let Err(error) = self.directory.remove_file(name)
+        {
+            tracing::debug!(%error, "a temporary file could not be removed");
+        }
+    }
+}
+
+/// The path to write to. A symbolic link is written through; one that leads nowhere is refused,
+/// because what it names may be outside.
+fn resolve(root: &Root, path: &RelativePath) -> Result<PathBuf, ToolFailure> {
+    let given = path.as_path();
+    match root.dir().canonicalize(given) {
+        Ok(place) => return Ok(place),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(refused(path, error)),
+    }
+    if root.dir().symlink_metadata(given).is_ok() {
+        return Err(ToolFailure::failed(format!(
+            "{path} is a symbolic link that leads nowhere; write to another path"
+        )));
+    }
+    let (Some(name), Some(parent)) = (given.file_name(), given.parent()) else {
+        return Err(ToolFailure::failed(format!("{path} is not the name of a file")));
+    };
+    if parent.as_os_str().is_empty() {
+        return Ok(PathBuf::from(name));
+    }
+    root.dir().create_dir_all(parent).map_err(|error| refused(path, error))?;
+    let parent = root.dir().canonicalize(parent).map_err(|error| refused(path, error))?;
+    Ok(parent.join(name))
+}

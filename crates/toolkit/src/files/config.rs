@@ -1,0 +1,175 @@
+//! Where the tools work, and how much they may take.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+/// The configuration of the family. Only `root` has no default.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilesConfig {
+    /// The directory that the tools work in. It must exist.
+    pub root: PathBuf,
+    /// The most text that one `read_file` returns, in bytes. Default 1 MiB.
+    #[serde(default = "default_max_read_bytes")]
+    pub max_read_bytes: usize,
+    /// The largest file that `write_file` and `edit_file` leave behind, in bytes. Default 4 MiB.
+    #[serde(default = "default_max_write_bytes")]
+    pub max_write_bytes: usize,
+    /// The most output of `bash`, `search` and `list_files`, in bytes. Default 256 KiB.
+    #[serde(default = "default_max_output_bytes")]
+    pub max_output_bytes: usize,
+    /// The most entries that one `list_files` returns. Default 2,000.
+    #[serde(default = "default_max_entries")]
+    pub max_entries: usize,
+    /// How long a command may run when the model doesn't say, in seconds. Default 30, at most
+    /// [`MAX_COMMAND_SECONDS`](Self::MAX_COMMAND_SECONDS).
+    #[serde(default = "default_command_timeout_seconds")]
+    pub command_timeout_seconds: u64,
+    /// What runs a command with `-c`. Default `/bin/bash`, or `/bin/sh` where that is missing.
+    #[serde(default = "default_shell")]
+    pub shell: PathBuf,
+    /// Whether there is a `bash` tool. It is not a sandbox: see the module. Default true.
+    #[serde(default = "default_allow_bash")]
+    pub allow_bash: bool,
+}
+
+impl FilesConfig {
+    /// The longest that a command may run, whoever asks: ten minutes.
+    pub const MAX_COMMAND_SECONDS: u64 = 600;
+
+    /// The defaults for a root.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            max_read_bytes: default_max_read_bytes(),
+            max_write_bytes: default_max_write_bytes(),
+            max_output_bytes: default_max_output_bytes(),
+            max_entries: default_max_entries(),
+            command_timeout_seconds: default_command_timeout_seconds(),
+            shell: default_shell(),
+            allow_bash: default_allow_bash(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), FilesError> {
+        const MIB: usize = 1024 * 1024;
+        const MAX_SECONDS: usize = FilesConfig::MAX_COMMAND_SECONDS as usize;
+        let seconds = usize::try_from(self.command_timeout_seconds).unwrap_or(usize::MAX);
+        for (limit, value, minimum, maximum) in [
+            ("max_read_bytes", self.max_read_bytes, 1, 64 * MIB),
+            ("max_write_bytes", self.max_write_bytes, 1, 64 * MIB),
+            ("max_output_bytes", self.max_output_bytes, 1024, 16 * MIB),
+            ("max_entries", self.max_entries, 1, 100_000),
+            ("command_timeout_seconds", seconds, 1, MAX_SECONDS),
+        ] {
+            if !(minimum..=maximum).contains(&value) {
+                return Err(FilesError::Limit { limit, value, minimum, maximum });
+            }
+        }
+        if self.allow_bash && !self.shell.is_file() {
+            return Err(FilesError::Shell { path: self.shell.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// Why there are no tools. For the operator: names paths of the host.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// The root can't be opened.
+    #[error(
+        "the root of the file tools, {}, can't be opened; create it or configure another",
+        .path.display()
+    )]
+    Root {
+        /// As configured.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The root is something else.
+    #[error(
+        "the root of the file tools, {}, is not a directory; configure a directory",
+        .path.display()
+    )]
+    NotADirectory {
+        /// As configured.
+        path: PathBuf,
+    },
+    /// There is nothing to run commands with.
+    #[error(
+        "the shell of the bash tool, {}, does not exist; configure another or set allow_bash = false",
+        .path.display()
+    )]
+    Shell {
+        /// As configured.
+        path: PathBuf,
+    },
+    /// A limit makes no sense.
+    #[error("{limit} is {value}; set it between {minimum} and {maximum}")]
+    Limit {
+        /// The name of the setting.
+        limit: &'static str,
+        /// As configured.
+        value: usize,
+        /// The least that works.
+        minimum: usize,
+        /// The most that is allowed.
+        maximum: usize,
+    },
+}
+
+const fn default_max_read_bytes() -> usize {
+    1024 * 1024
+}
+
+const fn default_max_write_bytes() -> usize {
+    4 * 1024 * 1024
+}
+
+const fn default_max_output_bytes() -> usize {
+    256 * 1024
+}
+
+const fn default_max_entries() -> usize {
+    2_000
+}
+
+const fn default_command_timeout_seconds() -> u64 {
+    30
+}
+
+const fn default_allow_bash() -> bool {
+    true
+}
+
+fn default_shell() -> PathBuf {
+    let bash = Path::new("/bin/bash");
+    if bash.is_file() { bash.to_owned() } else { PathBuf::from("/bin/sh") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_root_must_be_configured() {
+        let config: FilesConfig = serde_json::from_str(r#"{"root": "work"}"#).unwrap();
+        assert_eq!(config, FilesConfig::new("work"));
+        assert!(serde_json::from_str::<FilesConfig>("{}").is_err());
+        assert!(serde_json::from_str::<FilesConfig>(r#"{"root": "w", "rot": 1}"#).is_err());
+    }
+
+    #[test]
+    fn limits_out_of_range_are_named() {
+        let config = FilesConfig { command_timeout_seconds: 601, ..FilesConfig::new("work") };
+        let message = config.check().unwrap_err().to_string();
+        assert_eq!(message, "command_timeout_seconds is 601; set it between 1 and 600");
+    }
+}

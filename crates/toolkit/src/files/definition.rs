@@ -1,0 +1,40 @@
+//! How the tools of the family present themselves, and how they read their arguments.
+
+use rockbot_tools::{ToolFailure, ToolHints, ToolRegistration, ToolSource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// A tool of the family. `properties` are the schemas of the arguments.
+pub(super) fn registration(
+    name: &str,
+    label: &str,
+    description: &str,
+    properties: &Value,
+    required: &[&str],
+    hints: ToolHints,
+) -> ToolRegistration {
+    ToolRegistration {
+        name: name.to_owned(),
+        label: Some(label.to_owned()),
+        description: description.to_owned(),
+        tool_description: None,
+        parameters: json!({
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        }),
+        source: ToolSource::Files,
+        hints,
+        timeout_ms: None,
+    }
+}
+
+/// Hints of a tool that changes files and reaches nothing else.
+pub(super) const fn changes_files(idempotent: bool) -> ToolHints {
+    ToolHints { read_only: false, destructive: true, idempotent, open_world: false }
+}
+
+pub(super) fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolFailure> {
+    serde_json::from_value(arguments).map_err(|error| ToolFailure::invalid(error.to_string()))
+}

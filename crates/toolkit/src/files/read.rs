@@ -1,0 +1,255 @@
+//! `read_file`: a text file, or a page of it.
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader},
+    sync::Arc,
+};
+
+use futures_util::future::BoxFuture;
+use rockbot_tools::{
+    Executed, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    config::FilesConfig,
+    definition,
+    path::RelativePath,
+    root::{Root, refused},
+    stop::{Stop, off_runtime},
+};
+
+const BUFFER_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub(super) struct ReadFile {
+    registration: ToolRegistration,
+    root: Arc<Root>,
+    max_bytes: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    path: String,
+    offset: Option<u64>,
+    limit: Option<u64>,
+}
+
+impl ReadFile {
+    pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
+        let description = format!(
+            "Read a text file. Returns its text as it is, without line numbers, at most {} bytes \
+             at once; when there is more, a last line in brackets says which offset to read on \
+             from. Binary files are refused.",
+            config.max_read_bytes
+        );
+        let properties = json!({
+            "path": {"type": "string", "description": "Path relative to the root of the files."},
+            "offset": {
+                "type": "integer", "minimum": 1,
+                "description": "First line to return; 1 is the first of the file. Default 1.",
+            },
+            "limit": {
+                "type": "integer", "minimum": 1,
+                "description": "How many lines to return. Default: all that fit.",
+            },
+        });
+        let registration = definition::registration(
+            "read_file",
+            "Read a file",
+            &description,
+            &properties,
+            &["path"],
+            ToolHints::READ_ONLY,
+        );
+        Self { registration, root, max_bytes: config.max_read_bytes }
+    }
+}
+
+impl Tool for ReadFile {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(async move {
+            let arguments: Arguments = definition::arguments(arguments)?;
+            let (root, max_bytes) = (Arc::clone(&self.root), self.max_bytes);
+            off_runtime(context, move |stop| read(&root, &arguments, max_bytes, stop)).await
+        })
+    }
+}
+
+fn read(
+    root: &Root,
+    arguments: &Arguments,
+    max_bytes: usize,
+    stop: &Stop,
+) -> Result<ToolResult, ToolFailure> {
+    let path = RelativePath::parse(&arguments.path)?;
+    let first = arguments.offset.unwrap_or(1).max(1);
+    let limit = arguments.limit.unwrap_or(u64::MAX).max(1);
+    let file = root.open_file(&path)?;
+    let failed = |error| refused(&path, error);
+    let size = file.metadata().map_err(failed)?.len();
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    if reader.fill_buf().map_err(failed)?.contains(&0) {
+        return Err(binary(&path, size));
+    }
+    let skipped = skip_lines(&mut reader, first - 1, stop, &path)?;
+    if first > 1 && (skipped < first - 1 || at_end(&mut reader).map_err(failed)?) {
+        return Err(ToolFailure::failed(format!(
+            "{path} has {skipped} lines; offset {first} is past its end"
+        )));
+    }
+    let page = take_page(&mut reader, limit, max_bytes, stop, &path)?;
+    if page.text.contains(&0) {
+        return Err(binary(&path, size));
+    }
+    Ok(present(&path, page, first, size))
+}
+
+fn binary(path: &RelativePath, size: u64) -> ToolFailure {
+    ToolFailure::failed(format!("{path} is a binary file of {size} bytes, not text"))
+}
+
+/// Lines of a file, whole ones unless the first does not fit.
+struct Page {
+    text: Vec<u8>,
+    lines: u64,
+    /// There is more in the file.
+    more: bool,
+    /// Its only line is cut.
+    cut: bool,
+}
+
+/// How many lines could be skipped, a last one without a line break included.
+fn skip_lines(
+    reader: &mut BufReader<fs::File>,
+    count: u64,
+    stop: &Stop,
+    path: &RelativePath,
+) -> Result<u64, ToolFailure> {
+    let (mut lines, mut in_line) = (0, false);
+    while lines < count {
+        stop.check(Executed::Yes)?;
+        let buffer = reader.fill_buf().map_err(|error| refused(path, error))?;
+        if buffer.is_empty() {
+            return Ok(lines + u64::from(in_line));
+        }
+        let used = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(end) => {
+                (lines, in_line) = (lines + 1, false);
+                end + 1
+            }
+            None => {
+                in_line = true;
+                buffer.len()
+            }
+        };
+        reader.consume(used);
+    }
+    Ok(lines)
+}
+
+fn take_page(
+    reader: &mut BufReader<fs::File>,
+    limit: u64,
+    max_bytes: usize,
+    stop: &Stop,
+    path: &RelativePath,
+) -> Result<Page, ToolFailure> {
+    let mut page = Page { text: Vec::new(), lines: 0, more: false, cut: false };
+    let mut whole_lines_end = 0;
+    while page.lines < limit {
+        stop.check(Executed::Yes)?;
+        let buffer = reader.fill_buf().map_err(|error| refused(path, error))?;
+        if buffer.is_empty() {
+            page.lines += u64::from(page.text.len() > whole_lines_end);
+            return Ok(page);
+        }
+        let newline = buffer.iter().position(|byte| *byte == b'\n');
+        let piece = &buffer[..newline.map_or(buffer.len(), |end| end + 1)];
+        let room = max_bytes - page.text.len();
+        if piece.len() > room {
+            page.more = true;
+            page.cut = whole_lines_end == 0;
+            if page.cut {
+                page.text.extend_from_slice(&piece[..room]);
+                page.lines = 1;
+                drop_partial_character(&mut page.text);
+            } else {
+                page.text.truncate(whole_lines_end);
+            }
+            return Ok(page);
+        }
+        page.text.extend_from_slice(piece);
+        let used = piece.len();
+        if newline.is_some() {
+            page.lines += 1;
+            whole_lines_end = page.text.len();
+        }
+        reader.consume(used);
+    }
+    page.more = !at_end(reader).map_err(|error| refused(path, error))?;
+    Ok(page)
+}
+
+fn at_end(reader: &mut impl BufRead) -> io::Result<bool> {
+    Ok(reader.fill_buf()?.is_empty())
+}
+
+fn drop_partial_character(text: &mut Vec<u8>) {
+    if let Err(error) = std::str::from_utf8(text)
+        && error.error_len().is_none()
+    {
+        text.truncate(error.valid_up_to());
+    }
+}
+
+fn present(path: &RelativePath, page: Page, first: u64, size: u64) -> ToolResult {
+    let last = first + page.lines.saturating_sub(1);
+    let details = json!({
+        "path": path.to_string(),
+        "size": size,
+        "firstLine": first,
+        "lines": page.lines,
+        "truncated": page.more,
+    });
+    if size == 0 && page.text.is_empty() {
+        return ToolResult::text("[the file is empty]").with_details(details);
+    }
+    let (mut text, valid) = match String::from_utf8(page.text) {
+        Ok(text) => (text, true),
+        Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), false),
+    };
+    let mut notes = Vec::new();
+    if page.cut {
+        notes.push(format!(
+            "line {first} is too long and is cut; lines after it: offset {}",
+            first + 1
+        ));
+    } else if page.more {
+        notes.push(format!(
+            "lines {first} to {last} of a file of {size} bytes; read on with offset {}",
+            last + 1
+        ));
+    }
+    if !valid {
+        notes.push("the file is not valid UTF-8; wrong bytes are shown as \u{fffd}".to_owned());
+    }
+    for note in notes {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&format!("[{note}]\n"));
+    }
+    ToolResult::text(text).with_details(details)
+}

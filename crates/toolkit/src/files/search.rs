@@ -1,0 +1,320 @@
+//! `search`: a regular expression in the files below a directory.
+
+use std::{fmt::Write, fs, io, path::Path, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use grep_matcher::{LineTerminator, Matcher};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
+use rockbot_tools::{
+    Executed, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
+};
+use rustix::fs::OFlags;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    config::FilesConfig,
+    definition,
+    path::{RelativePath, shown},
+    root::{Root, open_regular, refused},
+    stop::{Stop, StoppableReader, off_runtime},
+    walk::{Flow, Kind, Walk},
+};
+
+const MAX_PATTERN_BYTES: usize = 4096;
+const MAX_PROGRAM_BYTES: usize = 4 * 1024 * 1024;
+/// The longest line that is searched; a file with a longer one is skipped.
+const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
+/// The longest piece of a line that is shown, in characters, and how many stand before the match.
+const SHOWN_CHARS: usize = 400;
+const LEAD_CHARS: usize = 100;
+const DEFAULT_MATCHES: usize = 200;
+const MAX_MATCHES: usize = 5_000;
+
+#[derive(Debug)]
+pub(super) struct Search {
+    registration: ToolRegistration,
+    root: Arc<Root>,
+    max_bytes: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    pattern: String,
+    path: Option<String>,
+    glob: Option<String>,
+    #[serde(default)]
+    case_insensitive: bool,
+    max_matches: Option<usize>,
+}
+
+impl Search {
+    pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
+        let properties = json!({
+            "pattern": {
+                "type": "string", "minLength": 1, "maxLength": MAX_PATTERN_BYTES,
+                "description": "Regular expression (Rust syntax: no look-around, no \
+                    back-references), matched within one line.",
+            },
+            "path": {
+                "type": "string",
+                "description": "File or directory to search, relative to the root of the files. \
+                    Default: the root.",
+            },
+            "glob": {
+                "type": "string", "maxLength": 1024,
+                "description": "Only files that match this glob, such as `*.rs` (at any depth) or \
+                    `/src/**/*.rs` (from the root).",
+            },
+            "case_insensitive": {"type": "boolean", "description": "Default false."},
+            "max_matches": {
+                "type": "integer", "minimum": 1, "maximum": MAX_MATCHES,
+                "description": "How many matching lines to return at most. Default 200.",
+            },
+        });
+        let registration = definition::registration(
+            "search",
+            "Search in files",
+            "Search text files for a regular expression. Returns matching lines as \
+             `path:line: text`, sorted by path, long lines cut. Binary files and what .gitignore \
+             hides are left out.",
+            &properties,
+            &["pattern"],
+            ToolHints::READ_ONLY,
+        );
+        Self { registration, root, max_bytes: config.max_output_bytes }
+    }
+}
+
+impl Tool for Search {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(async move {
+            let arguments: Arguments = definition::arguments(arguments)?;
+            let (root, max_bytes) = (Arc::clone(&self.root), self.max_bytes);
+            off_runtime(context, move |stop| search(&root, &arguments, max_bytes, stop)).await
+        })
+    }
+}
+
+fn search(
+    root: &Root,
+    arguments: &Arguments,
+    max_bytes: usize,
+    stop: &Stop,
+) -> Result<ToolResult, ToolFailure> {
+    let path = RelativePath::parse(arguments.path.as_deref().unwrap_or("."))?;
+    let max_matches = arguments.max_matches.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES);
+    let mut found = Found {
+        matcher: compile(&arguments.pattern, arguments.case_insensitive)?,
+        searcher: searcher(),
+        stop,
+        max_matches,
+        max_bytes,
+        text: String::new(),
+        matches: 0,
+        files: 0,
+        skipped: 0,
+        truncated: false,
+    };
+    let metadata = root.dir().metadata(path.as_path()).map_err(|error| refused(&path, error))?;
+    let mut unread = 0;
+    if metadata.is_dir() {
+        let mut walk = Walk::new(stop, arguments.glob.as_deref())?;
+        walk.run(root, &path, &mut |entry| {
+            if entry.kind != Kind::File {
+                return Ok(Flow::Continue);
+            }
+            match open_regular(entry.parent, Path::new(entry.name), OFlags::NOFOLLOW) {
+                Ok(Some(file)) => found.search(file, &shown(entry.path)),
+                // Gone again, or not for us.
+                Ok(None) | Err(_) => {
+                    found.skipped += 1;
+                    Ok(Flow::Continue)
+                }
+            }
+        })?;
+        unread = walk.unread;
+    } else {
+        found.search(root.open_file(&path)?, &path.to_string())?;
+    }
+    Ok(found.present(unread))
+}
+
+fn compile(pattern: &str, case_insensitive: bool) -> Result<RegexMatcher, ToolFailure> {
+    if pattern.is_empty() || pattern.len() > MAX_PATTERN_BYTES {
+        return Err(ToolFailure::invalid(format!(
+            "the pattern must have between 1 and {MAX_PATTERN_BYTES} bytes"
+        )));
+    }
+    RegexMatcherBuilder::new()
+        .case_insensitive(case_insensitive)
+        .multi_line(true)
+        .crlf(true)
+        .size_limit(MAX_PROGRAM_BYTES)
+        .dfa_size_limit(MAX_PROGRAM_BYTES)
+        .build(pattern)
+        .map_err(|error| ToolFailure::invalid(format!("the pattern is not valid: {error}")))
+}
+
+fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .line_number(true)
+        .line_terminator(LineTerminator::crlf())
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(MAX_LINE_BYTES))
+        .build()
+}
+
+/// What was found so far.
+struct Found<'a> {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    stop: &'a Stop,
+    max_matches: usize,
+    max_bytes: usize,
+    text: String,
+    matches: usize,
+    files: usize,
+    skipped: usize,
+    truncated: bool,
+}
+
+impl Found<'_> {
+    fn search(&mut self, file: fs::File, path: &str) -> Result<Flow, ToolFailure> {
+        let mut sink = FileSink {
+            matcher: &self.matcher,
+            path,
+            max_matches: self.max_matches - self.matches,
+            max_bytes: self.max_bytes - self.text.len(),
+            text: String::new(),
+            matches: 0,
+            truncated: false,
+            binary: false,
+        };
+        let reader = StoppableReader::new(file, self.stop);
+        let outcome = self.searcher.search_reader(&self.matcher, reader, &mut sink);
+        self.stop.check(Executed::Yes)?;
+        if outcome.is_err() || sink.binary {
+            self.skipped += usize::from(!sink.binary);
+            return Ok(Flow::Continue);
+        }
+        self.text.push_str(&sink.text);
+        self.matches += sink.matches;
+        self.files += usize::from(sink.matches > 0);
+        self.truncated = sink.truncated;
+        Ok(if self.truncated { Flow::End } else { Flow::Continue })
+    }
+
+    fn present(mut self, unread: usize) -> ToolResult {
+        if self.matches == 0 && !self.truncated {
+            self.text.push_str("[no line matches]\n");
+        }
+        if self.truncated {
+            let _ = writeln!(
+                self.text,
+                "[only the first {} matches; narrow it down with path, glob or pattern]",
+                self.matches
+            );
+        }
+        if self.skipped > 0 {
+            let _ = writeln!(self.text, "[files that could not be searched: {}]", self.skipped);
+        }
+        if unread > 0 {
+            let _ = writeln!(self.text, "[directories not read in full: {unread}]");
+        }
+        let details = json!({
+            "matches": self.matches,
+            "files": self.files,
+            "skippedFiles": self.skipped,
+            "truncated": self.truncated,
+        });
+        ToolResult::text(self.text).with_details(details)
+    }
+}
+
+/// Takes the matches of one file. They count only once the file turned out to be text.
+struct FileSink<'a> {
+    matcher: &'a RegexMatcher,
+    path: &'a str,
+    max_matches: usize,
+    max_bytes: usize,
+    text: String,
+    matches: usize,
+    truncated: bool,
+    binary: bool,
+}
+
+impl Sink for FileSink<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        let number = found.line_number().unwrap_or_default();
+        let text = cut(self.matcher, found.bytes());
+        let line = format!("{}:{number}: {text}\n", self.path);
+        if self.matches == self.max_matches || self.text.len() + line.len() > self.max_bytes {
+            self.truncated = true;
+            return Ok(false);
+        }
+        self.text.push_str(&line);
+        self.matches += 1;
+        Ok(true)
+    }
+
+    fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> Result<(), io::Error> {
+        self.binary = finish.binary_byte_offset().is_some();
+        Ok(())
+    }
+}
+
+/// The piece of a line around its first match.
+fn cut(matcher: &RegexMatcher, line: &[u8]) -> String {
+    let start = matcher.find(line).ok().flatten().map_or(0, |found| found.start());
+    let before = String::from_utf8_lossy(&line[..start]);
+    let after = String::from_utf8_lossy(&line[start..]);
+    let after = after.trim_end_matches(['\r', '\n']);
+    let length = before.chars().count() + after.chars().count();
+    if length <= SHOWN_CHARS {
+        return format!("{before}{after}");
+    }
+    let skipped = before.chars().count().saturating_sub(LEAD_CHARS);
+    let mut text = String::new();
+    if skipped > 0 {
+        text.push('…');
+    }
+    text.extend(before.chars().skip(skipped).chain(after.chars()).take(SHOWN_CHARS));
+    if length - skipped > SHOWN_CHARS {
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_cut_around_the_match() {
+        let matcher = compile("needle", false).unwrap();
+        let line = format!("{}needle{}\n", "a".repeat(100_000), "b".repeat(100_000));
+        let text = cut(&matcher, line.as_bytes());
+        assert!(text.contains("needle") && text.starts_with('…') && text.ends_with('…'));
+        assert!(text.chars().count() <= SHOWN_CHARS + 2);
+        assert_eq!(cut(&matcher, b"a needle\r\n"), "a needle");
+    }
+
+    #[test]
+    fn a_pattern_that_would_take_much_memory_is_refused() {
+        let failure = compile("(((\\w{100}){100}){100})", false).unwrap_err();
+        assert!(failure.to_string().contains("not valid"), "{failure}");
+    }
+}

@@ -1,0 +1,190 @@
+//! Walks a directory tree by open descriptors: in order, without following symbolic links.
+//!
+//! A walk by path could be led out of the root by a directory that is swapped for a symbolic link
+//! on the way; each directory here is opened relative to the one that holds it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+use cap_std::fs::{Dir, FileType};
+use ignore::overrides::{Override, OverrideBuilder};
+use rockbot_tools::{Executed, ToolFailure};
+
+use super::{
+    ignored::Ignored,
+    path::RelativePath,
+    root::{Root, open_directory, refused},
+    stop::Stop,
+};
+
+const MAX_DEPTH: usize = 100;
+const MAX_DIRECTORY_ENTRIES: usize = 100_000;
+const MAX_GLOB_BYTES: usize = 1024;
+
+/// One entry of the tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry<'a> {
+    /// Relative to the root.
+    pub(super) path: &'a Path,
+    /// The directory that holds it.
+    pub(super) parent: &'a Dir,
+    /// Its name there.
+    pub(super) name: &'a OsStr,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Directory,
+    File,
+    Symlink,
+    /// A FIFO, a socket or a device.
+    Special,
+}
+
+impl From<FileType> for Kind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            _ if kind.is_dir() => Self::Directory,
+            _ if kind.is_file() => Self::File,
+            _ if kind.is_symlink() => Self::Symlink,
+            _ => Self::Special,
+        }
+    }
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    Continue,
+    End,
+}
+
+/// A walk, and what it had to leave out.
+pub(super) struct Walk<'a> {
+    pub(super) stop: &'a Stop,
+    pub(super) glob: Override,
+    pub(super) recursive: bool,
+    ignored: Ignored,
+    /// Directories that could not be read, or only in part.
+    pub(super) unread: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// `glob` is as in a `.gitignore` file: `*.rs` matches at any depth, `/src/**` from the root.
+    pub(super) fn new(stop: &'a Stop, glob: Option<&str>) -> Result<Self, ToolFailure> {
+        let glob = glob.map_or_else(|| Ok(Override::empty()), compile)?;
+        Ok(Self { stop, glob, recursive: true, ignored: Ignored::default(), unread: 0 })
+    }
+
+    /// Visits what is below a directory: entries by name, each directory before what it holds.
+    pub(super) fn run(
+        &mut self,
+        root: &Root,
+        start: &RelativePath,
+        visit: &mut dyn FnMut(Entry<'_>) -> Result<Flow, ToolFailure>,
+    ) -> Result<(), ToolFailure> {
+        let path = root.resolve(start)?;
+        let failed = |error| refused(start, error);
+        let mut dir = root.dir().try_clone().map_err(failed)?;
+        let mut above = PathBuf::new();
+        for name in &path {
+            self.ignored.enter(&dir, &above);
+            dir = open_directory(&dir, Path::new(name)).map_err(failed)?;
+            above.push(name);
+        }
+        self.directory(&dir, &path, 0, visit).map(|_| ())
+    }
+
+    fn directory(
+        &mut self,
+        dir: &Dir,
+        path: &Path,
+        depth: usize,
+        visit: &mut dyn FnMut(Entry<'_>) -> Result<Flow, ToolFailure>,
+    ) -> Result<Flow, ToolFailure> {
+        self.ignored.enter(dir, path);
+        for (name, kind) in self.entries(dir)? {
+            self.stop.check(Executed::Yes)?;
+            let path = path.join(&name);
+            let is_dir = kind == Kind::Directory;
+            let chosen = self.glob.matched(&path, is_dir);
+            if self.ignored.hides(&path, is_dir) || chosen.is_ignore() {
+                continue;
+            }
+            let entry = Entry { path: &path, parent: dir, name: &name, kind };
+            if (self.glob.is_empty() || chosen.is_whitelist()) && visit(entry)? == Flow::End {
+                return Ok(Flow::End);
+            }
+            if is_dir && self.recursive && self.enter(entry, depth, visit)? == Flow::End {
+                return Ok(Flow::End);
+            }
+        }
+        self.ignored.leave();
+        Ok(Flow::Continue)
+    }
+
+    fn enter(
+        &mut self,
+        entry: Entry<'_>,
+        depth: usize,
+        visit: &mut dyn FnMut(Entry<'_>) -> Result<Flow, ToolFailure>,
+    ) -> Result<Flow, ToolFailure> {
+        match open_directory(entry.parent, Path::new(entry.name)) {
+            Ok(dir) if depth < MAX_DEPTH => self.directory(&dir, entry.path, depth + 1, visit),
+            _ => {
+                self.unread += 1;
+                Ok(Flow::Continue)
+            }
+        }
+    }
+
+    fn entries(&mut self, dir: &Dir) -> Result<Vec<(OsString, Kind)>, ToolFailure> {
+        let mut found = Vec::new();
+        let Ok(entries) = dir.entries() else {
+            self.unread += 1;
+            return Ok(found);
+        };
+        for entry in entries {
+            self.stop.check(Executed::Yes)?;
+            let Ok(entry) = entry else {
+                self.unread += 1;
+                break;
+            };
+            if found.len() == MAX_DIRECTORY_ENTRIES {
+                self.unread += 1;
+                break;
+            }
+            let name = entry.file_name();
+            if let Some(kind) = kind_of(dir, &name, entry.file_type().ok()) {
+                found.push((name, kind));
+            }
+        }
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
+}
+
+/// None when the entry is gone again.
+fn kind_of(dir: &Dir, name: &OsStr, kind: Option<FileType>) -> Option<Kind> {
+    match kind {
+        Some(kind) if kind != FileType::unknown() => Some(kind.into()),
+        // Some file systems don't say the kind in the directory.
+        _ => dir.symlink_metadata(name).ok().map(|metadata| metadata.file_type().into()),
+    }
+}
+
+fn compile(glob: &str) -> Result<Override, ToolFailure> {
+    if glob.len() > MAX_GLOB_BYTES {
+        return Err(ToolFailure::invalid(format!(
+            "the glob is longer than {MAX_GLOB_BYTES} bytes"
+        )));
+    }
+    let mut builder = OverrideBuilder::new("");
+    builder
+        .add(glob)
+        .and_then(|builder| builder.build())
+        .map_err(|error| ToolFailure::invalid(format!("the glob `{glob}` is not valid: {error}")))
+}
