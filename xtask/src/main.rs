@@ -1,1 +1,65 @@
-fn main(){}
+//! `cargo xtask …`: the chores of the workspace, in Rust.
+//!
+//! One file a chore; what several chores share is named by what it is: a [`process`] that can be
+//! interrupted, a [`server`] the tests talk to, an [`install`] kept between runs.
+
+mod aimock;
+mod apt;
+mod cargo_deny;
+mod ci;
+mod install;
+mod node;
+mod process;
+mod python;
+mod rabbitmq;
+mod say;
+mod server;
+mod smollm2;
+mod test;
+mod workspace;
+
+// The chores must not wait for tokio and the bus to compile, which the test kit depends on.
+#[path = "../../crates/testkit/src/broker.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
+mod broker;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The chores of the RockBot workspace")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Run every test against a private RabbitMQ node, a scripted and a real model server
+    Test(test::Options),
+    /// Run what continuous integration runs: format, lints, docs, dependency rules, tests
+    Ci,
+    /// Run a private RabbitMQ node until Ctrl-C
+    Broker(rabbitmq::Options),
+    /// Serve a small real language model, without a key or a GPU, until Ctrl-C
+    LocalModel(smollm2::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = process::listen_for_interrupts().and_then(|()| match cli.chore {
+        Chore::Test(options) => test::run(&options),
+        Chore::Ci => ci::run(),
+        Chore::Broker(options) => rabbitmq::serve(&options),
+        Chore::LocalModel(options) => smollm2::serve(&options),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<process::Interrupted>() => ExitCode::from(130),
+        Err(error) => {
+            say::failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -26,6 +26,9 @@ const REPLY_PREFETCH: u16 = 512;
 /// Questions that may be open at once by default.
 pub const DEFAULT_MAX_PENDING: usize = 10_000;
 
+/// Takes what arrives before an answer. Must not block.
+pub type InterimSink = Arc<dyn Fn(&Envelope) + Send + Sync>;
+
 /// A question on its way out.
 pub struct Request {
     /// Where it goes.
@@ -33,10 +36,13 @@ pub struct Request {
     /// What it asks. Its correlation id must be set and unique among open questions; reply-to and
     /// time budget are filled in.
     pub envelope: Envelope,
-    /// How long to wait for the answer, publishing included.
+    /// How long whoever works on it has, publishing included.
     pub timeout: Duration,
-    /// Takes what arrives before the answer, such as progress. Must not block.
-    pub on_interim: Option<Arc<dyn Fn(&Envelope) + Send + Sync>>,
+    /// How much longer to wait for the answer, so that the worker's own word on a time-out can
+    /// still arrive.
+    pub grace: Duration,
+    /// Takes what arrives before the answer, such as progress.
+    pub on_interim: Option<InterimSink>,
 }
 
 /// Why there is no answer.
@@ -51,7 +57,7 @@ pub enum RequestError {
     /// No answer came in time. The question may still be worked on.
     #[error("no answer within {after:?}")]
     TimedOut {
-        /// How long the caller waited.
+        /// How long the worker had.
         after: Duration,
     },
     /// Another open question has this correlation id, or the envelope has none.
@@ -117,7 +123,7 @@ struct Pending {
 
 struct Waiter {
     answer: oneshot::Sender<Envelope>,
-    on_interim: Option<Arc<dyn Fn(&Envelope) + Send + Sync>>,
+    on_interim: Option<InterimSink>,
 }
 
 impl Requester {
@@ -175,7 +181,7 @@ impl Requester {
     /// Dropping the future closes the question: its answer will count as late. Whoever works on it
     /// is not told; send a cancel for that.
     pub async fn ask(&self, request: Request) -> Result<Envelope, RequestError> {
-        let Request { key, envelope, timeout: after, on_interim } = request;
+        let Request { key, envelope, timeout: after, grace, on_interim } = request;
         let asked = async {
             self.listen().await?;
             let (ticket, answer) = self.register(&envelope, on_interim)?;
@@ -185,13 +191,13 @@ impl Requester {
             drop(ticket);
             answer
         };
-        timeout(after, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
+        timeout(after + grace, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
     }
 
     fn register(
         &self,
         envelope: &Envelope,
-        on_interim: Option<Arc<dyn Fn(&Envelope) + Send + Sync>>,
+        on_interim: Option<InterimSink>,
     ) -> Result<(Ticket<'_>, oneshot::Receiver<Envelope>), RequestError> {
         let id = envelope.correlation_id.clone().unwrap_or_default();
         let (answer, answered) = oneshot::channel();

@@ -73,8 +73,13 @@ pub enum ToolFailure {
         message: String,
     },
     /// The other end of the bus answered with an error.
-    #[error("{}", .0.message)]
-    Remote(Box<ToolError>),
+    #[error("{}", .error.message)]
+    Remote {
+        /// What it said.
+        error: Box<ToolError>,
+        /// Which process said it.
+        ran_on: Option<String>,
+    },
 }
 
 impl ToolFailure {
@@ -135,7 +140,7 @@ impl ToolFailure {
             Self::OutcomeUnknown { .. } => {
                 (ToolErrorCode::OutcomeUnknown, Executed::Unknown, false)
             }
-            Self::Remote(error) => (error.code.clone(), error.executed, error.is_retryable),
+            Self::Remote { error, .. } => (error.code.clone(), error.executed, error.is_retryable),
         }
     }
 
@@ -152,6 +157,15 @@ impl ToolFailure {
     #[must_use]
     pub fn model_text(&self) -> String {
         format!("(tool failed: {})", shorten(&self.to_string()))
+    }
+
+    /// Which process failed, where that is known.
+    #[must_use]
+    pub fn ran_on(&self) -> Option<&str> {
+        match self {
+            Self::Remote { ran_on, .. } => ran_on.as_deref(),
+            _ => None,
+        }
     }
 
     /// The failure with its causes, for the log.

@@ -1,12 +1,38 @@
 //! The tool trade: what a tool is, how a call runs, and both ends of a call on the bus.
+//!
+//! - [`Tool`], [`ToolContext`], [`ToolResult`], [`ToolFailure`]: what a tool is;
+//! - [`ToolRegistry`]: the tools of a process, by name;
+//! - [`ToolExecutor`]: runs a call through the [`layers`], with [`hooks`] around it;
+//! - [`ExecutionStrategy`]: how several calls of one answer are run;
+//! - [`ToolInvokeHandler`] and [`RemoteTool`]: the two ends of a call on the bus, side by side
+//!   because they are one protocol;
+//! - [`catalog`]: how agents learn what handlers run.
 
+pub mod arguments;
+pub mod catalog;
+pub mod executor;
 pub mod failure;
+pub mod hooks;
+pub mod invoke;
+pub mod layers;
+pub mod names;
+pub mod registry;
+pub mod remote;
 pub mod result;
+pub mod strategy;
+#[cfg(test)]
+mod testing;
 pub mod tool;
 
+pub use catalog::{CatalogAnnouncer, CatalogDirectory};
+pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
+pub use hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict};
+pub use invoke::{HandlerStats, ToolInvokeHandler};
+pub use layers::ToolCall;
+pub use registry::{RegisterError, ToolRegistry};
+pub use remote::RemoteTool;
 pub use result::ToolResult;
-pub use rockbot_contracts::{
-    ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource,
-};
+pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource};
+pub use strategy::{ExecutionStrategy, Steering};
 pub use tool::{Tool, ToolContext, ToolUpdate, UpdateSink};

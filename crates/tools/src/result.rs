@@ -16,6 +16,8 @@ pub struct ToolResult {
     pub child_loop_id: Option<String>,
     /// Whether the tool failed in its own words.
     pub is_error: bool,
+    /// Which process ran it; filled in by the end that asked over the bus.
+    pub ran_on: Option<String>,
 }
 
 impl ToolResult {
@@ -71,7 +73,7 @@ fn block_text(block: &ContentBlock) -> Cow<'_, str> {
     }
 }
 
-fn block_bytes(block: &ContentBlock) -> usize {
+pub(crate) fn block_bytes(block: &ContentBlock) -> usize {
     match block {
         ContentBlock::Text { text } => text.len(),
         ContentBlock::Image { data, .. } | ContentBlock::Audio { data, .. } => data.len(),

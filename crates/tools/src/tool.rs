@@ -33,6 +33,12 @@ pub trait Tool: Send + Sync + 'static {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>;
+
+    /// Whether the tool ends by its deadline, and on cancellation, by itself, because it can then
+    /// say whether it ran. Default false: its future is dropped instead.
+    fn keeps_deadline(&self) -> bool {
+        false
+    }
 }
 
 /// What the system says about a call. Never read from a model's arguments.

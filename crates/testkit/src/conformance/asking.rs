@@ -19,6 +19,7 @@ fn question(id: &str) -> Request {
         key: key("questions"),
         envelope: message(id).correlated(id),
         timeout: PATIENCE,
+        grace: Duration::ZERO,
         on_interim: None,
     }
 }

@@ -1,0 +1,123 @@
+//! The events of one answer, read from an open response.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use futures_util::{
+    FutureExt, StreamExt,
+    stream::{self, Stream},
+};
+use reqwest::Response;
+use tokio::time;
+
+use super::{OpenAiSettings, chunk::ChunkContent, refusal::Circumstances, sse::EventDecoder};
+use crate::{
+    chat::{ChatEvent, ChatStream, FinishReason},
+    error::{ChatError, TimeoutPhase},
+};
+
+/// How long to wait for the usage after the model has said why it stopped: some servers never
+/// close the stream.
+const TRAILER_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) struct Answer {
+    response: Response,
+    decoder: EventDecoder,
+    pieces: VecDeque<ChatEvent>,
+    /// Held back until the end of the stream, because the usage arrives after it.
+    finish: Option<FinishReason>,
+    ended: bool,
+    model: String,
+    settings: Arc<OpenAiSettings>,
+}
+
+impl Answer {
+    pub(super) fn new(response: Response, model: String, settings: Arc<OpenAiSettings>) -> Self {
+        Self {
+            response,
+            decoder: EventDecoder::default(),
+            pieces: VecDeque::new(),
+            finish: None,
+            ended: false,
+            model,
+            settings,
+        }
+    }
+
+    /// The next event; `None` after [`ChatEvent::Finished`] or an error.
+    pub(super) async fn next(&mut self) -> Option<Result<ChatEvent, ChatError>> {
+        loop {
+            if let Some(piece) = self.pieces.pop_front() {
+                return Some(Ok(piece));
+            }
+            if self.ended {
+                return None;
+            }
+            if let Err(error) = self.advance().await {
+                self.ended = true;
+                return Some(Err(error));
+            }
+        }
+    }
+
+    /// The answer as a stream that starts with `first`.
+    pub(super) fn into_stream(self, first: Option<Result<ChatEvent, ChatError>>) -> ChatStream {
+        stream::iter(first).chain(self.rest()).boxed()
+    }
+
+    fn rest(self) -> impl Stream<Item = Result<ChatEvent, ChatError>> {
+        stream::unfold(self, |mut answer| async move {
+            answer.next().await.map(|event| (event, answer))
+        })
+    }
+
+    async fn advance(&mut self) -> Result<(), ChatError> {
+        if let Some(data) = self.decoder.pop() {
+            return self.read_event(&data);
+        }
+        let idle = self.settings.idle_timeout;
+        let patience = if self.finish.is_some() { idle.min(TRAILER_PATIENCE) } else { idle };
+        let cut = match time::timeout(patience, self.response.chunk()).await {
+            Ok(Ok(Some(chunk))) => return self.decoder.push(&chunk),
+            Ok(Ok(None)) => ChatError::Interrupted { source: None },
+            Ok(Err(error)) => ChatError::Interrupted { source: Some(error.without_url().into()) },
+            Err(_) => ChatError::TimedOut { phase: TimeoutPhase::Idle, after: idle },
+        };
+        // Once the model has said why it stopped, only the trailer can be missing.
+        match self.finish.take() {
+            Some(reason) => {
+                self.end(reason);
+                Ok(())
+            }
+            None => Err(cut),
+        }
+    }
+
+    fn read_event(&mut self, data: &str) -> Result<(), ChatError> {
+        if data.trim() == "[DONE]" {
+            let reason = self.finish.take().unwrap_or(FinishReason::Stop);
+            self.end(reason);
+            // The end of the body is mostly here already; once it is read, the connection can
+            // serve the next request.
+            let _ = self.response.chunk().now_or_never();
+            return Ok(());
+        }
+        match ChunkContent::parse(data)? {
+            ChunkContent::Pieces(pieces, finish) => {
+                self.pieces.extend(pieces);
+                self.finish = finish.or(self.finish.take());
+                Ok(())
+            }
+            ChunkContent::Failure(refusal) => Err(refusal.into_error(&Circumstances {
+                status: None,
+                retry_after: None,
+                model: &self.model,
+                settings: &self.settings,
+            })),
+        }
+    }
+
+    fn end(&mut self, reason: FinishReason) {
+        self.pieces.push_back(ChatEvent::Finished(reason));
+        self.ended = true;
+    }
+}

@@ -1,0 +1,149 @@
+//! The body of `POST /chat/completions`.
+
+use serde::{Serialize, Serializer, de::IgnoredAny};
+use serde_json::{Value, json};
+
+use crate::chat::{ChatMessage, ChatRequest, ToolCallRequest, ToolChoice, ToolDefinition};
+
+use super::OpenAiSettings;
+
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Message<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<Tool<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    stream: bool,
+    stream_options: StreamOptions,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum Message<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: &'a str,
+    },
+    Assistant {
+        content: Option<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: CalledFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct CalledFunction<'a> {
+    name: &'a str,
+    #[serde(serialize_with = "readable_arguments")]
+    arguments: &'a str,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(
+        request: &'a ChatRequest,
+        settings: &'a OpenAiSettings,
+        is_openai: bool,
+    ) -> Self {
+        // OpenAI's newer models refuse `max_tokens`; most other servers know nothing else.
+        let limit = request.max_tokens.or(settings.max_tokens);
+        let (max_tokens, max_completion_tokens) =
+            if is_openai { (None, limit) } else { (limit, None) };
+        let has_tools = !request.tools.is_empty();
+        Self {
+            model: request.model.as_deref().unwrap_or(&settings.model),
+            messages: request.messages.iter().map(Message::from).collect(),
+            tools: has_tools.then(|| request.tools.iter().map(Tool::from).collect()),
+            tool_choice: has_tools.then_some(match request.tool_choice {
+                ToolChoice::Auto => "auto",
+                ToolChoice::None => "none",
+                ToolChoice::Required => "required",
+            }),
+            parallel_tool_calls: has_tools.then_some(true),
+            max_tokens,
+            max_completion_tokens,
+            temperature: request.temperature.or(settings.temperature),
+            stream: true,
+            stream_options: StreamOptions { include_usage: true },
+        }
+    }
+}
+
+impl<'a> From<&'a ChatMessage> for Message<'a> {
+    fn from(message: &'a ChatMessage) -> Self {
+        match message {
+            ChatMessage::System(content) => Self::System { content },
+            ChatMessage::User(content) => Self::User { content },
+            ChatMessage::Assistant { text, tool_calls } => Self::Assistant {
+                content: (!text.is_empty() || tool_calls.is_empty()).then_some(text),
+                tool_calls: tool_calls.iter().map(Call::from).collect(),
+            },
+            ChatMessage::Tool { tool_call_id, content } => Self::Tool { tool_call_id, content },
+        }
+    }
+}
+
+impl<'a> From<&'a ToolCallRequest> for Call<'a> {
+    fn from(call: &'a ToolCallRequest) -> Self {
+        let function = CalledFunction { name: &call.name, arguments: &call.arguments };
+        Self { id: &call.id, r#type: "function", function }
+    }
+}
+
+impl<'a> From<&'a ToolDefinition> for Tool<'a> {
+    fn from(tool: &'a ToolDefinition) -> Self {
+        let ToolDefinition { name, description, parameters } = tool;
+        Self { r#type: "function", function: Function { name, description, parameters } }
+    }
+}
+
+/// Arguments that are not JSON are wrapped in an object: servers that render them with the
+/// model's template (llama.cpp, vLLM) answer every later request of the conversation with an
+/// error otherwise, and the model still sees what it wrote.
+fn readable_arguments<S: Serializer>(arguments: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    if serde_json::from_str::<IgnoredAny>(arguments).is_ok() {
+        serializer.serialize_str(arguments)
+    } else {
+        serializer.serialize_str(&json!({ "invalid_json": arguments }).to_string())
+    }
+}

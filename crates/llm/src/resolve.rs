@@ -1,0 +1,270 @@
+//! Which model a process uses: the section `[llm]` first, then the environment.
+
+use std::{
+    fmt,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use secrecy::SecretString;
+
+use crate::{
+    chat::ChatModel,
+    config::{LlmConfig, LlmConfigError, Provider, present},
+    openai::{Endpoint, KeySource, OpenAiModel, OpenAiSettings},
+    scripted::ScriptedModel,
+};
+
+/// More than any key has, in bytes.
+const MAX_KEY_FILE_BYTES: u64 = 16 * 1024;
+const OPENROUTER_URL: &str = "https://openrouter.ai/api/v1";
+const OPENROUTER_MODEL: &str = "openai/gpt-4o-mini";
+
+/// A model that is ready to be asked.
+#[derive(Clone)]
+pub struct ResolvedModel {
+    /// The model.
+    pub model: Arc<dyn ChatModel>,
+    /// Which one it is and what chose it, for people. Holds no secret.
+    pub origin: String,
+}
+
+impl fmt::Debug for ResolvedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResolvedModel").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+/// Finds the model to use. `env` reads a variable of the environment.
+///
+/// 1. A section `[llm]` with a `provider = "scripted"`, a `base_url` or a key says where the model
+///    is. A section with a `base_url` and no key takes the key of the environment only if that key
+///    belongs to the same server.
+/// 2. `OPENAI_API_KEY` or `OPENAI_BASE_URL` (a local server needs no key), with `OPENAI_MODEL`.
+/// 3. `OPENROUTER_API_KEY`, with `OPENROUTER_MODEL`.
+///
+/// The other keys of the section (`model`, time-outs, …) hold in every case.
+///
+/// # Errors
+/// [`LlmConfigError::NotConfigured`] when nothing names a model; the others when something does,
+/// but can't be used.
+pub fn resolve(
+    config: &LlmConfig,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<ResolvedModel, LlmConfigError> {
+    match choose(config, env)? {
+        Choice::Script(path) => {
+            let model = Arc::new(ScriptedModel::from_file(&path)?);
+            Ok(ResolvedModel { model, origin: format!("the script {}", path.display()) })
+        }
+        Choice::Server(settings) => {
+            let key = match (settings.api_key.is_some(), settings.key_source) {
+                (false, _) => "without a key".to_owned(),
+                (true, KeySource::Environment(variable)) => format!("with {variable}"),
+                (true, KeySource::Section) => "with the key of the section [llm]".to_owned(),
+            };
+            let origin = format!("{} at {} {key}", settings.model, settings.base_url);
+            Ok(ResolvedModel { model: Arc::new(OpenAiModel::new(settings)?), origin })
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Choice {
+    Script(PathBuf),
+    Server(OpenAiSettings),
+}
+
+fn choose(
+    config: &LlmConfig,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Choice, LlmConfigError> {
+    let problems = config.problems();
+    if !problems.is_empty() {
+        return Err(LlmConfigError::Invalid { problems });
+    }
+    if let (Some(Provider::Scripted), Some(script)) = (config.provider, &config.script) {
+        return Ok(Choice::Script(script.clone()));
+    }
+    let mut settings = match (present(config.base_url.as_deref()), section_key(config)?) {
+        (Some(base_url), key) => at_base_url(base_url, key, env)?,
+        (None, Some(key)) => OpenAiSettings { api_key: Some(key), ..OpenAiSettings::default() },
+        (None, None) => from_environment(env).next().ok_or(LlmConfigError::NotConfigured)?,
+    };
+    config.apply_to(&mut settings);
+    Ok(Choice::Server(settings))
+}
+
+fn at_base_url(
+    base_url: &str,
+    key: Option<SecretString>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<OpenAiSettings, LlmConfigError> {
+    let endpoint = Endpoint::parse(base_url)?;
+    let account = from_environment(env).find(|account| {
+        Endpoint::parse(&account.base_url).is_ok_and(|other| other.is_same_server(&endpoint))
+    });
+    let mut settings = account.unwrap_or_else(|| {
+        let model = if endpoint.is_openrouter() { OPENROUTER_MODEL } else { "gpt-4o-mini" };
+        OpenAiSettings { model: model.to_owned(), ..OpenAiSettings::default() }
+    });
+    settings.base_url = base_url.to_owned();
+    if key.is_some() {
+        settings.api_key = key;
+        settings.key_source = KeySource::Section;
+    }
+    Ok(settings)
+}
+
+/// The accounts that the environment names, best first.
+fn from_environment(env: &dyn Fn(&str) -> Option<String>) -> impl Iterator<Item = OpenAiSettings> {
+    let read = |variable| present(env(variable).as_deref()).map(str::to_owned);
+    let defaults = OpenAiSettings::default;
+
+    let key = read("OPENAI_API_KEY");
+    let base_url = read("OPENAI_BASE_URL");
+    let openai = (key.is_some() || base_url.is_some()).then(|| OpenAiSettings {
+        base_url: base_url.unwrap_or(defaults().base_url),
+        model: read("OPENAI_MODEL").unwrap_or(defaults().model),
+        api_key: key.map(SecretString::from),
+        key_source: KeySource::Environment("OPENAI_API_KEY"),
+        ..defaults()
+    });
+    let openrouter = read("OPENROUTER_API_KEY").map(|key| OpenAiSettings {
+        base_url: OPENROUTER_URL.to_owned(),
+        model: read("OPENROUTER_MODEL").unwrap_or_else(|| OPENROUTER_MODEL.to_owned()),
+        api_key: Some(key.into()),
+        key_source: KeySource::Environment("OPENROUTER_API_KEY"),
+        ..defaults()
+    });
+    openai.into_iter().chain(openrouter)
+}
+
+fn section_key(config: &LlmConfig) -> Result<Option<SecretString>, LlmConfigError> {
+    if let Some(path) = &config.api_key_file {
+        return read_key(path).map(Some);
+    }
+    Ok(config.api_key().cloned())
+}
+
+fn read_key(path: &Path) -> Result<SecretString, LlmConfigError> {
+    let mut key = String::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_KEY_FILE_BYTES).read_to_string(&mut key))
+        .map_err(|source| LlmConfigError::KeyFile { path: path.to_owned(), source })?;
+    match present(Some(&key)) {
+        Some(key) => Ok(key.into()),
+        None => Err(LlmConfigError::invalid(format!("api_key_file {} is empty", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    fn config(toml: &str) -> LlmConfig {
+        toml::from_str(toml).unwrap()
+    }
+
+    fn server(toml: &str, variables: &[(&str, &str)]) -> OpenAiSettings {
+        match choose(&config(toml), &env(variables)).unwrap() {
+            Choice::Server(settings) => settings,
+            Choice::Script(path) => panic!("{path:?}"),
+        }
+    }
+
+    fn env(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        move |name| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        }
+    }
+
+    fn key(settings: &OpenAiSettings) -> Option<&str> {
+        settings.api_key.as_ref().map(ExposeSecret::expose_secret)
+    }
+
+    const OPENAI: (&str, &str) = ("OPENAI_API_KEY", "sk-env");
+    const OPENROUTER: (&str, &str) = ("OPENROUTER_API_KEY", "sk-or-env");
+    const LOCAL: (&str, &str) = ("OPENAI_BASE_URL", "http://localhost:1/v1");
+
+    #[test]
+    fn the_environment_is_read_in_order() {
+        let both = server("", &[OPENROUTER, OPENAI]);
+        assert_eq!(both.base_url, "https://api.openai.com/v1");
+        assert_eq!((both.model.as_str(), key(&both)), ("gpt-4o-mini", Some("sk-env")));
+
+        let openrouter = server("", &[("OPENAI_API_KEY", ""), OPENROUTER]);
+        assert_eq!(openrouter.base_url, OPENROUTER_URL);
+        assert_eq!(
+            (openrouter.model.as_str(), key(&openrouter)),
+            (OPENROUTER_MODEL, Some("sk-or-env"))
+        );
+
+        let local = server("", &[LOCAL, ("OPENAI_MODEL", "qwen3")]);
+        assert_eq!((local.base_url.as_str(), local.model.as_str()), (LOCAL.1, "qwen3"));
+        assert_eq!(key(&local), None);
+    }
+
+    #[test]
+    fn the_section_goes_before_the_environment() {
+        let settings = server("base_url = 'http://h/v1'\nmodel = 'm'\napi_key = 'k'", &[OPENAI]);
+        assert_eq!((settings.base_url.as_str(), settings.model.as_str()), ("http://h/v1", "m"));
+        assert_eq!((key(&settings), settings.key_source), (Some("k"), KeySource::Section));
+
+        let settings =
+            server("model = 'm'\nmax_attempts = 1\nidle_timeout_seconds = 5", &[OPENROUTER]);
+        assert_eq!((settings.base_url.as_str(), settings.model.as_str()), (OPENROUTER_URL, "m"));
+        assert_eq!((settings.max_attempts, settings.idle_timeout.as_secs()), (1, 5));
+    }
+
+    #[test]
+    fn a_key_of_the_environment_goes_to_no_other_server() {
+        let section = "base_url = 'http://elsewhere/v1'";
+        assert_eq!(key(&server(section, &[OPENAI, OPENROUTER])), None);
+        let section = "base_url = 'https://openrouter.ai/api/v1'";
+        assert_eq!(key(&server(section, &[OPENAI, OPENROUTER])), Some("sk-or-env"));
+        assert_eq!(key(&server(section, &[OPENAI, LOCAL])), None);
+    }
+
+    #[test]
+    fn nothing_configured_names_all_ways() {
+        let error = choose(&config("provider = 'openai'"), &env(&[])).unwrap_err();
+        assert!(matches!(error, LlmConfigError::NotConfigured));
+        for way in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "[llm]"] {
+            assert!(error.to_string().contains(way), "{way}");
+        }
+    }
+
+    #[test]
+    fn all_problems_of_the_section_are_reported_at_once() {
+        let section = "script = 'x'\nmax_attempts = 0\ntemperature = 3.0\nidle_timeout_seconds = 0";
+        let error = choose(&config(section), &env(&[OPENAI])).unwrap_err().to_string();
+        for key in ["script", "max_attempts", "temperature", "idle_timeout_seconds"] {
+            assert!(error.contains(key), "{key}: {error}");
+        }
+        assert!(toml::from_str::<LlmConfig>("modle = 'x'").is_err());
+    }
+
+    #[test]
+    fn a_key_file_is_read_and_its_line_end_dropped() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "sk-file\n").unwrap();
+        let section = format!("api_key_file = '{}'", file.path().display());
+        assert_eq!(key(&server(&section, &[OPENAI])), Some("sk-file"));
+
+        let missing = choose(&config("api_key_file = '/nowhere/key'"), &env(&[])).unwrap_err();
+        assert!(missing.to_string().contains("/nowhere/key"));
+    }
+
+    #[test]
+    fn no_secret_is_in_debug() {
+        let section = config("api_key = 'sk-section'");
+        let settings = server("api_key = 'sk-section'", &[]);
+        assert!(!format!("{section:?} {settings:?}").contains("sk-section"));
+    }
+}

@@ -1,0 +1,208 @@
+//! Arguments as a model writes them: read, repaired where that is unambiguous, and validated.
+
+use jsonschema::Validator;
+use rockbot_contracts::json::{self, Limits};
+use serde_json::Value;
+
+use crate::failure::ToolFailure;
+
+/// The largest arguments a model may send, in bytes, and how deep they may nest.
+pub const ARGUMENT_LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 64 };
+
+/// Problems listed in one error; the model mends those and hears of the rest next time.
+const MAX_PROBLEMS: usize = 5;
+
+/// Arguments that were read, and whether they had to be repaired.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arguments {
+    /// A JSON object.
+    pub value: Value,
+    /// Whether the text was not quite JSON.
+    pub repaired: bool,
+}
+
+/// Reads the arguments of a call: a JSON object, or nothing at all for a tool without parameters.
+///
+/// Text that stops in the middle, is wrapped in a code fence or in a JSON string, or has commas
+/// before a closing bracket is repaired; anything that could mean two things is refused.
+///
+/// # Errors
+/// [`ToolFailure::InvalidArguments`] with what was expected.
+pub fn read(text: &str) -> Result<Arguments, ToolFailure> {
+    if text.len() > ARGUMENT_LIMITS.bytes {
+        let (bytes, limit) = (text.len(), ARGUMENT_LIMITS.bytes);
+        return Err(ToolFailure::invalid(format!("{bytes} bytes of arguments, at most {limit}")));
+    }
+    if json::deeper_than(text.as_bytes(), ARGUMENT_LIMITS.depth) {
+        let limit = ARGUMENT_LIMITS.depth;
+        return Err(ToolFailure::invalid(format!("arguments nest deeper than {limit} levels")));
+    }
+    let trimmed = text.trim();
+    if trimmed.is_empty() || trimmed == "null" {
+        return Ok(Arguments { value: Value::Object(serde_json::Map::new()), repaired: false });
+    }
+    let error = match serde_json::from_str(trimmed) {
+        Ok(value @ Value::Object(_)) => return Ok(Arguments { value, repaired: false }),
+        // Some models send the object as a string of JSON.
+        Ok(Value::String(inner)) => match serde_json::from_str(&inner) {
+            Ok(value @ Value::Object(_)) => return Ok(Arguments { value, repaired: true }),
+            _ => return Err(ToolFailure::invalid("expected a JSON object, got a string")),
+        },
+        Ok(_) => return Err(ToolFailure::invalid("expected a JSON object")),
+        Err(error) => error,
+    };
+    match repair(trimmed) {
+        Some(value @ Value::Object(_)) => Ok(Arguments { value, repaired: true }),
+        _ => Err(ToolFailure::invalid(format!("not valid JSON: {error}"))),
+    }
+}
+
+/// One repair that has a single meaning: fences off, trailing commas off, open brackets closed.
+/// A text that ends inside a string, a number or a key could have gone on, so it stays broken.
+fn repair(text: &str) -> Option<Value> {
+    let text = text.strip_prefix("```json").or_else(|| text.strip_prefix("```")).unwrap_or(text);
+    let text = text.strip_suffix("```").unwrap_or(text).trim();
+    let mut mended = String::with_capacity(text.len() + 8);
+    let mut open = Vec::new();
+    let mut in_string = false;
+    let mut escaped = false;
+    for c in text.chars() {
+        if in_string {
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else {
+            match c {
+                '"' => in_string = true,
+                '{' => open.push('}'),
+                '[' => open.push(']'),
+                '}' | ']' => {
+                    if open.pop() != Some(c) {
+                        return None;
+                    }
+                    drop_trailing_comma(&mut mended);
+                }
+                _ => {}
+            }
+        }
+        mended.push(c);
+    }
+    let complete = |c: char| matches!(c, '"' | '}' | ']' | '{' | '[' | ',');
+    if in_string || !mended.trim_end().ends_with(complete) {
+        return None;
+    }
+    drop_trailing_comma(&mut mended);
+    mended.extend(open.iter().rev());
+    serde_json::from_str(&mended).ok()
+}
+
+fn drop_trailing_comma(text: &mut String) {
+    let end = text.trim_end();
+    if let Some(rest) = end.strip_suffix(',') {
+        text.truncate(rest.len());
+    }
+}
+
+/// Checks arguments against a tool's schema.
+///
+/// # Errors
+/// [`ToolFailure::InvalidArguments`] with the path of each problem and what was expected there.
+pub fn validate(validator: &Validator, arguments: &Value) -> Result<(), ToolFailure> {
+    if validator.is_valid(arguments) {
+        return Ok(());
+    }
+    let problems: Vec<String> = validator
+        .iter_errors(arguments)
+        .take(MAX_PROBLEMS)
+        .map(|error| {
+            let path = error.instance_path().to_string();
+            let path = if path.is_empty() { "arguments" } else { path.as_str() };
+            // Without the value: it may be long, and the model knows what it sent.
+            format!("{path}: {}", error.masked_with("the value"))
+        })
+        .collect();
+    Err(ToolFailure::invalid(problems.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(text: &str, expected: Option<(Value, bool)>) {
+        let read = read(text).ok().map(|arguments| (arguments.value, arguments.repaired));
+        assert_eq!(read, expected, "{text}");
+    }
+
+    #[test]
+    fn whole_objects_are_taken_as_they_are() {
+        check(r#"{"a": 1}"#, Some((json!({"a": 1}), false)));
+        check("", Some((json!({}), false)));
+        check(" null ", Some((json!({}), false)));
+    }
+
+    #[test]
+    fn unambiguous_damage_is_repaired() {
+        check(r#"{"a": "x"#, None);
+        check(r#"{"a": "x""#, Some((json!({"a": "x"}), true)));
+        check(r#"{"a": [1, 2], "#, Some((json!({"a": [1, 2]}), true)));
+        check(r#"{"a": {"b": []"#, Some((json!({"a": {"b": []}}), true)));
+        check(r#"{"a": 1,}"#, Some((json!({"a": 1}), true)));
+        check("```json\n{\"a\": 1}\n```", Some((json!({"a": 1}), true)));
+        check(r#""{\"a\": 1}""#, Some((json!({"a": 1}), true)));
+    }
+
+    #[test]
+    fn ambiguous_damage_is_refused() {
+        check(r#"{"a": 1"#, None); // 1 may have been 12
+        check(r#"{"a"#, None);
+        check(r#"{"a":"#, None);
+        check(r#"{"a": tru"#, None);
+        check("[1]", None);
+        check("7", None);
+        check(r#"{"a": 1}}"#, None);
+        check("rm -rf /", None);
+        check(&"[".repeat(10_000), None);
+    }
+
+    #[test]
+    fn a_problem_names_its_path_and_what_was_expected() {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}},
+            "required": ["path"], "additionalProperties": false});
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let error = validate(&validator, &json!({"n": "secret", "x": 1})).unwrap_err().to_string();
+        assert!(error.contains("/n") && error.contains("integer"), "{error}");
+        assert!(error.contains("path") && error.contains('x'), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn reading_never_panics_and_repair_keeps_a_prefix(text in ".{0,200}") {
+            let _ = read(&text);
+        }
+
+        #[test]
+        fn a_cut_object_is_repaired_to_nothing_it_did_not_say(cut in 0_usize..60) {
+            let whole = r#"{"path": "notes/a.md", "lines": [1, 22, 333], "deep": {"x": true}}"#;
+            let text: String = whole.chars().take(cut).collect();
+            if let Ok(Arguments { value, .. }) = read(&text) {
+                let whole: Value = serde_json::from_str(whole).unwrap();
+                prop_assert!(within(&value, &whole), "{} became {}", text, value);
+            }
+        }
+    }
+
+    fn within(part: &Value, whole: &Value) -> bool {
+        match (part, whole) {
+            (Value::Object(part), Value::Object(whole)) => {
+                part.iter().all(|(key, value)| whole.get(key).is_some_and(|of| within(value, of)))
+            }
+            (Value::Array(part), Value::Array(whole)) => {
+                part.len() <= whole.len() && part.iter().zip(whole).all(|(a, b)| within(a, b))
+            }
+            (part, whole) => part == whole,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! An agent learns which tools the fleet runs.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
+use rockbot_contracts::{
+    Envelope, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh, ToolRegistration,
+    json::Limits,
+    topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
+};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tracing::{debug, info, warn};
+
+use super::FORGET_AFTER;
+use crate::{registry::ToolRegistry, remote::RemoteTool};
+
+/// Most handler processes that one agent keeps track of.
+const MOST_HANDLERS: usize = 1024;
+
+/// Most tools that one handler may announce.
+const MOST_TOOLS: usize = 2048;
+
+/// One handler process, as it announced itself.
+#[derive(Debug, Clone)]
+pub struct KnownHandler {
+    /// Name of its service.
+    pub handler: String,
+    /// The process.
+    pub instance: InstanceId,
+    /// What it runs.
+    pub tools: Vec<ToolRegistration>,
+    fingerprint: String,
+    heard: Instant,
+}
+
+/// Keeps a registry filled with remote tools: what at least one living handler announces.
+#[derive(Debug)]
+pub struct CatalogDirectory {
+    handlers: watch::Receiver<BTreeMap<InstanceId, KnownHandler>>,
+    task: JoinHandle<()>,
+}
+
+impl CatalogDirectory {
+    /// Listens for announcements, asks every handler for one, and keeps `registry` up to date.
+    ///
+    /// # Errors
+    /// When the queue for announcements can't be consumed.
+    pub async fn start(
+        requester: Arc<Requester>,
+        registry: Arc<ToolRegistry>,
+    ) -> Result<Self, ConsumeError> {
+        let bus = requester.bus().clone();
+        let instance = requester.address().instance();
+        let queue = QueueSpec::exclusive(&tool_catalog_announce(), instance);
+        let mut announcements = bus.consume(Subscription::new(queue, 64)).await?;
+        ask_for_announcements(bus.as_ref()).await;
+        let (known, handlers) = watch::channel(BTreeMap::new());
+        let task = tokio::spawn(async move {
+            let mut keeper = Keeper { registry, requester, offered: BTreeMap::new() };
+            let mut look = tokio::time::interval(FORGET_AFTER / 7);
+            loop {
+                tokio::select! {
+                    announcement = announcements.next() => {
+                        let Some(announcement) = announcement else { break };
+                        let (envelope, _) = announcement.ack().await;
+                        match envelope.decode::<ToolCatalog>(Limits::default()) {
+                            Ok(catalog) => hear(&known, catalog),
+                            Err(error) => warn!(%error, "unreadable announcement"),
+                        }
+                    }
+                    _ = look.tick() => forget_silent(&known),
+                }
+                keeper.follow(&known.borrow());
+            }
+        });
+        Ok(Self { handlers, task })
+    }
+
+    /// The handlers that are believed to live.
+    #[must_use]
+    pub fn handlers(&self) -> Vec<KnownHandler> {
+        self.handlers.borrow().values().cloned().collect()
+    }
+
+    /// Waits until some handler announced itself, at most `wait`. Whether one did.
+    pub async fn wait_for_any(&self, wait: std::time::Duration) -> bool {
+        let mut handlers = self.handlers.clone();
+        let some = handlers.wait_for(|known| known.values().any(|one| !one.tools.is_empty()));
+        matches!(timeout(wait, some).await, Ok(Ok(_)))
+    }
+}
+
+impl Drop for CatalogDirectory {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn ask_for_announcements(bus: &dyn Bus) {
+    let envelope = Envelope::of(&ToolCatalogRefresh {});
+    let publication = Publication::announcement(tool_catalog_refresh(), envelope);
+    if let Err(error) = bus.publish(publication).await {
+        debug!(%error, "could not ask for announcements; heartbeats will come");
+    }
+}
+
+type Known = watch::Sender<BTreeMap<InstanceId, KnownHandler>>;
+
+fn hear(known: &Known, catalog: ToolCatalog) {
+    let ToolCatalog { handler, instance, mut tools, fingerprint, .. } = catalog;
+    tools.truncate(MOST_TOOLS);
+    let heard = Instant::now();
+    known.send_if_modified(|handlers| {
+        if tools.is_empty() {
+            let gone = handlers.remove(&instance).is_some();
+            if gone {
+                info!(%handler, %instance, "a handler said goodbye");
+            }
+            return gone;
+        }
+        if let Some(same) = handlers.get_mut(&instance).filter(|one| one.fingerprint == fingerprint)
+        {
+            same.heard = heard;
+            return false;
+        }
+        if handlers.len() >= MOST_HANDLERS && !handlers.contains_key(&instance) {
+            warn!(%handler, "too many handlers; ignoring one");
+            return false;
+        }
+        info!(%handler, %instance, tools = tools.len(), "heard of a handler");
+        let one = KnownHandler { handler, instance: instance.clone(), tools, fingerprint, heard };
+        handlers.insert(instance, one);
+        true
+    });
+}
+
+fn forget_silent(known: &Known) {
+    known.send_if_modified(|handlers| {
+        let before = handlers.len();
+        handlers.retain(|instance, one| {
+            let lives = one.heard.elapsed() < FORGET_AFTER;
+            if !lives {
+                warn!(handler = %one.handler, %instance, "a handler fell silent; forgetting it");
+            }
+            lives
+        });
+        handlers.len() != before
+    });
+}
+
+/// Makes the registry hold what the handlers announce. It touches only tools that it registered.
+struct Keeper {
+    registry: Arc<ToolRegistry>,
+    requester: Arc<Requester>,
+    offered: BTreeMap<String, String>,
+}
+
+impl Keeper {
+    fn follow(&mut self, handlers: &BTreeMap<InstanceId, KnownHandler>) {
+        let mut wanted: BTreeMap<&str, &ToolRegistration> = BTreeMap::new();
+        for tool in handlers.values().flat_map(|handler| &handler.tools) {
+            // Two handlers that disagree about a tool: the first instance's word holds.
+            wanted.entry(&tool.name).or_insert(tool);
+        }
+        self.offered.retain(|name, fingerprint| {
+            let same =
+                wanted.get(name.as_str()).is_some_and(|tool| tool.fingerprint() == *fingerprint);
+            if !same {
+                self.registry.unregister(name);
+            }
+            same
+        });
+        for (name, tool) in wanted {
+            if self.offered.contains_key(name) {
+                continue;
+            }
+            let remote = RemoteTool::new(tool.clone(), self.requester.clone(), tool_invoke());
+            match self.registry.register(Arc::new(remote)) {
+                Ok(()) => {
+                    self.offered.insert(name.to_owned(), tool.fingerprint());
+                }
+                Err(error) => debug!(%error, "an announced tool is not offered"),
+            }
+        }
+    }
+}

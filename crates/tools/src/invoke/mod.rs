@@ -1,0 +1,358 @@
+//! The far end of a tool call: takes requests off the bus, runs them, answers.
+
+mod progress;
+mod running;
+mod stats;
+
+use std::{sync::Arc, time::Instant};
+
+use futures_util::future::BoxFuture;
+use rockbot_bus::{
+    Bus, ConsumeError, Delivery, Handler, Publication, PublishError, Settlement, Subscription,
+    Worker,
+};
+use rockbot_contracts::{
+    AgentName, ContentTrust, Envelope, Executed, InstanceId, Message, QueueSpec, RoutingKey,
+    ToolCallId, ToolError, ToolInvokeRequest, ToolInvokeResponse,
+    json::Limits,
+    message::DecodeError,
+    topology::{is_tool_reply, tool_cancel, tool_result_default},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, info, info_span, warn};
+
+use crate::{
+    executor::ToolExecutor,
+    failure::ToolFailure,
+    layers::ToolCall,
+    result::ToolResult,
+    tool::ToolContext,
+};
+
+use self::{
+    progress::ProgressSender,
+    running::{Running, Ticket},
+};
+pub use self::stats::HandlerStats;
+
+/// Consumes requests to run tools, dispatches them to an executor, and answers.
+///
+/// A tool that fails is an answered, acknowledged request. Only a request that could not even be
+/// answered is retried; one that could not be read is dead-lettered.
+pub struct ToolInvokeHandler {
+    executor: Arc<ToolExecutor>,
+    bus: Arc<dyn Bus>,
+    source: String,
+    running: Running,
+    progress: ProgressSender,
+    stats: Arc<HandlerStats>,
+}
+
+/// A handler at work: its queue of requests and its queue of cancels.
+#[derive(Debug)]
+pub struct InvokeWorkers {
+    requests: Worker,
+    cancels: Worker,
+}
+
+impl ToolInvokeHandler {
+    /// A handler called `service`, in the process `instance`.
+    #[must_use]
+    pub fn new(
+        executor: Arc<ToolExecutor>,
+        bus: Arc<dyn Bus>,
+        service: &str,
+        instance: &InstanceId,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            executor,
+            progress: ProgressSender::start(bus.clone()),
+            bus,
+            source: format!("{service}/{instance}"),
+            running: Running::default(),
+            stats: Arc::default(),
+        })
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<HandlerStats> {
+        &self.stats
+    }
+
+    /// How many calls run now.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.count()
+    }
+
+    /// Starts to work on the requests of `key`, at most `concurrency` at once, and to listen for
+    /// cancels.
+    ///
+    /// # Errors
+    /// When a queue can't be consumed.
+    pub async fn start(
+        self: &Arc<Self>,
+        key: &RoutingKey,
+        concurrency: u16,
+        instance: &InstanceId,
+    ) -> Result<InvokeWorkers, ConsumeError> {
+        let bus = self.bus.as_ref();
+        // Cancels first: a call that can be taken can be cancelled.
+        let cancels = Subscription::new(QueueSpec::exclusive(&tool_cancel(), instance), 64);
+        let cancels = Worker::start(bus, cancels, Arc::new(Cancels(self.clone()))).await?;
+        let requests = Subscription::new(QueueSpec::work(key), concurrency);
+        let requests = Worker::start(bus, requests, self.clone()).await?;
+        Ok(InvokeWorkers { requests, cancels })
+    }
+
+    async fn take(&self, delivery: &Delivery) -> Settlement {
+        let envelope = delivery.envelope();
+        let reply_to = match &envelope.reply_to {
+            // Answering elsewhere would let a caller make this process publish requests.
+            Some(key) if !is_tool_reply(key) => {
+                self.stats.count_unreadable();
+                return Settlement::dead_letter("its reply-to is not an address for tool results");
+            }
+            Some(key) => key.clone(),
+            None => tool_result_default(),
+        };
+        let request: ToolInvokeRequest = match envelope.decode(Limits::default()) {
+            Ok(request) => request,
+            Err(error) => return self.refuse_unreadable(envelope, &reply_to, &error).await,
+        };
+        let span = info_span!("execute_tool", tool_call_id = %request.tool_call_id,
+            tool = %request.tool_name.chars().take(64).collect::<String>());
+        self.serve(delivery, request, reply_to).instrument(span).await
+    }
+
+    async fn refuse_unreadable(
+        &self,
+        envelope: &Envelope,
+        reply_to: &RoutingKey,
+        error: &DecodeError,
+    ) -> Settlement {
+        self.stats.count_unreadable();
+        warn!(correlation_id = envelope.correlation_id.as_deref(), %error, "unreadable request");
+        let id = envelope.correlation_id.as_deref().map(ToolCallId::new);
+        if let (Some(Ok(id)), Some(_)) = (id, &envelope.reply_to) {
+            let failure = ToolFailure::invalid(error.to_string());
+            let answer = failure.to_wire(id.clone(), "");
+            // The dead letter keeps the request, whether or not somebody hears the answer.
+            let _ = self.publish_answer(reply_to, id.as_str(), &answer).await;
+        }
+        Settlement::dead_letter(error.to_string())
+    }
+
+    async fn serve(
+        &self,
+        delivery: &Delivery,
+        request: ToolInvokeRequest,
+        reply_to: RoutingKey,
+    ) -> Settlement {
+        let envelope = delivery.envelope();
+        let ticket = match self.running.enter(&request.tool_call_id, &reply_to) {
+            Ticket::Entered(ticket) => ticket,
+            Ticket::Attached => {
+                // The answer of the call that runs goes to the same asker.
+                info!("the call is running here already");
+                return Settlement::Ack;
+            }
+            Ticket::Conflict => {
+                let reason = "another call with this id is running".to_owned();
+                let failure = ToolFailure::NotPermitted { reason };
+                return self.answer(&request, &reply_to, Instant::now(), Err(failure)).await;
+            }
+        };
+        let began = Instant::now();
+        let ended = match self.may_start(delivery, &request) {
+            Ok(()) => {
+                let context = self.context(envelope, &request, &reply_to, ticket.cancellation());
+                let arguments = request.arguments.as_str().into();
+                self.executor.execute(ToolCall { context, arguments }).await
+            }
+            Err(failure) => Err(failure),
+        };
+        let settlement = self.answer(&request, &reply_to, began, ended).await;
+        drop(ticket);
+        settlement
+    }
+
+    /// Refuses what must not start: a call whose time is over, and one that another process may
+    /// have begun and that must not run twice.
+    fn may_start(
+        &self,
+        delivery: &Delivery,
+        request: &ToolInvokeRequest,
+    ) -> Result<(), ToolFailure> {
+        let tool = self.executor.registry().get(&request.tool_name);
+        let repeatable = tool.is_some_and(|tool| tool.registration().hints.may_run_again());
+        if delivery.envelope().remaining().is_some_and(|left| left.is_zero()) {
+            let after = delivery.envelope().budget.map(|budget| budget.timeout);
+            let executed = if delivery.is_redelivered() { Executed::Unknown } else { Executed::No };
+            return Err(ToolFailure::TimedOut {
+                after: after.unwrap_or_default(),
+                executed,
+                repeatable,
+            });
+        }
+        if delivery.is_redelivered() && !repeatable {
+            let message = "the process that took the call was lost; it may have run".to_owned();
+            return Err(ToolFailure::OutcomeUnknown { message });
+        }
+        Ok(())
+    }
+
+    fn context(
+        &self,
+        envelope: &Envelope,
+        request: &ToolInvokeRequest,
+        reply_to: &RoutingKey,
+        cancellation: CancellationToken,
+    ) -> ToolContext {
+        // Who asks is what the envelope says, never what the arguments say.
+        let agent = envelope.source.as_deref().map(AgentName::new).and_then(Result::ok);
+        let agent = agent.unwrap_or_else(|| unknown_agent().clone());
+        let mut context =
+            ToolContext::new(&request.tool_name, request.session_id.clone(), agent);
+        context.tool_call_id = request.tool_call_id.clone();
+        context.cancellation = cancellation;
+        if let Some(left) = envelope.remaining() {
+            context.deadline = tokio::time::Instant::now() + left.min(MAX_BUDGET);
+        }
+        context.updates = self.progress.sink(request, reply_to, &self.source);
+        context
+    }
+
+    async fn answer(
+        &self,
+        request: &ToolInvokeRequest,
+        reply_to: &RoutingKey,
+        began: Instant,
+        ended: Result<ToolResult, ToolFailure>,
+    ) -> Settlement {
+        let elapsed = began.elapsed();
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        self.stats.count(&ended);
+        let id = request.tool_call_id.clone();
+        let chars_in = request.arguments.len();
+        let published = match ended {
+            Ok(result) => {
+                info!(elapsed_ms, chars_in, chars_out = result.bytes(), is_error = result.is_error,
+                    "ran");
+                let answer = response(request, result, elapsed_ms);
+                self.publish_answer(reply_to, id.as_str(), &answer).await
+            }
+            Err(failure) => {
+                info!(elapsed_ms, chars_in, code = %failure.code(), executed = %failure.executed(),
+                    error = %failure.chain(), "failed");
+                let answer: ToolError = failure.to_wire(id.clone(), &request.tool_name);
+                self.publish_answer(reply_to, id.as_str(), &answer).await
+            }
+        };
+        match published {
+            Ok(()) => Settlement::Ack,
+            Err(PublishError::Unroutable { .. }) => {
+                self.stats.count_unheard();
+                warn!("the asker is gone; its answer is dropped");
+                Settlement::Ack
+            }
+            Err(PublishError::TooLarge { bytes, limit }) => {
+                let message = format!("the result has {bytes} bytes, over the limit of {limit}");
+                let answer = ToolFailure::failed(message).to_wire(id.clone(), &request.tool_name);
+                match self.publish_answer(reply_to, id.as_str(), &answer).await {
+                    Ok(()) => Settlement::Ack,
+                    Err(_) => Settlement::Retry,
+                }
+            }
+            Err(error) => {
+                self.stats.count_unheard();
+                warn!(%error, "could not answer; the request goes back");
+                Settlement::Retry
+            }
+        }
+    }
+
+    async fn publish_answer<M: Message>(
+        &self,
+        reply_to: &RoutingKey,
+        correlation_id: &str,
+        answer: &M,
+    ) -> Result<(), PublishError> {
+        let envelope = Envelope::of(answer)
+            .correlated(correlation_id)
+            .from_source(&self.source)
+            .trusted_as(ContentTrust::ToolOutput);
+        self.bus.publish(Publication::mandatory(reply_to.clone(), envelope)).await
+    }
+}
+
+impl InvokeWorkers {
+    /// Stops taking requests, finishes and answers what is under way within `grace`, and then
+    /// stops listening for cancels. Whether all of it ended in time.
+    pub async fn drain(self, grace: std::time::Duration) -> bool {
+        let drained = self.requests.drain(grace).await;
+        self.cancels.drain(std::time::Duration::from_secs(1)).await && drained
+    }
+}
+
+impl Handler for ToolInvokeHandler {
+    fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
+        Box::pin(self.take(delivery))
+    }
+}
+
+struct Cancels(Arc<ToolInvokeHandler>);
+
+impl Handler for Cancels {
+    fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
+        match delivery.envelope().decode(Limits::default()) {
+            Ok(cancel) => self.0.running.cancel(&cancel),
+            Err(error) => warn!(%error, "unreadable cancel"),
+        }
+        // A cancel is for whoever runs the call; there is nothing to try again.
+        Box::pin(std::future::ready(Settlement::Ack))
+    }
+}
+
+/// No call runs longer, whatever its asker allows.
+const MAX_BUDGET: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+fn unknown_agent() -> &'static AgentName {
+    static UNKNOWN: std::sync::LazyLock<AgentName> = std::sync::LazyLock::new(|| {
+        #[expect(clippy::expect_used, reason = "a constant that is a valid name")]
+        AgentName::new("unknown").expect("a name")
+    });
+    &UNKNOWN
+}
+
+fn response(
+    request: &ToolInvokeRequest,
+    result: ToolResult,
+    elapsed_ms: u64,
+) -> ToolInvokeResponse {
+    let content = result.to_text().into_owned();
+    let only_text = matches!(
+        result.content.as_slice(),
+        [] | [rockbot_contracts::ContentBlock::Text { .. }]
+    );
+    ToolInvokeResponse {
+        tool_call_id: request.tool_call_id.clone(),
+        tool_name: request.tool_name.clone(),
+        content,
+        is_error: result.is_error,
+        blocks: if only_text { Vec::new() } else { result.content },
+        details: result.details,
+        child_loop_id: result.child_loop_id,
+        elapsed_ms: Some(elapsed_ms),
+    }
+}
+
+impl std::fmt::Debug for ToolInvokeHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolInvokeHandler")
+            .field("source", &self.source)
+            .field("running", &self.running())
+            .finish_non_exhaustive()
+    }
+}

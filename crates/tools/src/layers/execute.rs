@@ -1,0 +1,37 @@
+//! The tool itself, with its panics contained.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+
+use super::{CallService, RawArguments, ResolvedCall};
+use crate::{arguments, failure::ToolFailure, result::ToolResult};
+
+/// Runs the tool.
+#[derive(Debug, Clone, Copy)]
+pub struct Execute;
+
+impl CallService<ResolvedCall> for Execute {
+    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+        let ResolvedCall { context, arguments, tool } = call;
+        let arguments = match arguments {
+            RawArguments::Valid(value) => value,
+            RawArguments::Text(text) => arguments::read(&text)?.value,
+        };
+        // The call itself may panic, not only the future it returns.
+        let ran = AssertUnwindSafe(async { tool.tool().call(arguments, &context).await });
+        ran.catch_unwind().await.unwrap_or_else(|panic| {
+            let what = panic
+                .downcast_ref::<&str>()
+                .map(ToString::to_string)
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            tracing::error!(
+                tool_call_id = %context.tool_call_id,
+                tool = %context.tool_name,
+                "the tool panicked; this is a bug in it"
+            );
+            Err(ToolFailure::caused("the tool crashed", what))
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! What happens to every call on its way to the tool, one small piece each.
+//!
+//! A layer is a [`CallService`] around another, put together with [`tower_layer::Layer`]. The order
+//! is: resolve, validate, deadline, execute, size cap. The futures nest without boxes, so a layer
+//! costs what it does.
+
+mod deadline;
+mod execute;
+mod resolve;
+mod size_cap;
+mod validate;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{failure::ToolFailure, registry::Registered, result::ToolResult, tool::ToolContext};
+
+pub use self::{
+    deadline::{Deadline, DeadlineLayer},
+    execute::Execute,
+    resolve::Resolve,
+    size_cap::{SizeCap, SizeCapLayer},
+    validate::{Validate, ValidateLayer},
+};
+
+/// A call as it comes from a model or from the bus.
+#[derive(Debug, Clone)]
+pub struct ToolCall {
+    /// What the system says about it.
+    pub context: ToolContext,
+    /// The arguments, as text.
+    pub arguments: Arc<str>,
+}
+
+/// A call whose tool was found.
+#[derive(Debug)]
+pub struct ResolvedCall {
+    /// What the system says about it.
+    pub context: ToolContext,
+    /// The arguments: as text until they are validated.
+    pub arguments: RawArguments,
+    /// The tool.
+    pub tool: Arc<Registered>,
+}
+
+/// Arguments before and after they were read.
+#[derive(Debug)]
+pub enum RawArguments {
+    /// As they came.
+    Text(Arc<str>),
+    /// Read and valid.
+    Valid(Value),
+}
+
+/// One piece of the way of a call.
+pub trait CallService<C>: Send + Sync {
+    /// Takes the call to its end.
+    fn call(&self, call: C) -> impl Future<Output = Result<ToolResult, ToolFailure>> + Send;
+}

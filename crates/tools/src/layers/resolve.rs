@@ -1,0 +1,32 @@
+//! Which tool a name stands for.
+
+use std::sync::Arc;
+
+use super::{CallService, RawArguments, ResolvedCall, ToolCall};
+use crate::{failure::ToolFailure, registry::ToolRegistry, result::ToolResult};
+
+/// Finds the tool in the registry.
+#[derive(Debug, Clone)]
+pub struct Resolve<S> {
+    registry: Arc<ToolRegistry>,
+    inner: S,
+}
+
+impl<S> Resolve<S> {
+    /// Looks in `registry`, and hands over to `inner`.
+    pub fn new(registry: Arc<ToolRegistry>, inner: S) -> Self {
+        Self { registry, inner }
+    }
+}
+
+impl<S: CallService<ResolvedCall>> CallService<ToolCall> for Resolve<S> {
+    async fn call(&self, call: ToolCall) -> Result<ToolResult, ToolFailure> {
+        let ToolCall { context, arguments } = call;
+        let Some(tool) = self.registry.get(&context.tool_name) else {
+            let name = context.tool_name.chars().take(128).collect();
+            return Err(ToolFailure::NotFound { name });
+        };
+        let arguments = RawArguments::Text(arguments);
+        self.inner.call(ResolvedCall { context, arguments, tool }).await
+    }
+}

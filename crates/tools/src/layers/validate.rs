@@ -1,0 +1,40 @@
+//! Arguments are read and checked before anything runs.
+
+use tower_layer::Layer;
+
+use super::{CallService, RawArguments, ResolvedCall};
+use crate::{arguments, failure::ToolFailure, result::ToolResult};
+
+/// Puts [`Validate`] around a service.
+#[derive(Debug, Clone, Copy)]
+pub struct ValidateLayer;
+
+impl<S> Layer<S> for ValidateLayer {
+    type Service = Validate<S>;
+
+    fn layer(&self, inner: S) -> Validate<S> {
+        Validate(inner)
+    }
+}
+
+/// Reads the arguments, repairs what is unambiguous, and checks them against the schema.
+#[derive(Debug, Clone)]
+pub struct Validate<S>(S);
+
+impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Validate<S> {
+    async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+        if let RawArguments::Text(text) = &call.arguments {
+            let read = arguments::read(text)?;
+            if read.repaired {
+                tracing::info!(
+                    tool_call_id = %call.context.tool_call_id,
+                    tool = %call.context.tool_name,
+                    "repaired the arguments, which were not quite JSON"
+                );
+            }
+            arguments::validate(call.tool.validator(), &read.value)?;
+            call.arguments = RawArguments::Valid(read.value);
+        }
+        self.0.call(call).await
+    }
+}

@@ -1,0 +1,71 @@
+//! Names that every model provider accepts.
+
+use rockbot_contracts::topology::stable_hash;
+
+/// The longest tool name by default; providers differ, none takes more than
+/// [`MAX_NAME_BYTES`].
+pub const DEFAULT_NAME_BYTES: usize = 64;
+
+/// The longest tool name any provider takes.
+pub const MAX_NAME_BYTES: usize = 128;
+
+const HASH_BYTES: usize = 9;
+
+/// Makes a name of letters, digits, `_` and `-`, at most `limit` bytes (16 to 128).
+///
+/// Any other character becomes `_`; case is kept. A name that is too long is cut and ends in a hash
+/// of the whole name, so that two long names stay two.
+#[must_use]
+pub fn sanitise(name: &str, limit: usize) -> String {
+    let limit = limit.clamp(16, MAX_NAME_BYTES);
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    let clean: String = name.chars().map(allowed).collect();
+    if clean.is_empty() || clean.len() > limit { with_hash(&clean, name, limit) } else { clean }
+}
+
+/// The name to use when `clean`, made of `name`, is taken by another tool: the same for the same
+/// name on every machine.
+#[must_use]
+pub fn with_hash(clean: &str, name: &str, limit: usize) -> String {
+    let keep = clean.len().min(limit.clamp(16, MAX_NAME_BYTES) - HASH_BYTES);
+    let hash = u32::try_from(stable_hash(name.as_bytes()) >> 32).unwrap_or_default();
+    format!("{}_{hash:08x}", &clean[..keep])
+}
+
+/// The name of a tool of an MCP server: `server__tool`.
+#[must_use]
+pub fn namespaced(namespace: &str, tool: &str, limit: usize) -> String {
+    sanitise(&format!("{namespace}__{tool}"), limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_keep_case_and_lose_the_rest() {
+        assert_eq!(sanitise("Read.File (v2)", 64), "Read_File__v2_");
+        assert_eq!(namespaced("GitHub", "create_issue", 64), "GitHub__create_issue");
+    }
+
+    #[test]
+    fn long_names_that_differ_at_the_end_stay_different() {
+        let (one, two) = ("x".repeat(100) + "1", "x".repeat(100) + "2");
+        assert_ne!(sanitise(&one, 64), sanitise(&two, 64));
+        assert_eq!(sanitise(&one, 64).len(), 64);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_becomes_a_valid_name(name in ".{0,200}", limit in 0_usize..300) {
+            let clean = sanitise(&name, limit);
+            prop_assert!(!clean.is_empty() && clean.len() <= limit.clamp(16, MAX_NAME_BYTES));
+            let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+            prop_assert!(clean.chars().all(allowed));
+            let limit = limit.max(16);
+            prop_assert_eq!(sanitise(&clean, limit), clean, "sanitising twice changes nothing");
+        }
+    }
+}

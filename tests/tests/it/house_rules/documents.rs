@@ -1,0 +1,56 @@
+//! What the documents promise.
+
+use super::{assert_kept, files, root};
+
+/// The commands a newcomer starts with.
+const FIRST_COMMANDS: [&str; 2] = ["cargo run -- demo", "cargo xtask test"];
+
+#[test]
+fn every_link_to_a_file_of_the_repository_leads_to_it() {
+    let mut broken = Vec::new();
+    for (path, text) in files("md") {
+        let folder = root().join(&path).parent().expect("a file is in a folder").to_path_buf();
+        for (number, target) in links(&text) {
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !folder.join(file).exists() {
+                broken.push(format!("{path}:{number}: there is no {target}; correct the link"));
+            }
+        }
+    }
+    assert_kept(&broken);
+}
+
+#[test]
+fn the_readme_names_the_commands_a_newcomer_starts_with() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("write a README.md");
+    let missing = FIRST_COMMANDS.iter().filter(|command| !readme.contains(**command));
+    assert_kept(
+        &missing.map(|command| format!("README.md: tell about `{command}`")).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn links_are_found_outside_of_code_and_external_ones_are_left_alone() {
+    let text =
+        "[a](b.md#c) ![d](e.png)\n```\n[no](code.md)\n```\n[web](https://example.org) [f](#g)";
+    assert_eq!(links(text), vec![(1, "b.md#c"), (1, "e.png"), (5, "#g")]);
+}
+
+/// The targets of links inside the repository, with the number of their line.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut in_code = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let inside =
+            targets.filter(|target| !target.contains("://") && !target.contains("mailto:"));
+        found.extend(inside.map(|target| (index + 1, target)));
+    }
+    found
+}

@@ -1,0 +1,82 @@
+//! What a source file looks like.
+
+use super::{assert_kept, files};
+
+const LONGEST: usize = 600;
+/// Names that say nothing about what is inside.
+const EMPTY_NAMES: [&str; 8] =
+    ["utils", "util", "helpers", "helper", "common", "manager", "misc", "stuff"];
+/// Put together here, so that this file does not break its own rule.
+const UNFINISHED: [&str; 5] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("#[ign", "ore"),
+];
+const SLEEPS: [&str; 2] = [concat!("time::sl", "eep("), concat!("thread::sl", "eep(")];
+
+#[test]
+fn a_long_file_says_in_its_first_line_why_it_is_one_thing() {
+    let broken = files("rs").into_iter().filter(|(_, text)| {
+        let first = text.lines().next().unwrap_or_default();
+        text.lines().count() > LONGEST && !first.contains("one thing")
+    });
+    assert_kept(
+        &broken
+            .map(|(path, text)| {
+                let lines = text.lines().count();
+                format!(
+                    "{path} has {lines} lines: split it by concept, or start it with \
+                     `//! … is one thing because …`"
+                )
+            })
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn a_file_is_named_by_its_concept() {
+    let broken = files("rs").into_iter().filter(|(path, _)| {
+        let parts = path.trim_end_matches(".rs").split('/');
+        parts.into_iter().any(|part| EMPTY_NAMES.contains(&part))
+    });
+    assert_kept(
+        &broken
+            .map(|(path, _)| format!("{path}: name it by the one concept it holds"))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn nothing_is_left_unfinished_or_switched_off() {
+    let mut broken = Vec::new();
+    for (path, text) in files("rs") {
+        for (number, line) in numbered(&text) {
+            if let Some(word) = UNFINISHED.iter().find(|word| line.contains(**word)) {
+                broken.push(format!("{path}:{number}: finish it or take it out ({word})"));
+            }
+        }
+    }
+    assert_kept(&broken);
+}
+
+#[test]
+fn tests_wait_for_events_and_never_sleep() {
+    let mut broken = Vec::new();
+    for (path, text) in files("rs") {
+        let whole = path.contains("/tests/");
+        let start = text.lines().position(|line| line.trim() == "#[cfg(test)]");
+        let skipped = if whole { 0 } else { start.unwrap_or(usize::MAX) };
+        for (number, line) in numbered(&text).skip(skipped) {
+            if SLEEPS.iter().any(|call| line.contains(call)) {
+                broken.push(format!("{path}:{number}: wait for the event instead of sleeping"));
+            }
+        }
+    }
+    assert_kept(&broken);
+}
+
+fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(index, line)| (index + 1, line))
+}

@@ -1,0 +1,41 @@
+//! A scripted model server that nobody here wrote: npm's `@copilotkit/aimock`.
+
+use anyhow::Result;
+
+use crate::node::Node;
+use crate::server::Server;
+use crate::{broker, install, process, say, workspace};
+
+const PACKAGE: &str = "@copilotkit/aimock";
+const VERSION: &str = "1.43.0";
+
+/// Installs the server if needed and starts it with the script `peers/aimock.json`. A request
+/// that the script does not foresee is answered with 503.
+pub(crate) fn start(may_install: bool) -> Result<Server> {
+    let node = Node::find(may_install)?;
+    let folder = workspace::peers_folder()?.join("aimock");
+    let package = format!("{PACKAGE}@{VERSION}");
+    install::once(&folder, &package, || {
+        say::progress("aimock", format_args!("installing {package}"));
+        process::run_quietly(
+            node.command("npm")
+                .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
+                .arg(&folder)
+                .arg(&package),
+            &folder.with_extension("install.log"),
+        )
+    })?;
+    let port = broker::free_port()?;
+    let program = folder.join("node_modules").join(PACKAGE).join("dist").join("cli.js");
+    let server = Server::start(
+        "aimock",
+        node.command("node")
+            .arg(program)
+            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--strict", "--validate-on-load", "--log-level", "warn", "--fixtures"])
+            .arg(workspace::peer_file("aimock.json")),
+        port,
+    )?;
+    say::progress("aimock", format_args!("answers at {}", server.base_url()));
+    Ok(server)
+}

