@@ -18,7 +18,7 @@ pub(crate) fn start(may_install: bool) -> Result<Server> {
     install::once(&folder, &package, || {
         say::progress("aimock", format_args!("installing {package}"));
         process::run_quietly(
-            node.command("npm")
+            node.npm()
                 .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
                 .arg(&folder)
                 .arg(&package),
@@ -29,7 +29,7 @@ pub(crate) fn start(may_install: bool) -> Result<Server> {
     let program = folder.join("node_modules").join(PACKAGE).join("dist").join("cli.js");
     let server = Server::start(
         "aimock",
-        node.command("node")
+        node.node()
             .arg(program)
             .args(["--host", "127.0.0.1", "--port", &port.to_string()])
             .args(["--strict", "--validate-on-load", "--log-level", "warn", "--fixtures"])

