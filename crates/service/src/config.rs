@@ -107,7 +107,9 @@ impl Configuration {
         }
         self.layers.extract_inner::<S>(name).unwrap_or_else(|errors| {
             for error in errors {
-                let key = error.path.join(".");
+                // The library puts the section behind the key it was found in.
+                let keys = error.path.iter().map(String::as_str).filter(|key| *key != name);
+                let key = std::iter::once(name).chain(keys).collect::<Vec<_>>().join(".");
                 let from = error.metadata.as_ref().map(|from| format!(" ({})", from.name));
                 let from = from.unwrap_or_default();
                 // The error's own words would show the value, which may be a secret.

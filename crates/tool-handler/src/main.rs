@@ -1,1 +1,84 @@
-fn main(){}
+//! `rockbot-tool-handler`: runs tools for agents that ask over RabbitMQ.
+
+use std::{process::ExitCode, sync::Arc};
+
+use rockbot_bus::Bus;
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_service::{
+    BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown,
+};
+use rockbot_tool_handler::{DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, ToolHandler};
+use rockbot_toolkit::files::FilesConfig;
+
+const PROCESS: Process = Process {
+    name: "rockbot-tool-handler",
+    about: "Runs tools for agents that ask over RabbitMQ.",
+    version: env!("CARGO_PKG_VERSION"),
+    defaults: DEFAULT_CONFIG,
+};
+
+struct Settings {
+    service: ServiceSection,
+    bus: BusSection,
+    handler: HandlerSection,
+    files: FilesConfig,
+}
+
+fn main() -> ExitCode {
+    PROCESS.run(read, serve)
+}
+
+fn read(configuration: &mut Configuration) -> Settings {
+    let settings = Settings {
+        service: configuration.section("service"),
+        bus: configuration.section("bus"),
+        handler: configuration.section("handler"),
+        files: configuration.section("files"),
+    };
+    for problem in settings.handler.problems() {
+        configuration.problem(problem);
+    }
+    if let Err(problem) = rockbot_toolkit::files::tools(&settings.files) {
+        configuration.problem(format!("files: {problem}"));
+    }
+    settings
+}
+
+async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+    let Settings { service, bus, handler, files } = settings;
+    let instance = service.instance();
+    let name = format!("{SERVICE}/{instance}");
+    let bus = Arc::new(connect(&bus, &name, shutdown).await?);
+    let started = tokio::select! {
+        started = ToolHandler::start(bus.clone(), handler, &files, instance) => started,
+        () = shutdown.requested() => return Ok(()),
+    };
+    let running = started.map_err(|error| match error {
+        StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
+        other => ServeError::Configuration(other.to_string()),
+    })?;
+    tracing::info!(%name, "ready");
+    shutdown.requested().await;
+    running.drain(service.drain()).await;
+    bus.close().await;
+    Ok(())
+}
+
+/// Waits for the broker for as long as it takes: in a cluster it may come up later than we do.
+async fn connect(
+    section: &BusSection,
+    name: &str,
+    shutdown: &Shutdown,
+) -> Result<RabbitBus, ServeError> {
+    let mut config = RabbitConfig::new(String::new(), name).in_namespace(&section.namespace);
+    config.url = section.url.clone();
+    let bus = RabbitBus::start(&config)
+        .map_err(|error| ServeError::Configuration(format!("bus.url: {error}")))?;
+    tokio::select! {
+        connected = bus.connected(std::time::Duration::MAX) => {
+            connected.map_err(|error| ServeError::Unavailable(error.to_string()))?;
+        }
+        () = shutdown.requested() => {}
+    }
+    Ok(bus)
+}

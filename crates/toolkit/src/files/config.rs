@@ -7,11 +7,12 @@ use std::{
 
 use serde::Deserialize;
 
-/// The configuration of the family. Only `root` has no default.
+/// The configuration of the family.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilesConfig {
-    /// The directory that the tools work in. It must exist.
+    /// The directory that the tools work in. It must exist. Default: the current directory.
+    #[serde(default = "default_root")]
     pub root: PathBuf,
     /// The most text that one `read_file` returns, in bytes. Default 1 MiB.
     #[serde(default = "default_max_read_bytes")]
@@ -35,6 +36,16 @@ pub struct FilesConfig {
     /// Whether there is a `bash` tool. It is not a sandbox: see the module. Default true.
     #[serde(default = "default_allow_bash")]
     pub allow_bash: bool,
+}
+
+impl Default for FilesConfig {
+    fn default() -> Self {
+        Self::new(default_root())
+    }
+}
+
+fn default_root() -> PathBuf {
+    PathBuf::from(".")
 }
 
 impl FilesConfig {

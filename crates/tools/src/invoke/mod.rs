@@ -48,6 +48,12 @@ pub struct ToolInvokeHandler {
     stats: Arc<HandlerStats>,
 }
 
+/// Where an answer goes, and under which id its asker waits for it.
+struct Asker {
+    reply_to: RoutingKey,
+    correlation_id: Box<str>,
+}
+
 /// A handler at work: its queue of requests and its queue of cancels.
 #[derive(Debug)]
 pub struct InvokeWorkers {
@@ -108,6 +114,7 @@ impl ToolInvokeHandler {
 
     async fn take(&self, delivery: &Delivery) -> Settlement {
         let envelope = delivery.envelope();
+        let correlation_id = envelope.correlation_id.clone().unwrap_or_default();
         let reply_to = match &envelope.reply_to {
             // Answering elsewhere would let a caller make this process publish requests.
             Some(key) if !is_tool_reply(key) => {
@@ -117,29 +124,31 @@ impl ToolInvokeHandler {
             Some(key) => key.clone(),
             None => tool_result_default(),
         };
+        let mut asker = Asker { reply_to, correlation_id };
         let request: ToolInvokeRequest = match envelope.decode(Limits::default()) {
             Ok(request) => request,
-            Err(error) => return self.refuse_unreadable(envelope, &reply_to, &error).await,
+            Err(error) => return self.refuse_unreadable(envelope, &asker, &error).await,
         };
+        if asker.correlation_id.is_empty() {
+            asker.correlation_id = request.tool_call_id.as_str().into();
+        }
         let span = info_span!("execute_tool", tool_call_id = %request.tool_call_id,
             tool = %request.tool_name.chars().take(64).collect::<String>());
-        self.serve(delivery, request, reply_to).instrument(span).await
+        self.serve(delivery, request, asker).instrument(span).await
     }
 
     async fn refuse_unreadable(
         &self,
         envelope: &Envelope,
-        reply_to: &RoutingKey,
+        asker: &Asker,
         error: &DecodeError,
     ) -> Settlement {
         self.stats.count_unreadable();
-        warn!(correlation_id = envelope.correlation_id.as_deref(), %error, "unreadable request");
-        let id = envelope.correlation_id.as_deref().map(ToolCallId::new);
-        if let (Some(Ok(id)), Some(_)) = (id, &envelope.reply_to) {
-            let failure = ToolFailure::invalid(error.to_string());
-            let answer = failure.to_wire(id.clone(), "");
+        warn!(correlation_id = &*asker.correlation_id, %error, "unreadable request");
+        if let (Ok(id), Some(_)) = (ToolCallId::new(&*asker.correlation_id), &envelope.reply_to) {
+            let answer = ToolFailure::invalid(error.to_string()).to_wire(id, "");
             // The dead letter keeps the request, whether or not somebody hears the answer.
-            let _ = self.publish_answer(reply_to, id.as_str(), &answer).await;
+            let _ = self.publish_answer(asker, &answer).await;
         }
         Settlement::dead_letter(error.to_string())
     }
@@ -148,10 +157,10 @@ impl ToolInvokeHandler {
         &self,
         delivery: &Delivery,
         request: ToolInvokeRequest,
-        reply_to: RoutingKey,
+        asker: Asker,
     ) -> Settlement {
         let envelope = delivery.envelope();
-        let ticket = match self.running.enter(&request.tool_call_id, &reply_to) {
+        let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to) {
             Ticket::Entered(ticket) => ticket,
             Ticket::Attached => {
                 // The answer of the call that runs goes to the same asker.
@@ -161,19 +170,19 @@ impl ToolInvokeHandler {
             Ticket::Conflict => {
                 let reason = "another call with this id is running".to_owned();
                 let failure = ToolFailure::NotPermitted { reason };
-                return self.answer(&request, &reply_to, Instant::now(), Err(failure)).await;
+                return self.answer(&request, &asker, Instant::now(), Err(failure)).await;
             }
         };
         let began = Instant::now();
         let ended = match self.may_start(delivery, &request) {
             Ok(()) => {
-                let context = self.context(envelope, &request, &reply_to, ticket.cancellation());
+                let context = self.context(envelope, &request, &asker.reply_to, ticket.cancellation());
                 let arguments = request.arguments.as_str().into();
                 self.executor.execute(ToolCall { context, arguments }).await
             }
             Err(failure) => Err(failure),
         };
-        let settlement = self.answer(&request, &reply_to, began, ended).await;
+        let settlement = self.answer(&request, &asker, began, ended).await;
         drop(ticket);
         settlement
     }
@@ -227,7 +236,7 @@ impl ToolInvokeHandler {
     async fn answer(
         &self,
         request: &ToolInvokeRequest,
-        reply_to: &RoutingKey,
+        asker: &Asker,
         began: Instant,
         ended: Result<ToolResult, ToolFailure>,
     ) -> Settlement {
@@ -241,13 +250,13 @@ impl ToolInvokeHandler {
                 info!(elapsed_ms, chars_in, chars_out = result.bytes(), is_error = result.is_error,
                     "ran");
                 let answer = response(request, result, elapsed_ms);
-                self.publish_answer(reply_to, id.as_str(), &answer).await
+                self.publish_answer(asker, &answer).await
             }
             Err(failure) => {
                 info!(elapsed_ms, chars_in, code = %failure.code(), executed = %failure.executed(),
                     error = %failure.chain(), "failed");
                 let answer: ToolError = failure.to_wire(id.clone(), &request.tool_name);
-                self.publish_answer(reply_to, id.as_str(), &answer).await
+                self.publish_answer(asker, &answer).await
             }
         };
         match published {
@@ -260,7 +269,7 @@ impl ToolInvokeHandler {
             Err(PublishError::TooLarge { bytes, limit }) => {
                 let message = format!("the result has {bytes} bytes, over the limit of {limit}");
                 let answer = ToolFailure::failed(message).to_wire(id.clone(), &request.tool_name);
-                match self.publish_answer(reply_to, id.as_str(), &answer).await {
+                match self.publish_answer(asker, &answer).await {
                     Ok(()) => Settlement::Ack,
                     Err(_) => Settlement::Retry,
                 }
@@ -275,15 +284,14 @@ impl ToolInvokeHandler {
 
     async fn publish_answer<M: Message>(
         &self,
-        reply_to: &RoutingKey,
-        correlation_id: &str,
+        asker: &Asker,
         answer: &M,
     ) -> Result<(), PublishError> {
         let envelope = Envelope::of(answer)
-            .correlated(correlation_id)
+            .correlated(&asker.correlation_id)
             .from_source(&self.source)
             .trusted_as(ContentTrust::ToolOutput);
-        self.bus.publish(Publication::mandatory(reply_to.clone(), envelope)).await
+        self.bus.publish(Publication::mandatory(asker.reply_to.clone(), envelope)).await
     }
 }
 

@@ -62,8 +62,11 @@ fn cut(result: &mut ToolResult, max_bytes: usize) {
     }
 }
 
+/// Room for the note about what is missing, so that a result that was cut once fits everywhere.
+const NOTE_BYTES: usize = 80;
+
 fn cut_text(text: &str, max_bytes: usize) -> String {
-    let keep = text.floor_char_boundary(max_bytes);
+    let keep = text.floor_char_boundary(max_bytes.saturating_sub(NOTE_BYTES));
     let omitted = text[keep..].chars().count();
     format!("{}\n[result truncated — {omitted} chars omitted]", &text[..keep])
 }
@@ -74,9 +77,12 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_at_a_character_and_says_how_much_is_missing() {
-        let mut result = ToolResult::text("ü".repeat(10));
-        cut(&mut result, 5);
-        assert_eq!(result.to_text(), "üü\n[result truncated — 8 chars omitted]");
+        let mut result = ToolResult::text("ü".repeat(100));
+        cut(&mut result, NOTE_BYTES + 5);
+        assert_eq!(result.to_text(), "üü\n[result truncated — 98 chars omitted]");
+        let once = result.clone();
+        cut(&mut result, NOTE_BYTES + 5);
+        assert_eq!(result, once, "what was cut fits");
     }
 
     #[test]

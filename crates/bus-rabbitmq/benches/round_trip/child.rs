@@ -1,0 +1,49 @@
+//! This program again, in another role.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+pub struct Child(std::process::Child);
+
+impl Child {
+    /// Starts it and returns when it says that it is ready.
+    pub fn start(role: &[&str]) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let mut child = Command::new(program)
+            .args(role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let output = child.stdout.take().expect("piped");
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        assert_eq!(line.trim(), "ready", "{role:?} did not start");
+        Self(child)
+    }
+
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn stop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Says that this child is ready, and waits until its parent is gone.
+pub async fn ready_until_orphaned() {
+    use tokio::io::AsyncReadExt;
+    println!("ready");
+    let mut rest = Vec::new();
+    let _ = tokio::io::stdin().read_to_end(&mut rest).await;
+}

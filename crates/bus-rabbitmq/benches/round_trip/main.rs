@@ -1,0 +1,134 @@
+//! A tool call over RabbitMQ, against the same exchange written by hand on the AMQP client.
+//!
+//! Agent and handler are separate processes in both: this program starts itself again in another
+//! role. Both sides of the comparison use the same kinds of queue, publisher confirms on both ways,
+//! `mandatory`, manual acks after the confirmed reply, and a task for each delivery. They are
+//! alternated in one run, and what is reported is the median of the ratios of the rounds.
+//!
+//! `cargo xtask bench` provides the broker and runs it.
+
+#![allow(missing_docs, reason = "a program")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
+#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+
+mod child;
+mod measure;
+mod raw;
+mod rockbot;
+
+use std::time::Duration;
+
+use self::{
+    child::Child,
+    measure::{Sample, median},
+};
+
+const IN_FLIGHT: [usize; 3] = [1, 16, 256];
+
+fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    arguments.retain(|argument| argument != "--bench");
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        match words.as_slice() {
+            ["handler", namespace, concurrency, pause_ms] => {
+                let pause = Duration::from_millis(pause_ms.parse().expect("a number"));
+                let concurrency = concurrency.parse().expect("a number");
+                rockbot::serve(namespace, concurrency, pause).await;
+            }
+            ["raw-server", namespace] => raw::serve(namespace).await,
+            ["agent", namespace, calls] => {
+                rockbot::call_many(namespace, calls.parse().expect("a number"), 16).await;
+            }
+            ["serve-calls", namespace, calls] => {
+                rockbot::serve_counted(namespace, calls.parse().expect("a number")).await;
+            }
+            ["memory", calls] => memory(calls.parse().expect("a number")).await,
+            ["scaling"] => scaling().await,
+            [] => compare(7, Duration::from_secs(2)).await,
+            ["quick"] => compare(3, Duration::from_millis(700)).await,
+            other => panic!("unknown role {other:?}"),
+        }
+    });
+}
+
+/// Rounds of both at each load, alternated.
+async fn compare(rounds: usize, span: Duration) {
+    let (ours, theirs) = (fresh("bench"), fresh("raw"));
+    let _handler = Child::start(&["handler", &ours, "256", "0"]);
+    let _server = Child::start(&["raw-server", &theirs]);
+    let agent = rockbot::Agent::connect(&ours).await;
+    let client = raw::Client::connect(&theirs).await;
+    println!("| in flight | RockBot calls/s | raw calls/s | ratio | RockBot p50 | raw p50 | ratio |");
+    println!("|---:|---:|---:|---:|---:|---:|---:|");
+    for in_flight in IN_FLIGHT {
+        let warm = span / 3;
+        measure::load(in_flight, warm, || agent.call()).await;
+        measure::load(in_flight, warm, || client.call()).await;
+        let mut samples: Vec<(Sample, Sample)> = Vec::new();
+        for round in 0..rounds {
+            // Which goes first changes, so that neither always follows the other.
+            let pair = if round % 2 == 0 {
+                let ours = measure::load(in_flight, span, || agent.call()).await;
+                (ours, measure::load(in_flight, span, || client.call()).await)
+            } else {
+                let theirs = measure::load(in_flight, span, || client.call()).await;
+                (measure::load(in_flight, span, || agent.call()).await, theirs)
+            };
+            samples.push(pair);
+        }
+        let of = |pick: fn(&(Sample, Sample)) -> f64| median(samples.iter().map(pick).collect());
+        println!(
+            "| {in_flight} | {:.0} | {:.0} | {:.3} | {:.2} ms | {:.2} ms | {:.3} |",
+            of(|pair| pair.0.per_second),
+            of(|pair| pair.1.per_second),
+            of(|pair| pair.0.per_second / pair.1.per_second),
+            of(|pair| pair.0.p50_ms),
+            of(|pair| pair.1.p50_ms),
+            of(|pair| pair.0.p50_ms / pair.1.p50_ms),
+        );
+    }
+}
+
+/// Memory that a call in flight takes on either side.
+async fn memory(calls: usize) {
+    let namespace = fresh("memory");
+    let concurrency = u16::try_from(calls).expect("a prefetch").to_string();
+    let mut handler = Child::start(&["handler", &namespace, &concurrency, "8000"]);
+    let agent = rockbot::Agent::connect(&namespace).await;
+    // Once before measuring, so that pools and maps have their size.
+    for _ in 0..2 {
+        let idle = (measure::rss(std::process::id()), measure::rss(handler.id()));
+        let pending = rockbot::hold(&agent, calls).await;
+        let held = (measure::rss(std::process::id()), measure::rss(handler.id()));
+        let per_call = |idle: usize, held: usize| held.saturating_sub(idle) as f64 / calls as f64;
+        println!(
+            "{calls} calls in flight: agent {:.0} bytes a call, handler {:.0} bytes a call",
+            per_call(idle.0, held.0),
+            per_call(idle.1, held.1)
+        );
+        pending.finish().await;
+    }
+    handler.stop();
+}
+
+/// Four handlers against one, with a tool of 5 ms.
+async fn scaling() {
+    let mut rates = Vec::new();
+    for handlers in [1, 4] {
+        let namespace = fresh("scaling");
+        let _children: Vec<Child> =
+            (0..handlers).map(|_| Child::start(&["handler", &namespace, "2", "5"])).collect();
+        let agent = rockbot::Agent::connect(&namespace).await;
+        measure::load(32, Duration::from_millis(500), || agent.call()).await;
+        let sample = measure::load(32, Duration::from_secs(4), || agent.call()).await;
+        println!("{handlers} handlers: {:.0} calls/s", sample.per_second);
+        rates.push(sample.per_second);
+    }
+    println!("four handlers are {:.2} times one", rates[1] / rates[0]);
+}
+
+fn fresh(name: &str) -> String {
+    format!("{name}-{}", rockbot_contracts::InstanceId::generate())
+}

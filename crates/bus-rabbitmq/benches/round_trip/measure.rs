@@ -1,0 +1,50 @@
+//! A closed loop of callers, and what it shows.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    pub per_second: f64,
+    pub p50_ms: f64,
+}
+
+/// Keeps `in_flight` calls open for `span`.
+pub async fn load<F, Fut>(in_flight: usize, span: Duration, call: F) -> Sample
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let began = Instant::now();
+    let mut open = JoinSet::new();
+    let mut times = Vec::new();
+    let timed = |call: Fut| async move {
+        let began = Instant::now();
+        call.await;
+        began.elapsed()
+    };
+    for _ in 0..in_flight {
+        open.spawn(timed(call()));
+    }
+    while let Some(time) = open.join_next().await {
+        times.push(time.expect("no panic").as_secs_f64() * 1000.0);
+        if began.elapsed() < span {
+            open.spawn(timed(call()));
+        }
+    }
+    let per_second = times.len() as f64 / began.elapsed().as_secs_f64();
+    Sample { per_second, p50_ms: median(times) }
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Resident memory of a process, in bytes.
+pub fn rss(process: u32) -> usize {
+    let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).expect("Linux");
+    let pages: usize = statm.split(' ').nth(1).expect("a field").parse().expect("a number");
+    pages * 4096
+}

@@ -1,0 +1,6 @@
+//! The wire as files: a change to one of them is the alarm that the wire changed.
+
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod tolerance;

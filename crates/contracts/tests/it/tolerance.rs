@@ -1,0 +1,50 @@
+//! What a reader forgives: unknown fields, missing optional fields, null, newer codes.
+
+use rockbot_contracts::{
+    Executed, ToolCatalog, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest,
+    ToolInvokeResponse, ToolSource,
+};
+use serde::de::DeserializeOwned;
+
+fn read<T: DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[test]
+fn unknown_fields_are_ignored() {
+    let request: ToolInvokeRequest = read(
+        r#"{"toolCallId":"a","toolName":"t","arguments":"{}","sessionId":"s","future":{"x":[1]}}"#,
+    );
+    assert_eq!(request.tool_name, "t");
+}
+
+#[test]
+fn missing_and_null_mean_the_same() {
+    let bare = r#"{"toolCallId":"a","toolName":"t","content":"c"}"#;
+    let nulls = r#"{"toolCallId":"a","toolName":"t","content":"c","isError":null,"blocks":null,
+        "details":null,"childLoopId":null,"elapsedMs":null}"#;
+    assert_eq!(read::<ToolInvokeResponse>(bare), read::<ToolInvokeResponse>(nulls));
+    let catalog: ToolCatalog = read(
+        r#"{"handler":"h","instance":"i","fingerprint":"f","removed":null,"tools":[
+            {"name":"t","description":"d","parameters":{},"source":"mcp:x","hints":null}]}"#,
+    );
+    assert_eq!(catalog.tools[0].hints, ToolHints::default());
+    assert_eq!(catalog.tools[0].source, ToolSource::Mcp("x".to_owned()));
+}
+
+#[test]
+fn an_error_of_an_older_peer_says_that_nobody_knows() {
+    let error: ToolError = read(r#"{"toolCallId":"a","toolName":"t","code":"timeout","message":"m"}"#);
+    assert_eq!(error.executed, Executed::Unknown);
+    assert!(!error.is_retryable);
+}
+
+#[test]
+fn a_code_of_a_newer_peer_is_kept() {
+    let error: ToolError = read(
+        r#"{"toolCallId":"a","toolName":"t","code":"on_fire","message":"m","executed":"maybe"}"#,
+    );
+    assert_eq!(error.code, ToolErrorCode::Other("on_fire".into()));
+    assert_eq!(error.executed, Executed::Unknown);
+    assert!(serde_json::to_string(&error).unwrap().contains("on_fire"));
+}

@@ -1,0 +1,113 @@
+//! Agents discover what handlers run, and forget a handler that is gone.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_bus::Requester;
+use rockbot_contracts::InstanceId;
+use rockbot_testkit::bed::{Bed, address, until};
+use rockbot_tools::{
+    CatalogAnnouncer, CatalogDirectory, ToolRegistry, ToolResult, catalog::FORGET_AFTER,
+};
+
+use crate::fleet::{registration, tool};
+
+fn registry_of(names: &[&str]) -> Arc<ToolRegistry> {
+    let registry = Arc::new(ToolRegistry::new());
+    for name in names {
+        let echo = tool(registration(name), async |_, _| Ok(ToolResult::text("")));
+        registry.register(echo).expect("registered");
+    }
+    registry
+}
+
+async fn announce(bed: &Bed, registry: &Arc<ToolRegistry>) -> CatalogAnnouncer {
+    let instance = InstanceId::generate();
+    CatalogAnnouncer::start(bed.there.clone(), registry.clone(), "handler", instance)
+        .await
+        .expect("announcing")
+}
+
+async fn discover(bed: &Bed) -> (CatalogDirectory, Arc<ToolRegistry>) {
+    let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "one")));
+    let registry = Arc::new(ToolRegistry::new());
+    let directory =
+        CatalogDirectory::start(requester, registry.clone()).await.expect("listening");
+    (directory, registry)
+}
+
+fn names(registry: &ToolRegistry) -> Vec<String> {
+    registry.list().into_iter().map(|tool| tool.name).collect()
+}
+
+#[tokio::test]
+async fn tools_are_discovered_whoever_starts_first() {
+    let bed = Bed::memory();
+    let (_directory, before) = discover(&bed).await;
+    let announcer = announce(&bed, &registry_of(&["read", "write"])).await;
+    until("told on start", || names(&before) == ["read", "write"]).await;
+    let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "two")));
+    let after = Arc::new(ToolRegistry::new());
+    let directory = CatalogDirectory::start(requester, after.clone()).await.expect("listening");
+    assert!(directory.wait_for_any(Duration::from_secs(5)).await, "told when asked");
+    until("the second agent knows", || names(&after) == ["read", "write"]).await;
+    assert_eq!(directory.handlers().len(), 1);
+    drop(announcer);
+}
+
+#[tokio::test]
+async fn changes_are_followed_and_a_goodbye_is_believed() {
+    let bed = Bed::memory();
+    let served = registry_of(&["read"]);
+    let announcer = announce(&bed, &served).await;
+    let (_directory, known) = discover(&bed).await;
+    until("the first tool", || names(&known) == ["read"]).await;
+    let write = tool(registration("write"), async |_, _| Ok(ToolResult::text("")));
+    served.register(write).expect("registered");
+    until("the new tool", || names(&known) == ["read", "write"]).await;
+    served.unregister("read");
+    until("the removal", || names(&known) == ["write"]).await;
+    announcer.stop().await;
+    until("the goodbye", || names(&known).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_tool_stays_as_long_as_one_handler_runs_it() {
+    let bed = Bed::memory();
+    let one = announce(&bed, &registry_of(&["read"])).await;
+    let two = announce(&bed, &registry_of(&["read", "write"])).await;
+    let (directory, known) = discover(&bed).await;
+    until("both handlers", || directory.handlers().len() == 2).await;
+    two.stop().await;
+    until("one is gone", || names(&known) == ["read"]).await;
+    one.stop().await;
+    until("both are gone", || names(&known).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_falls_silent_is_forgotten() {
+    let bed = Bed::memory();
+    let announcer = announce(&bed, &registry_of(&["read"])).await;
+    let (directory, known) = discover(&bed).await;
+    assert!(directory.wait_for_any(Duration::from_secs(5)).await);
+    tokio::time::advance(FORGET_AFTER * 2).await;
+    until("a heartbeat keeps it", || names(&known) == ["read"]).await;
+    // Killed, not stopped: it says nothing.
+    drop(announcer);
+    until("it is forgotten", || {
+        directory.handlers().is_empty() && names(&known).is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_local_tool_keeps_its_name() {
+    let bed = Bed::memory();
+    let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "one")));
+    let registry = registry_of(&["read"]);
+    let _directory =
+        CatalogDirectory::start(requester, registry.clone()).await.expect("listening");
+    let announcer = announce(&bed, &registry_of(&["read", "write"])).await;
+    until("the other tool", || names(&registry) == ["read", "write"]).await;
+    announcer.stop().await;
+    until("only the local one stays", || names(&registry) == ["read"]).await;
+}

@@ -1,0 +1,10 @@
+//! Both ends of a tool call, on the in-memory bus.
+
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod catalog;
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod round_trip;

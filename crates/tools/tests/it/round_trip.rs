@@ -1,0 +1,122 @@
+//! A call crosses the bus and comes back.
+
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use rockbot_contracts::{Executed, ToolErrorCode};
+use rockbot_testkit::bed::{soon, until};
+use rockbot_tools::{ToolCall, ToolUpdate};
+use serde_json::json;
+
+use crate::fleet::Fleet;
+
+#[tokio::test]
+async fn a_result_says_where_it_ran() {
+    let fleet = Fleet::start().await;
+    let result = fleet.call("echo", r#"{"text": "hello"}"#).await.expect("a result");
+    assert_eq!(result.to_text(), "hello");
+    assert!(result.ran_on.expect("a process").starts_with("handler/"));
+    assert_eq!(fleet.handler.stats().ok(), 1);
+}
+
+#[tokio::test]
+async fn a_tools_own_failure_is_a_result_that_the_model_reads() {
+    let fleet = Fleet::start().await;
+    let result = fleet.call("sad", "{}").await.expect("a result");
+    assert!(result.is_error);
+    assert_eq!(fleet.handler.stats().tool_errors(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_tool_ran_and_its_causes_stay_home() {
+    let fleet = Fleet::start().await;
+    let failure = fleet.call("fail", "{}").await.expect_err("it fails");
+    assert_eq!(failure.code(), ToolErrorCode::ExecutionFailed);
+    assert_eq!(failure.executed(), Executed::Yes);
+    assert_eq!(failure.model_text(), "(tool failed: the disk is full)");
+}
+
+#[tokio::test]
+async fn progress_details_and_partials_cross_the_bus() {
+    let fleet = Fleet::start().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = seen.clone();
+    let mut context = fleet.context("chatty");
+    context.updates = Some(Arc::new(move |update| sink.lock().unwrap().push(update)));
+    let call = ToolCall { context, arguments: "{}".into() };
+    let result = fleet.agent.execute(call).await.expect("a result");
+    assert_eq!(result.details, Some(json!({"steps": 3})));
+    // Progress may arrive after the answer, and is dropped then: what did arrive is in order.
+    let seen = seen.lock().unwrap();
+    let lines: Vec<_> = seen
+        .iter()
+        .filter_map(|update| match update {
+            ToolUpdate::Progress(text) => Some(text.clone()),
+            ToolUpdate::Partial(_) => None,
+        })
+        .collect();
+    assert!(["step 1", "step 2", "step 3"].starts_with(
+        &lines.iter().map(String::as_str).collect::<Vec<_>>()
+    ));
+}
+
+#[tokio::test]
+async fn cancelling_reaches_the_tool_and_the_asker_learns_that_it_ran() {
+    let fleet = Arc::new(Fleet::start().await);
+    let context = fleet.context("hang");
+    let cancellation = context.cancellation.clone();
+    let caller = fleet.clone();
+    let call = tokio::spawn(async move {
+        caller.agent.execute(ToolCall { context, arguments: "{}".into() }).await
+    });
+    soon("the tool starts", fleet.witness.started.notified()).await;
+    cancellation.cancel();
+    let failure = soon("the end", call).await.expect("no panic").expect_err("cancelled");
+    assert_eq!(failure.code(), ToolErrorCode::Cancelled);
+    assert_eq!(failure.executed(), Executed::Yes);
+    until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn an_asker_that_goes_away_stops_the_tool() {
+    let fleet = Arc::new(Fleet::start().await);
+    let caller = fleet.clone();
+    let call = tokio::spawn(async move { caller.call("hang", "{}").await });
+    soon("the tool starts", fleet.witness.started.notified()).await;
+    call.abort();
+    until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+    until("nothing runs", || fleet.handler.running() == 0).await;
+}
+
+#[tokio::test]
+async fn a_hanging_tool_times_out_with_the_workers_word_that_it_ran() {
+    let fleet = Fleet::start().await;
+    let failure = fleet
+        .call_within("hang", "{}", Duration::from_millis(200))
+        .await
+        .expect_err("it hangs");
+    assert_eq!(failure.code(), ToolErrorCode::Timeout);
+    assert_eq!(failure.executed(), Executed::Yes);
+    assert!(!failure.is_retryable());
+    assert_eq!(failure.model_text(), "(tool failed: timeout)");
+    until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn draining_finishes_and_answers_what_is_under_way() {
+    let fleet = Fleet::start().await;
+    let Fleet { workers, agent, witness, requester, .. } = fleet;
+    let session = rockbot_contracts::SessionId::generate();
+    let mut context =
+        rockbot_tools::ToolContext::new("hang", session, requester.address().agent().clone());
+    context.deadline = tokio::time::Instant::now() + Duration::from_millis(500);
+    let call = tokio::spawn(async move {
+        agent.execute(ToolCall { context, arguments: "{}".into() }).await
+    });
+    soon("the tool starts", witness.started.notified()).await;
+    assert!(workers.drain(Duration::from_secs(10)).await, "drained in time");
+    let failure = soon("the end", call).await.expect("no panic").expect_err("it hangs");
+    assert_eq!(failure.executed(), Executed::Yes);
+}
