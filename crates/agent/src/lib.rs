@@ -1,1 +1,30 @@
+//! An agent: conversations with people, turns that call tools, and the door to both on the bus.
+//!
+//! - [`AgentDefinition`]: who the agent is and what it may do, from a file;
+//! - [`Agent`]: runs its conversations in one process; [`Agent::message`] talks to it directly;
+//! - [`serve`]: puts an agent behind its queue on the bus, and [`AgentClient`] is the other end;
+//! - [`TurnEvent`] and [`TurnAnswer`]: what a person sees of a turn.
+//!
+//! One turn: ask the model, run the tools it calls, give it the results, and so on until it
+//! answers in words. A message to a conversation whose turn is running steers that turn.
 
+pub mod agent;
+mod backlog;
+pub mod client;
+pub mod definition;
+pub mod event;
+pub mod front_door;
+mod history;
+mod ledger;
+pub mod limits;
+pub mod section;
+mod session;
+mod turn;
+
+pub use agent::{Agent, AgentParts};
+pub use client::{AgentClient, Replies, ReplyError, SayError};
+pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
+pub use event::{ProgressSink, TurnAnswer, TurnEvent};
+pub use front_door::{FrontDoor, serve};
+pub use limits::AgentLimits;
+pub use section::AgentSection;

@@ -1,1 +1,78 @@
-fn main(){}
+//! `rockbot`: the whole fleet in one process, or a client of a running one.
+
+mod arguments;
+mod chat;
+mod conversation;
+mod demo;
+mod doctor;
+mod ending;
+mod fleet;
+mod host;
+mod settings;
+mod show;
+mod tools;
+mod up;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{CommandFactory, Parser, error::ErrorKind};
+use rockbot_service::{exit, logging, process::install_tls_provider};
+
+use self::{
+    arguments::{Arguments, Command},
+    ending::{Exits, Failure, Outcome},
+    settings::Settings,
+};
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let _ = error.print();
+            return ExitCode::from(if asked { exit::OK } else { exit::USAGE });
+        }
+    };
+    match run(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure { code: exit::OK, .. }) => ExitCode::SUCCESS,
+        Err(Failure { code, cause }) => {
+            let mut stderr = anstream::stderr().lock();
+            let bold = anstyle::Style::new().bold().fg_color(Some(anstyle::AnsiColor::Red.into()));
+            let _ = writeln!(stderr, "{bold}error:{bold:#} {cause:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Outcome {
+    let Arguments { common, command } = arguments;
+    if let Command::Completions { shell } = command {
+        let mut command = Arguments::command();
+        clap_complete::generate(shell, &mut command, "rockbot", &mut std::io::stdout());
+        return Ok(exit::OK);
+    }
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let settings = Settings::read(&common, environment).exits(exit::USAGE)?;
+    if common.check_config {
+        writeln!(anstream::stdout(), "the configuration is valid")?;
+        return Ok(exit::OK);
+    }
+    logging::start(&settings.log).exits(exit::USAGE)?;
+    install_tls_provider();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        match command {
+            Command::Demo => demo::run(settings).await,
+            Command::Chat(chat) => chat::run(settings, chat, common.json).await,
+            Command::Tools(command) => tools::run(&settings, command, common.json).await,
+            Command::Up => up::run(&settings).await,
+            Command::Doctor => doctor::run(&settings, common.json).await,
+            Command::Completions { .. } => Ok(exit::OK),
+        }
+    });
+    // A thread that reads the terminal may still be blocked.
+    runtime.shutdown_background();
+    outcome
+}

@@ -37,10 +37,12 @@ pub struct KnownHandler {
     heard: Instant,
 }
 
+type Handlers = BTreeMap<InstanceId, KnownHandler>;
+
 /// Keeps a registry filled with remote tools: what at least one living handler announces.
 #[derive(Debug)]
 pub struct CatalogDirectory {
-    handlers: watch::Receiver<BTreeMap<InstanceId, KnownHandler>>,
+    handlers: watch::Receiver<Handlers>,
     task: JoinHandle<()>,
 }
 
@@ -58,23 +60,31 @@ impl CatalogDirectory {
         let queue = QueueSpec::exclusive(&tool_catalog_announce(), instance);
         let mut announcements = bus.consume(Subscription::new(queue, 64)).await?;
         ask_for_announcements(bus.as_ref()).await;
-        let (known, handlers) = watch::channel(BTreeMap::new());
+        let (known, handlers) = watch::channel(Handlers::new());
         let task = tokio::spawn(async move {
             let mut keeper = Keeper { registry, requester, offered: BTreeMap::new() };
+            let mut handlers = Handlers::new();
             let mut look = tokio::time::interval(FORGET_AFTER / 7);
             loop {
-                tokio::select! {
+                let changed = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
                         let (envelope, _) = announcement.ack().await;
                         match envelope.decode::<ToolCatalog>(Limits::default()) {
-                            Ok(catalog) => hear(&known, catalog),
-                            Err(error) => warn!(%error, "unreadable announcement"),
+                            Ok(catalog) => hear(&mut handlers, catalog),
+                            Err(error) => {
+                                warn!(%error, "unreadable announcement");
+                                false
+                            }
                         }
                     }
-                    _ = look.tick() => forget_silent(&known),
+                    _ = look.tick() => forget_silent(&mut handlers),
+                };
+                if changed {
+                    // Offered before it is told: whoever hears of a handler can call its tools.
+                    keeper.follow(&handlers);
+                    known.send_replace(handlers.clone());
                 }
-                keeper.follow(&known.borrow());
             }
         });
         Ok(Self { handlers, task })
@@ -108,48 +118,42 @@ async fn ask_for_announcements(bus: &dyn Bus) {
     }
 }
 
-type Known = watch::Sender<BTreeMap<InstanceId, KnownHandler>>;
-
-fn hear(known: &Known, catalog: ToolCatalog) {
+/// Takes an announcement in. Whether it changed anything.
+fn hear(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
     let ToolCatalog { handler, instance, mut tools, fingerprint, .. } = catalog;
     tools.truncate(MOST_TOOLS);
     let heard = Instant::now();
-    known.send_if_modified(|handlers| {
-        if tools.is_empty() {
-            let gone = handlers.remove(&instance).is_some();
-            if gone {
-                info!(%handler, %instance, "a handler said goodbye");
-            }
-            return gone;
+    if tools.is_empty() {
+        let gone = handlers.remove(&instance).is_some();
+        if gone {
+            info!(%handler, %instance, "a handler said goodbye");
         }
-        if let Some(same) = handlers.get_mut(&instance).filter(|one| one.fingerprint == fingerprint)
-        {
-            same.heard = heard;
-            return false;
-        }
-        if handlers.len() >= MOST_HANDLERS && !handlers.contains_key(&instance) {
-            warn!(%handler, "too many handlers; ignoring one");
-            return false;
-        }
-        info!(%handler, %instance, tools = tools.len(), "heard of a handler");
-        let one = KnownHandler { handler, instance: instance.clone(), tools, fingerprint, heard };
-        handlers.insert(instance, one);
-        true
-    });
+        return gone;
+    }
+    if let Some(same) = handlers.get_mut(&instance).filter(|one| one.fingerprint == fingerprint) {
+        same.heard = heard;
+        return false;
+    }
+    if handlers.len() >= MOST_HANDLERS && !handlers.contains_key(&instance) {
+        warn!(%handler, "too many handlers; ignoring one");
+        return false;
+    }
+    info!(%handler, %instance, tools = tools.len(), "heard of a handler");
+    let one = KnownHandler { handler, instance: instance.clone(), tools, fingerprint, heard };
+    handlers.insert(instance, one);
+    true
 }
 
-fn forget_silent(known: &Known) {
-    known.send_if_modified(|handlers| {
-        let before = handlers.len();
-        handlers.retain(|instance, one| {
-            let lives = one.heard.elapsed() < FORGET_AFTER;
-            if !lives {
-                warn!(handler = %one.handler, %instance, "a handler fell silent; forgetting it");
-            }
-            lives
-        });
-        handlers.len() != before
+fn forget_silent(handlers: &mut Handlers) -> bool {
+    let before = handlers.len();
+    handlers.retain(|instance, one| {
+        let lives = one.heard.elapsed() < FORGET_AFTER;
+        if !lives {
+            warn!(handler = %one.handler, %instance, "a handler fell silent; forgetting it");
+        }
+        lives
     });
+    handlers.len() != before
 }
 
 /// Makes the registry hold what the handlers announce. It touches only tools that it registered.
@@ -160,7 +164,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn follow(&mut self, handlers: &BTreeMap<InstanceId, KnownHandler>) {
+    fn follow(&mut self, handlers: &Handlers) {
         let mut wanted: BTreeMap<&str, &ToolRegistration> = BTreeMap::new();
         for tool in handlers.values().flat_map(|handler| &handler.tools) {
             // Two handlers that disagree about a tool: the first instance's word holds.

@@ -1,0 +1,139 @@
+//! Definitions from files.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use rockbot_contracts::AgentName;
+
+use super::{AgentDefinition, DefinitionErrors, DefinitionProblem};
+
+/// The largest definition, in bytes.
+const MAX_FILE_BYTES: u64 = 128 * 1024;
+/// The most definitions in a folder.
+const MAX_FILES: usize = 256;
+
+impl AgentDefinition {
+    /// Reads one definition, a `.md` or a `.toml` file of at most 128 KiB. Blocks; for start-up.
+    ///
+    /// # Errors
+    /// Every problem with it at once.
+    pub fn load(path: &Path) -> Result<Self, DefinitionErrors> {
+        let text = read_bounded(path).map_err(|error| {
+            DefinitionErrors(vec![problem(path, format!("cannot be read: {error}"))])
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads every `.md` and `.toml` file of a folder, in the order of their names; at most 256
+    /// files. Blocks; for start-up.
+    ///
+    /// # Errors
+    /// Every problem with every file at once, two agents of one name among them.
+    pub fn load_dir(folder: &Path) -> Result<Vec<Self>, DefinitionErrors> {
+        let files = definition_files(folder).map_err(|error| {
+            DefinitionErrors(vec![problem(folder, format!("cannot be listed: {error}"))])
+        })?;
+        if files.len() > MAX_FILES {
+            let text = format!("holds {} definitions, at most {MAX_FILES}", files.len());
+            return Err(DefinitionErrors(vec![problem(folder, text)]));
+        }
+        let mut definitions = Vec::new();
+        let mut problems = Vec::new();
+        let mut names: BTreeMap<AgentName, PathBuf> = BTreeMap::new();
+        for file in files {
+            match Self::load(&file) {
+                Ok(definition) => {
+                    if let Some(other) = names.get(&definition.name) {
+                        let text = format!(
+                            "{:?} is also the name in {}; rename one",
+                            definition.name.as_str(),
+                            other.display()
+                        );
+                        problems.push(DefinitionProblem {
+                            key: Some("name".to_owned()),
+                            ..problem(&file, text)
+                        });
+                        continue;
+                    }
+                    names.insert(definition.name.clone(), file);
+                    definitions.push(definition);
+                }
+                Err(errors) => problems.extend(errors.0),
+            }
+        }
+        if problems.is_empty() { Ok(definitions) } else { Err(DefinitionErrors(problems)) }
+    }
+}
+
+fn problem(file: &Path, problem: String) -> DefinitionProblem {
+    DefinitionProblem { file: file.to_owned(), key: None, problem }
+}
+
+fn definition_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if matches!(ending, Some("md" | "toml")) && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let what = format!("it is larger than {MAX_FILE_BYTES} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_read_in_order_and_other_files_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("b.md"), "+++\n+++\nprompt").unwrap();
+        fs::write(folder.path().join("a.toml"), "system_prompt = 'x'").unwrap();
+        fs::write(folder.path().join("notes.txt"), "not an agent").unwrap();
+        fs::create_dir(folder.path().join("c.md")).unwrap();
+        let names: Vec<_> = AgentDefinition::load_dir(folder.path())
+            .unwrap()
+            .into_iter()
+            .map(|definition| definition.name.to_string())
+            .collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn all_problems_of_a_folder_are_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("a.md", "+++\nmax_iterations = 0\ncolour = 'red'\n+++\nprompt");
+        write("b.md", "+++\nname = 'same'\n+++\nprompt");
+        write("c.md", "+++\nname = 'same'\n+++\nprompt");
+        write("d.toml", &"#".repeat(200_000));
+        let errors = AgentDefinition::load_dir(folder.path()).unwrap_err();
+        let text = errors.to_string();
+        for part in ["a.md: colour", "a.md: max_iterations", "c.md: name", "b.md", "d.toml"] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+        assert_eq!(errors.0.len(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_missing_folder_is_named() {
+        let error = AgentDefinition::load_dir(Path::new("no/such/folder")).unwrap_err();
+        assert!(error.to_string().contains("no/such/folder"), "{error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Which tools an agent may use.
+
+use serde::Deserialize;
+
+/// Which tools an agent may use, by name. In a pattern `*` stands for any text. A denied tool stays
+/// denied whatever the other list says. By default every tool is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolFilter {
+    /// Patterns of tools that may be used. Default: `["*"]`; an empty list allows nothing.
+    pub allow: Vec<String>,
+    /// Patterns of tools that may not. Default: none.
+    pub deny: Vec<String>,
+}
+
+impl Default for ToolFilter {
+    fn default() -> Self {
+        Self { allow: vec!["*".to_owned()], deny: Vec::new() }
+    }
+}
+
+impl ToolFilter {
+    /// Whether the tool of this name may be used.
+    #[must_use]
+    pub fn permits(&self, name: &str) -> bool {
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
+        any(&self.allow) && !any(&self.deny)
+    }
+}
+
+/// One point of return, so that many `*` can't take exponential time.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+    let (mut at_pattern, mut at_name) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while at_name < name.len() {
+        match pattern.get(at_pattern) {
+            Some(b'*') => {
+                retry = Some((at_pattern, at_name));
+                at_pattern += 1;
+            }
+            Some(byte) if *byte == name[at_name] => {
+                at_pattern += 1;
+                at_name += 1;
+            }
+            _ => {
+                let Some((star, consumed)) = retry else { return false };
+                retry = Some((star, consumed + 1));
+                at_pattern = star + 1;
+                at_name = consumed + 1;
+            }
+        }
+    }
+    pattern[at_pattern..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, expected) in [
+            ("*", "read_file", true),
+            ("read_*", "read_file", true),
+            ("read_*", "read_", true),
+            ("*_file", "read_file", true),
+            ("r*d*e", "read_file", true),
+            ("read", "read_file", false),
+            ("*_dir", "read_file", false),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} ~ {name}");
+        }
+        assert!(!matches(&"*a".repeat(40), &"a".repeat(39).replace('a', "ab")));
+    }
+
+    #[test]
+    fn a_denied_tool_stays_denied() {
+        let filter = ToolFilter { allow: vec!["*".into()], deny: vec!["bash".into()] };
+        assert!(filter.permits("read_file"));
+        assert!(!filter.permits("bash"));
+        assert!(!ToolFilter { allow: Vec::new(), deny: Vec::new() }.permits("read_file"));
+    }
+}

@@ -1,0 +1,85 @@
+//! `rockbot-agent`: an agent behind its queue on RabbitMQ.
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use rockbot_agent::{Agent, AgentDefinition, AgentParts, AgentSection, serve as open_door};
+use rockbot_bus::{Bus, Requester};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::topology::ReplyAddress;
+use rockbot_llm::LlmConfig;
+use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
+use rockbot_tools::{CatalogDirectory, ToolRegistry};
+
+const PROCESS: Process = Process {
+    name: "rockbot-agent",
+    about: "Talks to people over RabbitMQ, and calls the tools that handlers run.",
+    version: env!("CARGO_PKG_VERSION"),
+    defaults: include_str!("../config.default.toml"),
+};
+
+struct Settings {
+    service: ServiceSection,
+    bus: BusSection,
+    section: AgentSection,
+    definition: Option<AgentDefinition>,
+    llm: LlmConfig,
+}
+
+fn main() -> ExitCode {
+    PROCESS.run(read, serve)
+}
+
+fn read(configuration: &mut Configuration) -> Settings {
+    let section: AgentSection = configuration.section("agent");
+    let llm: LlmConfig = configuration.section("llm");
+    for problem in section.problems().into_iter().chain(llm.problems()) {
+        configuration.problem(problem);
+    }
+    Settings {
+        service: configuration.section("service"),
+        bus: configuration.section("bus"),
+        definition: section.definition().ok(),
+        section,
+        llm,
+    }
+}
+
+async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+    let Settings { service, bus, section, definition, llm } = settings;
+    let configuration =
+        |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
+    let unavailable =
+        |problem: &dyn std::fmt::Display| ServeError::Unavailable(problem.to_string());
+    let definition = definition.unwrap_or_else(AgentDefinition::assistant);
+    let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
+        .map_err(|problem| configuration(&problem))?;
+    let instance = service.instance();
+    let name = format!("agent {}/{instance}", definition.name);
+    let mut config = RabbitConfig::new(String::new(), &name).in_namespace(&bus.namespace);
+    config.url = bus.url.clone();
+    let bus = RabbitBus::start(&config).map_err(|problem| configuration(&problem))?;
+    // In a cluster the broker may come up later than we do.
+    tokio::select! {
+        connected = bus.connected(Duration::MAX) => {
+            connected.map_err(|problem| unavailable(&problem))?;
+        }
+        () = shutdown.requested() => return Ok(()),
+    }
+    let bus: Arc<dyn Bus> = Arc::new(bus);
+    let address = ReplyAddress::new(definition.name.clone(), instance);
+    let requester = Arc::new(Requester::new(bus.clone(), address));
+    let registry = Arc::new(ToolRegistry::new());
+    let directory = CatalogDirectory::start(requester, registry.clone())
+        .await
+        .map_err(|problem| unavailable(&problem))?;
+    let agent = Agent::new(AgentParts::new(definition, resolved.model, registry));
+    let door = open_door(agent, bus.clone(), section.concurrency)
+        .await
+        .map_err(|problem| unavailable(&problem))?;
+    tracing::info!(%name, model = resolved.origin, "ready");
+    shutdown.requested().await;
+    door.drain(service.drain()).await;
+    drop(directory);
+    bus.close().await;
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! `[agent]`: which agent a process runs or talks to.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::definition::AgentDefinition;
+
+/// Which agent a process runs or talks to, and how many messages it takes at once.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentSection {
+    /// Folder of definitions (`*.md`, `*.toml`); only the built-in assistant when absent.
+    pub directory: Option<PathBuf>,
+    /// Which of them. Default `assistant`.
+    pub name: String,
+    /// Messages in hand at once, those that steer a running turn included. Default 64, at least 1.
+    pub concurrency: u16,
+}
+
+impl Default for AgentSection {
+    fn default() -> Self {
+        Self { directory: None, name: "assistant".to_owned(), concurrency: 64 }
+    }
+}
+
+impl AgentSection {
+    /// The definition that the section names.
+    ///
+    /// # Errors
+    /// What an operator must change, one problem a line.
+    pub fn definition(&self) -> Result<AgentDefinition, String> {
+        let mut known = match &self.directory {
+            Some(folder) => {
+                AgentDefinition::load_dir(folder).map_err(|problems| problems.to_string())?
+            }
+            None => Vec::new(),
+        };
+        if known.iter().all(|agent| agent.name.as_str() != "assistant") {
+            known.push(AgentDefinition::assistant());
+        }
+        if let Some(at) = known.iter().position(|agent| agent.name.as_str() == self.name) {
+            return Ok(known.swap_remove(at));
+        }
+        let names: Vec<_> = known.iter().map(|agent| agent.name.as_str()).collect();
+        Err(format!(
+            "agent.name: there is no agent {:?}; there are: {}",
+            self.name,
+            names.join(", ")
+        ))
+    }
+
+    /// What is wrong with it, in words for an operator.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.concurrency == 0 {
+            problems.push("agent.concurrency: must be at least 1".to_owned());
+        }
+        problems.extend(self.definition().err());
+        problems
+    }
+}

@@ -1,0 +1,150 @@
+//! One conversation: a task that owns its history and runs its turns, one after the other.
+
+mod roster;
+mod waiting;
+
+use std::{pin::pin, sync::Arc};
+
+use rockbot_contracts::{SessionId, user::TurnOutcome};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+pub(crate) use self::{
+    roster::{Refusal, Roster},
+    waiting::Waiting,
+};
+use crate::{
+    event::{ProgressSink, TurnAnswer},
+    history::History,
+    turn::{Turn, TurnSetup},
+};
+
+/// A message of a person, and who waits for its answer.
+pub(crate) struct Said {
+    pub(crate) text: String,
+    pub(crate) progress: ProgressSink,
+    pub(crate) answer: oneshot::Sender<TurnAnswer>,
+}
+
+impl Said {
+    /// Nobody may wait any more, which is their right.
+    fn answer(self, answer: TurnAnswer) {
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// What arrives at a conversation.
+pub(crate) enum Inbound {
+    /// Something is said.
+    Say(Said),
+    /// The running turn is to end.
+    Cancel(Said),
+}
+
+/// How the conversations of an agent are told to end.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stop {
+    /// End when the running turn and what waits is done.
+    pub(crate) closing: CancellationToken,
+    /// Cancel the running turn as well.
+    pub(crate) abandon: CancellationToken,
+}
+
+/// The owner of one conversation.
+pub(crate) struct Session {
+    id: SessionId,
+    inbox: mpsc::Receiver<Inbound>,
+    setup: Arc<TurnSetup>,
+    roster: Arc<Roster>,
+    stop: Stop,
+    history: History,
+    waiting: Waiting,
+}
+
+impl Session {
+    pub(crate) fn new(
+        id: SessionId,
+        inbox: mpsc::Receiver<Inbound>,
+        setup: Arc<TurnSetup>,
+        roster: Arc<Roster>,
+        stop: Stop,
+    ) -> Self {
+        let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
+        let waiting = Waiting::new(setup.limits.session_inbox);
+        Self { id, inbox, setup, roster, stop, history, waiting }
+    }
+
+    /// Runs turns until nobody said anything for long, or the agent closes.
+    pub(crate) async fn run(mut self) {
+        while let Some(first) = self.next().await {
+            self.turn(first).await;
+        }
+    }
+
+    /// The message that begins the next turn.
+    async fn next(&mut self) -> Option<Said> {
+        if let Some(said) = self.waiting.pop() {
+            return Some(said);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                inbound = self.inbox.recv() => match inbound? {
+                    Inbound::Say(said) => return Some(said),
+                    Inbound::Cancel(said) => said.answer(Refusal::NothingRuns.into()),
+                },
+                () = self.stop.closing.cancelled() => {
+                    if self.roster.leave(&self.id, &self.inbox) {
+                        return None;
+                    }
+                }
+                () = sleep(self.setup.limits.session_idle) => {
+                    if self.roster.leave(&self.id, &self.inbox) {
+                        info!(session_id = %self.id, "forgetting an idle conversation");
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs one turn, while messages that arrive steer it, cancel it, or wait for the next.
+    async fn turn(&mut self, first: Said) {
+        let cancellation = self.stop.abandon.child_token();
+        let Said { text, progress, answer } = first;
+        let turn = Turn::new(
+            &self.setup,
+            &self.id,
+            &mut self.history,
+            &self.waiting,
+            progress,
+            cancellation.clone(),
+        );
+        let mut turn = pin!(Box::pin(turn.run(text)));
+        let mut ended = loop {
+            tokio::select! {
+                biased;
+                ended = &mut turn => break ended,
+                Some(inbound) = self.inbox.recv() => match inbound {
+                    Inbound::Say(said) => self.waiting.offer(said),
+                    Inbound::Cancel(said) => {
+                        cancellation.cancel();
+                        self.waiting.join_all(said);
+                    }
+                },
+            }
+        };
+        if ended.outcome == TurnOutcome::Cancelled && self.stop.abandon.is_cancelled() {
+            ended.text = "The agent is shutting down, so this turn was cancelled.".to_owned();
+        }
+        info!(session_id = %self.id, outcome = ?ended.outcome, "the turn ended");
+        for said in self.waiting.joined() {
+            said.answer(ended.clone());
+        }
+        let _ = answer.send(ended);
+    }
+}

@@ -1,0 +1,129 @@
+//! Which conversations there are.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rockbot_contracts::{SessionId, user::TurnOutcome};
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use super::Inbound;
+use crate::event::TurnAnswer;
+
+/// Messages on their way to one conversation's task. It passes them on at once, so this is not
+/// where messages wait.
+const INBOX: usize = 16;
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The agent takes no more messages.
+    Closed,
+    /// There are too many conversations.
+    Full,
+    /// Too many messages wait in the conversation.
+    Busy,
+    /// There is nothing to cancel.
+    NothingRuns,
+}
+
+impl From<Refusal> for TurnAnswer {
+    fn from(refusal: Refusal) -> Self {
+        let (outcome, text) = match refusal {
+            Refusal::Closed => {
+                (TurnOutcome::Overloaded, "The agent is shutting down; ask again soon.")
+            }
+            Refusal::Full => (
+                TurnOutcome::Overloaded,
+                "The agent has no room for another conversation; ask again later.",
+            ),
+            Refusal::Busy => (
+                TurnOutcome::Overloaded,
+                "Too many messages wait in this conversation; wait for its answer.",
+            ),
+            Refusal::NothingRuns => (TurnOutcome::Cancelled, "No turn was running."),
+        };
+        Self::new(outcome, text)
+    }
+}
+
+/// The inboxes of the conversations.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inboxes: HashMap<SessionId, mpsc::Sender<Inbound>>,
+    closed: bool,
+}
+
+impl Roster {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, state: Mutex::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.state().inboxes.len()
+    }
+
+    /// Takes no more messages.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Puts a message into its conversation's inbox. Where there is no such conversation, `begin`
+    /// starts one; it runs under the lock, so that no message can slip between.
+    pub(crate) fn deliver(
+        &self,
+        id: &SessionId,
+        inbound: Inbound,
+        begin: impl FnOnce(mpsc::Receiver<Inbound>, SessionId),
+    ) -> Result<(), Refusal> {
+        let mut state = self.state();
+        if state.closed && matches!(inbound, Inbound::Say(_)) {
+            return Err(Refusal::Closed);
+        }
+        let inbound = match state.inboxes.get(id) {
+            Some(inbox) => match inbox.try_send(inbound) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(_)) => return Err(Refusal::Busy),
+                // Its task crashed; the conversation begins again.
+                Err(TrySendError::Closed(inbound)) => inbound,
+            },
+            None => inbound,
+        };
+        if matches!(inbound, Inbound::Cancel(_)) {
+            return Err(Refusal::NothingRuns);
+        }
+        if state.inboxes.len() >= self.most {
+            state.inboxes.retain(|_, inbox| !inbox.is_closed());
+        }
+        if state.inboxes.len() >= self.most && !state.inboxes.contains_key(id) {
+            return Err(Refusal::Full);
+        }
+        let (sender, receiver) = mpsc::channel(INBOX);
+        // The channel is empty and its receiver is here.
+        let _ = sender.try_send(inbound);
+        state.inboxes.insert(id.clone(), sender);
+        begin(receiver, id.clone());
+        Ok(())
+    }
+
+    /// Strikes a conversation off, unless a message is in its inbox. Whether it was.
+    pub(super) fn leave(&self, id: &SessionId, inbox: &mpsc::Receiver<Inbound>) -> bool {
+        let mut state = self.state();
+        if !inbox.is_empty() {
+            return false;
+        }
+        state.inboxes.remove(id);
+        true
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,264 @@
+//! One turn: ask the model, run its tool calls, and so on until it answers in words.
+
+mod calls;
+mod ending;
+mod permitted;
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use rockbot_contracts::SessionId;
+use rockbot_llm::{
+    AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
+    FinishReason, ToolChoice, ToolDefinition,
+};
+use rockbot_tools::{ExecutionStrategy, Steering, ToolHook, ToolRegistry};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use self::{
+    calls::{Caller, PendingCall, TimeoutStreak},
+    ending::Ending,
+    permitted::PermittedTools,
+};
+use crate::{
+    agent::AgentParts,
+    definition::AgentDefinition,
+    event::{ProgressSink, TurnAnswer, TurnEvent},
+    history::History,
+    limits::AgentLimits,
+    session::Waiting,
+};
+
+/// Said to the model when it has used up its calls. It goes into the system prompt: many servers
+/// take a system message nowhere else.
+const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so no tool can be \
+    called now. Answer with what you have, and say what is left undone.";
+
+/// What all turns of an agent share.
+pub(crate) struct TurnSetup {
+    pub(crate) definition: AgentDefinition,
+    pub(crate) limits: AgentLimits,
+    model: Arc<dyn ChatModel>,
+    registry: Arc<ToolRegistry>,
+    hooks: Vec<Arc<dyn ToolHook>>,
+}
+
+impl TurnSetup {
+    pub(crate) fn new(parts: AgentParts) -> Self {
+        let AgentParts { definition, model, registry, hooks, limits } = parts;
+        let permitted = PermittedTools::new(definition.tools.clone(), registry.clone());
+        let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
+        all.extend(hooks);
+        Self { definition, limits, model, registry, hooks: all }
+    }
+
+    /// The tools as the model sees them, looked up anew each time because handlers come and go.
+    fn tools(&self) -> Vec<ToolDefinition> {
+        let permitted = |name: &str| self.definition.tools.permits(name);
+        let tools = self.registry.list().into_iter().filter(|tool| permitted(&tool.name));
+        let definition = |tool: rockbot_tools::ToolRegistration| ToolDefinition {
+            description: tool.model_description().to_owned(),
+            name: tool.name,
+            parameters: tool.parameters,
+        };
+        tools.map(definition).collect()
+    }
+}
+
+/// One running turn.
+pub(crate) struct Turn<'a> {
+    setup: &'a TurnSetup,
+    session_id: &'a SessionId,
+    history: &'a mut History,
+    waiting: &'a Waiting,
+    progress: ProgressSink,
+    cancellation: CancellationToken,
+    deadline: Instant,
+    streak: TimeoutStreak,
+    shortened: bool,
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(
+        setup: &'a TurnSetup,
+        session_id: &'a SessionId,
+        history: &'a mut History,
+        waiting: &'a Waiting,
+        progress: ProgressSink,
+        cancellation: CancellationToken,
+    ) -> Self {
+        let deadline = Instant::now() + setup.limits.turn_timeout;
+        let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
+        Self {
+            setup,
+            session_id,
+            history,
+            waiting,
+            progress,
+            cancellation,
+            deadline,
+            streak,
+            shortened: false,
+        }
+    }
+
+    /// Runs the turn to its end. Whatever the end, the history is one that a model server accepts:
+    /// every call has its result, and the assistant had the last word.
+    pub(crate) async fn run(mut self, text: String) -> TurnAnswer {
+        info!(session_id = %self.session_id, agent = %self.setup.definition.name, "a turn begins");
+        self.history.push(ChatMessage::User(text));
+        let ending = self.converse().await;
+        if let Ending::ModelFailed(error) = &ending {
+            info!(session_id = %self.session_id, %error, "the model gave no answer");
+        }
+        let last_word = ending.last_word();
+        self.history.push(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() });
+        self.history.fit();
+        ending.into_answer()
+    }
+
+    async fn converse(&mut self) -> Ending {
+        for iteration in 0..self.setup.definition.max_iterations {
+            self.hear();
+            debug!(session_id = %self.session_id, iteration, "asking the model");
+            let answer = match self.ask(ToolChoice::Auto).await {
+                Ok(answer) => answer,
+                Err(ending) => return ending,
+            };
+            if answer.tool_calls.is_empty() {
+                return Ending::Answered(answer);
+            }
+            if let Some(ending) = self.run_calls(answer).await {
+                return ending;
+            }
+        }
+        self.hear();
+        match self.ask(ToolChoice::None).await {
+            Ok(answer) => Ending::IterationLimit(answer),
+            Err(ending) => ending,
+        }
+    }
+
+    /// Takes in what the person said meanwhile.
+    fn hear(&mut self) {
+        for text in self.waiting.take() {
+            info!(session_id = %self.session_id, "the turn is steered");
+            self.history.push(ChatMessage::User(text));
+        }
+        self.history.fit();
+    }
+
+    /// Asks the model; once in a turn again with less to read, when it says that it was too much.
+    async fn ask(&mut self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
+        match self.ask_in_time(tool_choice).await {
+            Err(Ending::ModelFailed(ChatError::ContextOverflow { .. }))
+                if !self.shortened && self.history.shorten() =>
+            {
+                info!(session_id = %self.session_id, "the conversation was too long; shortened it");
+                self.shortened = true;
+                self.ask_in_time(tool_choice).await
+            }
+            asked => asked,
+        }
+    }
+
+    async fn ask_in_time(&self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
+        let request = self.request(tool_choice);
+        tokio::select! {
+            biased;
+            () = self.cancellation.cancelled() => Err(Ending::Cancelled),
+            () = sleep_until(self.deadline) => Err(self.out_of_time(false)),
+            answer = self.receive(request) => answer.map_err(Ending::ModelFailed),
+        }
+    }
+
+    fn request(&self, tool_choice: ToolChoice) -> ChatRequest {
+        let definition = &self.setup.definition;
+        let mut prompt = definition.system_prompt.clone();
+        if tool_choice == ToolChoice::None {
+            prompt.push_str("\n\n");
+            prompt.push_str(NO_MORE_TOOLS);
+        }
+        let mut messages = Vec::with_capacity(self.history.messages().len() + 1);
+        messages.push(ChatMessage::System(prompt));
+        messages.extend_from_slice(self.history.messages());
+        ChatRequest {
+            model: definition.model.clone(),
+            messages,
+            // Also when none may be called: servers want to know the tools of earlier calls.
+            tools: self.setup.tools(),
+            tool_choice,
+            max_tokens: definition.max_tokens,
+            temperature: definition.temperature,
+            session: self.session_id.to_string(),
+        }
+    }
+
+    async fn receive(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
+        let mut events = self.setup.model.stream(request).await?;
+        let mut assembler = Assembler::new();
+        while let Some(event) = events.next().await {
+            let event = event?;
+            let piece = if let ChatEvent::Text(text) = &event { Some(text.clone()) } else { None };
+            assembler.push(event)?;
+            if let Some(text) = piece.filter(|text| !text.is_empty()) {
+                (self.progress)(TurnEvent::TextDelta { text });
+            }
+        }
+        assembler.finish()
+    }
+
+    /// Runs the calls of one answer and puts their results into the history, in the calls' order.
+    /// An ending when the turn can't go on.
+    async fn run_calls(&mut self, answer: AssembledAnswer) -> Option<Ending> {
+        let is_cut = answer.finish_reason == FinishReason::Length;
+        let requests = answer.tool_calls.clone();
+        self.history.push(answer.into_message());
+        let caller = Caller::new(self, is_cut);
+        let pending = requests.iter().cloned().enumerate();
+        let pending = pending.map(|(position, request)| PendingCall { position, request });
+        let strategy: ExecutionStrategy = self.setup.definition.strategy;
+        let steer = || if self.must_stop(&caller) { Steering::Stop } else { Steering::Continue };
+        let ended = strategy.run(pending.collect(), |call| caller.call(call), steer).await;
+        let streak = caller.into_streak();
+        let unstarted = self.why_unstarted(&streak);
+        for (request, text) in requests.into_iter().zip(ended) {
+            let content = text.unwrap_or_else(|| unstarted.to_owned());
+            self.history.push(ChatMessage::Tool { tool_call_id: request.id, content });
+        }
+        self.streak = streak;
+        if self.cancellation.is_cancelled() {
+            return Some(Ending::Cancelled);
+        }
+        if Instant::now() >= self.deadline {
+            return Some(self.out_of_time(true));
+        }
+        self.streak.is_over().then(|| Ending::ToolTimeouts(self.streak.timed_out()))
+    }
+
+    /// Asked between two batches of calls.
+    fn must_stop(&self, caller: &Caller<'_>) -> bool {
+        self.cancellation.is_cancelled()
+            || self.waiting.any()
+            || Instant::now() >= self.deadline
+            || caller.timed_out_too_often()
+    }
+
+    fn why_unstarted(&self, streak: &TimeoutStreak) -> &'static str {
+        if self.cancellation.is_cancelled() {
+            "(tool failed: cancelled)"
+        } else if streak.is_over() {
+            "(tool skipped: too many tools timed out before it)"
+        } else if Instant::now() >= self.deadline {
+            "(tool skipped: the turn ran out of time)"
+        } else {
+            "(tool skipped: the user said something new)"
+        }
+    }
+
+    fn out_of_time(&self, in_tools: bool) -> Ending {
+        Ending::OutOfTime { after: self.setup.limits.turn_timeout, in_tools }
+    }
+}

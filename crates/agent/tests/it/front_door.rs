@@ -1,0 +1,325 @@
+//! An agent behind its queue, and clients in front of it.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_agent::{Agent, AgentClient, FrontDoor, ReplyError, SayError, serve};
+use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
+use rockbot_contracts::{
+    AgentName, AgentReply, Envelope, InstanceId, QueueKind, QueueSpec, ReplyBody, RoutingKey,
+    ToolErrorCode, UserMessage,
+    topology::{user_message, user_response},
+    user::TurnOutcome,
+};
+use rockbot_llm::{FinishReason, ScriptedTurn};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::stage::{
+    Answer, Canned, Does, Probe, Stage, Witness, all_wait, calls, cancel, message, says,
+};
+
+struct Street {
+    bus: Arc<dyn Bus>,
+}
+
+impl Street {
+    fn new() -> Self {
+        Self { bus: Arc::new(MemoryBus::new()) }
+    }
+
+    async fn opens(&self, agent: Agent) -> FrontDoor {
+        serve(agent, self.bus.clone(), 16).await.unwrap()
+    }
+
+    async fn client(&self, proxy: &str) -> AgentClient {
+        AgentClient::connect(self.bus.clone(), &InstanceId::new(proxy).unwrap()).await.unwrap()
+    }
+
+    async fn put(&self, envelope: Envelope) {
+        self.bus.publish(Publication::mandatory(user_message(&tester()), envelope)).await.unwrap();
+    }
+
+    async fn consume(&self, queue: QueueSpec) -> Consumer {
+        self.bus.consume(Subscription::new(queue, 16)).await.unwrap()
+    }
+
+    /// Why the next dead letter is one.
+    async fn dead_letter(&self) -> String {
+        let queue = QueueSpec::work(&user_message(&tester()));
+        let queue = QueueSpec::dead_letters_of(&queue.name);
+        assert_eq!(queue.kind, QueueKind::DeadLetters);
+        let delivery = self.consume(queue).await.next().await.unwrap();
+        let (envelope, _) = delivery.ack().await;
+        envelope.dead_letter_reason.unwrap().into()
+    }
+}
+
+fn tester() -> AgentName {
+    AgentName::new("tester").unwrap()
+}
+
+async fn conversation(client: &AgentClient, message: UserMessage) -> Vec<AgentReply> {
+    let mut replies = client.say(&tester(), &message).await.unwrap();
+    let mut all = Vec::new();
+    while let Some(reply) = replies.next().await {
+        all.push(reply.unwrap());
+    }
+    all
+}
+
+fn answer(reply: &AgentReply) -> (&str, TurnOutcome) {
+    match &reply.body {
+        ReplyBody::Answer { text, outcome } => (text, *outcome),
+        other => panic!("{other:?} is no answer"),
+    }
+}
+
+#[tokio::test]
+async fn replies_come_in_order_and_the_final_one_last() {
+    let street = Street::new();
+    let (echo, broken) = (Probe::new("echo", Does::Echo), Probe::new("broken", Does::Fails));
+    let model = Witness::script([
+        ScriptedTurn::text("Let me look.").call("echo", json!({"n": 1})).call("broken", json!({})),
+        ScriptedTurn::text("All done."),
+    ]);
+    let door = street.opens(Stage::new().with(&echo).with(&broken).agent(&model)).await;
+    let client = street.client("proxy").await;
+    let replies = conversation(&client, message("s", "go")).await;
+
+    let sequences: Vec<_> = replies.iter().map(|reply| reply.sequence).collect();
+    assert_eq!(sequences, (1..=replies.len() as u64).collect::<Vec<_>>());
+    let (last, progress) = replies.split_last().unwrap();
+    assert!(last.is_final && progress.iter().all(|reply| !reply.is_final));
+    assert_eq!(answer(last), ("All done.", TurnOutcome::Completed));
+    let text: String = progress
+        .iter()
+        .filter_map(|reply| match &reply.body {
+            ReplyBody::TextDelta { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(text, "Let me look.All done.");
+    let ended: Vec<_> = progress
+        .iter()
+        .filter_map(|reply| match &reply.body {
+            ReplyBody::ToolFinished { tool_name, error, .. } => {
+                Some((tool_name.as_str(), error.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ended, [("echo", None), ("broken", Some(ToolErrorCode::ExecutionFailed))]);
+    assert!(replies.iter().all(|reply| reply.agent == tester()));
+    assert!(door.drain(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn two_clients_at_once_hear_only_their_own() {
+    let street = Street::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let work = Probe::new("work", Does::Waits(gate.clone()));
+    let model = Witness::script([
+        ScriptedTurn::text("One.").when("one").call("work", json!({})),
+        ScriptedTurn::text("The first."),
+        ScriptedTurn::text("Two.").when("two").call("work", json!({})),
+        ScriptedTurn::text("The second."),
+    ]);
+    let _door = street.opens(Stage::new().with(&work).agent(&model)).await;
+    let (first, second) = (street.client("p1").await, street.client("p2").await);
+    let release = async {
+        work.is_called().await;
+        work.is_called().await;
+        gate.add_permits(2);
+    };
+    let (one, two, ()) = tokio::join!(
+        conversation(&first, message("a", "one")),
+        conversation(&second, message("b", "two")),
+        release
+    );
+    assert_eq!(answer(one.last().unwrap()).0, "The first.");
+    assert_eq!(answer(two.last().unwrap()).0, "The second.");
+    assert!(one.iter().all(|reply| reply.session_id.as_str() == "a"));
+    assert!(two.iter().all(|reply| reply.session_id.as_str() == "b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_can_be_steered_and_cancelled_over_the_bus() {
+    let street = Street::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let work = Probe::new("work", Does::Waits(gate.clone()));
+    let stuck = Probe::new("stuck", Does::Hangs);
+    let model = Witness::of(Canned::new([
+        Answer::Events(calls(&[("a", "work", "")], FinishReason::ToolCalls)),
+        Answer::Events(calls(&[("b", "stuck", "")], FinishReason::ToolCalls)),
+    ]));
+    let _door = street.opens(Stage::new().with(&work).with(&stuck).agent(&model)).await;
+    let client = street.client("proxy").await;
+    let first = client.say(&tester(), &message("s", "go")).await.unwrap();
+    work.is_called().await;
+    let mut second = client.say(&tester(), &message("s", "rather this")).await.unwrap();
+    all_wait().await;
+    gate.add_permits(1);
+    let steered = second.next().await.unwrap().unwrap();
+    assert!(matches!(steered.body, ReplyBody::Steered {}) && !steered.is_final);
+    stuck.is_called().await;
+    let third = client.say(&tester(), &cancel("s")).await.unwrap();
+    for replies in [first, second, third] {
+        let last = replies.last().await.unwrap();
+        assert_eq!(answer(&last).1, TurnOutcome::Cancelled);
+    }
+    assert!(stuck.token().is_cancelled());
+}
+
+#[tokio::test]
+async fn a_forged_or_missing_reply_to_is_never_answered() {
+    let street = Street::new();
+    let model = Witness::script([ScriptedTurn::text("Hello.")]);
+    let _door = street.opens(Stage::new().agent(&model)).await;
+    let victim = RoutingKey::new("tool.invoke").unwrap();
+    let mut victims_queue = street.consume(QueueSpec::work(&victim)).await;
+
+    street.put(Envelope::of(&message("s", "go")).reply_to(victim)).await;
+    let reason = street.dead_letter().await;
+    assert!(reason.contains("not an address for agent replies"), "{reason}");
+    street.put(Envelope::of(&message("s", "go"))).await;
+    let reason = street.dead_letter().await;
+    assert!(reason.contains("no reply-to"), "{reason}");
+    assert_eq!(model.asked(), 0);
+    victims_queue.cancel().await;
+    assert!(victims_queue.next().await.is_none());
+}
+
+#[tokio::test]
+async fn an_unreadable_message_becomes_a_dead_letter() {
+    let street = Street::new();
+    let model = Witness::script([ScriptedTurn::text("Hello.")]);
+    let _door = street.opens(Stage::new().agent(&model)).await;
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    for body in ["not json", r#"{"sessionId":"","text":"x"}"#, r#"{"text":"x"}"#] {
+        let envelope = Envelope::raw("UserMessage", body.into()).reply_to(reply_to.clone());
+        street.put(envelope).await;
+        let reason = street.dead_letter().await;
+        assert!(reason.contains("not a valid UserMessage"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_was_delivered_before_is_not_run_twice() {
+    let street = Street::new();
+    let echo = Probe::new("echo", Does::Echo);
+    let model = Witness::script([ScriptedTurn::default().call("echo", json!({}))]);
+    let client = street.client("proxy").await;
+    let mut lost_process = street.consume(QueueSpec::work(&user_message(&tester()))).await;
+    let replies = client.say(&tester(), &message("s", "go")).await.unwrap();
+    drop(lost_process.next().await.unwrap());
+    drop(lost_process);
+    let _door = street.opens(Stage::new().with(&echo).agent(&model)).await;
+    let last = replies.last().await.unwrap();
+    let (text, outcome) = answer(&last);
+    assert_eq!(outcome, TurnOutcome::ModelFailed);
+    assert!(text.contains("process was lost"), "{text}");
+    assert_eq!((echo.calls(), model.asked()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_message_published_twice_is_answered_once() {
+    let street = Street::new();
+    let model = Witness::script([ScriptedTurn::text("Hello.")]);
+    let door = street.opens(Stage::new().agent(&model)).await;
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
+    let mut replies = street.consume(queue).await;
+    let envelope = Envelope::of(&message("s", "go")).reply_to(reply_to);
+    street.put(envelope.clone()).await;
+    street.put(envelope).await;
+    assert!(door.drain(Duration::from_secs(5)).await);
+    replies.cancel().await;
+    let mut finals = 0;
+    street.bus.close().await;
+    while let Some(delivery) = replies.next().await {
+        let (envelope, _) = delivery.ack().await;
+        let reply: AgentReply = envelope.decode(Default::default()).unwrap();
+        finals += u32::from(reply.is_final);
+    }
+    assert_eq!(model.asked(), 1);
+    assert!(finals <= 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_is_dropped_and_the_message_is_done() {
+    let street = Street::new();
+    let model = Witness::script([ScriptedTurn::text("Hello.")]);
+    let door = street.opens(Stage::new().agent(&model)).await;
+    let reply_to = user_response(&InstanceId::new("gone").unwrap());
+    street.put(Envelope::of(&message("s", "go")).reply_to(reply_to)).await;
+    let stats = door.stats().clone();
+    assert!(door.drain(Duration::from_secs(5)).await);
+    assert_eq!((stats.acked(), stats.retried()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_answers_everybody() {
+    let street = Street::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let model = Witness::of(Canned::new([Answer::Gated(gate.clone(), "Done."), Answer::Never]));
+    let door = street.opens(Stage::new().agent(&model)).await;
+    let client = street.client("proxy").await;
+    let quick = client.say(&tester(), &message("quick", "go")).await.unwrap();
+    all_wait().await;
+    let stuck = client.say(&tester(), &message("stuck", "go")).await.unwrap();
+    all_wait().await;
+    let drained = tokio::spawn(door.drain(Duration::from_secs(20)));
+    all_wait().await;
+    let late = client.say(&tester(), &message("late", "go")).await.unwrap();
+    gate.add_permits(1);
+    assert_eq!(answer(&quick.last().await.unwrap()), ("Done.", TurnOutcome::Completed));
+    let stuck = stuck.last().await.unwrap();
+    assert_eq!(answer(&stuck).1, TurnOutcome::Cancelled);
+    assert!(answer(&stuck).0.contains("shutting down"));
+    assert!(!drained.await.unwrap(), "one turn did not end by itself");
+
+    // What came later is left for the next process.
+    let model = Witness::of(Canned::new([Answer::Events(says("Here I am."))]));
+    let _door = street.opens(Stage::new().agent(&model)).await;
+    assert_eq!(answer(&late.last().await.unwrap()).0, "Here I am.");
+}
+
+#[tokio::test]
+async fn an_agent_that_nobody_serves_is_an_error_at_once() {
+    let street = Street::new();
+    let client = street.client("proxy").await;
+    let error = client.say(&tester(), &message("s", "go")).await.unwrap_err();
+    assert!(matches!(&error, SayError::NobodyServes { agent } if *agent == tester()), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_agent_is_given_up_and_its_late_replies_are_dropped() {
+    let street = Street::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let model = Witness::of(Canned::new([
+        Answer::Gated(gate.clone(), "Too late."),
+        Answer::Events(says("In time.")),
+    ]));
+    let _door = street.opens(Stage::new().agent(&model)).await;
+    let client = street.client("proxy").await;
+    let mut replies = client.say(&tester(), &message("s", "go")).await.unwrap();
+    let silent = replies.next().await.unwrap().unwrap_err();
+    assert!(matches!(silent, ReplyError::Silent { after } if after.as_secs() == 120), "{silent}");
+    assert!(replies.next().await.is_none());
+    gate.add_permits(1);
+    all_wait().await;
+    drop(replies);
+    let replies = conversation(&client, message("s", "again")).await;
+    assert_eq!(answer(replies.last().unwrap()).0, "In time.");
+}
+
+#[tokio::test]
+async fn a_closed_bus_ends_the_wait() {
+    let street = Street::new();
+    let model = Witness::of(Canned::new([Answer::Never]));
+    let _door = street.opens(Stage::new().agent(&model)).await;
+    let client = street.client("proxy").await;
+    let replies = client.say(&tester(), &message("s", "go")).await.unwrap();
+    street.bus.close().await;
+    assert!(matches!(replies.last().await.unwrap_err(), ReplyError::Closed));
+}

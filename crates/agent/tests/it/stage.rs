@@ -1,0 +1,327 @@
+//! Models, tools and an agent to play with.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, pending},
+    stream,
+};
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentLimits, AgentParts, ProgressSink, TurnAnswer, TurnEvent,
+};
+use rockbot_contracts::{AgentName, SessionId, ToolCallId, UserMessage};
+use rockbot_llm::{
+    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
+    ScriptedModel, ScriptedTurn,
+};
+use rockbot_tools::{
+    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
+    ToolSource,
+};
+use serde_json::{Value, json};
+use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+/// Keeps every request, and checks that a model server would take it.
+pub(crate) struct Witness {
+    inner: Box<dyn ChatModel>,
+    pub(crate) requests: Mutex<Vec<ChatRequest>>,
+}
+
+impl Witness {
+    pub(crate) fn of(inner: impl ChatModel) -> Arc<Self> {
+        Arc::new(Self { inner: Box::new(inner), requests: Mutex::default() })
+    }
+
+    pub(crate) fn script(turns: impl IntoIterator<Item = ScriptedTurn>) -> Arc<Self> {
+        Self::of(ScriptedModel::new(turns))
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.requests.lock().unwrap().len()
+    }
+
+    pub(crate) fn last(&self) -> ChatRequest {
+        self.requests.lock().unwrap().last().expect("the model was asked").clone()
+    }
+
+    /// What the model read of its tools, last of all.
+    pub(crate) fn results(&self) -> Vec<String> {
+        let result = |message| match message {
+            ChatMessage::Tool { content, .. } => Some(content),
+            _ => None,
+        };
+        self.last().messages.into_iter().filter_map(result).collect()
+    }
+}
+
+impl ChatModel for Witness {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
+        assert_acceptable(&request.messages);
+        self.requests.lock().unwrap().push(request.clone());
+        self.inner.stream(request)
+    }
+}
+
+/// The rules of strict model servers.
+fn assert_acceptable(messages: &[ChatMessage]) {
+    assert!(matches!(messages[0], ChatMessage::System(_)), "{messages:#?}");
+    let mut open = VecDeque::new();
+    for message in &messages[1..] {
+        match message {
+            ChatMessage::Tool { tool_call_id, content } => {
+                assert_eq!(open.pop_front().as_ref(), Some(tool_call_id), "{messages:#?}");
+                assert!(!content.is_empty());
+                continue;
+            }
+            _ => assert!(open.is_empty(), "calls {open:?} have no result: {messages:#?}"),
+        }
+        match message {
+            ChatMessage::Assistant { text, tool_calls } => {
+                assert!(!text.is_empty() || !tool_calls.is_empty(), "an empty answer");
+                open.extend(tool_calls.iter().map(|call| call.id.clone()));
+            }
+            ChatMessage::User(text) => assert!(!text.is_empty()),
+            other => panic!("{other:?} in the middle: {messages:#?}"),
+        }
+    }
+    assert!(open.is_empty(), "{messages:#?}");
+    assert!(!matches!(messages.last(), Some(ChatMessage::Assistant { .. })), "{messages:#?}");
+}
+
+/// One answer of a [`Canned`] model.
+pub(crate) enum Answer {
+    Events(Vec<ChatEvent>),
+    Fails(ChatError),
+    Never,
+    /// After the permit.
+    Gated(Arc<Semaphore>, &'static str),
+    Panics,
+}
+
+/// Gives its answers in turn, whatever it is asked.
+pub(crate) struct Canned(Mutex<VecDeque<Answer>>);
+
+impl Canned {
+    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self(Mutex::new(answers.into_iter().collect()))
+    }
+}
+
+impl ChatModel for Canned {
+    fn name(&self) -> &str {
+        "canned"
+    }
+
+    fn stream<'a>(&'a self, _: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
+        let answer = self.0.lock().unwrap().pop_front().expect("an answer is left");
+        async move {
+            let events = match answer {
+                Answer::Events(events) => events,
+                Answer::Fails(error) => return Err(error),
+                Answer::Never => return pending().await,
+                Answer::Gated(gate, text) => {
+                    gate.acquire().await.unwrap().forget();
+                    says(text)
+                }
+                Answer::Panics => panic!("a model that panics"),
+            };
+            Ok(stream::iter(events.into_iter().map(Ok)).boxed())
+        }
+        .boxed()
+    }
+}
+
+pub(crate) fn says(text: &str) -> Vec<ChatEvent> {
+    vec![ChatEvent::Text(text.to_owned()), ChatEvent::Finished(FinishReason::Stop)]
+}
+
+pub(crate) fn calls(calls: &[(&str, &str, &str)], reason: FinishReason) -> Vec<ChatEvent> {
+    let delta =
+        |(index, (id, name, arguments)): (u32, &(&str, &str, &str))| ChatEvent::ToolCallDelta {
+            index: Some(index),
+            id: Some((*id).to_owned()),
+            name: Some((*name).to_owned()),
+            arguments: (*arguments).to_owned(),
+        };
+    let deltas = (0..).zip(calls).map(delta);
+    deltas.chain([ChatEvent::Finished(reason)]).collect()
+}
+
+/// What a [`Probe`] does when it is called.
+pub(crate) enum Does {
+    /// Says its arguments.
+    Echo,
+    /// Says its name after a while.
+    Takes(Duration),
+    /// Waits for a permit, then says its name.
+    Waits(Arc<Semaphore>),
+    /// Never ends.
+    Hangs,
+    /// Never ends, and is trusted to keep its deadline.
+    HangsWhateverHappens,
+    /// Says so much.
+    SaysMuch(usize),
+    /// Fails.
+    Fails,
+}
+
+/// A tool that keeps its calls.
+pub(crate) struct Probe {
+    registration: ToolRegistration,
+    does: Does,
+    pub(crate) contexts: Mutex<Vec<ToolContext>>,
+    pub(crate) started: Semaphore,
+}
+
+impl Probe {
+    pub(crate) fn new(name: &str, does: Does) -> Arc<Self> {
+        Self::with_timeout(name, does, None)
+    }
+
+    pub(crate) fn with_timeout(name: &str, does: Does, timeout: Option<Duration>) -> Arc<Self> {
+        let registration = ToolRegistration {
+            name: name.to_owned(),
+            label: None,
+            description: "a tool of a test".to_owned(),
+            tool_description: None,
+            parameters: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
+            source: ToolSource::Internal,
+            hints: ToolHints::default(),
+            timeout_ms: timeout.map(|timeout| timeout.as_millis().try_into().unwrap()),
+        };
+        let (contexts, started) = (Mutex::default(), Semaphore::new(0));
+        Arc::new(Self { registration, does, contexts, started })
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.contexts.lock().unwrap().len()
+    }
+
+    /// Waits for a call that nobody waited for yet.
+    pub(crate) async fn is_called(&self) {
+        self.started.acquire().await.unwrap().forget();
+    }
+
+    pub(crate) fn token(&self) -> CancellationToken {
+        self.contexts.lock().unwrap()[0].cancellation.clone()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<ToolCallId> {
+        let contexts = self.contexts.lock().unwrap();
+        contexts.iter().map(|context| context.tool_call_id.clone()).collect()
+    }
+}
+
+/// A registry wants a tool; a test keeps the probe.
+struct Shared(Arc<Probe>);
+
+impl Tool for Shared {
+    fn registration(&self) -> &ToolRegistration {
+        &self.0.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        self.0.contexts.lock().unwrap().push(context.clone());
+        self.0.started.add_permits(1);
+        let name = self.0.registration.name.clone();
+        async move {
+            match &self.0.does {
+                Does::Echo => return Ok(ToolResult::text(arguments.to_string())),
+                Does::Takes(time) => tokio::time::sleep(*time).await,
+                Does::Waits(gate) => gate.acquire().await.unwrap().forget(),
+                Does::Hangs | Does::HangsWhateverHappens => {
+                    context.progress("still here");
+                    pending().await
+                }
+                Does::SaysMuch(bytes) => return Ok(ToolResult::text("x".repeat(*bytes))),
+                Does::Fails => return Err(ToolFailure::failed("the disk is full")),
+            }
+            Ok(ToolResult::text(format!("{name} is done")))
+        }
+        .boxed()
+    }
+
+    fn keeps_deadline(&self) -> bool {
+        matches!(self.0.does, Does::HangsWhateverHappens)
+    }
+}
+
+/// An agent named `tester` in the making.
+pub(crate) struct Stage {
+    pub(crate) definition: AgentDefinition,
+    pub(crate) limits: AgentLimits,
+    pub(crate) registry: Arc<ToolRegistry>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let name = AgentName::new("tester").unwrap();
+        let definition = AgentDefinition::new(name, "Be brief.");
+        Self { definition, limits: AgentLimits::default(), registry: Arc::default() }
+    }
+
+    pub(crate) fn with(self, tool: &Arc<Probe>) -> Self {
+        self.registry.register(Arc::new(Shared(tool.clone()))).unwrap();
+        self
+    }
+
+    pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
+        let Self { definition, limits, registry } = self;
+        let model: Arc<dyn ChatModel> = model.clone();
+        Agent::new(AgentParts { limits, ..AgentParts::new(definition, model, registry) })
+    }
+}
+
+pub(crate) fn message(session: &str, text: &str) -> UserMessage {
+    let session_id = SessionId::new(session).unwrap();
+    UserMessage { session_id, text: text.to_owned(), cancel: false }
+}
+
+pub(crate) fn cancel(session: &str) -> UserMessage {
+    UserMessage { cancel: true, ..message(session, "") }
+}
+
+/// What a person who said something hears.
+#[derive(Clone, Default)]
+pub(crate) struct Ear(Arc<Mutex<Vec<TurnEvent>>>);
+
+impl Ear {
+    pub(crate) fn sink(&self) -> ProgressSink {
+        let events = self.0.clone();
+        Arc::new(move |event| events.lock().unwrap().push(event))
+    }
+
+    pub(crate) fn events(&self) -> Vec<TurnEvent> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+pub(crate) async fn say(agent: &Agent, text: &str) -> TurnAnswer {
+    agent.message(message("s", text), Ear::default().sink()).await
+}
+
+/// Says something without waiting for the answer.
+pub(crate) fn start(agent: &Agent, message: UserMessage) -> (JoinHandle<TurnAnswer>, Ear) {
+    let (agent, ear) = (agent.clone(), Ear::default());
+    let sink = ear.sink();
+    (tokio::spawn(async move { agent.message(message, sink).await }), ear)
+}
+
+/// Returns when every task waits for something: a paused clock moves only then.
+pub(crate) async fn all_wait() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}

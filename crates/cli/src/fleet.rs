@@ -1,0 +1,93 @@
+//! The fleet that a command talks to: one inside this process, or one that runs elsewhere.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_bus::{Bus, MemoryBus, Requester};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{AgentName, InstanceId, topology::ReplyAddress};
+use rockbot_service::exit;
+use rockbot_tool_handler::ToolHandler;
+use rockbot_tools::{CatalogDirectory, ToolRegistry};
+
+use crate::{
+    ending::{Exits, Failure},
+    settings::Settings,
+};
+
+/// How long a broker may take to answer.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long to wait for handlers to announce themselves.
+const DISCOVER_WITHIN: Duration = Duration::from_secs(3);
+
+/// A bus, and the handler on it when this process embeds one.
+pub(crate) struct Fleet {
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) instance: InstanceId,
+    handler: Option<ToolHandler>,
+    drain: Duration,
+}
+
+/// What the fleet runs, as this process discovered it.
+pub(crate) struct Discovered {
+    pub(crate) registry: Arc<ToolRegistry>,
+    pub(crate) directory: CatalogDirectory,
+    pub(crate) name: AgentName,
+}
+
+impl Fleet {
+    /// Embeds a fleet, or connects to one.
+    pub(crate) async fn reach(settings: &Settings) -> Result<Self, Failure> {
+        if settings.embeds() { Self::embed(settings).await } else { Self::connect(settings).await }
+    }
+
+    /// Connects to the bus, and runs a handler on it.
+    pub(crate) async fn embed(settings: &Settings) -> Result<Self, Failure> {
+        let mut fleet = if settings.embeds() {
+            let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
+            Self::on(bus, settings)
+        } else {
+            Self::connect(settings).await?
+        };
+        let instance = InstanceId::generate();
+        let started =
+            ToolHandler::start(fleet.bus.clone(), settings.handler, &settings.files, instance);
+        fleet.handler = Some(started.await.exits(exit::USAGE)?);
+        Ok(fleet)
+    }
+
+    async fn connect(settings: &Settings) -> Result<Self, Failure> {
+        let mut config = RabbitConfig::new(String::new(), "rockbot cli");
+        config.url = settings.bus.url.clone();
+        config.namespace.clone_from(&settings.bus.namespace);
+        let bus = RabbitBus::start(&config).exits(exit::USAGE)?;
+        let connected = bus.connected(CONNECT_WITHIN).await;
+        connected.map_err(|error| Failure::unavailable(format!("{error}; is it running?")))?;
+        Ok(Self::on(Arc::new(bus), settings))
+    }
+
+    fn on(bus: Arc<dyn Bus>, settings: &Settings) -> Self {
+        let instance = settings.service.instance();
+        Self { bus, instance, handler: None, drain: settings.service.drain() }
+    }
+
+    /// Learns which tools the fleet runs.
+    pub(crate) async fn discover(&self, name: &str) -> Result<Discovered, Failure> {
+        let name = AgentName::new(name).exits(exit::USAGE)?;
+        let address = ReplyAddress::new(name.clone(), self.instance.clone());
+        let requester = Arc::new(Requester::new(self.bus.clone(), address));
+        let registry = Arc::new(ToolRegistry::new());
+        let directory = CatalogDirectory::start(requester, registry.clone());
+        let directory = directory.await.exits(exit::UNAVAILABLE)?;
+        directory.wait_for_any(DISCOVER_WITHIN).await;
+        Ok(Discovered { registry, directory, name })
+    }
+
+    /// Finishes what is under way, and leaves the bus.
+    pub(crate) async fn leave(self) {
+        if let Some(handler) = self.handler {
+            handler.drain(self.drain).await;
+        }
+        self.bus.close().await;
+    }
+}

@@ -1,0 +1,68 @@
+//! The configuration of the command, from its layers and its options.
+
+use std::path::PathBuf;
+
+use rockbot_llm::LlmConfig;
+use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
+use rockbot_tool_handler::HandlerSection;
+use rockbot_toolkit::files::FilesConfig;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::arguments::Common;
+
+const DEFAULTS: &str = include_str!("../config.default.toml");
+
+/// `[agent]`.
+pub(crate) use rockbot_agent::AgentSection;
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) service: ServiceSection,
+    pub(crate) bus: BusSection,
+    pub(crate) log: LogSection,
+    pub(crate) handler: HandlerSection,
+    pub(crate) files: FilesConfig,
+    pub(crate) agent: AgentSection,
+    pub(crate) llm: LlmConfig,
+}
+
+impl Settings {
+    pub(crate) fn read(
+        options: &Common,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigProblems> {
+        let mut layers = Configuration::layered(DEFAULTS, options.config.as_deref(), environment);
+        let mut settings = Self {
+            service: layers.section("service"),
+            bus: layers.section("bus"),
+            log: layers.section("log"),
+            handler: layers.section("handler"),
+            files: layers.section("files"),
+            agent: layers.section("agent"),
+            llm: layers.section("llm"),
+        };
+        if let Some(url) = &options.bus {
+            settings.bus.url = SecretString::from(url.clone());
+        }
+        if let Some(root) = &options.root {
+            settings.files.root = PathBuf::from(root);
+        }
+        if let Err(problem) = rockbot_service::logging::check(&settings.log) {
+            layers.problem(problem.to_string());
+        }
+        for problem in settings.handler.problems().into_iter().chain(settings.llm.problems()) {
+            layers.problem(problem);
+        }
+        let url = settings.bus.url.expose_secret();
+        if !settings.embeds() && !url.starts_with("amqp://") && !url.starts_with("amqps://") {
+            layers.problem("bus.url: expected \"memory\", amqp://… or amqps://…");
+        }
+        layers.finish()?;
+        Ok(settings)
+    }
+
+    /// Whether the fleet runs inside this process.
+    pub(crate) fn embeds(&self) -> bool {
+        self.bus.url.expose_secret() == "memory"
+    }
+}

@@ -1,0 +1,128 @@
+//! How things look: tables, colours where a terminal shows them, and a tool call as it crosses.
+
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+use rockbot_contracts::{ReplyBody, ToolErrorCode};
+
+const DIM: Style = Style::new().dimmed();
+const NAME: Style = AnsiColor::Cyan.on_default().bold();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+
+/// A table without frames, with its heads underlined by nothing but their weight.
+pub(crate) fn table(
+    heads: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if heads.iter().any(|head| !head.is_empty()) {
+        table.set_header(heads.iter().map(|head| head.to_uppercase()));
+    }
+    table.add_rows(rows);
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// Text of less weight.
+pub(crate) fn dim(text: &str) -> String {
+    format!("{DIM}{text}{DIM:#}")
+}
+
+/// Text from a model or a tool, without what could control a terminal or turn the reading
+/// direction.
+pub(crate) fn clean(text: &str) -> String {
+    let harmless = |c: &char| {
+        !(c.is_control() && *c != '\n' && *c != '\t')
+            && !matches!(*c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().filter(harmless).collect()
+}
+
+/// A line for what happened to a call, if it is worth one.
+pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
+    match body {
+        ReplyBody::ToolStarted { tool_name, arguments, .. } => {
+            let name = clean(tool_name);
+            Some(format!("  {DIM}→{DIM:#} {NAME}{name}{NAME:#} {DIM}{}{DIM:#}", clean(arguments)))
+        }
+        ReplyBody::ToolProgressed { text, .. } => Some(format!("    {DIM}{}{DIM:#}", clean(text))),
+        ReplyBody::ToolFinished {
+            tool_name, ran_on, elapsed_us, bytes, error, executed, ..
+        } => {
+            let name = clean(tool_name);
+            let place = ran_on.as_deref().map_or_else(|| "did not cross".to_owned(), |ran_on| {
+                format!("ran on {}", clean(&place(ran_on)))
+            });
+            let time = duration(Duration::from_micros(*elapsed_us));
+            let tail = format!("{DIM}{place}, {time}, {}{DIM:#}", size(*bytes));
+            Some(match error {
+                None => format!("  {GOOD}←{GOOD:#} {NAME}{name}{NAME:#} {tail}"),
+                Some(ToolErrorCode::ExecutionFailed) => {
+                    format!("  {BAD}←{BAD:#} {NAME}{name}{NAME:#} {BAD}failed{BAD:#} {tail}")
+                }
+                Some(code) => format!(
+                    "  {BAD}←{BAD:#} {NAME}{name}{NAME:#} {BAD}{code}, executed: \
+                     {executed}{BAD:#} {tail}"
+                ),
+            })
+        }
+        ReplyBody::Steered {} => Some(dim("  (taken into the turn that is running)")),
+        ReplyBody::TextDelta { .. } | ReplyBody::Answer { .. } => None,
+    }
+}
+
+/// The end of a generated instance id tells processes apart; the rest is the time.
+fn place(ran_on: &str) -> String {
+    match ran_on.split_once('/') {
+        Some((service, instance)) if instance.len() > 16 => {
+            let tail = &instance[instance.floor_char_boundary(instance.len() - 8)..];
+            format!("{service}/…{tail}")
+        }
+        _ => ran_on.to_owned(),
+    }
+}
+
+/// A time in the unit that fits.
+pub(crate) fn duration(time: Duration) -> String {
+    let micros = time.as_micros();
+    match micros {
+        0..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}
+
+/// A size in the unit that fits.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_control_a_terminal_is_left_out() {
+        assert_eq!(clean("a\u{1b}[31mb\u{202e}c\r\n"), "a[31mbc\n");
+    }
+
+    #[test]
+    fn units_fit() {
+        assert_eq!(duration(Duration::from_micros(999)), "999 µs");
+        assert_eq!(duration(Duration::from_micros(1500)), "1.5 ms");
+        assert_eq!(duration(Duration::from_secs(90)), "90.0 s");
+        assert_eq!((size(10), size(2048)), ("10 B".to_owned(), "2.0 KiB".to_owned()));
+    }
+
+    #[test]
+    fn a_long_instance_is_shortened_to_what_differs() {
+        assert_eq!(place("tool-handler/handler-0"), "tool-handler/handler-0");
+        assert_eq!(place("h/018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f"), "h/…7c8d9e0f");
+    }
+}

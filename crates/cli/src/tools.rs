@@ -1,0 +1,241 @@
+//! `rockbot tools`: list, describe and call what the fleet runs.
+
+use std::{io::Write, sync::Arc, time::Duration};
+
+use anstream::{eprintln, println};
+use anyhow::Context;
+use rockbot_contracts::{SessionId, ToolRegistration};
+use rockbot_service::exit;
+use rockbot_tools::{
+    ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolResult, ToolUpdate,
+};
+use serde_json::json;
+
+use crate::{
+    arguments::Tools,
+    ending::{Exits, Failure, Outcome, code_of},
+    fleet::{Discovered, Fleet},
+    settings::Settings,
+    show,
+};
+
+/// The name that the command has on the bus.
+const CALLER: &str = "cli";
+
+/// The largest arguments that are read from a file or from standard input.
+const MAX_ARGUMENT_BYTES: u64 = 2 * 1024 * 1024;
+
+pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outcome {
+    // Read before anything starts: a typo costs nothing.
+    let call = match &command {
+        Tools::Call { arguments, .. } => Some(read_arguments(arguments.as_deref())?),
+        _ => None,
+    };
+    let fleet = Fleet::reach(settings).await?;
+    let discovered = fleet.discover(CALLER).await?;
+    let outcome = match command {
+        Tools::List => list(&discovered, json),
+        Tools::Describe { name } => describe(&discovered, &name, json),
+        Tools::Call { name, timeout, .. } => {
+            let timeout = Duration::from_secs(timeout);
+            invoke(&discovered, &name, call.unwrap_or_default(), timeout, json).await
+        }
+    };
+    fleet.leave().await;
+    outcome
+}
+
+fn list(discovered: &Discovered, json: bool) -> Outcome {
+    let tools = discovered.registry.list();
+    if json {
+        println!("{}", serde_json::to_string_pretty(&tools).exits(exit::SOFTWARE)?);
+        return Ok(exit::OK);
+    }
+    if tools.is_empty() {
+        return Err(Failure::unavailable(
+            "no handler announced itself; start rockbot-tool-handler on this bus",
+        ));
+    }
+    let rows = tools.iter().map(|tool| {
+        // The first sentence; `describe` shows the rest.
+        let first = tool.description.lines().next().unwrap_or_default();
+        let first = first.split_inclusive(". ").next().unwrap_or_default().trim_end();
+        vec![
+            tool.name.clone(),
+            tool.source.to_string(),
+            hints(tool.hints).to_owned(),
+            show::clean(first),
+        ]
+    });
+    println!("{}", show::table(&["tool", "source", "effect", "description"], rows));
+    Ok(exit::OK)
+}
+
+fn hints(hints: ToolHints) -> &'static str {
+    match hints {
+        ToolHints { read_only: true, .. } => "reads",
+        ToolHints { destructive: true, .. } => "may destroy",
+        _ => "writes",
+    }
+}
+
+fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure> {
+    discovered.registry.get(name).map(|tool| tool.registration().clone()).ok_or_else(|| {
+        let known: Vec<_> = discovered.registry.list().into_iter().map(|tool| tool.name).collect();
+        match known.as_slice() {
+            [] => Failure::unavailable(format!("nobody serves {name}: no handler is on the bus")),
+            known => Failure::unavailable(format!(
+                "nobody serves {name}; there are: {}",
+                known.join(", ")
+            )),
+        }
+    })
+}
+
+fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
+    let tool = find(discovered, name)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&tool).exits(exit::SOFTWARE)?);
+        return Ok(exit::OK);
+    }
+    let bold = anstyle::Style::new().bold();
+    println!("{bold}{}{bold:#} — {}", tool.name, show::clean(tool.display_label()));
+    println!("{}\n", show::clean(&tool.description));
+    let handlers = discovered.directory.handlers();
+    let served: Vec<String> = handlers
+        .iter()
+        .filter(|handler| handler.tools.iter().any(|one| one.name == tool.name))
+        .map(|handler| format!("{}/{}", handler.handler, handler.instance))
+        .collect();
+    let timeout =
+        tool.timeout_ms.map_or_else(|| "the caller's".to_owned(), |ms| format!("{ms} ms"));
+    let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    let rows = [
+        ("source", tool.source.to_string()),
+        ("served by", served.join(", ")),
+        ("read-only", yes(tool.hints.read_only)),
+        ("destructive", yes(tool.hints.destructive)),
+        ("idempotent", yes(tool.hints.idempotent)),
+        ("open world", yes(tool.hints.open_world)),
+        ("time-out", timeout),
+        ("definition", tool.fingerprint()),
+    ];
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
+    println!("{}", show::table(&["", ""], rows));
+    let schema = serde_json::to_string_pretty(&tool.parameters).exits(exit::SOFTWARE)?;
+    println!("\n{bold}arguments{bold:#}\n{schema}");
+    Ok(exit::OK)
+}
+
+async fn invoke(
+    discovered: &Discovered,
+    name: &str,
+    arguments: String,
+    timeout: Duration,
+    json: bool,
+) -> Outcome {
+    let tool = find(discovered, name)?;
+    let executor = ToolExecutor::new(discovered.registry.clone());
+    let mut context =
+        ToolContext::new(&tool.name, SessionId::generate(), discovered.name.clone());
+    context.deadline = tokio::time::Instant::now() + timeout;
+    if !json {
+        context.updates = Some(Arc::new(|update| {
+            if let ToolUpdate::Progress(line) = update {
+                eprintln!("{}", show::dim(&show::clean(&line)));
+            }
+        }));
+    }
+    let id = context.tool_call_id.clone();
+    let cancellation = context.cancellation.clone();
+    let began = std::time::Instant::now();
+    let call = executor.execute(ToolCall { context, arguments: arguments.into() });
+    tokio::pin!(call);
+    let ended = tokio::select! {
+        ended = &mut call => ended,
+        _ = tokio::signal::ctrl_c() => {
+            cancellation.cancel();
+            call.await
+        }
+    };
+    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if json {
+        let said = to_json(id.as_str(), &tool.name, elapsed_ms, &ended);
+        println!("{}", serde_json::to_string_pretty(&said).exits(exit::SOFTWARE)?);
+    }
+    match ended {
+        Ok(result) => {
+            if !json {
+                let text = result.to_text();
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(text.as_bytes())?;
+                if !text.ends_with('\n') {
+                    stdout.write_all(b"\n")?;
+                }
+            }
+            Ok(if result.is_error { exit::ANSWERED_WITH_ERROR } else { exit::OK })
+        }
+        Err(failure) => {
+            let code = code_of(&failure.code());
+            if json {
+                return Ok(code);
+            }
+            let executed = failure.executed();
+            let cause = anyhow::anyhow!(
+                "{} ({}, executed: {executed})",
+                show::clean(&failure.to_string()),
+                failure.code()
+            );
+            Err(Failure { code, cause })
+        }
+    }
+}
+
+fn to_json(
+    id: &str,
+    name: &str,
+    elapsed_ms: u64,
+    ended: &Result<ToolResult, ToolFailure>,
+) -> serde_json::Value {
+    match ended {
+        Ok(result) => json!({
+            "toolCallId": id, "toolName": name, "elapsedMs": elapsed_ms, "ok": !result.is_error,
+            "content": result.to_text(), "blocks": result.content, "details": result.details,
+            "executed": "yes", "ranOn": result.ran_on,
+        }),
+        Err(failure) => json!({
+            "toolCallId": id, "toolName": name, "elapsedMs": elapsed_ms, "ok": false,
+            "code": failure.code(), "message": failure.to_string(),
+            "executed": failure.executed(), "isRetryable": failure.is_retryable(),
+            "ranOn": failure.ran_on(),
+        }),
+    }
+}
+
+/// The arguments as text: given, from a file, or from standard input.
+fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
+    use std::io::Read;
+    let read = |source: &mut dyn Read, name: &str| {
+        let mut text = String::new();
+        source
+            .take(MAX_ARGUMENT_BYTES)
+            .read_to_string(&mut text)
+            .with_context(|| format!("cannot read the arguments from {name}"))
+            .exits(exit::USAGE)?;
+        Ok::<_, Failure>(text)
+    };
+    let text = match given {
+        None => "{}".to_owned(),
+        Some("-") => read(&mut std::io::stdin().lock(), "standard input")?,
+        Some(given) => match given.strip_prefix('@') {
+            Some(path) => {
+                let file = std::fs::File::open(path).with_context(|| format!("cannot open {path}"));
+                read(&mut file.exits(exit::USAGE)?, path)?
+            }
+            None => given.to_owned(),
+        },
+    };
+    let read = rockbot_tools::arguments::read(&text);
+    read.map_err(|error| Failure::usage(format!("{error}; expected for example '{{\"path\":\"a\"}}'")))?;
+    Ok(text)
+}

@@ -1,0 +1,46 @@
+//! `rockbot up`: the fleet in this process until stopped.
+
+use anstream::eprintln;
+use rockbot_llm::LlmConfigError;
+use rockbot_service::{Shutdown, exit};
+
+use crate::{
+    ending::{Exits, Failure, Outcome},
+    fleet::Fleet,
+    host::Host,
+    settings::Settings,
+};
+
+pub(crate) async fn run(settings: &Settings) -> Outcome {
+    let shutdown = Shutdown::on_signal()?;
+    let definition = settings.agent.definition().map_err(Failure::usage)?;
+    let model = match rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok()) {
+        Ok(resolved) => Some(resolved),
+        Err(LlmConfigError::NotConfigured) => None,
+        Err(error) => return Err(error).exits(exit::USAGE),
+    };
+    let fleet = Fleet::embed(settings).await?;
+    eprintln!("tool handler: serving files below {}", settings.files.root.display());
+    let host = match model {
+        Some(resolved) => {
+            let name = definition.name.clone();
+            let host = Host::start(&fleet, definition, resolved.model).await?;
+            eprintln!("agent: {name}, model {}", resolved.origin);
+            Some(host)
+        }
+        None => {
+            eprintln!("agent: none, since no model is configured; `rockbot chat` says how");
+            None
+        }
+    };
+    if settings.embeds() {
+        eprintln!("bus: in memory, so only this process reaches it; --bus amqp://… joins a broker");
+    }
+    eprintln!("ready; Ctrl-C or SIGTERM stops");
+    shutdown.requested().await;
+    if let Some(host) = host {
+        host.stop(settings.service.drain()).await;
+    }
+    fleet.leave().await;
+    Ok(exit::OK)
+}
