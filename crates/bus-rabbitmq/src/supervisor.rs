@@ -219,7 +219,7 @@ async fn lost(
 fn explain(error: &lapin::Error) -> String {
     let text = error.to_string();
     if text.contains("ACCESS_REFUSED") || text.contains("ACCESS-REFUSED") {
-        return format!("the broker refused the user or password ({text})");
+        return "the broker refused the user or password in the URL".to_owned();
     }
     text
 }

@@ -62,7 +62,7 @@ impl Fleet {
         config.namespace.clone_from(&settings.bus.namespace);
         let bus = RabbitBus::start(&config).exits(exit::USAGE)?;
         let connected = bus.connected(CONNECT_WITHIN).await;
-        connected.map_err(|error| Failure::unavailable(format!("{error}; is it running?")))?;
+        connected.map_err(Failure::unavailable)?;
         Ok(Self::on(Arc::new(bus), settings))
     }
 

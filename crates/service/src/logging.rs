@@ -6,9 +6,10 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 
 use crate::sections::{LogFormat, LogSection};
 
-/// Directives added to every filter. The AMQP client logs whole messages at `warn` when the broker
-/// returns them, and messages hold what tools and models say.
-const QUIET: [&str; 1] = ["lapin=error"];
+/// Directives added to every filter. What the AMQP client has to say, the bus says once and better;
+/// and it logs whole messages at `warn` when the broker
+/// returns them, which hold what tools and models say.
+const QUIET: [&str; 1] = ["lapin=off"];
 
 /// A log filter that can't be read.
 #[derive(Debug, thiserror::Error)]
