@@ -10,7 +10,7 @@ use rockbot_contracts::{AgentName, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
 use rockbot_tools::{ToolHook, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::{
     definition::AgentDefinition,
@@ -133,7 +133,11 @@ impl Agent {
             let (setup, roster) = (self.inner.setup.clone(), self.inner.roster.clone());
             let session = Session::new(id, inbox, setup, roster, self.inner.stop.clone());
             let mut tasks = self.inner.tasks();
-            while tasks.try_join_next().is_some() {}
+            while let Some(ended) = tasks.try_join_next() {
+                if let Err(error) = ended {
+                    error!(%error, "a conversation crashed; this is a bug");
+                }
+            }
             tasks.spawn(session.run());
         });
         if let Err(refusal) = delivered {

@@ -23,8 +23,6 @@ use crate::{
     ledger::{Entry, Ledger, Ticket},
 };
 
-/// The largest message of a person, as JSON.
-const MESSAGE_LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 8 };
 /// The longest answer on the bus, in bytes of text; escaped as JSON it still fits a message.
 const MAX_ANSWER_BYTES: usize = 512 * 1024;
 /// How long a piece of progress may keep what follows waiting.
@@ -102,7 +100,7 @@ impl Desk {
             }
             None => return Settlement::dead_letter("it has no reply-to to answer to"),
         };
-        let message: UserMessage = match envelope.decode(MESSAGE_LIMITS) {
+        let message: UserMessage = match envelope.decode(Limits::default()) {
             Ok(message) => message,
             Err(error) => return Settlement::dead_letter(error.to_string()),
         };

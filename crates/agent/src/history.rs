@@ -121,11 +121,13 @@ mod tests {
     }
 
     fn users(history: &History) -> Vec<&str> {
-        let text = |message| match message {
-            &ChatMessage::User(ref text) => Some(text.as_str()),
-            _ => None,
-        };
-        history.messages().iter().filter_map(text).collect()
+        let mut users = Vec::new();
+        for message in history.messages() {
+            if let ChatMessage::User(text) = message {
+                users.push(text.as_str());
+            }
+        }
+        users
     }
 
     #[test]

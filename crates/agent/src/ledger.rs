@@ -120,3 +120,55 @@ impl Drop for Ticket {
         self.ended.cancel();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use rockbot_contracts::user::TurnOutcome;
+
+    use super::*;
+
+    fn key(key: &str) -> RoutingKey {
+        RoutingKey::new(key).unwrap()
+    }
+
+    async fn open(ledger: &Arc<Ledger>, id: &MessageId) -> Ticket {
+        match ledger.enter(id, &key("a")).await {
+            Entry::New(ticket) => ticket,
+            Entry::Unsent(..) | Entry::Answered => panic!("the message is new"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_worked_on_is_waited_for() {
+        let (ledger, id) = (Arc::<Ledger>::default(), MessageId::generate());
+        let ticket = open(&ledger, &id).await;
+        let reply_to = key("a");
+        let mut again = Box::pin(ledger.enter(&id, &reply_to));
+        assert!(again.as_mut().now_or_never().is_none());
+        assert!(matches!(ledger.enter(&id, &key("b")).await, Entry::New(_)), "somebody else's");
+        ticket.answered();
+        assert!(matches!(again.await, Entry::Answered));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_was_not_sent_is_kept() {
+        let (ledger, id) = (Arc::<Ledger>::default(), MessageId::generate());
+        let answer = TurnAnswer::new(TurnOutcome::Completed, "Done.");
+        open(&ledger, &id).await.unsent(answer.clone());
+        let entry = ledger.enter(&id, &key("a")).await;
+        assert!(matches!(entry, Entry::Unsent(_, kept) if kept == answer));
+    }
+
+    #[tokio::test]
+    async fn work_that_was_dropped_leaves_nothing_and_memory_is_bounded() {
+        let (ledger, id) = (Arc::<Ledger>::default(), MessageId::generate());
+        drop(open(&ledger, &id).await);
+        for _ in 0..REMEMBERED * 2 {
+            open(&ledger, &MessageId::generate()).await.answered();
+        }
+        open(&ledger, &id).await.answered();
+        let messages = ledger.messages();
+        assert_eq!((messages.states.len(), messages.ended.len()), (REMEMBERED, REMEMBERED));
+    }
+}

@@ -3,7 +3,7 @@
 mod roster;
 mod waiting;
 
-use std::{pin::pin, sync::Arc};
+use std::sync::Arc;
 
 use rockbot_contracts::{SessionId, user::TurnOutcome};
 use tokio::{
@@ -124,7 +124,7 @@ impl Session {
             progress,
             cancellation.clone(),
         );
-        let mut turn = pin!(Box::pin(turn.run(text)));
+        let mut turn = Box::pin(turn.run(text));
         let mut ended = loop {
             tokio::select! {
                 biased;

@@ -1,5 +1,7 @@
 //! An agent with scripted models and small tools, in one process and over the in-memory bus.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod front_door;
 mod sessions;
 mod stage;

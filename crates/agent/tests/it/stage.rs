@@ -245,7 +245,7 @@ impl Tool for Shared {
                 Does::Waits(gate) => gate.acquire().await.unwrap().forget(),
                 Does::Hangs | Does::HangsWhateverHappens => {
                     context.progress("still here");
-                    pending().await
+                    pending::<()>().await;
                 }
                 Does::SaysMuch(bytes) => return Ok(ToolResult::text("x".repeat(*bytes))),
                 Does::Fails => return Err(ToolFailure::failed("the disk is full")),

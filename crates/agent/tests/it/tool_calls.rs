@@ -239,5 +239,5 @@ async fn long_results_are_cut_before_the_model_reads_them() {
     stage.limits.result_bytes = 100;
     say(&stage.agent(&model), "go").await;
     let result = &model.results()[0];
-    assert!(result.len() < 200 && result.contains("900 chars omitted"), "{result}");
+    assert!(result.len() <= 100 && result.contains("chars omitted"), "{result}");
 }
