@@ -10,6 +10,10 @@ use rockbot_llm::LlmConfig;
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_tools::{CatalogDirectory, ToolRegistry};
 
+/// Calls are many small allocations that cross threads; this allocator is made for those.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PROCESS: Process = Process {
     name: "rockbot-agent",
     about: "Talks to people over RabbitMQ, and calls the tools that handlers run.",

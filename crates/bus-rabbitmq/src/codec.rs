@@ -3,6 +3,8 @@
 //! Writing never fails on what our own types hold; reading accepts whatever a peer sends, and
 //! leaves out what it can't understand: judging a message is the consumer's work, not the codec's.
 
+use std::sync::Arc;
+
 use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldTable, ShortString},
@@ -88,13 +90,13 @@ fn encode_headers(envelope: &Envelope) -> FieldTable {
 /// replaced by a fresh one.
 #[must_use]
 pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
-    let text = |field: &Option<ShortString>| field.as_ref().map(|text| Box::from(text.as_str()));
+    let text = |field: &Option<ShortString>| field.as_ref().map(|text| Arc::from(text.as_str()));
     let message_id = properties.message_id().as_ref().map(ShortString::as_str);
     let message_id = message_id.and_then(|id| MessageId::new(id).ok());
     let reply_to = properties.reply_to().as_ref().map(ShortString::as_str);
     let mut envelope = Envelope {
         message_id: message_id.unwrap_or_else(MessageId::generate),
-        raw_type: text(properties.kind()).unwrap_or_default(),
+        raw_type: text(properties.kind()).unwrap_or_else(|| Arc::from("")),
         correlation_id: text(properties.correlation_id()),
         reply_to: reply_to.and_then(|key| RoutingKey::new(key).ok()),
         timestamp: properties.timestamp().unwrap_or_default(),
@@ -165,9 +167,9 @@ pub(crate) fn earlier_deliveries(properties: &BasicProperties, redelivered: bool
     counted.unwrap_or(0).max(u32::from(redelivered))
 }
 
-fn as_text(value: &AMQPValue) -> Option<Box<str>> {
+fn as_text(value: &AMQPValue) -> Option<Arc<str>> {
     match value {
-        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(Box::from),
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(Arc::from),
         AMQPValue::ShortString(text) => Some(text.as_str().into()),
         _ => None,
     }

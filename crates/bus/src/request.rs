@@ -117,7 +117,7 @@ impl Drop for Listener {
 
 #[derive(Default)]
 struct Pending {
-    waiting: Mutex<HashMap<Box<str>, Waiter>>,
+    waiting: Mutex<HashMap<Arc<str>, Waiter>>,
     stats: Arc<RequesterStats>,
 }
 
@@ -199,11 +199,11 @@ impl Requester {
         envelope: &Envelope,
         on_interim: Option<InterimSink>,
     ) -> Result<(Ticket<'_>, oneshot::Receiver<Envelope>), RequestError> {
-        let id = envelope.correlation_id.clone().unwrap_or_default();
+        let id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let (answer, answered) = oneshot::channel();
         let mut waiting = self.pending.lock();
         if id.is_empty() || waiting.contains_key(&id) {
-            return Err(RequestError::BadCorrelationId { id: id.into() });
+            return Err(RequestError::BadCorrelationId { id: id.as_ref().to_owned() });
         }
         if waiting.len() >= self.max_pending {
             return Err(RequestError::TooManyPending { limit: self.max_pending });
@@ -253,7 +253,7 @@ async fn answered(
 /// Closes the question when its asker goes away, for whatever reason.
 struct Ticket<'a> {
     pending: &'a Pending,
-    id: Box<str>,
+    id: Arc<str>,
 }
 
 impl Drop for Ticket<'_> {
@@ -263,7 +263,7 @@ impl Drop for Ticket<'_> {
 }
 
 impl Pending {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Waiter>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Waiter>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

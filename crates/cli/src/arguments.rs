@@ -23,8 +23,9 @@ Exit codes: 0 ok, 1 the tool answered with an error, 64 usage or configuration,
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Absent only beside `--check-config`.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 /// Options of every command.

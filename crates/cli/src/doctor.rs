@@ -73,7 +73,10 @@ async fn examine(settings: &Settings, fleet: &Fleet, json: bool) -> Outcome {
             vec![queue.name.clone(), count(|depth| depth.ready), count(|depth| depth.consumers)]
         });
         println!("{}\n", show::table(&["queue", "waiting", "consumers"], rows));
-        let rows = servers.iter().map(|(tool, by)| vec![tool.clone(), by.join(", ")]);
+        let clean = |(tool, by): (&String, &Vec<String>)| {
+            vec![show::clean(tool), show::clean(&by.join(", "))]
+        };
+        let rows = servers.iter().map(clean);
         println!("{}", show::table(&["tool", "served by"], rows));
     }
     if handlers.is_empty() {

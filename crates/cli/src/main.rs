@@ -24,6 +24,10 @@ use self::{
     settings::Settings,
 };
 
+/// Calls are many small allocations that cross threads; this allocator is made for those.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -47,18 +51,24 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Outcome {
     let Arguments { common, command } = arguments;
-    if let Command::Completions { shell } = command {
-        let mut command = Arguments::command();
-        clap_complete::generate(shell, &mut command, "rockbot", &mut std::io::stdout());
+    if let Some(Command::Completions { shell }) = command {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Arguments::command(), "rockbot", &mut script);
+        std::io::stdout().write_all(&script)?;
         return Ok(exit::OK);
     }
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let settings = Settings::read(&common, environment).exits(exit::USAGE)?;
     if common.check_config {
+        settings.check_embedded().exits(exit::USAGE)?;
         writeln!(anstream::stdout(), "the configuration is valid")?;
         return Ok(exit::OK);
     }
+    let Some(command) = command else {
+        write!(anstream::stderr(), "{}", Arguments::command().render_help().ansi())?;
+        return Ok(exit::USAGE);
+    };
     logging::start(&settings.log).exits(exit::USAGE)?;
     install_tls_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -61,6 +61,21 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Says whether the fleet could run inside this process, where it is meant to. Not every command
+    /// needs all of it, so only who asks is told.
+    pub(crate) fn check_embedded(&self) -> Result<(), ConfigProblems> {
+        let mut problems = Configuration::layered("", None, []);
+        if self.embeds() {
+            if let Err(problem) = rockbot_toolkit::files::tools(&self.files) {
+                problems.problem(format!("files: {problem}"));
+            }
+            for problem in self.agent.problems() {
+                problems.problem(problem);
+            }
+        }
+        problems.finish()
+    }
+
     /// Whether the fleet runs inside this process.
     pub(crate) fn embeds(&self) -> bool {
         self.bus.url.expose_secret() == "memory"

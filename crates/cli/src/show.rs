@@ -22,7 +22,9 @@ pub(crate) fn table(
         table.set_header(heads.iter().map(|head| head.to_uppercase()));
     }
     table.add_rows(rows);
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    // Without the padding outside the first and the last column.
+    let bare = |line: String| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned();
+    table.lines().map(bare).collect::<Vec<_>>().join("\n")
 }
 
 /// Text of less weight.

@@ -62,7 +62,7 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
         let first = first.split_inclusive(". ").next().unwrap_or_default().trim_end();
         vec![
             tool.name.clone(),
-            tool.source.to_string(),
+            show::clean(&tool.source.to_string()),
             hints(tool.hints).to_owned(),
             show::clean(first),
         ]
@@ -111,8 +111,8 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
         tool.timeout_ms.map_or_else(|| "the caller's".to_owned(), |ms| format!("{ms} ms"));
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let rows = [
-        ("source", tool.source.to_string()),
-        ("served by", served.join(", ")),
+        ("source", show::clean(&tool.source.to_string())),
+        ("served by", show::clean(&served.join(", "))),
         ("read-only", yes(tool.hints.read_only)),
         ("destructive", yes(tool.hints.destructive)),
         ("idempotent", yes(tool.hints.idempotent)),
@@ -123,7 +123,7 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
     println!("{}", show::table(&["", ""], rows));
     let schema = serde_json::to_string_pretty(&tool.parameters).exits(exit::SOFTWARE)?;
-    println!("\n{bold}arguments{bold:#}\n{schema}");
+    println!("\n{bold}arguments{bold:#}\n{}", show::clean(&schema));
     Ok(exit::OK)
 }
 

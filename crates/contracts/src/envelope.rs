@@ -1,6 +1,9 @@
 //! The message around a payload.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use crate::{
     headers::WIRE_VERSION,
@@ -67,9 +70,9 @@ impl ContentTrust {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceContext {
     /// `traceparent`.
-    pub parent: Option<Box<str>>,
+    pub parent: Option<Arc<str>>,
     /// `tracestate`.
-    pub state: Option<Box<str>>,
+    pub state: Option<Arc<str>>,
 }
 
 /// How long the receiver has, said twice so that a skewed clock can only shorten it.
@@ -103,9 +106,9 @@ pub struct Envelope {
     /// Unique id of this message.
     pub message_id: MessageId,
     /// Record name as it arrived; read it with [`Envelope::message_type`].
-    pub raw_type: Box<str>,
+    pub raw_type: Arc<str>,
     /// The tool call id wherever there is one.
-    pub correlation_id: Option<Box<str>>,
+    pub correlation_id: Option<Arc<str>>,
     /// Where an answer goes: a routing key, never a queue name.
     pub reply_to: Option<RoutingKey>,
     /// When it was made, in Unix seconds.
@@ -113,9 +116,9 @@ pub struct Envelope {
     /// Whether it must survive the broker.
     pub delivery_mode: DeliveryMode,
     /// Agent or service that sent it.
-    pub source: Option<Box<str>>,
+    pub source: Option<Arc<str>>,
     /// Agent or service it is meant for.
-    pub destination: Option<Box<str>>,
+    pub destination: Option<Arc<str>>,
     /// Major version of the wire it was written in.
     pub wire: u32,
     /// How long the receiver has.
@@ -123,11 +126,11 @@ pub struct Envelope {
     /// How far the content may be trusted.
     pub trust: Option<ContentTrust>,
     /// Kind of the tool provider.
-    pub tool_provider: Option<Box<str>>,
+    pub tool_provider: Option<Arc<str>>,
     /// Exact name of the MCP server.
-    pub mcp_server: Option<Box<str>>,
+    pub mcp_server: Option<Arc<str>>,
     /// Why it was dead-lettered.
-    pub dead_letter_reason: Option<Box<str>>,
+    pub dead_letter_reason: Option<Arc<str>>,
     /// The trace it belongs to.
     pub trace: TraceContext,
     /// The payload as JSON.

@@ -1,6 +1,6 @@
 //! Ids that cross the bus, each a type of its own so that one can't be passed for another.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -16,12 +16,20 @@ pub struct InvalidId {
     got: String,
 }
 
+fn has_control(id: &str) -> bool {
+    if id.is_ascii() {
+        return id.bytes().any(|byte| byte.is_ascii_control());
+    }
+    id.chars().any(char::is_control)
+}
+
+// Ids are cloned into every task, message and map that a call touches, hence `Arc`.
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(Box<str>);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Takes an id from outside.
@@ -30,18 +38,18 @@ macro_rules! id {
             /// When it is empty, longer than [`MAX_ID_BYTES`], or holds a control character.
             pub fn new(id: impl Into<String>) -> Result<Self, InvalidId> {
                 let id = id.into();
-                if id.is_empty() || id.len() > MAX_ID_BYTES || id.chars().any(char::is_control) {
+                if id.is_empty() || id.len() > MAX_ID_BYTES || has_control(&id) {
                     let got = format!("{} bytes", id.len());
                     return Err(InvalidId { what: $what, got });
                 }
-                Ok(Self(id.into_boxed_str()))
+                Ok(Self(id.into()))
             }
 
             /// A fresh id: a UUID v7 in its simple form, so that ids sort by time.
             #[must_use]
             pub fn generate() -> Self {
                 let mut buffer = Uuid::encode_buffer();
-                Self(Box::from(&*Uuid::now_v7().simple().encode_lower(&mut buffer)))
+                Self(Arc::from(&*Uuid::now_v7().simple().encode_lower(&mut buffer)))
             }
 
             /// The id as text.
@@ -60,7 +68,7 @@ macro_rules! id {
 
         impl From<$name> for String {
             fn from(id: $name) -> Self {
-                id.0.into_string()
+                id.0.as_ref().to_owned()
             }
         }
 

@@ -1,65 +1,47 @@
-//! Limits on JSON from outside, checked before a parser sees it.
+//! Limits on JSON from outside.
 
-/// How large and how deep a JSON text may be.
+/// How deep arrays and objects may nest: the parser's own limit, which keeps a hostile text from
+/// exhausting the stack.
+pub const MAX_DEPTH: usize = 127;
+
+/// How large a JSON text may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Size in bytes. Default 4 MiB.
+    /// Size in bytes, checked before a parser sees it. Default 4 MiB.
     pub bytes: usize,
-    /// Levels of nested arrays and objects. Default 64, under the parser's own limit of 128.
-    pub depth: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 4 * 1024 * 1024, depth: 64 }
+        Self { bytes: 4 * 1024 * 1024 }
     }
 }
 
-/// Whether `text` opens more than `limit` arrays and objects inside each other.
-///
-/// One pass, no allocation; brackets in strings don't count. It judges only depth: whether the
-/// text is JSON at all is the parser's to say.
+/// Whether the parser gave up because of [`MAX_DEPTH`].
 #[must_use]
-pub fn deeper_than(text: &[u8], limit: usize) -> bool {
-    let mut depth = 0_usize;
-    let mut bytes = text.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > limit {
-                    return true;
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b'"' => {
-                // Skip the string, escapes included.
-                while let Some(byte) = bytes.next() {
-                    match byte {
-                        b'\\' => {
-                            bytes.next();
-                        }
-                        b'"' => break,
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    false
+pub fn is_too_deep(error: &serde_json::Error) -> bool {
+    // The parser has no other way to tell.
+    error.is_syntax() && error.to_string().starts_with("recursion limit exceeded")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
+    fn nested(depth: usize) -> String {
+        format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+    }
+
     #[test]
-    fn counts_brackets_outside_strings_only() {
-        assert!(!deeper_than(br#"{"a":[1,[2]]}"#, 3));
-        assert!(deeper_than(br#"{"a":[1,[2]]}"#, 2));
-        assert!(!deeper_than(br#"{"a":"[[[[\"[["}"#, 1));
-        assert!(deeper_than("[".repeat(10_000).as_bytes(), 64));
-        assert!(!deeper_than("[]".repeat(10_000).as_bytes(), 1));
+    fn the_parser_stops_at_the_depth_that_is_told() {
+        assert!(serde_json::from_str::<Value>(&nested(MAX_DEPTH)).is_ok());
+        for depth in [MAX_DEPTH + 1, 10_000] {
+            let error = serde_json::from_str::<Value>(&nested(depth)).unwrap_err();
+            assert!(is_too_deep(&error), "{error}");
+        }
+        let other = serde_json::from_str::<Value>("{").unwrap_err();
+        assert!(!is_too_deep(&other));
     }
 }

@@ -54,7 +54,7 @@ pub enum DecodeError {
 }
 
 impl Envelope {
-    /// Reads the payload, after checking wire version, type, size and depth, in this order.
+    /// Reads the payload, after checking wire version, type and size, in this order.
     ///
     /// # Errors
     /// See [`DecodeError`].
@@ -70,11 +70,12 @@ impl Envelope {
         if self.body.len() > limits.bytes {
             return Err(DecodeError::TooLarge { bytes: self.body.len(), limit: limits.bytes });
         }
-        if json::deeper_than(&self.body, limits.depth) {
-            return Err(DecodeError::TooDeep { limit: limits.depth });
-        }
-        serde_json::from_slice(&self.body)
-            .map_err(|source| DecodeError::Malformed { expected: M::TYPE, source })
+        serde_json::from_slice(&self.body).map_err(|source| {
+            if json::is_too_deep(&source) {
+                return DecodeError::TooDeep { limit: json::MAX_DEPTH };
+            }
+            DecodeError::Malformed { expected: M::TYPE, source }
+        })
     }
 }
 

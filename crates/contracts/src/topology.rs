@@ -3,7 +3,11 @@
 //! Queue names here are bare (`tool.invoke`); an adapter puts the deployment's namespace before
 //! them (`rockbot.tool.invoke`), so that several fleets can share a broker.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +29,7 @@ pub struct InvalidRoutingKey {
 /// The address on a message: words joined by dots, no wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct RoutingKey(Box<str>);
+pub struct RoutingKey(Arc<str>);
 
 impl RoutingKey {
     /// Takes a routing key, from outside or built.
@@ -40,7 +44,7 @@ impl RoutingKey {
         {
             return Err(InvalidRoutingKey { name: key.chars().take(64).collect() });
         }
-        Ok(Self(key.into_boxed_str()))
+        Ok(Self(key.into()))
     }
 
     /// The key as text.
@@ -52,7 +56,7 @@ impl RoutingKey {
     /// For keys made of this file's constants and encoded words, which are valid by construction.
     fn built(key: String) -> Self {
         debug_assert!(Self::new(key.clone()).is_ok(), "{key}");
-        Self(key.into_boxed_str())
+        Self(key.into())
     }
 
     fn is_in(&self, family: &str) -> bool {
@@ -69,7 +73,7 @@ impl TryFrom<String> for RoutingKey {
 
 impl From<RoutingKey> for String {
     fn from(key: RoutingKey) -> Self {
-        key.0.into_string()
+        key.0.as_ref().to_owned()
     }
 }
 
@@ -135,7 +139,7 @@ impl BindingPattern {
 
 impl From<&RoutingKey> for BindingPattern {
     fn from(key: &RoutingKey) -> Self {
-        Self(key.0.clone())
+        Self(key.as_str().into())
     }
 }
 
@@ -147,7 +151,7 @@ impl fmt::Display for BindingPattern {
 
 /// A queue's bare name, without the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct QueueName(Box<str>);
+pub struct QueueName(Arc<str>);
 
 impl QueueName {
     /// A queue name; the same rules as a routing key.
@@ -167,7 +171,7 @@ impl QueueName {
     /// The queue that takes this one's dead letters.
     #[must_use]
     pub fn dead_letters(&self) -> Self {
-        Self(format!("{}.dlq", self.0).into_boxed_str())
+        Self(format!("{}.dlq", self.0).into())
     }
 }
 
@@ -243,7 +247,7 @@ impl QueueSpec {
     #[must_use]
     pub fn exclusive(topic: &RoutingKey, instance: &InstanceId) -> Self {
         Self {
-            name: QueueName(format!("{topic}.{}", word(instance.as_str())).into_boxed_str()),
+            name: QueueName(format!("{topic}.{}", word(instance.as_str())).into()),
             kind: QueueKind::Exclusive,
             bindings: vec![topic.into()],
             max_length: PROCESS_QUEUE_LENGTH,
@@ -311,7 +315,9 @@ macro_rules! fixed_key {
         $(#[$doc])*
         #[must_use]
         pub fn $name() -> RoutingKey {
-            RoutingKey::built($key.to_owned())
+            static KEY: LazyLock<RoutingKey> =
+                LazyLock::new(|| RoutingKey::built($key.to_owned()));
+            KEY.clone()
         }
     };
 }

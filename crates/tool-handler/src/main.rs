@@ -10,6 +10,10 @@ use rockbot_service::{
 use rockbot_tool_handler::{DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, ToolHandler};
 use rockbot_toolkit::files::FilesConfig;
 
+/// Calls are many small allocations that cross threads; this allocator is made for those.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PROCESS: Process = Process {
     name: "rockbot-tool-handler",
     about: "Runs tools for agents that ask over RabbitMQ.",

@@ -23,6 +23,10 @@ use rockbot_tools::{
 };
 use serde_json::{Value, json};
 
+/// As the binaries have it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ROUNDS: usize = 20_000;
 
 struct Echo(ToolRegistration);

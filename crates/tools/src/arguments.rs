@@ -1,13 +1,13 @@
 //! Arguments as a model writes them: read, repaired where that is unambiguous, and validated.
 
 use jsonschema::Validator;
-use rockbot_contracts::json::{self, Limits};
+use rockbot_contracts::json;
 use serde_json::Value;
 
 use crate::failure::ToolFailure;
 
-/// The largest arguments a model may send, in bytes, and how deep they may nest.
-pub const ARGUMENT_LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 64 };
+/// The largest arguments a model may send, in bytes.
+pub const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
 
 /// Problems listed in one error; the model mends those and hears of the rest next time.
 const MAX_PROBLEMS: usize = 5;
@@ -29,13 +29,9 @@ pub struct Arguments {
 /// # Errors
 /// [`ToolFailure::InvalidArguments`] with what was expected.
 pub fn read(text: &str) -> Result<Arguments, ToolFailure> {
-    if text.len() > ARGUMENT_LIMITS.bytes {
-        let (bytes, limit) = (text.len(), ARGUMENT_LIMITS.bytes);
+    if text.len() > MAX_ARGUMENT_BYTES {
+        let (bytes, limit) = (text.len(), MAX_ARGUMENT_BYTES);
         return Err(ToolFailure::invalid(format!("{bytes} bytes of arguments, at most {limit}")));
-    }
-    if json::deeper_than(text.as_bytes(), ARGUMENT_LIMITS.depth) {
-        let limit = ARGUMENT_LIMITS.depth;
-        return Err(ToolFailure::invalid(format!("arguments nest deeper than {limit} levels")));
     }
     let trimmed = text.trim();
     if trimmed.is_empty() || trimmed == "null" {
@@ -49,6 +45,10 @@ pub fn read(text: &str) -> Result<Arguments, ToolFailure> {
             _ => return Err(ToolFailure::invalid("expected a JSON object, got a string")),
         },
         Ok(_) => return Err(ToolFailure::invalid("expected a JSON object")),
+        Err(error) if json::is_too_deep(&error) => {
+            let limit = json::MAX_DEPTH;
+            return Err(ToolFailure::invalid(format!("arguments nest deeper than {limit} levels")));
+        }
         Err(error) => error,
     };
     match repair(trimmed) {

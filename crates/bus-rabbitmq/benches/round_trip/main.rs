@@ -23,6 +23,10 @@ use self::{
     measure::{Sample, median},
 };
 
+/// As the binaries have it; the raw side has it too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const IN_FLIGHT: [usize; 3] = [1, 16, 256];
 
 fn main() {

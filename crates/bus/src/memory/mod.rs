@@ -69,7 +69,7 @@ impl MemoryBus {
         if taken { Ok(()) } else { Err(PublishError::Refused { key }) }
     }
 
-    fn consume_now(&self, subscription: Subscription) -> Result<Consumer, ConsumeError> {
+    fn consume_now(&self, subscription: &Subscription) -> Result<Consumer, ConsumeError> {
         if self.broker.closed.load(Ordering::Acquire) {
             return Err(ConsumeError::Closed);
         }
@@ -93,7 +93,7 @@ impl Bus for MemoryBus {
     }
 
     fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
-        Box::pin(std::future::ready(self.consume_now(subscription)))
+        Box::pin(std::future::ready(self.consume_now(&subscription)))
     }
 
     fn inspect<'a>(

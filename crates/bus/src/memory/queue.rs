@@ -3,7 +3,10 @@
 use std::{
     borrow::Cow,
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures_util::future::BoxFuture;
@@ -11,7 +14,6 @@ use rockbot_contracts::{
     Envelope, QueueKind, QueueSpec, RoutingKey, topology::MAX_DELIVERIES,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
 
 use super::DeadLetters;
 use crate::{
@@ -27,7 +29,7 @@ pub(super) struct Queue {
     dead_letters: DeadLetters,
     state: Mutex<State>,
     arrived: Notify,
-    closed: CancellationToken,
+    closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +53,7 @@ impl Queue {
             dead_letters,
             state: Mutex::default(),
             arrived: Notify::new(),
-            closed: CancellationToken::new(),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -149,7 +151,9 @@ impl Queue {
     }
 
     pub(super) fn close(&self) {
-        self.closed.cancel();
+        self.closed.store(true, Ordering::Release);
+        self.arrived.notify_waiters();
+        self.arrived.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -178,23 +182,20 @@ impl Lease {
         if self.cancelled {
             return None;
         }
-        let closed = self.queue.closed.clone();
-        tokio::select! {
-            biased;
-            () = closed.cancelled() => None,
-            delivery = self.wait() => delivery,
-        }
-    }
-
-    async fn wait(&mut self) -> Option<Delivery> {
         let permit = self.prefetch.clone().acquire_owned().await.ok()?;
         loop {
-            // Registered before looking, so that an arrival in between is not missed.
+            // Made before looking, so that an arrival in between is not missed.
             let arrived = self.queue.arrived.notified();
+            if self.queue.closed.load(Ordering::Acquire) {
+                // One wake-up may stand for all consumers; pass it on.
+                self.queue.arrived.notify_one();
+                return None;
+            }
             if let Some(stored) = self.queue.take() {
                 let Stored { key, envelope, deliveries } = stored;
+                let (queue, settled_key) = (self.queue.clone(), key.clone());
                 let settler =
-                    MemorySettler { queue: self.queue.clone(), key: key.clone(), deliveries, _permit: permit };
+                    MemorySettler { queue, key: settled_key, deliveries, _permit: permit };
                 return Some(Delivery::new(envelope, key, deliveries, settler));
             }
             arrived.await;

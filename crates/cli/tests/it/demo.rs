@@ -19,7 +19,7 @@ fn the_demo_needs_nothing_and_shows_every_call_cross_the_bus() {
         &said.out,
         &[
             // What the tools found, in the final answer.
-            "bus.md:3: ",
+            "bus.md:1: # The bus",
             "The agent touches nothing outside itself.",
             "4 tool calls crossed the bus.",
             // And how to go on.

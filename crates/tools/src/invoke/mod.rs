@@ -42,7 +42,7 @@ pub use self::stats::HandlerStats;
 pub struct ToolInvokeHandler {
     executor: Arc<ToolExecutor>,
     bus: Arc<dyn Bus>,
-    source: String,
+    source: Arc<str>,
     running: Running,
     progress: ProgressSender,
     stats: Arc<HandlerStats>,
@@ -51,7 +51,7 @@ pub struct ToolInvokeHandler {
 /// Where an answer goes, and under which id its asker waits for it.
 struct Asker {
     reply_to: RoutingKey,
-    correlation_id: Box<str>,
+    correlation_id: Arc<str>,
 }
 
 /// A handler at work: its queue of requests and its queue of cancels.
@@ -74,7 +74,7 @@ impl ToolInvokeHandler {
             executor,
             progress: ProgressSender::start(bus.clone()),
             bus,
-            source: format!("{service}/{instance}"),
+            source: format!("{service}/{instance}").into(),
             running: Running::default(),
             stats: Arc::default(),
         })
@@ -114,7 +114,7 @@ impl ToolInvokeHandler {
 
     async fn take(&self, delivery: &Delivery) -> Settlement {
         let envelope = delivery.envelope();
-        let correlation_id = envelope.correlation_id.clone().unwrap_or_default();
+        let correlation_id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let reply_to = match &envelope.reply_to {
             // Answering elsewhere would let a caller make this process publish requests.
             Some(key) if !is_tool_reply(key) => {
@@ -194,18 +194,20 @@ impl ToolInvokeHandler {
         delivery: &Delivery,
         request: &ToolInvokeRequest,
     ) -> Result<(), ToolFailure> {
-        let tool = self.executor.registry().get(&request.tool_name);
-        let repeatable = tool.is_some_and(|tool| tool.registration().hints.may_run_again());
+        let repeatable = || {
+            let tool = self.executor.registry().get(&request.tool_name);
+            tool.is_some_and(|tool| tool.registration().hints.may_run_again())
+        };
         if delivery.envelope().remaining().is_some_and(|left| left.is_zero()) {
             let after = delivery.envelope().budget.map(|budget| budget.timeout);
             let executed = if delivery.is_redelivered() { Executed::Unknown } else { Executed::No };
             return Err(ToolFailure::TimedOut {
                 after: after.unwrap_or_default(),
                 executed,
-                repeatable,
+                repeatable: repeatable(),
             });
         }
-        if delivery.is_redelivered() && !repeatable {
+        if delivery.is_redelivered() && !repeatable() {
             let message = "the process that took the call was lost; it may have run".to_owned();
             return Err(ToolFailure::OutcomeUnknown { message });
         }
@@ -222,15 +224,18 @@ impl ToolInvokeHandler {
         // Who asks is what the envelope says, never what the arguments say.
         let agent = envelope.source.as_deref().map(AgentName::new).and_then(Result::ok);
         let agent = agent.unwrap_or_else(|| unknown_agent().clone());
-        let mut context =
-            ToolContext::new(&request.tool_name, request.session_id.clone(), agent);
-        context.tool_call_id = request.tool_call_id.clone();
-        context.cancellation = cancellation;
-        if let Some(left) = envelope.remaining() {
-            context.deadline = tokio::time::Instant::now() + left.min(MAX_BUDGET);
+        let budget = envelope.remaining().map_or(ToolContext::DEFAULT_TIMEOUT, |left| {
+            left.min(MAX_BUDGET)
+        });
+        ToolContext {
+            tool_call_id: request.tool_call_id.clone(),
+            tool_name: request.tool_name.as_str().into(),
+            session_id: request.session_id.clone(),
+            agent,
+            deadline: tokio::time::Instant::now() + budget,
+            cancellation,
+            updates: self.progress.sink(request, reply_to, &self.source),
         }
-        context.updates = self.progress.sink(request, reply_to, &self.source);
-        context
     }
 
     async fn answer(

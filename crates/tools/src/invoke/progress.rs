@@ -7,7 +7,7 @@ use std::sync::{
 
 use rockbot_bus::{Bus, Publication};
 use rockbot_contracts::{
-    ContentTrust, Envelope, RoutingKey, ToolInvokeRequest, ToolProgress, topology::progress_key,
+    ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest, ToolProgress, topology::progress_key,
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::debug;
@@ -40,39 +40,57 @@ impl ProgressSender {
         Self { outbox, task }
     }
 
-    /// Where the tool of this request says that it lives; nowhere when the asker has no address of
-    /// its own.
+    /// Where the tool of this request says that it lives. Most tools never do, so all but the
+    /// clones is left for the first time.
     pub(super) fn sink(
         &self,
         request: &ToolInvokeRequest,
         reply_to: &RoutingKey,
-        source: &str,
+        source: &Arc<str>,
     ) -> Option<UpdateSink> {
-        let key = progress_key(reply_to)?;
-        let outbox = self.outbox.clone();
-        let (id, name) = (request.tool_call_id.clone(), request.tool_name.clone());
-        let source: Box<str> = source.into();
-        let sequence = AtomicU64::new(0);
-        Some(Arc::new(move |update| {
-            let (text, partial) = match update {
-                ToolUpdate::Progress(text) => (Some(shorten(&text)), None),
-                ToolUpdate::Partial(result) => (None, Some(shorten(&result.to_text()))),
-            };
-            let progress = ToolProgress {
-                tool_call_id: id.clone(),
-                tool_name: name.clone(),
-                sequence: sequence.fetch_add(1, Ordering::Relaxed) + 1,
-                text,
-                partial,
-            };
-            let envelope = Envelope::of(&progress)
-                .correlated(id.as_str())
-                .from_source(&source)
-                .trusted_as(ContentTrust::ToolOutput);
-            if outbox.try_send(Publication::announcement(key.clone(), envelope)).is_err() {
-                debug!(tool_call_id = %id, "too much progress at once; dropped some");
-            }
-        }))
+        let voice = Voice {
+            outbox: self.outbox.clone(),
+            call: request.tool_call_id.clone(),
+            tool: request.tool_name.clone(),
+            reply_to: reply_to.clone(),
+            source: source.clone(),
+            sequence: AtomicU64::new(0),
+        };
+        Some(Arc::new(move |update| voice.say(update)))
+    }
+}
+
+struct Voice {
+    outbox: mpsc::Sender<Publication>,
+    call: ToolCallId,
+    tool: String,
+    reply_to: RoutingKey,
+    source: Arc<str>,
+    sequence: AtomicU64,
+}
+
+impl Voice {
+    fn say(&self, update: ToolUpdate) {
+        // The default reply-to belongs to nobody who could watch.
+        let Some(key) = progress_key(&self.reply_to) else { return };
+        let (text, partial) = match update {
+            ToolUpdate::Progress(text) => (Some(shorten(&text)), None),
+            ToolUpdate::Partial(result) => (None, Some(shorten(&result.to_text()))),
+        };
+        let progress = ToolProgress {
+            tool_call_id: self.call.clone(),
+            tool_name: self.tool.clone(),
+            sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+            text,
+            partial,
+        };
+        let envelope = Envelope::of(&progress)
+            .correlated(self.call.as_str())
+            .from_source(&self.source)
+            .trusted_as(ContentTrust::ToolOutput);
+        if self.outbox.try_send(Publication::announcement(key, envelope)).is_err() {
+            debug!(tool_call_id = %self.call, "too much progress at once; dropped some");
+        }
     }
 }
 

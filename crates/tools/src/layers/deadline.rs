@@ -24,14 +24,9 @@ impl<S> Layer<S> for DeadlineLayer {
 /// Drops the call when its deadline passes or when it is cancelled.
 ///
 /// A tool with a time-out of its own gets the earlier of the two. A tool that keeps its deadline
-/// itself, because it knows better whether it ran, gets [`Deadline::MARGIN`] to say so.
+/// itself, because it knows better whether it ran, is left to do so.
 #[derive(Debug, Clone)]
 pub struct Deadline<S>(S);
-
-impl<S> Deadline<S> {
-    /// How long after its deadline a tool that keeps it itself is waited for.
-    pub const MARGIN: Duration = Duration::from_secs(5);
-}
 
 impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
     async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
@@ -50,9 +45,7 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }
         if call.tool.tool().keeps_deadline() {
-            let ended = timeout_at(deadline + Self::MARGIN, self.0.call(call)).await;
-            let executed = Executed::Unknown;
-            return ended.unwrap_or(Err(ToolFailure::TimedOut { after, executed, repeatable }));
+            return self.0.call(call).await;
         }
         let cancellation = call.context.cancellation.clone();
         let executed = Executed::Yes;
