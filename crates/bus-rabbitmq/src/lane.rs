@@ -2,8 +2,9 @@
 //!
 //! The client library attaches a returned message to whichever confirm it processes next, which
 //! may belong to another message of the channel. Two things keep results true all the same: a
-//! lane carries the messages of one routing key, which are routable or not together, and a return
-//! is believed only by the message whose id it carries.
+//! return is believed only by the message whose id it carries, and is handed to that message by
+//! whoever received it; and a lane carries the messages of one routing key, which are routable or
+//! not together, so that a message with no return at all has none elsewhere.
 
 use std::{
     collections::HashSet,
@@ -21,7 +22,10 @@ use lapin::{
 };
 use rockbot_bus::{Assurance, Publication, PublishError};
 use rockbot_contracts::{Envelope, RoutingKey};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout, timeout_at},
+};
 
 use crate::{
     codec,
@@ -89,9 +93,9 @@ impl Lane {
         routing_key: ShortString,
         envelope: &Envelope,
         mandatory: bool,
-        timeout: Duration,
+        within: Duration,
     ) -> Result<Result<(), Lost>, PublishError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + within;
         let properties = codec::encode(envelope).map_err(|error| not_sent(error.to_string()))?;
         let open = self.open(deadline).await?;
         let options = BasicPublishOptions { mandatory, immediate: false };
@@ -123,12 +127,12 @@ impl Lane {
                 self.forget(&open);
                 return Ok(Err(Lost::Silent(error.to_string())));
             }
-            Err(_) => return Ok(Err(Lost::Silent(format!("no confirm within {timeout:?}")))),
+            Err(_) => return Ok(Err(Lost::Silent(format!("no confirm within {within:?}")))),
         };
-        Ok(self.judge(confirmation, envelope))
+        Ok(self.judge(confirmation, envelope).await)
     }
 
-    fn judge(&self, confirmation: Confirmation, envelope: &Envelope) -> Result<(), Lost> {
+    async fn judge(&self, confirmation: Confirmation, envelope: &Envelope) -> Result<(), Lost> {
         let id = envelope.message_id.as_str();
         let (acked, returned) = match confirmation {
             Confirmation::Ack(returned) => (true, returned),
@@ -138,11 +142,15 @@ impl Lane {
         if let Some(returned) = returned {
             let of = returned.delivery.properties.message_id().as_ref().map(ShortString::as_str);
             match of {
-                Some(of) if of != id => self.returned.remember(of),
+                Some(of) if of != id => {
+                    self.returned.hand_over(of);
+                    if self.returned.claim(id).await {
+                        return Err(Lost::Returned);
+                    }
+                }
                 _ => return Err(Lost::Returned),
             }
-        }
-        if self.returned.take(id) {
+        } else if self.returned.take(id) {
             return Err(Lost::Returned);
         }
         if acked { Ok(()) } else { Err(Lost::Nacked) }
@@ -218,19 +226,26 @@ fn not_sent(reason: String) -> PublishError {
 struct Returned {
     any: AtomicBool,
     ids: Mutex<HashSet<Box<str>>>,
+    handed_over: Notify,
 }
 
 impl Returned {
     /// Beyond this the oldest are of messages that nobody waits for any more.
     const MOST: usize = 1024;
 
-    fn remember(&self, id: &str) {
+    /// How long a message that received another's return waits for its own. The confirms that
+    /// were mixed up came together, so their waiters are awake already.
+    const CLAIM_WITHIN: Duration = Duration::from_millis(500);
+
+    fn hand_over(&self, id: &str) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         if ids.len() >= Self::MOST {
             ids.clear();
         }
         ids.insert(id.into());
         self.any.store(true, Ordering::Release);
+        drop(ids);
+        self.handed_over.notify_waiters();
     }
 
     fn take(&self, id: &str) -> bool {
@@ -241,6 +256,20 @@ impl Returned {
         let found = ids.remove(id);
         self.any.store(!ids.is_empty(), Ordering::Release);
         found
+    }
+
+    /// Waits for the message's own return. False when it has none.
+    async fn claim(&self, id: &str) -> bool {
+        let claimed = async {
+            loop {
+                let handed_over = self.handed_over.notified();
+                if self.take(id) {
+                    return;
+                }
+                handed_over.await;
+            }
+        };
+        timeout(Self::CLAIM_WITHIN, claimed).await.is_ok()
     }
 }
 

@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, future::BoxFuture};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use lapin::{
     Channel,
-    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
+    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::{FieldTable, ShortString},
 };
-use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Subscription};
+use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Settling, Subscription};
 use rockbot_contracts::{QueueKind, RoutingKey};
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     codec,
@@ -34,6 +34,51 @@ pub(crate) struct Source {
 struct Session {
     channel: Arc<Channel>,
     consumer: lapin::Consumer,
+    /// Handed out and done, but the broker has not been told yet.
+    untold: Option<Untold>,
+}
+
+/// A run of deliveries that one ack covers.
+struct Untold {
+    last: u64,
+    count: u16,
+}
+
+impl Session {
+    /// The next delivery. Before it waits, or when `most` are done, it tells the broker of them.
+    async fn next(&mut self, most: u16) -> Option<lapin::Result<lapin::message::Delivery>> {
+        if self.untold.as_ref().is_some_and(|untold| untold.count >= most) {
+            self.tell().await;
+        }
+        if let Some(here) = self.consumer.next().now_or_never() {
+            return here;
+        }
+        self.tell().await;
+        self.consumer.next().await
+    }
+
+    /// Takes a delivery that is done once it is handed out. Nothing when its routing key is not
+    /// one: only somebody who publishes to the queue by hand can do that.
+    fn receive(&mut self, delivery: lapin::message::Delivery) -> Option<Delivery> {
+        let lapin::message::Delivery {
+            delivery_tag, routing_key, redelivered, properties, data, ..
+        } = delivery;
+        let count = self.untold.as_ref().map_or(0, |untold| untold.count) + 1;
+        self.untold = Some(Untold { last: delivery_tag, count });
+        let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
+        let key = RoutingKey::new(routing_key.as_str()).ok()?;
+        Some(Delivery::received(codec::decode(&properties, data), key, attempt))
+    }
+
+    /// Tells the broker of everything that is done.
+    async fn tell(&mut self) {
+        if let Some(Untold { last, .. }) = self.untold.take() {
+            let all = BasicAckOptions { multiple: true };
+            if let Err(error) = self.channel.basic_ack(last, all).await {
+                debug!(%error, "messages that were taken may come again");
+            }
+        }
+    }
 }
 
 /// How long to wait before subscribing again after it failed on a live connection.
@@ -76,7 +121,7 @@ impl Source {
         let bare = self.subscription.queue.name.as_str();
         let consumer = self.declare_and_consume(&channel).await;
         let consumer = consumer.map_err(|error| refused(bare, &error))?;
-        Ok(Session { channel: Arc::new(channel), consumer })
+        Ok(Session { channel: Arc::new(channel), consumer, untold: None })
     }
 
     async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
@@ -98,7 +143,14 @@ impl Source {
                 self.reopen().await?;
                 continue;
             };
-            match session.consumer.next().await {
+            // Half the prefetch, so that the broker never waits to be told.
+            match session.next((self.subscription.prefetch / 2).max(1)).await {
+                Some(Ok(delivery)) if self.subscription.settling == Settling::OnReceipt => {
+                    let received = session.receive(delivery);
+                    if received.is_some() {
+                        return received;
+                    }
+                }
                 Some(Ok(delivery)) => {
                     let channel = session.channel.clone();
                     if let Some(delivery) = self.take(delivery, channel) {

@@ -76,6 +76,12 @@ impl Delivery {
         Self { envelope: Some(envelope), routing_key, attempt, settler: Some(settler) }
     }
 
+    /// A delivery that is done already; settling it changes nothing. For adapters.
+    #[must_use]
+    pub fn received(envelope: Envelope, routing_key: RoutingKey, attempt: u32) -> Self {
+        Self { envelope: Some(envelope), routing_key, attempt, settler: None }
+    }
+
     /// The message.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
@@ -117,15 +123,15 @@ impl Delivery {
         }
     }
 
-    /// Acks the delivery and keeps its message, for consumers that are done once they hold it.
+    /// Keeps the message of a delivery that is done, or hands back one that is not.
+    #[must_use]
     #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
-    pub async fn ack(mut self) -> (Envelope, Result<(), SettleError>) {
+    pub fn into_envelope(mut self) -> Envelope {
         let envelope = self.envelope.take().expect("an unsettled delivery has its envelope");
-        let settled = match self.settler.take() {
-            Some(settler) => settler.ack().await,
-            None => Ok(()),
-        };
-        (envelope, settled)
+        if let Some(settler) = self.settler.take() {
+            settler.abandon(envelope.clone());
+        }
+        envelope
     }
 }
 

@@ -18,7 +18,7 @@ pub use delivery::{Delivery, SettleError, Settlement, Settler};
 pub use memory::MemoryBus;
 pub use port::{
     Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError,
-    Subscription,
+    Settling, Subscription,
 };
 pub use report::{BusReport, QueueReport};
 pub use request::{Request, RequestError, Requester, RequesterStats};

@@ -144,13 +144,32 @@ pub struct Subscription {
     pub queue: QueueSpec,
     /// Most unsettled deliveries; at least 1.
     pub prefetch: u16,
+    /// Who settles.
+    pub settling: Settling,
+}
+
+/// When a delivery counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settling {
+    /// When its holder settles it.
+    ByHolder,
+    /// As soon as it is handed out, for consumers that are done once they hold the message. The
+    /// bus may tell the broker of several at once, which is far cheaper than one by one; those it
+    /// has not told of come again after a lost connection.
+    OnReceipt,
 }
 
 impl Subscription {
     /// Consumes `queue` with at most `prefetch` unsettled deliveries.
     #[must_use]
     pub fn new(queue: QueueSpec, prefetch: u16) -> Self {
-        Self { queue, prefetch: prefetch.max(1) }
+        Self { queue, prefetch: prefetch.max(1), settling: Settling::ByHolder }
+    }
+
+    /// Consumes `queue`; a delivery is done when it is handed out.
+    #[must_use]
+    pub fn on_receipt(queue: QueueSpec, prefetch: u16) -> Self {
+        Self { settling: Settling::OnReceipt, ..Self::new(queue, prefetch) }
     }
 }
 

@@ -215,16 +215,12 @@ impl Requester {
     async fn listen(&self) -> Result<(), ConsumeError> {
         self.listener
             .get_or_try_init(async || {
-                let subscription = Subscription::new(self.address.queue(), REPLY_PREFETCH);
+                let subscription = Subscription::on_receipt(self.address.queue(), REPLY_PREFETCH);
                 let mut consumer = self.bus.consume(subscription).await?;
                 let pending = self.pending.clone();
                 let task = tokio::spawn(async move {
                     while let Some(delivery) = consumer.next().await {
-                        let (envelope, acked) = delivery.ack().await;
-                        if let Err(error) = acked {
-                            debug!(%error, "an answer may come twice");
-                        }
-                        pending.take(envelope);
+                        pending.take(delivery.into_envelope());
                     }
                     // Nobody will answer any more: whoever waits is told at once.
                     pending.lock().clear();

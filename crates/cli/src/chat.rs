@@ -39,6 +39,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         (Fleet::reach(&settings).await?, None)
     };
     let agent = AgentName::new(settings.agent.name.as_str()).exits(exit::USAGE)?;
+    fleet.expect_agent(&agent).await?;
     let proxy = InstanceId::generate();
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
     let conversation = Conversation { client, agent, session: SessionId::generate(), json };

@@ -35,7 +35,7 @@ pub(crate) async fn run(settings: &Settings, json: bool) -> Outcome {
 }
 
 async fn examine(settings: &Settings, fleet: &Fleet, json: bool) -> Outcome {
-    let discovered = fleet.discover("doctor").await?;
+    let discovered = fleet.discover_all("doctor").await?;
     let agent = AgentName::new(settings.agent.name.as_str()).exits(exit::USAGE)?;
     let work = [tool_invoke(), user_message(&agent)].map(|key| QueueSpec::work(&key).name);
     let queues: Vec<QueueName> =

@@ -2,9 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rockbot_agent::SayError;
 use rockbot_bus::{Bus, MemoryBus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_contracts::{AgentName, InstanceId, topology::ReplyAddress};
+use rockbot_contracts::{
+    AgentName, InstanceId, QueueSpec,
+    topology::{ReplyAddress, tool_invoke, user_message},
+};
 use rockbot_service::exit;
 use rockbot_tool_handler::ToolHandler;
 use rockbot_tools::{CatalogDirectory, ToolRegistry};
@@ -19,6 +23,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long to wait for handlers to announce themselves.
 const DISCOVER_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long to wait for the others once one handler announced itself.
+const ALL_WITHIN: Duration = Duration::from_secs(1);
 
 /// A bus, and the handler on it when this process embeds one.
 pub(crate) struct Fleet {
@@ -81,6 +88,35 @@ impl Fleet {
         let directory = directory.await.exits(exit::UNAVAILABLE)?;
         directory.wait_for_any(DISCOVER_WITHIN).await;
         Ok(Discovered { registry, directory, name })
+    }
+
+    /// Learns which tools the fleet runs, and which process runs each: waits for as many handlers as
+    /// consume requests.
+    pub(crate) async fn discover_all(&self, name: &str) -> Result<Discovered, Failure> {
+        let discovered = self.discover(name).await?;
+        let report = self.bus.inspect(&[QueueSpec::work(&tool_invoke()).name]).await;
+        let depths = report.exits(exit::UNAVAILABLE)?.queues.into_iter().map(|queue| queue.depth);
+        let consumers: u32 = depths.flatten().map(|depth| depth.consumers).sum();
+        let mut look = tokio::time::interval(Duration::from_millis(5));
+        let all = async {
+            while discovered.directory.handlers().len() < consumers as usize {
+                look.tick().await;
+            }
+        };
+        // One that does not answer is told by the numbers of the queue.
+        let _ = tokio::time::timeout(ALL_WITHIN, all).await;
+        Ok(discovered)
+    }
+
+    /// Fails when nobody takes messages for `agent`: its queue outlives it, so that a message would
+    /// wait there for the next one.
+    pub(crate) async fn expect_agent(&self, agent: &AgentName) -> Result<(), Failure> {
+        let report = self.bus.inspect(&[QueueSpec::work(&user_message(agent)).name]).await;
+        let depths = report.exits(exit::UNAVAILABLE)?.queues.into_iter().map(|queue| queue.depth);
+        if depths.flatten().any(|depth| depth.consumers > 0) {
+            return Ok(());
+        }
+        Err(Failure::unavailable(SayError::NobodyServes { agent: agent.clone() }))
     }
 
     /// Finishes what is under way, and leaves the bus.

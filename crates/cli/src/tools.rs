@@ -32,7 +32,10 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
         _ => None,
     };
     let fleet = Fleet::reach(settings).await?;
-    let discovered = fleet.discover(CALLER).await?;
+    let discovered = match command {
+        Tools::Describe { .. } => fleet.discover_all(CALLER).await?,
+        Tools::List | Tools::Call { .. } => fleet.discover(CALLER).await?,
+    };
     let outcome = match command {
         Tools::List => list(&discovered, json),
         Tools::Describe { name } => describe(&discovered, &name, json),

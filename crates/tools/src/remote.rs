@@ -20,8 +20,9 @@ use crate::{
 };
 
 /// How much longer than the call's budget the asker waits, so that the worker's own word on a
-/// time-out (which says whether the tool ran) arrives.
-const GRACE: Duration = Duration::from_secs(1);
+/// time-out (which says whether the tool ran) arrives, even from a tool that ends its children in
+/// good order.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// A tool that a handler runs, asked for over the bus.
 #[derive(Debug)]

@@ -95,26 +95,27 @@ async fn compare(rounds: usize, span: Duration) {
     }
 }
 
-/// Memory that a call in flight takes on either side.
+/// Memory that a call in flight takes on either side: the slope between few and many.
 async fn memory(calls: usize) {
     let namespace = fresh("memory");
-    let concurrency = u16::try_from(calls).expect("a prefetch").to_string();
-    let mut handler = Child::start(&["handler", &namespace, &concurrency, "8000"]);
+    let few = calls / 4;
+    let concurrency = u16::try_from(calls + few).expect("a prefetch").to_string();
+    let handler = Child::start(&["handler", &namespace, &concurrency, "12000"]);
     let agent = rockbot::Agent::connect(&namespace).await;
-    // Once before measuring, so that pools and maps have their size.
-    for _ in 0..2 {
-        let idle = (measure::rss(std::process::id()), measure::rss(handler.id()));
-        let pending = rockbot::hold(&agent, calls).await;
-        let held = (measure::rss(std::process::id()), measure::rss(handler.id()));
-        let per_call = |idle: usize, held: usize| held.saturating_sub(idle) as f64 / calls as f64;
-        println!(
-            "{calls} calls in flight: agent {:.0} bytes a call, handler {:.0} bytes a call",
-            per_call(idle.0, held.0),
-            per_call(idle.1, held.1)
-        );
-        pending.finish().await;
-    }
-    handler.stop();
+    let resident = || (measure::rss(std::process::id()), measure::rss(handler.id()));
+    // Once before, so that what is allocated once is there.
+    let first = rockbot::hold(&agent, few).await;
+    let before = resident();
+    let more = rockbot::hold(&agent, calls).await;
+    let after = resident();
+    let per_call = |before: usize, after: usize| after.saturating_sub(before) / calls;
+    println!(
+        "{calls} calls more in flight: agent {} bytes a call, handler {} bytes a call",
+        per_call(before.0, after.0),
+        per_call(before.1, after.1)
+    );
+    first.finish().await;
+    more.finish().await;
 }
 
 /// Four handlers against one, with a tool of 5 ms.

@@ -170,6 +170,6 @@ pub async fn hold(agent: &Agent, calls: usize) -> Held {
     for _ in 0..calls {
         open.spawn(agent.call());
     }
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     Held(open)
 }

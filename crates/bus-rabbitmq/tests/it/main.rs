@@ -1,5 +1,7 @@
 //! RabbitMQ keeps the promises that every bus makes. `cargo xtask test` provides the broker.
 
+mod codec;
+
 use std::sync::Arc;
 
 use rockbot_bus::Bus;

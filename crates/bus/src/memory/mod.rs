@@ -76,7 +76,7 @@ impl MemoryBus {
         let queue = self.broker.router().declare(&subscription.queue).map_err(|reason| {
             ConsumeError::Refused { queue: subscription.queue.name.to_string(), reason }
         })?;
-        let lease = queue.subscribe(subscription.prefetch);
+        let lease = queue.subscribe(subscription);
         Ok(Consumer::new(MemoryConsumer { broker: self.broker.clone(), lease }))
     }
 }

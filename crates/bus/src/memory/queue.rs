@@ -18,6 +18,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::DeadLetters;
 use crate::{
     delivery::{Delivery, SettleError, Settler},
+    port::{Settling, Subscription},
     report::QueueDepth,
 };
 
@@ -124,11 +125,12 @@ impl Queue {
         Some(stored)
     }
 
-    pub(super) fn subscribe(self: &Arc<Self>, prefetch: u16) -> Lease {
+    pub(super) fn subscribe(self: &Arc<Self>, subscription: &Subscription) -> Lease {
         self.state().consumers += 1;
         Lease {
             queue: self.clone(),
-            prefetch: Arc::new(Semaphore::new(usize::from(prefetch))),
+            prefetch: Arc::new(Semaphore::new(usize::from(subscription.prefetch))),
+            settling: subscription.settling,
             cancelled: false,
         }
     }
@@ -166,6 +168,7 @@ impl Queue {
 pub(super) struct Lease {
     queue: Arc<Queue>,
     prefetch: Arc<Semaphore>,
+    settling: Settling,
     cancelled: bool,
 }
 
@@ -193,6 +196,9 @@ impl Lease {
             }
             if let Some(stored) = self.queue.take() {
                 let Stored { key, envelope, deliveries } = stored;
+                if self.settling == Settling::OnReceipt {
+                    return Some(Delivery::received(envelope, key, deliveries));
+                }
                 let (queue, settled_key) = (self.queue.clone(), key.clone());
                 let settler =
                     MemorySettler { queue, key: settled_key, deliveries, _permit: permit };

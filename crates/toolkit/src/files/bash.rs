@@ -154,6 +154,11 @@ impl Bash {
 }
 
 impl Tool for Bash {
+    /// It ends its process group by the deadline, with a grace, which dropping it would not give.
+    fn keeps_deadline(&self) -> bool {
+        true
+    }
+
     fn registration(&self) -> &ToolRegistration {
         &self.registration
     }

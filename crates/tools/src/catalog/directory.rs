@@ -58,7 +58,7 @@ impl CatalogDirectory {
         let bus = requester.bus().clone();
         let instance = requester.address().instance();
         let queue = QueueSpec::exclusive(&tool_catalog_announce(), instance);
-        let mut announcements = bus.consume(Subscription::new(queue, 64)).await?;
+        let mut announcements = bus.consume(Subscription::on_receipt(queue, 64)).await?;
         ask_for_announcements(bus.as_ref()).await;
         let (known, handlers) = watch::channel(Handlers::new());
         let task = tokio::spawn(async move {
@@ -69,8 +69,7 @@ impl CatalogDirectory {
                 let changed = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
-                        let (envelope, _) = announcement.ack().await;
-                        match envelope.decode::<ToolCatalog>(Limits::default()) {
+                        match announcement.envelope().decode::<ToolCatalog>(Limits::default()) {
                             Ok(catalog) => hear(&mut handlers, catalog),
                             Err(error) => {
                                 warn!(%error, "unreadable announcement");

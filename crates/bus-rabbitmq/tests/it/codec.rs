@@ -1,0 +1,291 @@
+//! What our processes write survives the protocol, and what anybody else writes does no harm.
+
+use std::{sync::Arc, time::Duration};
+
+use lapin::{
+    BasicProperties,
+    protocol::basic::{gen_properties, parse_properties},
+    types::{AMQPValue, DecimalValue, FieldArray, FieldTable, ShortString},
+};
+use proptest::{collection::vec, option, prelude::*};
+use rockbot_bus_rabbitmq::codec::{decode, encode};
+use rockbot_contracts::{
+    ContentTrust, DeliveryMode, Envelope, MessageId, RoutingKey, TraceContext,
+    envelope::TimeBudget,
+    headers::{Header, WIRE_VERSION},
+    ids::MAX_ID_BYTES,
+};
+
+/// The bytes that go over the wire for these properties, read back.
+fn over_the_wire(properties: &BasicProperties) -> BasicProperties {
+    let written = gen_properties(properties)(Vec::new().into()).expect("they can be written");
+    let (bytes, _) = written.into_inner();
+    let (rest, read) = parse_properties(bytes.as_slice()).expect("they can be read");
+    assert!(rest.is_empty(), "{} bytes are left over", rest.len());
+    read
+}
+
+/// Text of any language that fits an AMQP short string.
+fn short_text() -> impl Strategy<Value = String> {
+    any::<String>().prop_map(|mut text| {
+        text.truncate(text.floor_char_boundary(MAX_ID_BYTES));
+        text
+    })
+}
+
+fn id() -> impl Strategy<Value = MessageId> {
+    short_text().prop_map(|text| {
+        let text: String = text.chars().filter(|c| !c.is_control()).collect();
+        MessageId::new(text).unwrap_or_else(|_| MessageId::generate())
+    })
+}
+
+fn routing_key() -> impl Strategy<Value = RoutingKey> {
+    let words = vec("[a-zA-Z0-9_%~-]{1,20}", 1..12);
+    words.prop_map(|words| RoutingKey::new(words.join(".")).expect("a routing key"))
+}
+
+fn text() -> impl Strategy<Value = Option<Arc<str>>> {
+    option::of(any::<String>().prop_map(Arc::from))
+}
+
+/// Budgets as they are made: whole milliseconds, no later than the protocol can count.
+fn budget() -> impl Strategy<Value = Option<TimeBudget>> {
+    const LATEST: u64 = i64::MAX as u64;
+    let budget = (0..=LATEST, 0..=LATEST).prop_map(|(timeout_ms, deadline_unix_ms)| TimeBudget {
+        timeout: Duration::from_millis(timeout_ms),
+        deadline_unix_ms,
+    });
+    option::of(budget)
+}
+
+prop_compose! {
+    fn envelope()(
+        message_id in id(),
+        raw_type in short_text(),
+        correlation_id in option::of(short_text()),
+        reply_to in option::of(routing_key()),
+        timestamp: u64,
+        persistent: bool,
+        names in (text(), text(), text(), text(), text()),
+        trace in (text(), text()),
+        wire: u32,
+        budget in budget(),
+        trust in option::of(proptest::sample::select(&ContentTrust::ALL[..])),
+        body in vec(any::<u8>(), 0..64),
+    ) -> Envelope {
+        let (source, destination, tool_provider, mcp_server, dead_letter_reason) = names;
+        let delivery_mode =
+            if persistent { DeliveryMode::Persistent } else { DeliveryMode::Transient };
+        Envelope {
+            message_id,
+            raw_type: raw_type.into(),
+            correlation_id: correlation_id.map(Into::into),
+            reply_to,
+            timestamp,
+            delivery_mode,
+            source,
+            destination,
+            wire,
+            budget,
+            trust,
+            tool_provider,
+            mcp_server,
+            dead_letter_reason,
+            trace: TraceContext { parent: trace.0, state: trace.1 },
+            body,
+        }
+    }
+}
+
+/// Any value a peer can put into a header, of our choice or not.
+fn value() -> impl Strategy<Value = AMQPValue> {
+    let leaf = prop_oneof![
+        any::<bool>().prop_map(AMQPValue::Boolean),
+        any::<i8>().prop_map(AMQPValue::ShortShortInt),
+        any::<u8>().prop_map(AMQPValue::ShortShortUInt),
+        any::<i16>().prop_map(AMQPValue::ShortInt),
+        any::<u16>().prop_map(AMQPValue::ShortUInt),
+        any::<i32>().prop_map(AMQPValue::LongInt),
+        any::<u32>().prop_map(AMQPValue::LongUInt),
+        any::<i64>().prop_map(AMQPValue::LongLongInt),
+        any::<f32>().prop_map(AMQPValue::Float),
+        any::<f64>().prop_map(AMQPValue::Double),
+        any::<u64>().prop_map(AMQPValue::Timestamp),
+        (any::<u8>(), any::<u32>())
+            .prop_map(|(scale, value)| AMQPValue::DecimalValue(DecimalValue { scale, value })),
+        short_text().prop_map(|text| AMQPValue::ShortString(text.into())),
+        vec(any::<u8>(), 0..40).prop_map(|bytes| AMQPValue::LongString(bytes.into())),
+        any::<i64>().prop_map(|number| AMQPValue::LongString(number.to_string().into())),
+        vec(any::<u8>(), 0..40).prop_map(|bytes| AMQPValue::ByteArray(bytes.into())),
+        Just(AMQPValue::Void),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(|values| AMQPValue::FieldArray(array(values))),
+            vec((header_name(), inner), 0..4)
+                .prop_map(|entries| AMQPValue::FieldTable(table(entries))),
+        ]
+    })
+}
+
+fn array(values: Vec<AMQPValue>) -> FieldArray {
+    let mut array = FieldArray::default();
+    values.into_iter().for_each(|value| array.push(value));
+    array
+}
+
+fn table(entries: Vec<(String, AMQPValue)>) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in entries {
+        table.insert(name.into(), value);
+    }
+    table
+}
+
+/// A name of ours, with and without prefixes, or of somebody else.
+fn header_name() -> impl Strategy<Value = String> {
+    let ours = proptest::sample::select(&Header::ALL[..]);
+    let ours = (ours, proptest::sample::select(&["", "rb-", "rb-rb-", "rb-rb-rb-"][..]));
+    prop_oneof![
+        ours.prop_map(|(header, prefix)| {
+            format!("{prefix}{}", header.on_wire().trim_start_matches("rb-"))
+        }),
+        short_text(),
+    ]
+}
+
+prop_compose! {
+    fn properties()(
+        texts in (
+            option::of(short_text()),
+            option::of(short_text()),
+            option::of(short_text()),
+            option::of(short_text()),
+            option::of(short_text()),
+        ),
+        numbers in (option::of(any::<u64>()), option::of(any::<u8>()), option::of(any::<u8>())),
+        headers in option::of(vec((header_name(), value()), 0..12)),
+    ) -> BasicProperties {
+        let mut properties = BasicProperties::default();
+        let (message_id, kind, correlation_id, reply_to, content_type) = texts;
+        let set = |text: Option<String>| text.map(ShortString::from);
+        if let Some(text) = set(message_id) { properties = properties.with_message_id(text); }
+        if let Some(text) = set(kind) { properties = properties.with_type(text); }
+        if let Some(text) = set(correlation_id) { properties = properties.with_correlation_id(text); }
+        if let Some(text) = set(reply_to) { properties = properties.with_reply_to(text); }
+        if let Some(text) = set(content_type) { properties = properties.with_content_type(text); }
+        let (timestamp, delivery_mode, priority) = numbers;
+        if let Some(number) = timestamp { properties = properties.with_timestamp(number); }
+        if let Some(number) = delivery_mode { properties = properties.with_delivery_mode(number); }
+        if let Some(number) = priority { properties = properties.with_priority(number); }
+        if let Some(headers) = headers { properties = properties.with_headers(table(headers)); }
+        properties
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_envelope_survives_the_wire(envelope in envelope()) {
+        let properties = encode(&envelope).expect("it fits");
+        prop_assert_eq!(&decode(&properties, envelope.body.clone()), &envelope);
+        let read = over_the_wire(&properties);
+        prop_assert_eq!(&decode(&read, envelope.body.clone()), &envelope);
+    }
+
+    #[test]
+    fn whatever_a_peer_sends_is_read_without_harm_and_can_be_sent_on(properties in properties()) {
+        let envelope = decode(&properties, b"body".to_vec());
+        prop_assert_eq!(&envelope.body, b"body");
+        // A dead letter is what was read, sent on.
+        let again = encode(&envelope).expect("what was read fits");
+        let budget = envelope.budget;
+        let mut read = decode(&over_the_wire(&again), envelope.body.clone());
+        // Times beyond what the protocol counts are cut, and still never run out.
+        read.budget = budget;
+        prop_assert_eq!(read, envelope);
+    }
+
+    #[test]
+    fn an_id_over_the_limit_is_refused_by_name(length in MAX_ID_BYTES + 1..2000) {
+        let envelope = Envelope::raw("Text", Vec::new()).correlated(&"x".repeat(length));
+        let error = encode(&envelope).expect_err("too long");
+        prop_assert_eq!((error.field, error.bytes), ("correlation_id", length));
+    }
+
+    #[test]
+    fn a_version_that_is_no_number_is_too_new(value in value()) {
+        let decoded = with_header("rb-wire", value.clone());
+        let number = number_of(&value).and_then(|number| u32::try_from(number).ok());
+        prop_assert_eq!(decoded.wire, number.unwrap_or(u32::MAX));
+    }
+
+    #[test]
+    fn numbers_may_come_in_any_type_and_as_text(number in 0..=i64::MAX as u64) {
+        let signed = i64::try_from(number).expect("it fits");
+        let mut forms = vec![
+            AMQPValue::LongLongInt(signed),
+            AMQPValue::Timestamp(number),
+            AMQPValue::LongString(number.to_string().into()),
+            AMQPValue::LongString(format!(" {number} ").into()),
+            AMQPValue::ShortString(number.to_string().into()),
+        ];
+        forms.extend(u32::try_from(number).map(AMQPValue::LongUInt));
+        forms.extend(u16::try_from(number).map(AMQPValue::ShortUInt));
+        forms.extend(u8::try_from(number).map(AMQPValue::ShortShortUInt));
+        for form in forms {
+            let budget = with_header("rb-deadline", form.clone()).budget.expect("a budget");
+            prop_assert_eq!(budget.deadline_unix_ms, number, "{:?}", form);
+            // The time-out was not said, so the deadline alone decides.
+            prop_assert_eq!(budget.timeout, Duration::from_millis(u64::MAX));
+        }
+    }
+
+    #[test]
+    fn our_headers_are_read_with_the_prefix_once_and_twice(text in any::<String>()) {
+        for prefix in ["rb-", "rb-rb-"] {
+            let value = || AMQPValue::LongString(text.as_str().into());
+            let decoded = with_header(&format!("{prefix}source"), value());
+            prop_assert_eq!(decoded.source.as_deref(), Some(text.as_str()));
+            let decoded = with_header(&format!("{prefix}traceparent"), value());
+            prop_assert_eq!(decoded.trace.parent.as_deref(), Some(text.as_str()));
+        }
+        let value = || AMQPValue::LongString(text.as_str().into());
+        prop_assert_eq!(with_header("source", value()).source, None);
+        let plain = with_header("traceparent", value());
+        prop_assert_eq!(plain.trace.parent.as_deref(), Some(text.as_str()));
+    }
+}
+
+#[test]
+fn without_a_version_it_is_ours_and_without_an_id_it_gets_one() {
+    let first = decode(&BasicProperties::default(), Vec::new());
+    let second = decode(&BasicProperties::default(), Vec::new());
+    assert_eq!(first.wire, WIRE_VERSION);
+    assert_ne!(first.message_id, second.message_id);
+}
+
+fn with_header(name: &str, value: AMQPValue) -> Envelope {
+    let headers = table(vec![(name.to_owned(), value)]);
+    decode(&BasicProperties::default().with_headers(headers), Vec::new())
+}
+
+/// What a reader may take for a number, said independently of the codec.
+fn number_of(value: &AMQPValue) -> Option<u64> {
+    let integer: i128 = match value {
+        AMQPValue::ShortShortInt(number) => (*number).into(),
+        AMQPValue::ShortShortUInt(number) => (*number).into(),
+        AMQPValue::ShortInt(number) => (*number).into(),
+        AMQPValue::ShortUInt(number) => (*number).into(),
+        AMQPValue::LongInt(number) => (*number).into(),
+        AMQPValue::LongUInt(number) => (*number).into(),
+        AMQPValue::LongLongInt(number) => (*number).into(),
+        AMQPValue::Timestamp(number) => (*number).into(),
+        AMQPValue::ShortString(text) => return text.as_str().trim().parse().ok(),
+        AMQPValue::LongString(text) => {
+            return std::str::from_utf8(text.as_bytes()).ok()?.trim().parse().ok();
+        }
+        _ => return None,
+    };
+    u64::try_from(integer).ok()
+}

@@ -1,0 +1,71 @@
+//! A conversation over RabbitMQ: a person, an agent and a tool handler in three processes.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::{
+    fleet::{Fleet, assert_says},
+    process::Running,
+};
+
+/// A fleet with files that the script of the demo finds something in.
+fn fleet() -> Fleet {
+    let fleet = Fleet::new();
+    fleet.write("notes.md", "# Notes\n\nThe bus carries each call.\n");
+    fleet
+}
+
+/// The script of the demo.
+fn script() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root of the repository");
+    root.join("examples").join("demo.toml").display().to_string()
+}
+
+fn with_script(fleet: &Fleet, program: &str, arguments: &[&str]) -> Running {
+    let mut command = fleet.program(program);
+    command
+        .args(arguments)
+        .env("ROCKBOT_LLM__PROVIDER", "scripted")
+        .env("ROCKBOT_LLM__SCRIPT", script());
+    Running::start(command)
+}
+
+/// Has a conversation; what it shows, for a handler whose place begins with `place`.
+async fn check_chat(fleet: &Fleet, place: &str) {
+    let chat = fleet.run(&["chat", "What is in this folder?"]).await;
+    chat.assert_code(0);
+    for tool in ["list_files", "search", "bash", "read_file"] {
+        let crossed = format!("← {tool} ran on {place}");
+        assert_says(&chat.out, &[&format!("→ {tool} "), &crossed]);
+    }
+    assert_says(&chat.out, &["notes.md:3: The bus carries each call.", "And notes.md says:"]);
+}
+
+#[tokio::test]
+async fn up_on_a_broker_is_a_whole_fleet_for_other_processes() {
+    let fleet = fleet();
+    let mut up = with_script(&fleet, "rockbot", &["up"]);
+    up.says("ready; Ctrl-C").await;
+    check_chat(&fleet, "tool-handler/").await;
+    fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
+    up.send(Signal::TERM);
+    up.ended().await.assert_code(0);
+    let chat = fleet.run(&["chat", "Are you there?"]).await;
+    chat.assert_code(69);
+    assert_says(&chat.err, &["nobody serves the agent", "assistant"]);
+}
+
+#[tokio::test]
+async fn an_agent_calls_the_tools_of_a_handler_it_has_never_met() {
+    let fleet = fleet();
+    let mut agent = with_script(&fleet, "rockbot-agent", &[]);
+    agent.says("ready").await;
+    // Later than the agent: it learns of the tools as they are announced.
+    let handler = fleet.handler("handler-1").await;
+    check_chat(&fleet, "tool-handler/handler-1").await;
+    for process in [agent, handler] {
+        process.send(Signal::TERM);
+        process.ended().await.assert_code(0);
+    }
+}

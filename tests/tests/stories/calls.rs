@@ -1,0 +1,104 @@
+//! A call from the command line, over RabbitMQ, to a tool handler in another process.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::fleet::{Fleet, Group, assert_says};
+
+/// A stop that has nothing to wait for takes no longer, even on a busy machine.
+const QUICK: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_call_runs_in_another_process_and_the_doctor_shows_who_serves() {
+    let fleet = Fleet::new();
+    fleet.write("notes.md", "buy milk\n");
+    let _handler = fleet.handler("handler-1").await;
+
+    let called = ["--json", "tools", "call", "read_file", r#"{"path": "notes.md"}"#];
+    let called = fleet.run(&called).await;
+    called.assert_code(0);
+    let called = called.json();
+    assert_eq!(called["content"], "buy milk\n");
+    assert_eq!(called["ranOn"], "tool-handler/handler-1");
+
+    let doctor = fleet.run(&["doctor"]).await;
+    doctor.assert_code(0);
+    assert_says(&doctor.out, &["RabbitMQ", "tool.invoke", "read_file", "tool-handler/handler-1"]);
+    let report = fleet.run(&["doctor", "--json"]).await.json();
+    let bus = report["bus"].as_str().expect("the product");
+    assert!(bus.chars().any(|c| c.is_ascii_digit()), "no version: {bus}");
+    let queues = report["queues"].as_array().expect("queues");
+    let invoke = queues.iter().find(|queue| queue["name"] == "tool.invoke").expect("listed");
+    assert_eq!((&invoke["consumers"], &invoke["ready"]), (&1.into(), &0.into()));
+}
+
+#[tokio::test]
+async fn every_handler_of_a_tool_is_shown() {
+    let fleet = Fleet::new();
+    let _handlers = (fleet.handler("handler-1").await, fleet.handler("handler-2").await);
+    let both = ["tool-handler/handler-1", "tool-handler/handler-2"];
+    for arguments in [&["tools", "describe", "bash"][..], &["doctor"]] {
+        let shown = fleet.run(arguments).await;
+        shown.assert_code(0);
+        assert_says(&shown.out, &both);
+    }
+}
+
+#[tokio::test]
+async fn a_handler_asked_to_stop_finishes_its_call_and_says_goodbye() {
+    let fleet = Fleet::new();
+    let mut handler = fleet.handler("handler-1").await;
+    let command =
+        r#"{"command": "echo $$ > pid; until [ -e gate ]; do sleep 0.05; done; echo done"}"#;
+    let call = fleet.start(&["tools", "call", "bash", command]);
+    let _group = Group::from_file(&fleet, "pid").await;
+
+    handler.send(Signal::TERM);
+    handler.says("SIGTERM").await;
+    fleet.write("gate", "");
+    let called = call.ended().await;
+    called.assert_code(0);
+    assert_eq!(called.out, "done\n");
+    handler.ended_within(QUICK).await.assert_code(0);
+
+    let refused = fleet.run(&["tools", "call", "list_files"]).await;
+    refused.assert_code(69);
+    assert_says(&refused.err, &["nobody serves list_files"]);
+    let doctor = fleet.run(&["doctor"]).await;
+    doctor.assert_code(69);
+    assert_says(&doctor.err, &["no handler announced itself"]);
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_the_command_where_it_runs() {
+    let fleet = Fleet::new();
+    let mut handler = fleet.handler("handler-1").await;
+    // A child of the shell, so that only the end of the whole group ends it.
+    let command = r#"{"command": "sleep 1000 & echo $! > child; echo $$ > pid; wait"}"#;
+    let call = fleet.start(&["tools", "call", "bash", command]);
+    let group = Group::from_file(&fleet, "pid").await;
+    let child = Group::from_file(&fleet, "child").await;
+
+    call.send(Signal::INT);
+    let called = call.ended_within(QUICK).await;
+    called.assert_code(1);
+    assert_says(&called.err, &["cancelled", "executed: yes"]);
+    group.is_gone().await;
+    child.is_gone().await;
+    assert!(handler.is_alive());
+    fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
+}
+
+#[tokio::test]
+async fn a_call_out_of_time_is_ended_where_it_runs() {
+    let fleet = Fleet::new();
+    let _handler = fleet.handler("handler-1").await;
+    let command = r#"{"command": "echo $$ > pid; sleep 1000"}"#;
+    let call = fleet.start(&["tools", "call", "bash", command, "--timeout", "1"]);
+    let group = Group::from_file(&fleet, "pid").await;
+    let called = call.ended_within(QUICK).await;
+    called.assert_code(75);
+    assert_says(&called.err, &["timeout", "executed: yes"]);
+    group.is_gone().await;
+}

@@ -1,0 +1,88 @@
+//! A process with a configuration that can't be used does not start, and says everything at once.
+
+use crate::{
+    fleet::{Fleet, assert_says},
+    process::{Ended, Running},
+};
+
+async fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+    let fleet = Fleet::new();
+    let mut command = fleet.bare_program(program);
+    command.args(arguments).envs(variables.iter().copied());
+    Running::start(command).ended().await
+}
+
+#[tokio::test]
+async fn a_handler_names_all_problems() {
+    let variables = [
+        ("ROCKBOT_HANDLER__CONCURRENCY", "0"),
+        ("ROCKBOT_HANDLER__MAX_RESULT_BYTES", "7"),
+        ("ROCKBOT_FILES__ROOT", "no/such/folder"),
+        ("ROCKBOT_LOG__FORMAT", "hunter2"),
+        ("ROCKBOT_BUS__URL_FILE", "no/such/secret"),
+        ("ROCKBOT_SERVICE__DRAIN_SECONDS", "long"),
+    ];
+    for arguments in [&[][..], &["--check-config"]] {
+        let ended = run("rockbot-tool-handler", arguments, &variables).await;
+        ended.assert_code(64);
+        let words = [
+            "handler.concurrency",
+            "handler.max_result_bytes",
+            "no/such/folder",
+            "log.format",
+            "ROCKBOT_BUS__URL_FILE",
+            "service.drain_seconds",
+        ];
+        assert_says(&ended.err, &words);
+        assert!(!ended.err.contains("hunter2"), "a value is shown:\n{}", ended.err);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_names_all_problems() {
+    let variables = [
+        ("ROCKBOT_AGENT__CONCURRENCY", "0"),
+        ("ROCKBOT_AGENT__NAME", "nobody"),
+        ("ROCKBOT_LLM__MAX_ATTEMPTS", "99"),
+        ("ROCKBOT_LOG__LEVEL", "=:="),
+    ];
+    let ended = run("rockbot-agent", &[], &variables).await;
+    ended.assert_code(64);
+    let words = ["agent.concurrency", "\"nobody\"", "max_attempts", "log.level"];
+    assert_says(&ended.err, &words);
+}
+
+#[tokio::test]
+async fn a_broker_url_that_is_none_is_a_configuration_problem_and_stays_secret() {
+    for program in ["rockbot-tool-handler", "rockbot-agent"] {
+        let model = ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
+        let url = ("ROCKBOT_BUS__URL", "http://user:hunter2@broker");
+        let ended = run(program, &[], &[url, model]).await;
+        ended.assert_code(64);
+        assert_says(&ended.err, &["amqp://"]);
+        assert!(!ended.err.contains("hunter2"), "a password is shown:\n{}", ended.err);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_a_model_says_how_to_get_one() {
+    let ended = run("rockbot-agent", &[], &[]).await;
+    ended.assert_code(64);
+    assert_says(&ended.err, &["OPENAI_API_KEY", "OPENROUTER_API_KEY", "[llm]"]);
+}
+
+#[tokio::test]
+async fn the_defaults_can_be_used_and_are_printed_with_their_comments() {
+    for program in ["rockbot-tool-handler", "rockbot-agent"] {
+        let ended = run(program, &["--check-config"], &[]).await;
+        ended.assert_code(0);
+        assert_says(&ended.out, &["the configuration is valid"]);
+        let printed = run(program, &["--print-config"], &[]).await;
+        printed.assert_code(0);
+        assert_says(&printed.out, &["# ", "[bus]", "[log]"]);
+        let helped = run(program, &["--help"], &[]).await;
+        helped.assert_code(0);
+        assert_says(&helped.out, &["Examples:", "Exit codes:"]);
+        run(program, &["--no-such-option"], &[]).await.assert_code(64);
+    }
+}

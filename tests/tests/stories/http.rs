@@ -1,0 +1,41 @@
+//! As much HTTP as it takes to ask a model server what it was sent.
+
+use rockbot_testkit::bed::soon;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// A server of the test run, from a variable that `cargo xtask test` sets to `http://host:port/v1`.
+pub(crate) fn server(variable: &str) -> String {
+    let url = std::env::var(variable);
+    url.unwrap_or_else(|_| {
+        panic!(
+            "this test needs a model server: run `cargo xtask test`, or set {variable} to the base \
+             URL of one that tests may use"
+        )
+    })
+}
+
+/// `host:port` of a base URL.
+pub(crate) fn host_of(base_url: &str) -> &str {
+    let host = base_url.strip_prefix("http://").expect("plain HTTP");
+    host.split('/').next().expect("a host")
+}
+
+/// The body at `path`, beside the API at `base_url`.
+pub(crate) async fn get(base_url: &str, path: &str) -> String {
+    let host = host_of(base_url);
+    let answer = soon("an answer", async {
+        let mut stream = TcpStream::connect(host).await.expect("connected");
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer
+    });
+    let answer = answer.await;
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.split(' ').nth(1) == Some("200"), "{path}: {head}\n{body}");
+    body.to_owned()
+}

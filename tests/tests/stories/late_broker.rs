@@ -1,0 +1,78 @@
+//! A handler that starts before its broker can be reached.
+
+use std::time::Duration;
+
+use rockbot_testkit::bed::test_broker_url;
+use rustix::process::Signal;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::{
+    fleet::Fleet,
+    process::Running,
+};
+
+/// The test broker at another port, and what is before the port and behind it in its URL.
+struct Detour {
+    broker: String,
+    port: u16,
+    url: String,
+}
+
+impl Detour {
+    /// Takes a port that nobody listens on.
+    async fn closed() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let url = test_broker_url();
+        let (credentials, rest) = url.rsplit_once('@').expect("amqp://user:password@host");
+        let (broker, vhost) = rest.split_once('/').unwrap_or((rest, "%2f"));
+        let url = format!("{credentials}@127.0.0.1:{port}/{vhost}");
+        Self { broker: broker.to_owned(), port, url }
+    }
+
+    /// Lets everybody through from now on, until dropped.
+    async fn open(&self) -> JoinSet<()> {
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).await.expect("still free");
+        let broker = self.broker.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut passing = JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                let mut far = TcpStream::connect(&broker).await.expect("the test broker");
+                passing.spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+            }
+        });
+        tasks
+    }
+}
+
+fn handler(fleet: &Fleet, detour: &Detour) -> Running {
+    let mut command = fleet.program("rockbot-tool-handler");
+    command.env("ROCKBOT_BUS__URL", &detour.url);
+    Running::start(command)
+}
+
+#[tokio::test]
+async fn a_handler_waits_for_its_broker_and_then_serves() {
+    let fleet = Fleet::new();
+    let detour = Detour::closed().await;
+    let mut handler = handler(&fleet, &detour);
+    handler.says("cannot connect to the broker; trying again").await;
+    let _open = detour.open().await;
+    handler.says("ready").await;
+    fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_for_its_broker_stops_at_once_when_asked() {
+    let fleet = Fleet::new();
+    let detour = Detour::closed().await;
+    let mut handler = handler(&fleet, &detour);
+    handler.says("cannot connect to the broker; trying again").await;
+    handler.send(Signal::TERM);
+    handler.ended_within(Duration::from_secs(5)).await.assert_code(0);
+}

@@ -1,0 +1,67 @@
+//! `rockbot chat` with a real language model: small, and not always right.
+
+use serde_json::Value;
+
+use crate::{fleet::Fleet, http, process::Running};
+
+/// An agent whose prompt and tools fit a context of 4096 tokens.
+const AGENT: &str = r#"+++
+name = "reader"
+max_iterations = 2
+max_tokens = 48
+temperature = 0.0
+
+[tools]
+allow = ["read_file", "edit_file"]
++++
+You work on files with functions.
+"#;
+
+const PROMPT: &str = r#"Call read_file with {"path": "notes.md"}"#;
+
+/// Whole conversations; the client itself repeats a request that the server failed.
+const ATTEMPTS: usize = 3;
+
+#[tokio::test]
+async fn a_real_model_calls_a_tool_and_reads_what_came_back() {
+    let base_url = http::server("ROCKBOT_TEST_SMOLLM2_URL");
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let (code, events) = converse(&base_url).await;
+        // Whatever the model does, the conversation ends in an answer.
+        let last = events.last().expect("an answer");
+        assert_eq!(last["kind"], "answer", "{events:#?}");
+        assert!(matches!(code, Some(0 | 69)), "exit code {code:?}: {events:#?}");
+        if code == Some(0) && events.iter().any(crossed) {
+            return;
+        }
+        seen.push(events);
+    }
+    panic!("no tool call crossed the bus in {ATTEMPTS} conversations: {seen:#?}");
+}
+
+/// Whether it is a call of an offered tool that a handler ran.
+fn crossed(event: &Value) -> bool {
+    let known = event["toolName"] == "read_file" || event["toolName"] == "edit_file";
+    event["kind"] == "tool_finished"
+        && known
+        && event["executed"] == "yes"
+        && event["ranOn"].as_str().is_some_and(|place| place.starts_with("tool-handler/"))
+}
+
+async fn converse(base_url: &str) -> (Option<i32>, Vec<Value>) {
+    let fleet = Fleet::new();
+    std::fs::create_dir(fleet.path("agents")).expect("a folder");
+    fleet.write("agents/reader.md", AGENT);
+    let lines: Vec<_> = (1..=8).map(|line| format!("Line {line}: a heron stands there.")).collect();
+    fleet.write("notes.md", &lines.join("\n"));
+    let mut command = fleet.bare_program("rockbot");
+    command
+        .args(["chat", "--json", "--agent", "reader", PROMPT])
+        .env("ROCKBOT_AGENT__DIRECTORY", fleet.path("agents"))
+        .env("OPENAI_BASE_URL", base_url)
+        .env("OPENAI_MODEL", "smollm2-135m-instruct");
+    let ended = Running::start(command).ended().await;
+    let events = ended.out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    (ended.code, events.collect())
+}

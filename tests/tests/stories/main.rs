@@ -1,0 +1,28 @@
+//! Stories of the whole fleet: real processes, a real broker, a real model server.
+//!
+//! `cargo xtask test` provides the neighbours.
+
+#[cfg(test)]
+mod agents;
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod binaries;
+#[cfg(test)]
+mod calls;
+#[cfg(test)]
+mod configuration;
+#[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod late_broker;
+#[cfg(test)]
+mod local_model;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod scripted_server;

@@ -1,0 +1,178 @@
+//! `rockbot chat` against a model server that nobody here wrote and that plays a script.
+
+use rockbot_contracts::InstanceId;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    task::JoinSet,
+};
+
+use crate::{
+    fleet::{Fleet, assert_says},
+    http,
+    process::{Ended, Running},
+};
+
+/// The server as one story sees it: it counts and remembers by the id of a story, in a header that
+/// is put in on the way.
+struct Server {
+    behind: String,
+    base_url: String,
+    story: String,
+    _relay: JoinSet<()>,
+}
+
+impl Server {
+    async fn fresh() -> Self {
+        let behind = http::server("ROCKBOT_TEST_AIMOCK_URL");
+        let story = InstanceId::generate().to_string();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let host = http::host_of(&behind).to_owned();
+        let header = format!("X-Test-Id: {story}\r\n");
+        let mut relay = JoinSet::new();
+        relay.spawn(async move {
+            let mut passing = JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                passing.spawn(pass(near, host.clone(), header.clone()));
+            }
+        });
+        let base_url = format!("http://127.0.0.1:{port}/v1");
+        Self { behind, base_url, story, _relay: relay }
+    }
+
+    /// What it was asked and what it answered, in order.
+    async fn journal(&self) -> Vec<Value> {
+        let path = format!("/__aimock/journal?testId={}", self.story);
+        serde_json::from_str(&http::get(&self.behind, &path).await).expect("a list")
+    }
+
+    async fn chat(&self, fleet: &Fleet, prompt: &str) -> Ended {
+        let mut command = fleet.bare_program("rockbot");
+        command.args(["chat", prompt]).env("OPENAI_BASE_URL", &self.base_url);
+        command.env("OPENAI_MODEL", "scripted").env("OPENAI_API_KEY", "sk-of-the-story");
+        Running::start(command).ended().await
+    }
+}
+
+#[tokio::test]
+async fn two_streamed_calls_of_one_turn_run_and_their_results_go_back_in_order() {
+    let server = Server::fresh().await;
+    let fleet = Fleet::new();
+    fleet.write("notes.md", "buy milk\n");
+    let chat = server.chat(&fleet, "Please plan my day").await;
+    chat.assert_code(0);
+    assert_says(
+        &chat.out,
+        &[
+            "← list_files ran on tool-handler/",
+            "← read_file ran on tool-handler/",
+            "I listed the files and read notes.md: your day is planned.",
+        ],
+    );
+    assert!(!chat.out.contains("sk-of-the-story") && !chat.err.contains("sk-of-the-story"));
+
+    let journal = server.journal().await;
+    let [first, second] = journal.as_slice() else { panic!("{journal:#?}") };
+    for entry in [first, second] {
+        assert_eq!(entry["response"]["status"], 200);
+        let asked = &entry["body"];
+        assert_eq!((&asked["stream"], &asked["model"]), (&true.into(), &"scripted".into()));
+        let tools = asked["tools"].as_array().expect("tools");
+        let names: Vec<_> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
+        let built_in =
+            ["bash", "edit_file", "list_files", "read_file", "search", "write_file"];
+        assert_eq!(names, built_in);
+        assert!(tools.iter().all(|tool| tool["function"]["parameters"]["type"] == "object"));
+    }
+    let messages = second["body"]["messages"].as_array().expect("messages");
+    let roles: Vec<_> = messages.iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"]);
+    assert_eq!(messages[1]["content"], "Please plan my day");
+    let calls = &messages[2]["tool_calls"];
+    for (position, id, name, words) in
+        [(0, "call_list", "list_files", "notes.md"), (1, "call_read", "read_file", "buy milk")]
+    {
+        assert_eq!((&calls[position]["id"], &calls[position]["function"]["name"]), (&id.into(), &name.into()));
+        let result = &messages[3 + position];
+        assert_eq!(result["tool_call_id"], id);
+        assert_says(result["content"].as_str().expect("text"), &[words]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_to_wait_is_asked_again() {
+    let server = Server::fresh().await;
+    let chat = server.chat(&Fleet::new(), "Please rate limit me").await;
+    chat.assert_code(0);
+    assert_says(&chat.out, &["ok after retry"]);
+    let journal = server.journal().await;
+    let statuses: Vec<_> = journal.iter().map(|entry| &entry["response"]["status"]).collect();
+    assert_eq!(statuses, [429, 200]);
+    // It asks for a second.
+    let times: Vec<_> = journal.iter().filter_map(|entry| entry["timestamp"].as_u64()).collect();
+    assert!(times[1] - times[0] >= 900, "asked again too soon: {times:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_is_not_taken_for_the_whole() {
+    let server = Server::fresh().await;
+    let chat = server.chat(&Fleet::new(), "Please cut me off").await;
+    chat.assert_code(69);
+    assert_says(&chat.out, &["These words", "broke before the answer was complete"]);
+    assert!(!chat.out.contains("in the middle"), "nothing was cut:\n{}", chat.out);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_or_is_not_there_is_told_and_exit_code_69() {
+    let server = Server::fresh().await;
+    // The script foresees no such message.
+    let refused = server.chat(&Fleet::new(), "xyzzy").await;
+    refused.assert_code(69);
+    assert_says(&refused.out, &["HTTP 503"]);
+    let fleet = Fleet::new();
+    let mut command = fleet.bare_program("rockbot");
+    command.args(["chat", "hello"]).env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
+    let missing = Running::start(command).ended().await;
+    missing.assert_code(69);
+    assert_says(&missing.out, &["cannot connect to the model server"]);
+}
+
+/// Passes the requests of a connection on and their answers back.
+async fn pass(near: TcpStream, host: String, header: String) -> std::io::Result<()> {
+    let (from_client, mut to_client) = near.into_split();
+    let (mut from_server, to_server) = TcpStream::connect(host).await?.into_split();
+    tokio::select! {
+        passed = pass_requests(BufReader::new(from_client), to_server, header) => passed,
+        copied = copy(&mut from_server, &mut to_client) => copied.map(|_| ()),
+    }
+}
+
+/// Puts `header` behind the first line of each request.
+async fn pass_requests(
+    mut client: BufReader<OwnedReadHalf>,
+    mut server: OwnedWriteHalf,
+    header: String,
+) -> std::io::Result<()> {
+    loop {
+        let (mut line, mut body) = (String::new(), 0);
+        if client.read_line(&mut line).await? == 0 {
+            return Ok(());
+        }
+        line.push_str(&header);
+        while line != "\r\n" {
+            server.write_all(line.as_bytes()).await?;
+            line.clear();
+            client.read_line(&mut line).await?;
+            if let Some(length) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                body = length.trim().parse().expect("a length");
+            }
+        }
+        server.write_all(line.as_bytes()).await?;
+        copy(&mut (&mut client).take(body), &mut server).await?;
+    }
+}
