@@ -5,6 +5,7 @@
 
 mod aimock;
 mod apt;
+mod bench;
 mod cargo_deny;
 mod ci;
 mod install;
@@ -40,6 +41,8 @@ enum Chore {
     Test(test::Options),
     /// Run what continuous integration runs: format, lints, docs, dependency rules, tests
     Ci,
+    /// Measure speed, as ratios, on a private RabbitMQ node
+    Bench(bench::Options),
     /// Run a private RabbitMQ node until Ctrl-C
     Broker(rabbitmq::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = process::listen_for_interrupts().and_then(|()| match cli.chore {
         Chore::Test(options) => test::run(&options),
         Chore::Ci => ci::run(),
+        Chore::Bench(options) => bench::run(&options),
         Chore::Broker(options) => rabbitmq::serve(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
     });

@@ -34,7 +34,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
     ensure!(!broker::accepts(port), "port {port} is taken: choose another one with --port");
     let mut broker = start(port, true)?;
     say::heading("point RockBot at it, in another terminal:");
-    say::progress("broker", format_args!("ROCKBOT_TEST_AMQP_URL={}", broker.amqp_url()));
+    say::progress("broker", format_args!("export ROCKBOT_BUS__URL={}", broker.amqp_url()));
     say::progress("broker", format_args!("management: {}", broker.management_url()));
     say::progress("broker", "Ctrl-C ends it and removes its data");
     while process::check_interrupt().is_ok() {

@@ -89,7 +89,7 @@ impl AgentClient {
     pub async fn connect(bus: Arc<dyn Bus>, proxy: &InstanceId) -> Result<Self, ConsumeError> {
         let reply_to = user_response(proxy);
         let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-        let consumer = bus.consume(Subscription::new(queue, PREFETCH)).await?;
+        let consumer = bus.consume(Subscription::on_receipt(queue, PREFETCH)).await?;
         let open = Arc::new(Open::default());
         let listener = tokio::spawn(listen(consumer, open.clone()));
         Ok(Self { bus, reply_to, open, listener, silence: DEFAULT_SILENCE })
@@ -156,7 +156,7 @@ impl fmt::Debug for AgentClient {
 
 async fn listen(mut consumer: Consumer, open: Arc<Open>) {
     while let Some(delivery) = consumer.next().await {
-        let (envelope, _) = delivery.ack().await;
+        let envelope = delivery.into_envelope();
         match envelope.decode::<AgentReply>(Limits::default()) {
             Ok(reply) => open.hand_out(reply),
             Err(error) => warn!(%error, "unreadable reply"),

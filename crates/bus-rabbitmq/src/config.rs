@@ -57,13 +57,12 @@ impl RabbitConfig {
     }
 
     pub(crate) fn parse_url(&self) -> Result<AMQPUri, InvalidUrl> {
-        let mut uri: AMQPUri =
-            self.url.expose_secret().parse().map_err(|reason| InvalidUrl {
-                reason: format!(
-                    "{reason}; expected amqp://USER:PASSWORD@HOST:PORT/VHOST, with special \
+        let mut uri: AMQPUri = self.url.expose_secret().parse().map_err(|reason| InvalidUrl {
+            reason: format!(
+                "{reason}; expected amqp://USER:PASSWORD@HOST:PORT/VHOST, with special \
                      characters percent-encoded"
-                ),
-            })?;
+            ),
+        })?;
         // A dead peer is noticed within two missed heartbeats, unless the URL asks otherwise.
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
         Ok(uri)

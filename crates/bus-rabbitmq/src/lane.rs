@@ -49,11 +49,7 @@ struct Open {
 }
 
 impl Lane {
-    pub(crate) fn new(
-        supervisor: Supervisor,
-        exchange: ShortString,
-        assurance: Assurance,
-    ) -> Self {
+    pub(crate) fn new(supervisor: Supervisor, exchange: ShortString, assurance: Assurance) -> Self {
         Self {
             supervisor,
             exchange,
@@ -66,8 +62,8 @@ impl Lane {
 
     pub(crate) async fn publish(&self, publication: &Publication) -> Result<(), PublishError> {
         let Publication { key, envelope, mandatory, timeout, .. } = publication;
-        let routing_key = ShortString::try_new(key.as_str())
-            .map_err(|error| not_sent(error.to_string()))?;
+        let routing_key =
+            ShortString::try_new(key.as_str()).map_err(|error| not_sent(error.to_string()))?;
         self.send(routing_key, envelope, *mandatory, *timeout).await?.map_err(|lost| match lost {
             Lost::Returned => PublishError::Unroutable { key: key.clone() },
             Lost::Nacked => PublishError::Refused { key: key.clone() },

@@ -61,7 +61,12 @@ impl Session {
     /// one: only somebody who publishes to the queue by hand can do that.
     fn receive(&mut self, delivery: lapin::message::Delivery) -> Option<Delivery> {
         let lapin::message::Delivery {
-            delivery_tag, routing_key, redelivered, properties, data, ..
+            delivery_tag,
+            routing_key,
+            redelivered,
+            properties,
+            data,
+            ..
         } = delivery;
         let count = self.untold.as_ref().map_or(0, |untold| untold.count) + 1;
         self.untold = Some(Untold { last: delivery_tag, count });
@@ -93,7 +98,8 @@ impl Source {
         subscription: Subscription,
     ) -> Result<Self, ConsumeError> {
         let queue = &subscription.queue;
-        let name = namespace.queue(&queue.name).map_err(|error| refused(queue.name.as_str(), &error))?;
+        let name =
+            namespace.queue(&queue.name).map_err(|error| refused(queue.name.as_str(), &error))?;
         let dead_letters =
             (queue.kind == QueueKind::Work).then(|| (name, dead_letter_lane.clone()));
         let mut source = Self {
@@ -104,9 +110,9 @@ impl Source {
             session: None,
             cancelled: false,
         };
-        let opened = timeout(OPERATION_TIMEOUT, source.open()).await.map_err(|_| {
-            ConsumeError::Disconnected { reason: source.supervisor.reason() }
-        })?;
+        let opened = timeout(OPERATION_TIMEOUT, source.open())
+            .await
+            .map_err(|_| ConsumeError::Disconnected { reason: source.supervisor.reason() })?;
         source.session = Some(opened?);
         Ok(source)
     }
@@ -182,11 +188,7 @@ impl Source {
         Some(())
     }
 
-    fn take(
-        &self,
-        delivery: lapin::message::Delivery,
-        channel: Arc<Channel>,
-    ) -> Option<Delivery> {
+    fn take(&self, delivery: lapin::message::Delivery, channel: Arc<Channel>) -> Option<Delivery> {
         let lapin::message::Delivery { routing_key, redelivered, properties, data, acker, .. } =
             delivery;
         let settler = AmqpSettler { acker, channel, dead_letters: self.dead_letters.clone() };

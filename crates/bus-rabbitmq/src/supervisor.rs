@@ -185,10 +185,7 @@ impl Task {
 }
 
 /// Returns when the connection is gone, with the reason.
-async fn lost(
-    link: &Link,
-    mut events: impl futures_util::Stream<Item = Event> + Unpin,
-) -> String {
+async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> + Unpin) -> String {
     // The event of the loss may have come before the listener did.
     let mut look = tokio::time::interval(Duration::from_secs(1));
     loop {

@@ -17,8 +17,8 @@ pub mod worker;
 pub use delivery::{Delivery, SettleError, Settlement, Settler};
 pub use memory::MemoryBus;
 pub use port::{
-    Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError,
-    Settling, Subscription,
+    Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Settling,
+    Subscription,
 };
 pub use report::{BusReport, QueueReport};
 pub use request::{Request, RequestError, Requester, RequesterStats};

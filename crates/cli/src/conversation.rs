@@ -3,9 +3,7 @@
 use std::io::Write;
 
 use rockbot_agent::AgentClient;
-use rockbot_contracts::{
-    AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome,
-};
+use rockbot_contracts::{AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome};
 use rockbot_service::exit;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -33,11 +31,8 @@ impl Conversation {
     /// Says something, shows what happens, and returns when the answer is complete. Ctrl-C cancels
     /// the turn; its answer still comes.
     pub(crate) async fn say(&self, text: &str) -> Result<Told, Failure> {
-        let message = UserMessage {
-            session_id: self.session.clone(),
-            text: text.to_owned(),
-            cancel: false,
-        };
+        let message =
+            UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
         let mut replies = self.client.say(&self.agent, &message).await.exits(exit::UNAVAILABLE)?;
         let mut screen = Screen { json: self.json, ..Screen::default() };
         let mut cancelling: Option<JoinHandle<()>> = None;

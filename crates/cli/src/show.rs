@@ -12,10 +12,7 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
 /// A table without frames, with its heads underlined by nothing but their weight.
-pub(crate) fn table(
-    heads: &[&str],
-    rows: impl IntoIterator<Item = Vec<String>>,
-) -> String {
+pub(crate) fn table(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     if heads.iter().any(|head| !head.is_empty()) {
@@ -35,10 +32,11 @@ pub(crate) fn dim(text: &str) -> String {
 /// Text from a model or a tool, without what could control a terminal or turn the reading
 /// direction.
 pub(crate) fn clean(text: &str) -> String {
-    let harmless = |c: &char| {
-        !(c.is_control() && *c != '\n' && *c != '\t')
-            && !matches!(*c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let layout = |c: char| matches!(c, '\n' | '\t');
+    let turns = |c: char| {
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
+    let harmless = |c: &char| layout(*c) || (!c.is_control() && !turns(*c));
     text.chars().filter(harmless).collect()
 }
 
@@ -54,9 +52,10 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
             tool_name, ran_on, elapsed_us, bytes, error, executed, ..
         } => {
             let name = clean(tool_name);
-            let place = ran_on.as_deref().map_or_else(|| "did not cross".to_owned(), |ran_on| {
-                format!("ran on {}", clean(&place(ran_on)))
-            });
+            let place = ran_on.as_deref().map_or_else(
+                || "did not cross".to_owned(),
+                |ran_on| format!("ran on {}", clean(&place(ran_on))),
+            );
             let time = duration(Duration::from_micros(*elapsed_us));
             let tail = format!("{DIM}{place}, {time}, {}{DIM:#}", size(*bytes));
             Some(match error {

@@ -139,8 +139,7 @@ async fn invoke(
 ) -> Outcome {
     let tool = find(discovered, name)?;
     let executor = ToolExecutor::new(discovered.registry.clone());
-    let mut context =
-        ToolContext::new(&tool.name, SessionId::generate(), discovered.name.clone());
+    let mut context = ToolContext::new(&tool.name, SessionId::generate(), discovered.name.clone());
     context.deadline = tokio::time::Instant::now() + timeout;
     if !json {
         context.updates = Some(Arc::new(|update| {
@@ -239,6 +238,8 @@ fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
         },
     };
     let read = rockbot_tools::arguments::read(&text);
-    read.map_err(|error| Failure::usage(format!("{error}; expected for example '{{\"path\":\"a\"}}'")))?;
+    read.map_err(|error| {
+        Failure::usage(format!("{error}; expected for example '{{\"path\":\"a\"}}'"))
+    })?;
     Ok(text)
 }

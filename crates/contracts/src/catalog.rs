@@ -50,8 +50,7 @@ impl ToolRegistration {
     /// schema, hints.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        let definition =
-            (&self.name, self.model_description(), &self.parameters, &self.hints);
+        let definition = (&self.name, self.model_description(), &self.parameters, &self.hints);
         let bytes = serde_json::to_vec(&definition).unwrap_or_default();
         format!("{:016x}", stable_hash(&bytes))
     }
@@ -249,7 +248,8 @@ mod tests {
 
     #[test]
     fn hints_from_outside_only_restrict() {
-        let careless = ToolHints { read_only: true, destructive: false, idempotent: true, open_world: false };
+        let careless =
+            ToolHints { read_only: true, destructive: false, idempotent: true, open_world: false };
         assert_eq!(ToolHints::default().restricted_by(careless), ToolHints::default());
         assert_eq!(careless.restricted_by(ToolHints::default()), ToolHints::default());
     }

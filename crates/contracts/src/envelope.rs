@@ -5,12 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{
-    headers::WIRE_VERSION,
-    ids::MessageId,
-    message::Message,
-    topology::RoutingKey,
-};
+use crate::{headers::WIRE_VERSION, ids::MessageId, message::Message, topology::RoutingKey};
 
 /// Whether a message must survive a restart of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -39,13 +34,8 @@ pub enum ContentTrust {
 
 impl ContentTrust {
     /// Every value.
-    pub const ALL: [Self; 5] = [
-        Self::System,
-        Self::UserInput,
-        Self::ToolRequest,
-        Self::ToolOutput,
-        Self::AgentMessage,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::System, Self::UserInput, Self::ToolRequest, Self::ToolOutput, Self::AgentMessage];
 
     /// The value as the header carries it.
     #[must_use]

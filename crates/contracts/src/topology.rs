@@ -21,7 +21,9 @@ pub const MAX_NAME_BYTES: usize = 255;
 
 /// A name that the bus would refuse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a routing key: 1 to {MAX_NAME_BYTES} bytes of words joined by single dots, no `*`, `#`, space or control character")]
+#[error(
+    "{name:?} is not a routing key: 1 to {MAX_NAME_BYTES} bytes of words joined by single dots, no `*`, `#`, space or control character"
+)]
 pub struct InvalidRoutingKey {
     name: String,
 }

@@ -227,8 +227,7 @@ mod tests {
     fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
         let file = file("[tools]\nconcurrency = 2\nname = \"file\"\n");
         let environment = environment(&[("ROCKBOT_TOOLS__CONCURRENCY", "3"), ("PATH", "/bin")]);
-        let mut configuration =
-            Configuration::layered(DEFAULTS, Some(file.path()), environment);
+        let mut configuration = Configuration::layered(DEFAULTS, Some(file.path()), environment);
         let tools: Tools = configuration.section("tools");
         assert_eq!((tools.concurrency, tools.name.as_str()), (3, "file"));
         configuration.finish().unwrap();
@@ -238,8 +237,7 @@ mod tests {
     fn all_problems_are_told_at_once_with_key_and_origin_and_without_values() {
         let file = file("[tools]\nconcurrency = \"hunter2\"\n[tolls]\nx = 1\n");
         let environment = environment(&[("ROCKBOT_LOG__FORMAT", "hunter2")]);
-        let mut configuration =
-            Configuration::layered(DEFAULTS, Some(file.path()), environment);
+        let mut configuration = Configuration::layered(DEFAULTS, Some(file.path()), environment);
         let _: Tools = configuration.section("tools");
         let _: LogSection = configuration.section("log");
         let problems = configuration.finish().unwrap_err();

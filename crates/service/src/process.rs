@@ -4,13 +4,7 @@ use std::{ffi::OsString, fmt::Display, path::PathBuf, process::ExitCode};
 
 use tracing::error;
 
-use crate::{
-    config::Configuration,
-    exit,
-    logging,
-    sections::LogSection,
-    shutdown::Shutdown,
-};
+use crate::{config::Configuration, exit, logging, sections::LogSection, shutdown::Shutdown};
 
 /// A service process: what it is called, and its defaults.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +63,9 @@ impl Process {
             say(&self.text_of(&print));
             return ExitCode::SUCCESS;
         }
-        let environment = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let environment = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
         let mut configuration =
             Configuration::layered(self.defaults, arguments.config.as_deref(), environment);
         let log: LogSection = configuration.section("log");

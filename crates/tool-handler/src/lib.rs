@@ -103,8 +103,7 @@ impl ToolHandler {
             registry.register(tool)?;
         }
         let executor = ToolExecutor::with_max_result(registry.clone(), section.max_result_bytes);
-        let handler =
-            ToolInvokeHandler::new(Arc::new(executor), bus.clone(), SERVICE, &instance);
+        let handler = ToolInvokeHandler::new(Arc::new(executor), bus.clone(), SERVICE, &instance);
         let workers = handler.start(&tool_invoke(), section.concurrency, &instance).await?;
         // Announced last: whoever hears of a tool can call it.
         let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance).await?;

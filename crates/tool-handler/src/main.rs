@@ -4,9 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_service::{
-    BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown,
-};
+use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_tool_handler::{DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, ToolHandler};
 use rockbot_toolkit::files::FilesConfig;
 

@@ -15,7 +15,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, MemoryBus, Requester};
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, topology::{ReplyAddress, tool_invoke},
+    AgentName, InstanceId, SessionId,
+    topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_tools::{
     RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
@@ -41,9 +42,9 @@ impl Tool for Echo {
         arguments: Value,
         _: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move {
-            Ok(ToolResult::text(arguments["text"].as_str().unwrap_or_default()))
-        })
+        Box::pin(
+            async move { Ok(ToolResult::text(arguments["text"].as_str().unwrap_or_default())) },
+        )
     }
 }
 
@@ -76,11 +77,13 @@ fn call() -> ToolCall {
 
 fn main() {
     // The runtime that the rockbot command runs on.
-    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     threads.block_on(async {
         tokio::spawn(measure("multi-threaded runtime")).await.expect("no panic");
     });
-    let single = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let single =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     single.block_on(measure("single-threaded runtime"));
 }
 

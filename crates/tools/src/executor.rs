@@ -85,7 +85,8 @@ impl ToolExecutor {
             }
         }
         self.watch_updates(&mut call);
-        let context = (!self.hooks.is_empty() || self.events.is_some()).then(|| call.context.clone());
+        let context =
+            (!self.hooks.is_empty() || self.events.is_some()).then(|| call.context.clone());
         if let (Some(events), Some(context)) = (&self.events, &context) {
             events(ToolEvent::Started {
                 context: context.clone(),

@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Publication, PublishError, Request, RequestError, Requester};
 use rockbot_contracts::{
     ContentBlock, ContentTrust, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel,
-    ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration,
-    json::Limits, topology::tool_cancel,
+    ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, json::Limits,
+    topology::tool_cancel,
 };
 use serde_json::Value;
 use tokio::time::timeout;
@@ -39,7 +39,11 @@ impl RemoteTool {
         Self { registration, requester, key }
     }
 
-    async fn ask(&self, arguments: &Value, context: &ToolContext) -> Result<ToolResult, ToolFailure> {
+    async fn ask(
+        &self,
+        arguments: &Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
         let request = ToolInvokeRequest {
             tool_call_id: context.tool_call_id.clone(),
             tool_name: self.registration.name.clone(),
@@ -120,12 +124,12 @@ impl RemoteTool {
                 executed: Executed::Unknown,
                 repeatable: self.registration.hints.may_run_again(),
             },
-            RequestError::TooManyPending { limit } => ToolFailure::Overloaded {
-                message: format!("{limit} calls are waiting already"),
-            },
-            RequestError::BadCorrelationId { .. } => ToolFailure::NotPermitted {
-                reason: "another call with this id is open".to_owned(),
-            },
+            RequestError::TooManyPending { limit } => {
+                ToolFailure::Overloaded { message: format!("{limit} calls are waiting already") }
+            }
+            RequestError::BadCorrelationId { .. } => {
+                ToolFailure::NotPermitted { reason: "another call with this id is open".to_owned() }
+            }
             RequestError::Stopped => ToolFailure::OutcomeUnknown {
                 message: "this process stopped before the answer came".to_owned(),
             },
@@ -230,7 +234,8 @@ impl<'a> CancelOnDrop<'a> {
         let bus = self.bus.clone();
         // Bounded by the publish's own time-out.
         runtime.spawn(async move {
-            if let Err(error) = bus.publish(Publication::announcement(tool_cancel(), envelope)).await
+            if let Err(error) =
+                bus.publish(Publication::announcement(tool_cancel(), envelope)).await
             {
                 debug!(%error, "a cancel was lost; the call ends by its deadline");
             }

@@ -10,10 +10,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{
-    fleet::Fleet,
-    process::Running,
-};
+use crate::{fleet::Fleet, process::Running};
 
 /// The test broker at another port, and what is before the port and behind it in its URL.
 struct Detour {

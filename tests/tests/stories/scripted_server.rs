@@ -84,8 +84,7 @@ async fn two_streamed_calls_of_one_turn_run_and_their_results_go_back_in_order()
         assert_eq!((&asked["stream"], &asked["model"]), (&true.into(), &"scripted".into()));
         let tools = asked["tools"].as_array().expect("tools");
         let names: Vec<_> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
-        let built_in =
-            ["bash", "edit_file", "list_files", "read_file", "search", "write_file"];
+        let built_in = ["bash", "edit_file", "list_files", "read_file", "search", "write_file"];
         assert_eq!(names, built_in);
         assert!(tools.iter().all(|tool| tool["function"]["parameters"]["type"] == "object"));
     }
@@ -97,7 +96,10 @@ async fn two_streamed_calls_of_one_turn_run_and_their_results_go_back_in_order()
     for (position, id, name, words) in
         [(0, "call_list", "list_files", "notes.md"), (1, "call_read", "read_file", "buy milk")]
     {
-        assert_eq!((&calls[position]["id"], &calls[position]["function"]["name"]), (&id.into(), &name.into()));
+        assert_eq!(
+            (&calls[position]["id"], &calls[position]["function"]["name"]),
+            (&id.into(), &name.into())
+        );
         let result = &messages[3 + position];
         assert_eq!(result["tool_call_id"], id);
         assert_says(result["content"].as_str().expect("text"), &[words]);

@@ -33,7 +33,8 @@ fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     arguments.retain(|argument| argument != "--bench");
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         match words.as_slice() {
             ["handler", namespace, concurrency, pause_ms] => {
@@ -64,7 +65,9 @@ async fn compare(rounds: usize, span: Duration) {
     let _server = Child::start(&["raw-server", &theirs]);
     let agent = rockbot::Agent::connect(&ours).await;
     let client = raw::Client::connect(&theirs).await;
-    println!("| in flight | RockBot calls/s | raw calls/s | ratio | RockBot p50 | raw p50 | ratio |");
+    println!(
+        "| in flight | RockBot calls/s | raw calls/s | ratio | RockBot p50 | raw p50 | ratio |"
+    );
     println!("|---:|---:|---:|---:|---:|---:|---:|");
     for in_flight in IN_FLIGHT {
         let warm = span / 3;

@@ -29,9 +29,10 @@ async fn connect(namespace: &str) -> (Connection, Channel) {
     let connection = Connection::connect(&url, ConnectionProperties::default()).await.expect("up");
     let channel = connection.create_channel().await.expect("a channel");
     let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
-    for (name, kind) in
-        [(namespace.to_owned(), ExchangeKind::Topic), (format!("{namespace}.dlx"), ExchangeKind::Direct)]
-    {
+    for (name, kind) in [
+        (namespace.to_owned(), ExchangeKind::Topic),
+        (format!("{namespace}.dlx"), ExchangeKind::Direct),
+    ] {
         let declared = channel.exchange_declare(name.into(), kind, durable, FieldTable::default());
         declared.await.expect("declared");
     }
@@ -51,7 +52,13 @@ async fn queue(channel: &Channel, namespace: &str, name: &str, key: &str, argume
     bound.await.expect("bound");
 }
 
-async fn publish(channel: &Channel, exchange: &str, key: &str, body: &[u8], properties: BasicProperties) {
+async fn publish(
+    channel: &Channel,
+    exchange: &str,
+    key: &str,
+    body: &[u8],
+    properties: BasicProperties,
+) {
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let confirm = channel
         .basic_publish(exchange.into(), key.into(), options, body, properties)
@@ -108,7 +115,8 @@ pub async fn serve(namespace: &str) {
                     serde_json::from_slice(&delivery.data).expect("JSON");
                 let id = request["toolCallId"].as_str().expect("an id");
                 let text: serde_json::Value =
-                    serde_json::from_str(request["arguments"].as_str().expect("text")).expect("JSON");
+                    serde_json::from_str(request["arguments"].as_str().expect("text"))
+                        .expect("JSON");
                 let answer = serde_json::json!({"toolCallId": id, "toolName": "echo",
                     "content": text["text"], "isError": false, "elapsedMs": 0});
                 let correlation = delivery.properties.correlation_id().clone().expect("an id");

@@ -12,7 +12,8 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, ToolRegistration, topology::{ReplyAddress, tool_invoke},
+    AgentName, InstanceId, SessionId, ToolRegistration,
+    topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_tools::{
     RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
@@ -87,8 +88,7 @@ async fn serve_until(namespace: &str, concurrency: u16, pause: Duration, enough:
     let instance = InstanceId::generate();
     let executor = Arc::new(ToolExecutor::new(registry));
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance);
-    let workers =
-        handler.start(&tool_invoke(), concurrency, &instance).await.expect("consuming");
+    let workers = handler.start(&tool_invoke(), concurrency, &instance).await.expect("consuming");
     tokio::select! {
         () = ready_until_orphaned(), if enough == usize::MAX => {}
         () = tool.done.notified() => {}

@@ -16,9 +16,7 @@ use rockbot_contracts::{QueueName, json::Limits};
 
 use crate::{
     delivery::Delivery,
-    port::{
-        Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Subscription,
-    },
+    port::{Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Subscription},
     report::{BusReport, QueueReport},
 };
 

@@ -10,9 +10,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{
-    Envelope, QueueKind, QueueSpec, RoutingKey, topology::MAX_DELIVERIES,
-};
+use rockbot_contracts::{Envelope, QueueKind, QueueSpec, RoutingKey, topology::MAX_DELIVERIES};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::DeadLetters;

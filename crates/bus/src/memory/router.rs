@@ -2,9 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use rockbot_contracts::{
-    BindingPattern, QueueKind, QueueName, QueueSpec, RoutingKey,
-};
+use rockbot_contracts::{BindingPattern, QueueKind, QueueName, QueueSpec, RoutingKey};
 
 use super::queue::{Lease, Queue};
 
@@ -68,7 +66,10 @@ impl Router {
             if !bound.iter().any(|known| Arc::ptr_eq(known, queue)) {
                 bound.push(queue.clone());
             }
-        } else if !self.patterns.iter().any(|(known, of)| known == pattern && Arc::ptr_eq(of, queue))
+        } else if !self
+            .patterns
+            .iter()
+            .any(|(known, of)| known == pattern && Arc::ptr_eq(of, queue))
         {
             self.patterns.push((pattern.clone(), queue.clone()));
         }
@@ -94,4 +95,3 @@ impl Router {
         self.patterns.clear();
     }
 }
-

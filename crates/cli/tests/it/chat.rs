@@ -51,7 +51,8 @@ fn a_prompt_is_answered_with_what_tools_found() {
     let (workshop, script) = scripted(SCRIPT);
     let said = chat(&workshop, &script, &["read my notes"], "");
     said.assert_code(0, &["chat"]);
-    let words = ["Looking.", "→ read_file ", "← read_file ran on tool-handler/", "It says: buy milk"];
+    let words =
+        ["Looking.", "→ read_file ", "← read_file ran on tool-handler/", "It says: buy milk"];
     assert_says(&said.out, &words);
     assert_says(&said.err, &["model: the script"]);
 }
@@ -75,7 +76,10 @@ fn as_json_every_line_is_an_event_and_the_last_one_the_answer() {
     let read = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
     let events: Vec<_> = said.out.lines().map(read).collect();
     let finished = events.iter().find(|event| event["kind"] == "tool_finished").expect("a call");
-    assert_eq!((&finished["toolName"], &finished["executed"]), (&"read_file".into(), &"yes".into()));
+    assert_eq!(
+        (&finished["toolName"], &finished["executed"]),
+        (&"read_file".into(), &"yes".into())
+    );
     let last = events.last().expect("events");
     assert_eq!((&last["kind"], &last["outcome"]), (&"answer".into(), &"completed".into()));
 }

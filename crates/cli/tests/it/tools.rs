@@ -74,7 +74,10 @@ fn a_call_as_json_says_what_ran_where_and_how_long() {
     let refused = ["--json", "tools", "call", "read_file", r#"{"path": 7}"#];
     let refused = workshop.check(&refused, 64).json();
     assert_eq!((&refused["ok"], &refused["executed"]), (&false.into(), &"no".into()));
-    assert_eq!((&refused["code"], &refused["isRetryable"]), (&"invalid_arguments".into(), &false.into()));
+    assert_eq!(
+        (&refused["code"], &refused["isRetryable"]),
+        (&"invalid_arguments".into(), &false.into())
+    );
     assert_says(refused["message"].as_str().expect("text"), &["/path"]);
 }
 
@@ -130,7 +133,8 @@ fn what_is_not_there_is_exit_code_69() {
     let said = workshop.check(&["tools", "call", "no_such_tool"], 69);
     assert_says(&said.err, &["nobody serves no_such_tool", "read_file"]);
     // A port that was free a moment ago has nobody behind it.
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let port =
+        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
     let url = format!("amqp://guest:hunter2@127.0.0.1:{port}/%2f");
     let said = workshop.check(&["--bus", &url, "tools", "list"], 69);
     assert_says(&said.err, &["error:"]);

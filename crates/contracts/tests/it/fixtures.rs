@@ -14,9 +14,8 @@ use serde_json::{Value, json};
 fn check<M: Message + PartialEq + Debug>(file: &str, record: &M) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(file);
     let written = serde_json::to_value(record).unwrap();
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| {
-        panic!("{}: {error}; it should hold\n{written:#}", path.display())
-    });
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; it should hold\n{written:#}", path.display()));
     let golden: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(written, golden, "the wire of {} changed: {file}", M::TYPE);
     let envelope = Envelope::raw(M::TYPE, text.into_bytes());
@@ -33,12 +32,15 @@ fn session() -> SessionId {
 
 #[test]
 fn tool_messages() {
-    check("tool-invoke-request.json", &ToolInvokeRequest {
-        tool_call_id: call(),
-        tool_name: "read_file".to_owned(),
-        arguments: r#"{"path":"README.md"}"#.to_owned(),
-        session_id: session(),
-    });
+    check(
+        "tool-invoke-request.json",
+        &ToolInvokeRequest {
+            tool_call_id: call(),
+            tool_name: "read_file".to_owned(),
+            arguments: r#"{"path":"README.md"}"#.to_owned(),
+            session_id: session(),
+        },
+    );
     let plain = ToolInvokeResponse {
         tool_call_id: call(),
         tool_name: "read_file".to_owned(),
@@ -50,42 +52,54 @@ fn tool_messages() {
         elapsed_ms: None,
     };
     check("tool-invoke-response.json", &plain);
-    check("tool-invoke-response-rich.json", &ToolInvokeResponse {
-        is_error: true,
-        blocks: vec![
-            ContentBlock::Text { text: "caption".to_owned() },
-            ContentBlock::Image { data: "aGk=".to_owned(), mime_type: "image/png".to_owned() },
-            ContentBlock::Audio { data: "aGk=".to_owned(), mime_type: "audio/wav".to_owned() },
-            ContentBlock::Resource {
-                uri: "file:///notes.md".to_owned(),
-                mime_type: Some("text/markdown".to_owned()),
-                text: Some("notes".to_owned()),
-            },
-        ],
-        details: Some(json!({"exitCode": 1})),
-        child_loop_id: Some("loop-7".to_owned()),
-        elapsed_ms: Some(12),
-        ..plain
-    });
-    check("tool-error.json", &ToolError {
-        tool_call_id: call(),
-        tool_name: "bash".to_owned(),
-        code: ToolErrorCode::Timeout,
-        message: "timeout".to_owned(),
-        is_retryable: false,
-        executed: Executed::Yes,
-    });
-    check("tool-progress.json", &ToolProgress {
-        tool_call_id: call(),
-        tool_name: "bash".to_owned(),
-        sequence: 3,
-        text: Some("compiling".to_owned()),
-        partial: None,
-    });
-    check("tool-cancel.json", &ToolCancel {
-        tool_call_id: call(),
-        reason: "the user asked for something else".to_owned(),
-    });
+    check(
+        "tool-invoke-response-rich.json",
+        &ToolInvokeResponse {
+            is_error: true,
+            blocks: vec![
+                ContentBlock::Text { text: "caption".to_owned() },
+                ContentBlock::Image { data: "aGk=".to_owned(), mime_type: "image/png".to_owned() },
+                ContentBlock::Audio { data: "aGk=".to_owned(), mime_type: "audio/wav".to_owned() },
+                ContentBlock::Resource {
+                    uri: "file:///notes.md".to_owned(),
+                    mime_type: Some("text/markdown".to_owned()),
+                    text: Some("notes".to_owned()),
+                },
+            ],
+            details: Some(json!({"exitCode": 1})),
+            child_loop_id: Some("loop-7".to_owned()),
+            elapsed_ms: Some(12),
+            ..plain
+        },
+    );
+    check(
+        "tool-error.json",
+        &ToolError {
+            tool_call_id: call(),
+            tool_name: "bash".to_owned(),
+            code: ToolErrorCode::Timeout,
+            message: "timeout".to_owned(),
+            is_retryable: false,
+            executed: Executed::Yes,
+        },
+    );
+    check(
+        "tool-progress.json",
+        &ToolProgress {
+            tool_call_id: call(),
+            tool_name: "bash".to_owned(),
+            sequence: 3,
+            text: Some("compiling".to_owned()),
+            partial: None,
+        },
+    );
+    check(
+        "tool-cancel.json",
+        &ToolCancel {
+            tool_call_id: call(),
+            reason: "the user asked for something else".to_owned(),
+        },
+    );
 }
 
 #[test]
@@ -100,23 +114,29 @@ fn catalog_messages() {
         hints: ToolHints::READ_ONLY,
         timeout_ms: Some(30_000),
     }];
-    check("tool-catalog.json", &ToolCatalog {
-        handler: "tool-handler".to_owned(),
-        instance: InstanceId::new("handler-0").unwrap(),
-        fingerprint: ToolCatalog::fingerprint_of(&tools),
-        tools,
-        removed: vec!["old_tool".to_owned()],
-    });
+    check(
+        "tool-catalog.json",
+        &ToolCatalog {
+            handler: "tool-handler".to_owned(),
+            instance: InstanceId::new("handler-0").unwrap(),
+            fingerprint: ToolCatalog::fingerprint_of(&tools),
+            tools,
+            removed: vec!["old_tool".to_owned()],
+        },
+    );
     check("tool-catalog-refresh.json", &ToolCatalogRefresh {});
 }
 
 #[test]
 fn user_messages() {
-    check("user-message.json", &UserMessage {
-        session_id: session(),
-        text: "What is in this folder?".to_owned(),
-        cancel: false,
-    });
+    check(
+        "user-message.json",
+        &UserMessage {
+            session_id: session(),
+            text: "What is in this folder?".to_owned(),
+            cancel: false,
+        },
+    );
     let reply = |sequence, is_final, body| AgentReply {
         session_id: session(),
         in_reply_to: MessageId::new("message-1").unwrap(),
@@ -128,29 +148,35 @@ fn user_messages() {
     let name = "bash".to_owned();
     let bodies = [
         ("text-delta", ReplyBody::TextDelta { text: "Let me ".to_owned() }),
-        ("tool-started", ReplyBody::ToolStarted {
-            tool_call_id: call(),
-            tool_name: name.clone(),
-            arguments: "{\"command\":\"ls\"}".to_owned(),
-        }),
-        ("tool-progressed", ReplyBody::ToolProgressed {
-            tool_call_id: call(),
-            text: "half way".to_owned(),
-        }),
-        ("tool-finished", ReplyBody::ToolFinished {
-            tool_call_id: call(),
-            tool_name: name,
-            ran_on: Some("tool-handler/handler-0".to_owned()),
-            elapsed_us: 1234,
-            bytes: 56,
-            error: Some(ToolErrorCode::ExecutionFailed),
-            executed: Executed::Yes,
-        }),
+        (
+            "tool-started",
+            ReplyBody::ToolStarted {
+                tool_call_id: call(),
+                tool_name: name.clone(),
+                arguments: "{\"command\":\"ls\"}".to_owned(),
+            },
+        ),
+        (
+            "tool-progressed",
+            ReplyBody::ToolProgressed { tool_call_id: call(), text: "half way".to_owned() },
+        ),
+        (
+            "tool-finished",
+            ReplyBody::ToolFinished {
+                tool_call_id: call(),
+                tool_name: name,
+                ran_on: Some("tool-handler/handler-0".to_owned()),
+                elapsed_us: 1234,
+                bytes: 56,
+                error: Some(ToolErrorCode::ExecutionFailed),
+                executed: Executed::Yes,
+            },
+        ),
         ("steered", ReplyBody::Steered {}),
-        ("answer", ReplyBody::Answer {
-            text: "Three files.".to_owned(),
-            outcome: TurnOutcome::Completed,
-        }),
+        (
+            "answer",
+            ReplyBody::Answer { text: "Three files.".to_owned(), outcome: TurnOutcome::Completed },
+        ),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });

@@ -34,7 +34,8 @@ fn missing_and_null_mean_the_same() {
 
 #[test]
 fn an_error_of_an_older_peer_says_that_nobody_knows() {
-    let error: ToolError = read(r#"{"toolCallId":"a","toolName":"t","code":"timeout","message":"m"}"#);
+    let error: ToolError =
+        read(r#"{"toolCallId":"a","toolName":"t","code":"timeout","message":"m"}"#);
     assert_eq!(error.executed, Executed::Unknown);
     assert!(!error.is_retryable);
 }

@@ -10,9 +10,7 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{Envelope, Message, RoutingKey, ToolProgress};
 
-use crate::bed::{
-    Bed, PATIENCE, address, key, message, next, soon, text_of, until, work,
-};
+use crate::bed::{Bed, PATIENCE, address, key, message, next, soon, text_of, until, work};
 
 fn question(id: &str) -> Request {
     Request {
@@ -92,10 +90,7 @@ pub async fn a_question_to_nobody_fails_at_once(bed: Bed) {
     let requester = requester(&bed, "one");
     let began = Instant::now();
     let error = requester.ask(question("q1")).await.expect_err("nobody is there");
-    assert!(
-        matches!(error, RequestError::Publish(PublishError::Unroutable { .. })),
-        "{error}"
-    );
+    assert!(matches!(error, RequestError::Publish(PublishError::Unroutable { .. })), "{error}");
     assert!(began.elapsed() < PATIENCE / 2, "that was a time-out");
     assert_eq!(requester.pending(), 0);
 }

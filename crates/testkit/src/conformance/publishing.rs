@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use rockbot_bus::{Assurance, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    ContentTrust, Envelope, MessageId, QueueSpec, TraceContext, envelope::TimeBudget,
-    json::Limits,
+    ContentTrust, Envelope, MessageId, QueueSpec, TraceContext, envelope::TimeBudget, json::Limits,
 };
 use tokio::task::JoinSet;
 
@@ -109,8 +108,10 @@ pub async fn every_part_of_an_envelope_survives(bed: Bed) {
         .trusted_as(ContentTrust::ToolOutput);
     sent.message_id = MessageId::new("message-1").expect("an id");
     sent.destination = Some("somebody".into());
-    sent.budget =
-        Some(TimeBudget { timeout: Duration::from_millis(1500), deadline_unix_ms: 1_900_000_000_000 });
+    sent.budget = Some(TimeBudget {
+        timeout: Duration::from_millis(1500),
+        deadline_unix_ms: 1_900_000_000_000,
+    });
     sent.tool_provider = Some("mcp".into());
     sent.mcp_server = Some("Exact Name".into());
     sent.trace = TraceContext {

@@ -22,18 +22,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::{
-    executor::ToolExecutor,
-    failure::ToolFailure,
-    layers::ToolCall,
-    result::ToolResult,
+    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, result::ToolResult,
     tool::ToolContext,
 };
 
+pub use self::stats::HandlerStats;
 use self::{
     progress::ProgressSender,
     running::{Running, Ticket},
 };
-pub use self::stats::HandlerStats;
 
 /// Consumes requests to run tools, dispatches them to an executor, and answers.
 ///
@@ -176,7 +173,8 @@ impl ToolInvokeHandler {
         let began = Instant::now();
         let ended = match self.may_start(delivery, &request) {
             Ok(()) => {
-                let context = self.context(envelope, &request, &asker.reply_to, ticket.cancellation());
+                let context =
+                    self.context(envelope, &request, &asker.reply_to, ticket.cancellation());
                 let arguments = request.arguments.as_str().into();
                 self.executor.execute(ToolCall { context, arguments }).await
             }
@@ -224,9 +222,8 @@ impl ToolInvokeHandler {
         // Who asks is what the envelope says, never what the arguments say.
         let agent = envelope.source.as_deref().map(AgentName::new).and_then(Result::ok);
         let agent = agent.unwrap_or_else(|| unknown_agent().clone());
-        let budget = envelope.remaining().map_or(ToolContext::DEFAULT_TIMEOUT, |left| {
-            left.min(MAX_BUDGET)
-        });
+        let budget =
+            envelope.remaining().map_or(ToolContext::DEFAULT_TIMEOUT, |left| left.min(MAX_BUDGET));
         ToolContext {
             tool_call_id: request.tool_call_id.clone(),
             tool_name: request.tool_name.as_str().into(),
@@ -252,8 +249,13 @@ impl ToolInvokeHandler {
         let chars_in = request.arguments.len();
         let published = match ended {
             Ok(result) => {
-                info!(elapsed_ms, chars_in, chars_out = result.bytes(), is_error = result.is_error,
-                    "ran");
+                info!(
+                    elapsed_ms,
+                    chars_in,
+                    chars_out = result.bytes(),
+                    is_error = result.is_error,
+                    "ran"
+                );
                 let answer = response(request, result, elapsed_ms);
                 self.publish_answer(asker, &answer).await
             }
@@ -345,10 +347,8 @@ fn response(
     elapsed_ms: u64,
 ) -> ToolInvokeResponse {
     let content = result.to_text().into_owned();
-    let only_text = matches!(
-        result.content.as_slice(),
-        [] | [rockbot_contracts::ContentBlock::Text { .. }]
-    );
+    let only_text =
+        matches!(result.content.as_slice(), [] | [rockbot_contracts::ContentBlock::Text { .. }]);
     ToolInvokeResponse {
         tool_call_id: request.tool_call_id.clone(),
         tool_name: request.tool_name.clone(),

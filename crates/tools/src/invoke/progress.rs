@@ -7,7 +7,8 @@ use std::sync::{
 
 use rockbot_bus::{Bus, Publication};
 use rockbot_contracts::{
-    ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest, ToolProgress, topology::progress_key,
+    ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest, ToolProgress,
+    topology::progress_key,
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::debug;

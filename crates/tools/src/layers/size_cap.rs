@@ -36,9 +36,8 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for SizeCap<S> {
             cut(&mut result, self.max_bytes);
         }
         // Facts for programs share the limit; there is no sense in half of them.
-        if result.details.as_ref().is_some_and(|details| {
-            details.to_string().len() > self.max_bytes
-        }) {
+        if result.details.as_ref().is_some_and(|details| details.to_string().len() > self.max_bytes)
+        {
             result.details = None;
         }
         Ok(result)

@@ -5,9 +5,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use rockbot_bus::{Publication, Request, RequestError, Settlement};
 use rockbot_contracts::{
     Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
-    ToolInvokeRequest,
-    json::Limits,
-    topology::tool_invoke,
+    ToolInvokeRequest, json::Limits, topology::tool_invoke,
 };
 use rockbot_testkit::{
     Bed,
@@ -59,12 +57,20 @@ async fn unreadable_requests_are_answered_counted_and_dead_lettered() {
     newer.wire = 2;
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let cases = [
-        ("malformed", Envelope::raw(ToolInvokeRequest::TYPE, b"{\"toolCallId\": ".to_vec()), "valid"),
+        (
+            "malformed",
+            Envelope::raw(ToolInvokeRequest::TYPE, b"{\"toolCallId\": ".to_vec()),
+            "valid",
+        ),
         ("not UTF-8", Envelope::raw(ToolInvokeRequest::TYPE, vec![0xff, 0xfe]), "valid"),
         ("empty", Envelope::raw(ToolInvokeRequest::TYPE, Vec::new()), "valid"),
         ("unknown type", Envelope::raw("Nonsense", b"{}".to_vec()), "Nonsense"),
         ("newer wire", newer, "wire version 2"),
-        ("too deep", Envelope::raw(ToolInvokeRequest::TYPE, deep.into_bytes()), "not a valid ToolInvokeRequest"),
+        (
+            "too deep",
+            Envelope::raw(ToolInvokeRequest::TYPE, deep.into_bytes()),
+            "not a valid ToolInvokeRequest",
+        ),
     ];
     for (count, (what, envelope, words)) in (1..).zip(cases) {
         let error = check(&fleet, envelope, ToolErrorCode::InvalidArguments).await;
@@ -178,10 +184,9 @@ async fn a_forged_reply_to_is_not_answered_and_not_run() {
 
 #[tokio::test]
 async fn a_redelivered_call_runs_again_only_where_that_does_no_harm() {
-    for (hints, code) in [
-        (ToolHints::default(), Some(ToolErrorCode::OutcomeUnknown)),
-        (ToolHints::READ_ONLY, None),
-    ] {
+    for (hints, code) in
+        [(ToolHints::default(), Some(ToolErrorCode::OutcomeUnknown)), (ToolHints::READ_ONLY, None)]
+    {
         let bed = Bed::memory();
         // A first worker takes the call and dies with it, before the handler is there.
         let mut first = bed.consume(QueueSpec::work(&tool_invoke()), 1).await;

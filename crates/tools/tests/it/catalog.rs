@@ -30,8 +30,7 @@ async fn announce(bed: &Bed, registry: &Arc<ToolRegistry>) -> CatalogAnnouncer {
 async fn discover(bed: &Bed) -> (CatalogDirectory, Arc<ToolRegistry>) {
     let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "one")));
     let registry = Arc::new(ToolRegistry::new());
-    let directory =
-        CatalogDirectory::start(requester, registry.clone()).await.expect("listening");
+    let directory = CatalogDirectory::start(requester, registry.clone()).await.expect("listening");
     (directory, registry)
 }
 
@@ -93,10 +92,7 @@ async fn a_handler_that_falls_silent_is_forgotten() {
     until("a heartbeat keeps it", || names(&known) == ["read"]).await;
     // Killed, not stopped: it says nothing.
     drop(announcer);
-    until("it is forgotten", || {
-        directory.handlers().is_empty() && names(&known).is_empty()
-    })
-    .await;
+    until("it is forgotten", || directory.handlers().is_empty() && names(&known).is_empty()).await;
 }
 
 #[tokio::test]
@@ -104,8 +100,7 @@ async fn a_local_tool_keeps_its_name() {
     let bed = Bed::memory();
     let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "one")));
     let registry = registry_of(&["read"]);
-    let _directory =
-        CatalogDirectory::start(requester, registry.clone()).await.expect("listening");
+    let _directory = CatalogDirectory::start(requester, registry.clone()).await.expect("listening");
     let announcer = announce(&bed, &registry_of(&["read", "write"])).await;
     until("the other tool", || names(&registry) == ["read", "write"]).await;
     announcer.stop().await;

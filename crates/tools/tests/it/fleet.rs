@@ -20,9 +20,8 @@ use rockbot_tools::{
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-type Body = dyn Fn(Value, ToolContext) -> BoxFuture<'static, Result<ToolResult, ToolFailure>>
-    + Send
-    + Sync;
+type Body =
+    dyn Fn(Value, ToolContext) -> BoxFuture<'static, Result<ToolResult, ToolFailure>> + Send + Sync;
 
 /// A tool made of a closure.
 pub struct Scripted {

@@ -57,9 +57,10 @@ async fn progress_details_and_partials_cross_the_bus() {
             ToolUpdate::Partial(_) => None,
         })
         .collect();
-    assert!(["step 1", "step 2", "step 3"].starts_with(
-        &lines.iter().map(String::as_str).collect::<Vec<_>>()
-    ));
+    assert!(
+        ["step 1", "step 2", "step 3"]
+            .starts_with(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+    );
 }
 
 #[tokio::test]
@@ -93,10 +94,8 @@ async fn an_asker_that_goes_away_stops_the_tool() {
 #[tokio::test]
 async fn a_hanging_tool_times_out_with_the_workers_word_that_it_ran() {
     let fleet = Fleet::start().await;
-    let failure = fleet
-        .call_within("hang", "{}", Duration::from_millis(200))
-        .await
-        .expect_err("it hangs");
+    let failure =
+        fleet.call_within("hang", "{}", Duration::from_millis(200)).await.expect_err("it hangs");
     assert_eq!(failure.code(), ToolErrorCode::Timeout);
     assert_eq!(failure.executed(), Executed::Yes);
     assert!(!failure.is_retryable());
@@ -112,9 +111,10 @@ async fn draining_finishes_and_answers_what_is_under_way() {
     let mut context =
         rockbot_tools::ToolContext::new("hang", session, requester.address().agent().clone());
     context.deadline = tokio::time::Instant::now() + Duration::from_millis(500);
-    let call = tokio::spawn(async move {
-        agent.execute(ToolCall { context, arguments: "{}".into() }).await
-    });
+    let call =
+        tokio::spawn(
+            async move { agent.execute(ToolCall { context, arguments: "{}".into() }).await },
+        );
     soon("the tool starts", witness.started.notified()).await;
     assert!(workers.drain(Duration::from_secs(10)).await, "drained in time");
     let failure = soon("the end", call).await.expect("no panic").expect_err("it hangs");

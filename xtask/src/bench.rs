@@ -1,0 +1,203 @@
+//! Measures speed: always as a ratio, on a broker of its own, in one run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+
+use crate::broker::{self, PrivateBroker, free_port};
+use crate::{process, python, rabbitmq, say, workspace};
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Which measurements; all of them when left out
+    #[arg(value_enum)]
+    only: Vec<Measurement>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Measurement {
+    /// What the in-memory bus adds to a tool
+    Embedded,
+    /// A call over RabbitMQ against the same exchange on the AMQP client alone
+    Rabbitmq,
+    /// Four handlers against one
+    Scaling,
+    /// Memory for a call in flight
+    Memory,
+    /// Instructions for a call, by valgrind's callgrind
+    Instructions,
+    /// The same call with Celery and with aio-pika
+    Python,
+}
+
+const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let wanted = |measurement| options.only.is_empty() || options.only.contains(&measurement);
+    say::heading("building");
+    let embedded = build("rockbot-tools", "embedded")?;
+    let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;
+    if wanted(Measurement::Embedded) {
+        say::heading("embedded: what the in-memory bus adds to a tool");
+        process::run(&mut Command::new(&embedded))?;
+    }
+    if options.only.as_slice() == [Measurement::Embedded] {
+        return Ok(());
+    }
+    let broker = rabbitmq::start(free_port()?, true)?;
+    let with = |arguments: &[&str]| {
+        let mut command = Command::new(&round_trip);
+        command.args(arguments).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url());
+        command
+    };
+    if wanted(Measurement::Rabbitmq) {
+        say::heading("rabbitmq: RockBot against the AMQP client alone, alternated, 7 rounds");
+        process::run(&mut with(&[]))?;
+    }
+    if wanted(Measurement::Scaling) {
+        say::heading("scaling: four handlers against one, a tool of 5 ms");
+        process::run(&mut with(&["scaling"]))?;
+    }
+    if wanted(Measurement::Memory) {
+        say::heading("memory: calls in flight");
+        process::run(&mut with(&["memory", "2000"]))?;
+    }
+    if wanted(Measurement::Instructions) {
+        say::heading("instructions: difference of two run lengths, by callgrind");
+        instructions(&with)?;
+    }
+    if wanted(Measurement::Python) {
+        say::heading("python: Celery and aio-pika on the same broker");
+        python(&broker)?;
+        say::heading("python: RockBot right after them");
+        process::run(&mut with(&["quick"]))?;
+    }
+    Ok(())
+}
+
+/// Builds a benchmark and returns its program.
+fn build(package: &str, bench: &str) -> Result<PathBuf> {
+    let mut command = workspace::cargo();
+    command
+        .args(["bench", "--package", package, "--bench", bench, "--no-run"])
+        .args(["--message-format", "json-render-diagnostics"]);
+    let output = command.stderr(Stdio::inherit()).output().context("cargo did not start")?;
+    ensure!(output.status.success(), "cargo could not build the benchmark {bench}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    // One JSON object a line; the program is in the one that names the benchmark.
+    let of_bench = format!("\"name\":\"{bench}\"");
+    let program = text
+        .lines()
+        .filter(|line| line.contains(&of_bench))
+        .find_map(|line| line.split("\"executable\":\"").nth(1)?.split('"').next());
+    program.map(PathBuf::from).with_context(|| format!("cargo did not say where {bench} is"))
+}
+
+/// Two lengths of a run: what the longer one takes more, divided by its calls more.
+fn instructions(with: &dyn Fn(&[&str]) -> Command) -> Result<()> {
+    const SHORT: u64 = 1000;
+    const LONG: u64 = 3000;
+    if process::answer(Command::new("valgrind").arg("--version")).is_none() {
+        bail!("valgrind is not installed: apt-get install valgrind, or choose other measurements");
+    }
+    let folder = tempfile::tempdir()?;
+    let mut agent = Vec::new();
+    let mut handler = Vec::new();
+    for calls in [SHORT, LONG] {
+        let namespace = format!("instructions-{}-{calls}", std::process::id());
+        let count = calls.to_string();
+        let serving = start(with(&["handler", &namespace, "64", "0"]))?;
+        let counted = counted(&with(&["agent", &namespace, &count]), &folder.path().join("agent"))?;
+        drop(serving);
+        agent.push(counted);
+        let namespace = format!("{namespace}-handler");
+        let out = folder.path().join("handler");
+        let calling = with(&["agent", &namespace, &count]);
+        handler.push(counted_while(&with(&["serve-calls", &namespace, &count]), &out, calling)?);
+    }
+    let per_call = |counts: &[u64]| (counts[1] - counts[0]) / (LONG - SHORT);
+    say::progress("agent", format_args!("{} instructions a call", per_call(&agent)));
+    say::progress("handler", format_args!("{} instructions a call", per_call(&handler)));
+    Ok(())
+}
+
+/// A program in the background, ended when dropped.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program that says when it is ready.
+fn start(mut command: Command) -> Result<Background> {
+    use std::io::{BufRead, BufReader};
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let output = child.stdout.take().context("piped")?;
+    let background = Background(child);
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    ensure!(line.trim() == "ready", "a part of the benchmark did not start");
+    Ok(background)
+}
+
+fn under_callgrind(command: &Command, out: &Path) -> Command {
+    let mut counted = Command::new("valgrind");
+    counted
+        .args(["--quiet", "--tool=callgrind"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            counted.env(name, value);
+        }
+    }
+    counted
+}
+
+fn counted(command: &Command, out: &Path) -> Result<u64> {
+    process::run(&mut under_callgrind(command, out))?;
+    total(out)
+}
+
+fn counted_while(command: &Command, out: &Path, mut meanwhile: Command) -> Result<u64> {
+    let mut counted = under_callgrind(command, out).stdin(Stdio::null()).spawn()?;
+    // It consumes its queue once it runs; until then calls find nobody and fail.
+    let called = (0..60).any(|_| {
+        broker::pause();
+        let quiet = meanwhile.stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.status().is_ok_and(|status| status.success())
+    });
+    if !called {
+        let _ = counted.kill();
+        bail!("the calls to the counted handler failed");
+    }
+    ensure!(counted.wait()?.success(), "the counted handler failed");
+    total(out)
+}
+
+fn total(out: &Path) -> Result<u64> {
+    let text = std::fs::read_to_string(out)?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("summary: ").or_else(|| line.strip_prefix("totals: ")));
+    let count = line.and_then(|line| line.split(' ').next()?.parse().ok());
+    count.context("callgrind wrote no total")
+}
+
+fn python(broker: &PrivateBroker) -> Result<()> {
+    let environment = workspace::peers_folder()?.join("python-bench");
+    python::environment(&environment, &PYTHON_PACKAGES, true)?;
+    for script in ["celery_calls.py", "aio_pika_calls.py"] {
+        let mut command = Command::new(python::program(&environment, "python"));
+        command.arg(workspace::peer_file(script)).arg(broker.amqp_url());
+        process::run(&mut command)?;
+    }
+    Ok(())
+}
