@@ -1,4 +1,5 @@
-//! Models, tools and an agent to play with.
+//! Models, tools and an agent to play with. What takes time here is for tests with
+//! `start_paused = true`, whose clock moves only when nothing else can.
 
 use std::{
     collections::VecDeque,
