@@ -193,7 +193,7 @@ fn total(out: &Path) -> Result<u64> {
 
 fn python(broker: &PrivateBroker) -> Result<()> {
     let environment = workspace::peers_folder()?.join("python-bench");
-    python::environment(&environment, &PYTHON_PACKAGES, true)?;
+    python::environment(&environment, &PYTHON_PACKAGES, python::Needs::Dependencies, true)?;
     for script in ["celery_calls.py", "aio_pika_calls.py"] {
         let mut command = Command::new(python::program(&environment, "python"));
         command.arg(workspace::peer_file(script)).arg(broker.amqp_url());

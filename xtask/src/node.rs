@@ -27,7 +27,7 @@ impl Node {
         }
         say::progress("node", "the machine has no Node.js 20.15 or later with npm; taking a wheel");
         let environment = workspace::peers_folder()?.join("node");
-        python::environment(&environment, &[WHEEL], may_install)
+        python::environment(&environment, &[WHEEL], python::Needs::Nothing, may_install)
             .context("Node.js 20.15 or later with npm is missing: install it and run this again")?;
         let wheel = process::answer(
             Command::new(python::program(&environment, "python"))

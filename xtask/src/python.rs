@@ -10,9 +10,23 @@ use crate::{apt, install, process, say};
 /// The wheels we use are built for this version and later ones.
 const CHECK: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 10)";
 
-/// Makes a virtual environment in `folder` with exactly `packages` (`name==version`), as wheels
-/// only, so that no compiler is needed. With `may_install`, Python itself is installed if missing.
-pub(crate) fn environment(folder: &Path, packages: &[&str], may_install: bool) -> Result<()> {
+/// Which packages come along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Exactly those named.
+    Nothing,
+    /// Whatever they ask for.
+    Dependencies,
+}
+
+/// Makes a virtual environment in `folder` with `packages` (`name==version`), as wheels only, so
+/// that no compiler is needed. With `may_install`, Python itself is installed if missing.
+pub(crate) fn environment(
+    folder: &Path,
+    packages: &[&str],
+    needs: Needs,
+    may_install: bool,
+) -> Result<()> {
     install::once(folder, &packages.join(" "), || {
         let part = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let python = interpreter(may_install)?;
@@ -22,7 +36,8 @@ pub(crate) fn environment(folder: &Path, packages: &[&str], may_install: bool) -
         process::run_quietly(
             Command::new(program(folder, "python"))
                 .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"])
-                .args(["--no-deps", "--only-binary", ":all:"])
+                .args(["--only-binary", ":all:"])
+                .args((needs == Needs::Nothing).then_some("--no-deps"))
                 .args(packages),
             &log,
         )?;

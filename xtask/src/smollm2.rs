@@ -21,7 +21,7 @@ pub(crate) struct Options {
 /// Installs the model server if needed and starts it on a port of 127.0.0.1.
 pub(crate) fn start(port: u16, may_install: bool) -> Result<Server> {
     let environment = workspace::peers_folder()?.join("smollm2");
-    python::environment(&environment, &PACKAGES, may_install)?;
+    python::environment(&environment, &PACKAGES, python::Needs::Nothing, may_install)?;
     let server = Server::start(
         "smollm2",
         Command::new(python::program(&environment, "python"))

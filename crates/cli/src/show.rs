@@ -33,9 +33,7 @@ pub(crate) fn dim(text: &str) -> String {
 /// direction.
 pub(crate) fn clean(text: &str) -> String {
     let layout = |c: char| matches!(c, '\n' | '\t');
-    let turns = |c: char| {
-        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let harmless = |c: &char| layout(*c) || (!c.is_control() && !turns(*c));
     text.chars().filter(harmless).collect()
 }

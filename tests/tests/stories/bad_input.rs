@@ -10,6 +10,7 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::bed::{address, key, never, next, soon};
+use rustix::process::Signal;
 
 use crate::{
     fleet::{Fleet, Group},
@@ -93,7 +94,6 @@ async fn what_cannot_be_read_is_answered_and_kept_as_a_dead_letter() {
         ("of another type", Envelope::raw("Nonsense", b"{}".to_vec()), "Nonsense"),
         ("of a newer wire", newer, "wire version 2"),
         ("deep where a text is expected", body(&deep), "valid"),
-        ("a long text", body(&format!("\"{}\"", "x".repeat(1_000_000))), "valid"),
         ("too large", body(&"x".repeat(5_000_000)), "over the limit"),
     ];
     for (what, envelope, words) in cases {
@@ -104,6 +104,29 @@ async fn what_cannot_be_read_is_answered_and_kept_as_a_dead_letter() {
         soon("an ack", letter.settle(Settlement::Ack)).await.expect("acked");
     }
     still_serves(&fleet, &mut handler).await;
+}
+
+/// What a parser says about a text quotes it, and what a dead letter says about its reason must fit
+/// a frame: the broker ends a connection with a frame that is too large, and all calls on it.
+#[tokio::test]
+async fn a_long_text_in_place_of_a_record_costs_neither_the_connection_nor_the_log() {
+    let fleet = Fleet::new();
+    let mut handler = fleet.handler("handler-1").await;
+    let mut stranger = Stranger::at(&fleet).await;
+    let queue = QueueSpec::dead_letters_of(&QueueSpec::work(&tool_invoke()).name);
+    let letters = stranger.bus.consume(Subscription::new(queue, 16));
+    let mut letters = soon("subscribe", letters).await.expect("subscribed");
+    let long = format!("\"{}\"", "x".repeat(1_000_000)).into_bytes();
+    let envelope = Envelope::raw(ToolInvokeRequest::TYPE, long);
+    stranger.is_refused("a long text", envelope, "valid").await;
+    let letter = next(&mut letters).await;
+    let reason = letter.envelope().dead_letter_reason.clone().unwrap_or_default();
+    assert!(reason.contains("valid") && reason.len() < 10_000, "{} bytes", reason.len());
+    still_serves(&fleet, &mut handler).await;
+    handler.send(Signal::TERM);
+    let log = handler.ended().await.err;
+    assert!(!log.contains("lost the connection"), "a message ended the connection");
+    assert!(log.len() < 100_000, "a message filled the log: {} bytes", log.len());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 //!
 //! `cargo xtask bench` provides the broker and runs it.
 
-#![allow(missing_docs, reason = "a program")]
+#![allow(missing_docs, unreachable_pub, reason = "a program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
 

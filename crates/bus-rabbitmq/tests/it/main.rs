@@ -1,5 +1,7 @@
 //! RabbitMQ keeps the promises that every bus makes. `cargo xtask test` provides the broker.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 mod codec;
 
 use std::sync::Arc;

@@ -1,10 +1,18 @@
 //! The `rockbot` command as a newcomer meets it: one process, no broker, no key.
 
+#[cfg(test)]
 mod chat;
+#[cfg(test)]
 mod command_line;
+#[cfg(test)]
 mod configuration;
+#[cfg(test)]
 mod demo;
+#[cfg(test)]
 mod pseudo_terminal;
+#[cfg(test)]
 mod terminal;
+#[cfg(test)]
 mod tools;
+#[cfg(test)]
 mod workshop;
