@@ -15,9 +15,9 @@ use rockbot_contracts::{
     headers::{Header, WIRE_VERSION},
 };
 
-/// An id over the limit of an AMQP short string.
+/// An id over the 255 bytes of an AMQP short string, or headers over what fits a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} has {bytes} bytes, over the 255 of an AMQP short string")]
+#[error("{field} has {bytes} bytes, more than AMQP takes there")]
 pub struct TooLong {
     /// Which property.
     pub field: &'static str,
@@ -25,14 +25,22 @@ pub struct TooLong {
     pub bytes: usize,
 }
 
+/// Most text in all headers of a message. They travel in one frame, and a frame over the
+/// negotiated size (128 KiB by default) ends the connection.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+
 const PERSISTENT: u8 = 2;
 const TRANSIENT: u8 = 1;
 
 /// The properties that carry `envelope`; its body travels beside them.
 ///
 /// # Errors
-/// When an id is too long for AMQP.
+/// When an id, or all headers together, are too long for AMQP.
 pub fn encode(envelope: &Envelope) -> Result<BasicProperties, TooLong> {
+    let bytes = texts(envelope).iter().filter_map(|(_, text)| *text).map(str::len).sum();
+    if bytes > MAX_HEADER_BYTES {
+        return Err(TooLong { field: "the text of all headers", bytes });
+    }
     let mut properties = BasicProperties::default()
         .with_message_id(short("message_id", envelope.message_id.as_str())?)
         .with_type(short("type", &envelope.raw_type)?)
@@ -68,7 +76,17 @@ fn encode_headers(envelope: &Envelope) -> FieldTable {
         put(Header::TimeoutMs, number(timeout_ms));
         put(Header::Deadline, number(budget.deadline_unix_ms));
     }
-    let texts = [
+    for (header, text) in texts(envelope) {
+        if let Some(text) = text {
+            put(header, AMQPValue::LongString(text.into()));
+        }
+    }
+    table
+}
+
+/// The headers that hold text.
+fn texts(envelope: &Envelope) -> [(Header, Option<&str>); 8] {
+    [
         (Header::Source, envelope.source.as_deref()),
         (Header::Destination, envelope.destination.as_deref()),
         (Header::ContentTrust, envelope.trust.map(ContentTrust::as_str)),
@@ -77,13 +95,7 @@ fn encode_headers(envelope: &Envelope) -> FieldTable {
         (Header::DeadLetterReason, envelope.dead_letter_reason.as_deref()),
         (Header::TraceParent, envelope.trace.parent.as_deref()),
         (Header::TraceState, envelope.trace.state.as_deref()),
-    ];
-    for (header, text) in texts {
-        if let Some(text) = text {
-            put(header, AMQPValue::LongString(text.into()));
-        }
-    }
-    table
+    ]
 }
 
 /// Reads an envelope. What is missing or of another type is left out; a missing message id is

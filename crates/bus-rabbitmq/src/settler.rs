@@ -21,6 +21,9 @@ pub(crate) struct AmqpSettler {
     pub(crate) dead_letters: Option<(ShortString, Arc<Lane>)>,
 }
 
+/// The longest reason that is kept with a dead letter.
+const MAX_REASON_BYTES: usize = 1024;
+
 const REQUEUE: BasicNackOptions = BasicNackOptions { multiple: false, requeue: true };
 const REJECT: BasicNackOptions = BasicNackOptions { multiple: false, requeue: false };
 
@@ -54,6 +57,7 @@ impl Settler for AmqpSettler {
                 return settled(acker.nack(REJECT).await);
             };
             // The broker would keep only that it was rejected, so the letter is written here.
+            let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
             envelope.dead_letter_reason = Some(reason.into());
             match lane.publish_raw(queue, &envelope).await {
                 Ok(()) => settled(acker.ack(BasicAckOptions::default()).await),

@@ -24,6 +24,23 @@ pub fn is_too_deep(error: &serde_json::Error) -> bool {
     error.is_syntax() && error.to_string().starts_with("recursion limit exceeded")
 }
 
+/// The longest excerpt of a parser's error, in characters.
+const MAX_WORDS: usize = 300;
+
+/// What a parser said, shortened in the middle: the quote of what it read goes, the position at the
+/// end stays.
+#[must_use]
+pub fn words_of(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    let total = words.chars().count();
+    if total <= MAX_WORDS {
+        return words;
+    }
+    let head: String = words.chars().take(MAX_WORDS / 2).collect();
+    let tail: String = words.chars().skip(total - MAX_WORDS / 2).collect();
+    format!("{head} … {tail}")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -43,5 +60,16 @@ mod tests {
         }
         let other = serde_json::from_str::<Value>("{").unwrap_err();
         assert!(!is_too_deep(&other));
+    }
+
+    #[test]
+    fn a_parser_that_quotes_a_megabyte_is_cut_short() {
+        let text = format!("\"{}\"", "x".repeat(1_000_000));
+        let error = serde_json::from_str::<u32>(&text).unwrap_err();
+        let words = words_of(&error);
+        assert!(
+            words.chars().count() <= MAX_WORDS + 3 && words.contains("expected u32"),
+            "{words}"
+        );
     }
 }

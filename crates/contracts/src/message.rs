@@ -44,12 +44,13 @@ pub enum DecodeError {
         limit: usize,
     },
     /// The body is not the JSON of this record.
-    #[error("the body is not a valid {expected}: {source}")]
+    #[error("the body is not a valid {expected}: {reason}")]
     Malformed {
         /// What the consumer reads.
         expected: &'static str,
-        /// What the parser said, with line and column.
-        source: serde_json::Error,
+        /// What the parser said, shortened: it quotes what it did not expect, which may be all of
+        /// a hostile body.
+        reason: String,
     },
 }
 
@@ -74,7 +75,7 @@ impl Envelope {
             if json::is_too_deep(&source) {
                 return DecodeError::TooDeep { limit: json::MAX_DEPTH };
             }
-            DecodeError::Malformed { expected: M::TYPE, source }
+            DecodeError::Malformed { expected: M::TYPE, reason: json::words_of(&source) }
         })
     }
 }

@@ -41,7 +41,7 @@ impl Street {
     }
 
     async fn consume(&self, queue: QueueSpec) -> Consumer {
-        self.bus.consume(Subscription::new(queue, 16)).await.unwrap()
+        self.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap()
     }
 
     /// Why the next dead letter is one.
@@ -50,8 +50,8 @@ impl Street {
         let queue = QueueSpec::dead_letters_of(&queue.name);
         assert_eq!(queue.kind, QueueKind::DeadLetters);
         let delivery = self.consume(queue).await.next().await.unwrap();
-        let (envelope, _) = delivery.ack().await;
-        envelope.dead_letter_reason.unwrap().into()
+        let envelope = delivery.into_envelope();
+        envelope.dead_letter_reason.unwrap().to_string()
     }
 }
 
@@ -235,7 +235,7 @@ async fn a_message_published_twice_is_answered_once() {
     street.put(envelope).await;
     let mut finals = 0;
     while let Ok(Some(delivery)) = timeout(Duration::from_secs(1), replies.next()).await {
-        let (envelope, _) = delivery.ack().await;
+        let envelope = delivery.into_envelope();
         let reply: AgentReply = envelope.decode(Limits::default()).unwrap();
         finals += u32::from(reply.is_final);
     }
