@@ -176,6 +176,7 @@ fn say_err(text: &str) {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "the cases below read better without `&`")]
     fn check(arguments: &[&str], expected: Option<Arguments>) {
         let parsed = parse(arguments.iter().map(OsString::from)).ok();
         assert_eq!(parsed, expected, "{arguments:?}");

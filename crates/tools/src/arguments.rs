@@ -130,6 +130,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "the cases below read better without `&`")]
     fn check(text: &str, expected: Option<(Value, bool)>) {
         let read = read(text).ok().map(|arguments| (arguments.value, arguments.repaired));
         assert_eq!(read, expected, "{text}");

@@ -210,7 +210,8 @@ async fn a_message_that_was_delivered_before_is_not_run_twice() {
     let echo = Probe::new("echo", Does::Echo);
     let model = Witness::script([ScriptedTurn::default().call("echo", json!({}))]);
     let client = street.client("proxy").await;
-    let mut lost_process = street.consume(QueueSpec::work(&user_message(&tester()))).await;
+    let queue = QueueSpec::work(&user_message(&tester()));
+    let mut lost_process = street.bus.consume(Subscription::new(queue, 16)).await.unwrap();
     let replies = client.say(&tester(), &message("s", "go")).await.unwrap();
     drop(lost_process.next().await.unwrap());
     drop(lost_process);

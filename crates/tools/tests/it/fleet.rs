@@ -24,7 +24,7 @@ type Body =
     dyn Fn(Value, ToolContext) -> BoxFuture<'static, Result<ToolResult, ToolFailure>> + Send + Sync;
 
 /// A tool made of a closure.
-pub struct Scripted {
+pub(crate) struct Scripted {
     registration: ToolRegistration,
     body: Box<Body>,
 }
@@ -43,7 +43,7 @@ impl Tool for Scripted {
     }
 }
 
-pub fn registration(name: &str) -> ToolRegistration {
+pub(crate) fn registration(name: &str) -> ToolRegistration {
     ToolRegistration {
         name: name.to_owned(),
         label: None,
@@ -57,7 +57,7 @@ pub fn registration(name: &str) -> ToolRegistration {
     }
 }
 
-pub fn tool<F>(
+pub(crate) fn tool<F>(
     registration: ToolRegistration,
     body: impl Fn(Value, ToolContext) -> F + Send + Sync + 'static,
 ) -> Arc<dyn Tool>
@@ -73,10 +73,10 @@ where
 
 /// What the tools tell the test.
 #[derive(Default)]
-pub struct Witness {
-    pub started: Notify,
-    pub dropped: AtomicU32,
-    pub runs: AtomicU32,
+pub(crate) struct Witness {
+    pub(crate) started: Notify,
+    pub(crate) dropped: AtomicU32,
+    pub(crate) runs: AtomicU32,
 }
 
 struct CountsDrop(Arc<Witness>);
@@ -123,16 +123,16 @@ fn tools(witness: &Arc<Witness>) -> Vec<Arc<dyn Tool>> {
 }
 
 /// A handler and an agent's end.
-pub struct Fleet {
-    pub bed: Bed,
-    pub handler: Arc<ToolInvokeHandler>,
-    pub workers: InvokeWorkers,
-    pub requester: Arc<Requester>,
-    pub agent: ToolExecutor,
-    pub witness: Arc<Witness>,
+pub(crate) struct Fleet {
+    pub(crate) bed: Bed,
+    pub(crate) handler: Arc<ToolInvokeHandler>,
+    pub(crate) workers: InvokeWorkers,
+    pub(crate) requester: Arc<Requester>,
+    pub(crate) agent: ToolExecutor,
+    pub(crate) witness: Arc<Witness>,
 }
 
-pub async fn handler_of(
+pub(crate) async fn handler_of(
     bus: &Arc<dyn Bus>,
     tools: Vec<Arc<dyn Tool>>,
     concurrency: u16,
@@ -149,7 +149,7 @@ pub async fn handler_of(
 }
 
 impl Fleet {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let bed = Bed::memory();
         let witness = Arc::new(Witness::default());
         let (handler, workers, registry) = handler_of(&bed.there, tools(&witness), 16).await;
@@ -162,16 +162,20 @@ impl Fleet {
         Self { bed, handler, workers, requester, agent: ToolExecutor::new(remote), witness }
     }
 
-    pub fn context(&self, tool: &str) -> ToolContext {
+    pub(crate) fn context(&self, tool: &str) -> ToolContext {
         let session = SessionId::new("session").expect("an id");
         ToolContext::new(tool, session, self.requester.address().agent().clone())
     }
 
-    pub async fn call(&self, tool: &str, arguments: &str) -> Result<ToolResult, ToolFailure> {
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        arguments: &str,
+    ) -> Result<ToolResult, ToolFailure> {
         self.call_within(tool, arguments, Duration::from_secs(20)).await
     }
 
-    pub async fn call_within(
+    pub(crate) async fn call_within(
         &self,
         tool: &str,
         arguments: &str,
@@ -184,7 +188,7 @@ impl Fleet {
 }
 
 /// An agent's end for one remote tool, whoever serves it.
-pub fn agent_of(
+pub(crate) fn agent_of(
     bed: &Bed,
     name: &'static str,
     hints: ToolHints,
