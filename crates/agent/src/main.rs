@@ -36,7 +36,11 @@ fn main() -> ExitCode {
 fn read(configuration: &mut Configuration) -> Settings {
     let section: AgentSection = configuration.section("agent");
     let llm: LlmConfig = configuration.section("llm");
-    for problem in section.problems().into_iter().chain(llm.problems()) {
+    for problem in section
+        .problems()
+        .into_iter()
+        .chain(llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
+    {
         configuration.problem(problem);
     }
     Settings {

@@ -50,7 +50,12 @@ impl Settings {
         if let Err(problem) = rockbot_service::logging::check(&settings.log) {
             layers.problem(problem.to_string());
         }
-        for problem in settings.handler.problems().into_iter().chain(settings.llm.problems()) {
+        for problem in settings
+            .handler
+            .problems()
+            .into_iter()
+            .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
+        {
             layers.problem(problem);
         }
         let url = settings.bus.url.expose_secret();

@@ -1,6 +1,6 @@
 //! The names of headers on the wire.
 //!
-//! RockBot's own headers carry the prefix `rb-`; it is added in exactly one function, [`prefixed`].
+//! RockBot's own headers carry the prefix `rb-`; it is added in exactly one function, `prefixed`.
 //! Older peers send some of them with the prefix twice; [`Header::from_wire`] accepts that.
 
 use std::{fmt, sync::LazyLock};

@@ -167,8 +167,12 @@ impl Held {
 /// Opens so many calls of a slow tool, and returns when they have all had time to arrive.
 pub async fn hold(agent: &Agent, calls: usize) -> Held {
     let mut open = JoinSet::new();
-    for _ in 0..calls {
+    for number in 0..calls {
         open.spawn(agent.call());
+        // Not all at once: what is measured is calls that wait, not a burst of publishes.
+        if number % 32 == 31 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     Held(open)

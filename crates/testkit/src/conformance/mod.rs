@@ -46,6 +46,7 @@ macro_rules! bus_promises {
         );
         $crate::bus_promises!(@ $bed, settling:
             an_acked_delivery_does_not_come_again
+            what_is_settled_on_receipt_does_not_come_again
             a_retried_delivery_comes_again_and_says_so
             a_dropped_delivery_comes_again
             a_dead_letter_keeps_its_body_and_the_reason

@@ -1,6 +1,6 @@
 //! What becomes of a delivery.
 
-use rockbot_bus::Settlement;
+use rockbot_bus::{Settlement, Subscription};
 use rockbot_contracts::{QueueSpec, topology::MAX_DELIVERIES};
 
 use crate::bed::{Bed, key, never, next, soon, take, text_of, work};
@@ -13,6 +13,23 @@ pub async fn an_acked_delivery_does_not_come_again(bed: Bed) {
     never("a redelivery", consumer.next()).await;
     drop(consumer);
     let mut consumer = bed.consume(work("jobs"), 1).await;
+    never("a redelivery to another", consumer.next()).await;
+}
+
+/// A consumer that is done once it holds a message need not say so, and is not held up.
+pub async fn what_is_settled_on_receipt_does_not_come_again(bed: Bed) {
+    let subscription = Subscription::on_receipt(work("jobs"), 4);
+    let mut consumer = bed.there.consume(subscription).await.expect("subscribed");
+    let sent: Vec<_> = (0..20).map(|number| number.to_string()).collect();
+    bed.say_all(&key("jobs"), sent.clone()).await;
+    let mut received = Vec::new();
+    for _ in &sent {
+        received.push(text_of(&next(&mut consumer).await));
+    }
+    assert_eq!(received, sent);
+    never("a redelivery", consumer.next()).await;
+    drop(consumer);
+    let mut consumer = bed.consume(work("jobs"), 4).await;
     never("a redelivery to another", consumer.next()).await;
 }
 
