@@ -170,10 +170,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_root_must_be_configured() {
+    fn nothing_must_be_configured() {
         let config: FilesConfig = serde_json::from_str(r#"{"root": "work"}"#).unwrap();
         assert_eq!(config, FilesConfig::new("work"));
-        assert!(serde_json::from_str::<FilesConfig>("{}").is_err());
+        assert_eq!(serde_json::from_str::<FilesConfig>("{}").unwrap(), FilesConfig::default());
         assert!(serde_json::from_str::<FilesConfig>(r#"{"root": "w", "rot": 1}"#).is_err());
     }
 
