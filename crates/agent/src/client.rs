@@ -34,7 +34,7 @@ const DEFAULT_SILENCE: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SayError {
     /// Nobody consumes the agent's queue.
-    #[error("nobody serves the agent {agent:?}; is it running, is the name right?")]
+    #[error("nobody serves the agent {agent}; is it running, is the name right?")]
     NobodyServes {
         /// The agent.
         agent: AgentName,

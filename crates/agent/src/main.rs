@@ -43,13 +43,26 @@ fn read(configuration: &mut Configuration) -> Settings {
     {
         configuration.problem(problem);
     }
+    let bus: BusSection = configuration.section("bus");
+    if let Err(problem) = rabbit(&bus, "").check() {
+        configuration.problem(format!("bus: {problem}"));
+    }
+    if let Err(problem) = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok()) {
+        configuration.problem(format!("llm: {problem}"));
+    }
     Settings {
         service: configuration.section("service"),
-        bus: configuration.section("bus"),
+        bus,
         definition: section.definition().ok(),
         section,
         llm,
     }
+}
+
+fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
+    let mut config = RabbitConfig::new(String::new(), name).in_namespace(&section.namespace);
+    config.url = section.url.clone();
+    config
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
@@ -63,9 +76,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         .map_err(|problem| configuration(&problem))?;
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
-    let mut config = RabbitConfig::new(String::new(), &name).in_namespace(&bus.namespace);
-    config.url = bus.url.clone();
-    let bus = RabbitBus::start(&config).map_err(|problem| configuration(&problem))?;
+    let bus = RabbitBus::start(&rabbit(&bus, &name)).map_err(|problem| configuration(&problem))?;
     // In a cluster the broker may come up later than we do.
     tokio::select! {
         connected = bus.connected(Duration::MAX) => {

@@ -6,6 +6,8 @@ use lapin::uri::AMQPUri;
 use rockbot_contracts::{json::Limits, topology::DEFAULT_NAMESPACE};
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::topology::Namespace;
+
 /// How to reach the broker, and under which name.
 #[derive(Debug, Clone)]
 pub struct RabbitConfig {
@@ -54,6 +56,18 @@ impl RabbitConfig {
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
+    }
+
+    /// Says whether a bus could be started with it, without connecting.
+    ///
+    /// # Errors
+    /// When the URL or the namespace can't be used.
+    pub fn check(&self) -> Result<(), InvalidUrl> {
+        self.parse_url()?;
+        match Namespace::new(&self.namespace) {
+            Some(_) => Ok(()),
+            None => Err(InvalidUrl::namespace(&self.namespace)),
+        }
     }
 
     pub(crate) fn parse_url(&self) -> Result<AMQPUri, InvalidUrl> {

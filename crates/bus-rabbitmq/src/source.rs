@@ -174,7 +174,11 @@ impl Source {
 
     /// Subscribes again; `None` when the bus was closed meanwhile.
     async fn reopen(&mut self) -> Option<()> {
-        match self.open().await {
+        // However long it takes to connect; then the broker has so long to answer.
+        self.supervisor.link().await.ok()?;
+        let late = || ConsumeError::Disconnected { reason: self.supervisor.reason() };
+        let opened = timeout(OPERATION_TIMEOUT, self.open()).await;
+        match opened.unwrap_or_else(|_| Err(late())) {
             Ok(session) => {
                 info!(queue = %self.subscription.queue.name, "consuming again");
                 self.session = Some(session);

@@ -95,7 +95,9 @@ impl Publication {
     }
 }
 
-/// Why a message was not published. Only [`PublishError::Unconfirmed`] leaves open whether it was.
+/// Why a message was not published. Only [`PublishError::Unconfirmed`] leaves open whether it was,
+/// and [`PublishError::Refused`] where several queues are bound for one key: one that is full
+/// refuses for all. So no queue beside a work queue may refuse; let a monitor's drop its oldest.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PublishError {
     /// No queue is bound for the key.

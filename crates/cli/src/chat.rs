@@ -1,11 +1,14 @@
 //! `rockbot chat`: a message or a conversation with an agent.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::{
+    io::{BufRead, IsTerminal, Write},
+    time::Duration,
+};
 
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{AgentName, InstanceId, SessionId, user::TurnOutcome};
-use rockbot_service::exit;
+use rockbot_service::{exit, interrupted};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -17,6 +20,9 @@ use crate::{
     settings::Settings,
     show,
 };
+
+/// How long an agent may be silent: longer than a turn may take, since a tool may be.
+const PATIENCE: Duration = Duration::from_secs(11 * 60);
 
 /// The longest line of a conversation, in bytes.
 const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -42,6 +48,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     fleet.expect_agent(&agent).await?;
     let proxy = InstanceId::generate();
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
+    let client = client.with_silence(PATIENCE);
     let conversation = Conversation { client, agent, session: SessionId::generate(), json };
     let outcome = match chat.prompt {
         Some(prompt) => once(&conversation, &prompt).await,
@@ -72,11 +79,24 @@ fn code_of(outcome: TurnOutcome) -> u8 {
 async fn converse(conversation: &Conversation) -> Outcome {
     let mut lines = lines();
     let mut last = exit::OK;
-    while let Some((line, done)) = lines.recv().await {
+    loop {
+        let (line, done) = tokio::select! {
+            line = lines.recv() => match line {
+                Some(line) => line,
+                None => break,
+            },
+            // Nothing runs that could be cancelled, so either interrupt means to leave.
+            _ = interrupted() => break,
+        };
         let line = line.trim();
         if !line.is_empty() {
             match conversation.say(line).await {
-                Ok(told) => last = code_of(told.outcome),
+                Ok(told) => {
+                    last = code_of(told.outcome);
+                    if told.leave {
+                        break;
+                    }
+                }
                 // One failed message does not end a conversation with a person.
                 Err(failure) if std::io::stdin().is_terminal() => {
                     let mut stderr = anstream::stderr().lock();

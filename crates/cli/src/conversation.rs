@@ -4,7 +4,7 @@ use std::io::Write;
 
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome};
-use rockbot_service::exit;
+use rockbot_service::{Interrupt, exit, interrupted};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -25,6 +25,8 @@ pub(crate) struct Conversation {
 pub(crate) struct Told {
     pub(crate) outcome: TurnOutcome,
     pub(crate) calls: usize,
+    /// Whether somebody asked this process to end meanwhile.
+    pub(crate) leave: bool,
 }
 
 impl Conversation {
@@ -36,10 +38,12 @@ impl Conversation {
         let mut replies = self.client.say(&self.agent, &message).await.exits(exit::UNAVAILABLE)?;
         let mut screen = Screen { json: self.json, ..Screen::default() };
         let mut cancelling: Option<JoinHandle<()>> = None;
+        let mut leave = false;
         loop {
             let reply = tokio::select! {
                 reply = replies.next() => reply,
-                _ = tokio::signal::ctrl_c(), if cancelling.is_none() => {
+                interrupt = interrupted(), if cancelling.is_none() => {
+                    leave = interrupt == Interrupt::Leave;
                     cancelling = Some(self.cancel().await?);
                     continue;
                 }
@@ -53,7 +57,7 @@ impl Conversation {
                 if let Some(task) = cancelling {
                     task.abort();
                 }
-                return Ok(Told { outcome, calls: screen.calls });
+                return Ok(Told { outcome, calls: screen.calls, leave });
             }
         }
     }

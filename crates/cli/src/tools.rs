@@ -1,11 +1,15 @@
 //! `rockbot tools`: list, describe and call what the fleet runs.
 
-use std::{io::Write, sync::Arc, time::Duration};
+use std::{
+    io::{IsTerminal, Write},
+    sync::Arc,
+    time::Duration,
+};
 
 use anstream::{eprintln, println};
 use anyhow::Context;
 use rockbot_contracts::{SessionId, ToolRegistration};
-use rockbot_service::exit;
+use rockbot_service::{exit, interrupted};
 use rockbot_tools::{
     ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolResult, ToolUpdate,
 };
@@ -155,7 +159,7 @@ async fn invoke(
     tokio::pin!(call);
     let ended = tokio::select! {
         ended = &mut call => ended,
-        _ = tokio::signal::ctrl_c() => {
+        _ = interrupted() => {
             cancellation.cancel();
             call.await
         }
@@ -170,6 +174,8 @@ async fn invoke(
             if !json {
                 let text = result.to_text();
                 let mut stdout = std::io::stdout().lock();
+                // A file or a pipe gets what the tool said, byte for byte; a terminal is protected.
+                let text = if stdout.is_terminal() { show::clean(&text).into() } else { text };
                 stdout.write_all(text.as_bytes())?;
                 if !text.ends_with('\n') {
                     stdout.write_all(b"\n")?;

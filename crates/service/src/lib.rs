@@ -18,4 +18,4 @@ pub mod shutdown;
 pub use config::{ConfigProblems, Configuration};
 pub use process::{Process, ServeError};
 pub use sections::{BusSection, LogFormat, LogSection, ServiceSection};
-pub use shutdown::Shutdown;
+pub use shutdown::{Interrupt, Shutdown, interrupted};

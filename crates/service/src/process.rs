@@ -72,6 +72,8 @@ impl Process {
         if let Err(problem) = logging::check(&log) {
             configuration.problem(problem.to_string());
         }
+        // Before anything is read: checking may make a client.
+        install_tls_provider();
         let settings = read(&mut configuration);
         if let Err(problems) = configuration.finish() {
             return self.end(exit::USAGE, &problems);
@@ -83,7 +85,6 @@ impl Process {
         if let Err(problem) = logging::start(&log) {
             return self.end(exit::USAGE, &problem);
         }
-        install_tls_provider();
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(problem) => return self.end(exit::SOFTWARE, &problem),

@@ -4,6 +4,45 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+/// What somebody asks of a process that a person started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupt {
+    /// Stop what you are doing: SIGINT, which is Ctrl-C.
+    Cancel,
+    /// Leave: SIGTERM or SIGHUP.
+    Leave,
+}
+
+/// Returns when this process is interrupted. Once it was called, those signals no longer end the
+/// process by themselves. Without a way to listen it never returns.
+pub async fn interrupted() -> Interrupt {
+    let cancel = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Interrupt::Cancel
+    };
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let leave = async {
+            match (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
+                (Ok(mut terminate), Ok(mut hang_up)) => tokio::select! {
+                    _ = terminate.recv() => Interrupt::Leave,
+                    _ = hang_up.recv() => Interrupt::Leave,
+                },
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            interrupt = cancel => interrupt,
+            interrupt = leave => interrupt,
+        }
+    }
+    #[cfg(not(unix))]
+    cancel.await
+}
+
 /// Tells a process that it should stop: cancelled by the first SIGTERM or SIGINT.
 ///
 /// Dropping it stops listening for signals.

@@ -40,6 +40,9 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in settings.handler.problems() {
         configuration.problem(problem);
     }
+    if let Err(problem) = rabbit(&settings.bus, "").check() {
+        configuration.problem(format!("bus: {problem}"));
+    }
     if let Err(problem) = rockbot_toolkit::files::tools(&settings.files) {
         configuration.problem(format!("files: {problem}"));
     }
@@ -66,15 +69,19 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     Ok(())
 }
 
+fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
+    let mut config = RabbitConfig::new(String::new(), name).in_namespace(&section.namespace);
+    config.url = section.url.clone();
+    config
+}
+
 /// Waits for the broker for as long as it takes: in a cluster it may come up later than we do.
 async fn connect(
     section: &BusSection,
     name: &str,
     shutdown: &Shutdown,
 ) -> Result<RabbitBus, ServeError> {
-    let mut config = RabbitConfig::new(String::new(), name).in_namespace(&section.namespace);
-    config.url = section.url.clone();
-    let bus = RabbitBus::start(&config)
+    let bus = RabbitBus::start(&rabbit(section, name))
         .map_err(|error| ServeError::Configuration(format!("bus.url: {error}")))?;
     tokio::select! {
         connected = bus.connected(std::time::Duration::MAX) => {

@@ -17,7 +17,7 @@ use crate::event::{relay, shown};
 
 /// How long a cancelled tool has to say whether it ran. Tools that keep their deadline themselves
 /// need an answer from another process.
-const CANCEL_GRACE: Duration = Duration::from_secs(2);
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// A call and its place in the answer.
 #[derive(Debug, Clone)]

@@ -1,13 +1,13 @@
 //! A handler says what it runs.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Settlement, Subscription};
 use rockbot_contracts::{
     ContentTrust, Envelope, InstanceId, QueueSpec, ToolCatalog,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -63,9 +63,11 @@ impl CatalogAnnouncer {
     }
 
     /// Says that this process runs nothing any more, so that nobody has to find out.
+    ///
+    /// Waits at most a second: without a broker there is nobody to tell.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        let _ = (&mut self.task).await;
+        let _ = timeout(FAREWELL_WITHIN, &mut self.task).await;
     }
 }
 
@@ -74,6 +76,8 @@ impl Drop for CatalogAnnouncer {
         self.task.abort();
     }
 }
+
+const FAREWELL_WITHIN: Duration = Duration::from_secs(1);
 
 struct Voice {
     bus: Arc<dyn Bus>,

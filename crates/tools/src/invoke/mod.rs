@@ -19,7 +19,7 @@ use rockbot_contracts::{
     topology::{is_tool_reply, tool_cancel, tool_result_default},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, info, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
     executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, result::ToolResult,
@@ -129,8 +129,10 @@ impl ToolInvokeHandler {
         if asker.correlation_id.is_empty() {
             asker.correlation_id = request.tool_call_id.as_str().into();
         }
-        let span = info_span!("execute_tool", tool_call_id = %request.tool_call_id,
-            tool = %request.tool_name.chars().take(64).collect::<String>());
+        // Only a name of ours goes to the log: any other is outside text.
+        let tool = self.executor.registry().get(&request.tool_name);
+        let tool = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
+        let span = info_span!("execute_tool", tool_call_id = ?request.tool_call_id.as_str(), tool);
         self.serve(delivery, request, asker).instrument(span).await
     }
 
@@ -159,10 +161,10 @@ impl ToolInvokeHandler {
         let envelope = delivery.envelope();
         let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to) {
             Ticket::Entered(ticket) => ticket,
-            Ticket::Attached => {
+            Ticket::Attached(running) => {
                 // The answer of the call that runs goes to the same asker.
                 info!("the call is running here already");
-                return Settlement::Ack;
+                return if running.answered().await { Settlement::Ack } else { Settlement::Retry };
             }
             Ticket::Conflict => {
                 let reason = "another call with this id is running".to_owned();
@@ -181,7 +183,7 @@ impl ToolInvokeHandler {
             Err(failure) => Err(failure),
         };
         let settlement = self.answer(&request, &asker, began, ended).await;
-        drop(ticket);
+        ticket.ended(settlement == Settlement::Ack);
         settlement
     }
 
@@ -261,7 +263,9 @@ impl ToolInvokeHandler {
             }
             Err(failure) => {
                 info!(elapsed_ms, chars_in, code = %failure.code(), executed = %failure.executed(),
-                    error = %failure.chain(), "failed");
+                    "failed");
+                // In the words of tools and models.
+                debug!(error = ?failure.chain().to_string(), "why it failed");
                 let answer: ToolError = failure.to_wire(id.clone(), &request.tool_name);
                 self.publish_answer(asker, &answer).await
             }
@@ -271,6 +275,12 @@ impl ToolInvokeHandler {
             Err(PublishError::Unroutable { .. }) => {
                 self.stats.count_unheard();
                 warn!("the asker is gone; its answer is dropped");
+                Settlement::Ack
+            }
+            // An asker's own queue never refuses, so a monitor's did; running again won't help.
+            Err(error @ PublishError::Refused { .. }) => {
+                self.stats.count_unheard();
+                warn!(%error, "a queue beside the asker's refused the answer");
                 Settlement::Ack
             }
             Err(PublishError::TooLarge { bytes, limit }) => {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use rockbot_contracts::{RoutingKey, ToolCallId, ToolCancel};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -25,6 +26,7 @@ struct Calls {
 struct Call {
     reply_to: RoutingKey,
     cancellation: CancellationToken,
+    answered: watch::Receiver<Option<bool>>,
 }
 
 /// What a request finds when it comes in.
@@ -32,7 +34,7 @@ pub(super) enum Ticket<'a> {
     /// It may run.
     Entered(Entered<'a>),
     /// The same call runs here and answers the same asker.
-    Attached,
+    Attached(Attached),
     /// Another asker's call has this id.
     Conflict,
 }
@@ -42,6 +44,20 @@ pub(super) struct Entered<'a> {
     running: &'a Running,
     id: ToolCallId,
     cancellation: CancellationToken,
+    answered: watch::Sender<Option<bool>>,
+}
+
+/// A second delivery of a call that runs here. It may be the only one that the broker still knows
+/// of, when the first one's connection is gone, so it must not be settled before the call ends.
+pub(super) struct Attached(watch::Receiver<Option<bool>>);
+
+impl Attached {
+    /// Returns when the call ended: whether its answer is confirmed.
+    pub(super) async fn answered(mut self) -> bool {
+        let ended = self.0.wait_for(Option::is_some).await;
+        // Without a word the call was aborted.
+        ended.is_ok_and(|answered| *answered == Some(true))
+    }
 }
 
 impl Running {
@@ -52,16 +68,21 @@ impl Running {
     pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey) -> Ticket<'_> {
         let mut calls = self.lock();
         if let Some(running) = calls.by_id.get(id) {
-            return if running.reply_to == *reply_to { Ticket::Attached } else { Ticket::Conflict };
+            if running.reply_to != *reply_to {
+                return Ticket::Conflict;
+            }
+            return Ticket::Attached(Attached(running.answered.clone()));
         }
         let cancellation = CancellationToken::new();
         if let Some(at) = calls.cancelled_early.iter().position(|cancelled| cancelled == id) {
             calls.cancelled_early.remove(at);
             cancellation.cancel();
         }
-        let call = Call { reply_to: reply_to.clone(), cancellation: cancellation.clone() };
+        let (answered, told) = watch::channel(None);
+        let call =
+            Call { reply_to: reply_to.clone(), cancellation: cancellation.clone(), answered: told };
         calls.by_id.insert(id.clone(), call);
-        Ticket::Entered(Entered { running: self, id: id.clone(), cancellation })
+        Ticket::Entered(Entered { running: self, id: id.clone(), cancellation, answered })
     }
 
     /// Cancels a call that runs here. Every worker hears every cancel, so one for a call that is
@@ -85,6 +106,11 @@ impl Running {
 }
 
 impl Entered<'_> {
+    /// The call ended: whether its answer is confirmed.
+    pub(super) fn ended(&self, answered: bool) {
+        self.answered.send_replace(Some(answered));
+    }
+
     pub(super) fn cancellation(&self) -> CancellationToken {
         self.cancellation.clone()
     }
