@@ -74,7 +74,9 @@ async fn an_agent_without_a_model_says_how_to_get_one() {
 #[tokio::test]
 async fn the_defaults_can_be_used_and_are_printed_with_their_comments() {
     for program in ["rockbot-tool-handler", "rockbot-agent"] {
-        let ended = run(program, &["--check-config"], &[]).await;
+        // A model is the one thing that an agent can't do without and has no default for.
+        let model = ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");
+        let ended = run(program, &["--check-config"], &[model]).await;
         ended.assert_code(0);
         assert_says(&ended.out, &["the configuration is valid"]);
         let printed = run(program, &["--print-config"], &[]).await;

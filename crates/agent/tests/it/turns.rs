@@ -177,7 +177,7 @@ async fn a_tool_that_ignores_a_cancel_is_left_behind() {
     let began = tokio::time::Instant::now();
     agent.message(cancel("s"), Ear::default().sink()).await;
     assert_eq!(turn.await.unwrap().outcome, TurnOutcome::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
