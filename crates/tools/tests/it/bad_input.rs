@@ -1,17 +1,24 @@
 //! Whatever comes in: a clear error to whoever asked, a counter, and the next call works.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use rockbot_bus::{Publication, Request, RequestError, Settlement};
 use rockbot_contracts::{
     Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
-    ToolInvokeRequest, json::Limits, topology::tool_invoke,
+    ToolInvokeRequest, ToolInvokeResponse, json::Limits, topology::tool_invoke,
 };
 use rockbot_testkit::{
     Bed,
     bed::{key, never, next, soon, until},
 };
 use rockbot_tools::{ToolHints, ToolResult};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::fleet::{Fleet, agent_of, handler_of, registration, tool};
 
@@ -219,4 +226,39 @@ async fn nobody_serving_is_told_at_once_and_did_not_run() {
     assert_eq!(failure.code(), ToolErrorCode::Unavailable);
     assert_eq!(failure.executed(), Executed::No);
     assert!(failure.is_retryable());
+}
+
+#[tokio::test]
+async fn the_same_call_twice_at_once_runs_once_and_is_settled_with_the_first() {
+    let bed = Bed::memory();
+    let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let runs = Arc::new(AtomicU32::new(0));
+    let (inside, entered, counted) = (gate.clone(), begun.clone(), runs.clone());
+    let slow = tool(registration("slow"), move |_, _| {
+        let (gate, begun) = (inside.clone(), entered.clone());
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            begun.notify_one();
+            gate.acquire().await.expect("the gate stays").forget();
+            Ok(ToolResult::text("done"))
+        }
+    });
+    let (handler, workers, _) = handler_of(&bed.there, vec![slow], 4).await;
+    let asker = key("tool.result.agent.one");
+    let mut answers = bed.consume(QueueSpec::reply(&asker, vec![(&asker).into()]), 10).await;
+    let asked = request("slow", "{}");
+    let envelope =
+        Envelope::of(&asked).correlated(asked.tool_call_id.as_str()).reply_to(asker.clone());
+    for _ in 0..2 {
+        let publication = Publication::mandatory(tool_invoke(), envelope.clone());
+        bed.here.publish(publication).await.expect("taken");
+    }
+    soon("the tool", begun.notified()).await;
+    never("an answer before the end", answers.next()).await;
+    gate.add_permits(2);
+    let answer = next(&mut answers).await;
+    assert_eq!(answer.envelope().message_type(), ToolInvokeResponse::TYPE);
+    never("a second answer", answers.next()).await;
+    assert_eq!((runs.load(Ordering::SeqCst), handler.stats().ok()), (1, 1));
+    assert!(workers.drain(Duration::from_secs(5)).await, "both deliveries are settled");
 }
