@@ -16,6 +16,7 @@ mod capture;
 mod config;
 mod definition;
 mod edit;
+mod file_tool;
 mod ignored;
 mod list;
 mod path;
@@ -33,8 +34,8 @@ use rockbot_tools::Tool;
 
 pub use self::config::{FilesConfig, FilesError};
 use self::{
-    bash::Bash, edit::EditFile, list::ListFiles, read::ReadFile, root::Root, search::Search,
-    write::WriteFile,
+    bash::Bash, edit::edit_file, list::list_files, read::read_file, root::Root,
+    search::search_files, write::write_file,
 };
 
 /// The tools of the family: `read_file`, `write_file`, `edit_file`, `list_files`, `search`, and
@@ -46,11 +47,11 @@ pub fn tools(config: &FilesConfig) -> Result<Vec<Arc<dyn Tool>>, FilesError> {
     config.check()?;
     let root = Arc::new(Root::open(&config.root)?);
     let mut tools: Vec<Arc<dyn Tool>> = vec![
-        Arc::new(ReadFile::new(Arc::clone(&root), config)),
-        Arc::new(WriteFile::new(Arc::clone(&root), config)),
-        Arc::new(EditFile::new(Arc::clone(&root), config)),
-        Arc::new(ListFiles::new(Arc::clone(&root), config)),
-        Arc::new(Search::new(Arc::clone(&root), config)),
+        Arc::new(read_file(Arc::clone(&root), config)),
+        Arc::new(write_file(Arc::clone(&root), config)),
+        Arc::new(edit_file(Arc::clone(&root), config)),
+        Arc::new(list_files(Arc::clone(&root), config)),
+        Arc::new(search_files(Arc::clone(&root), config)),
     ];
     if config.allow_bash {
         tools.push(Arc::new(Bash::new(root, config)));

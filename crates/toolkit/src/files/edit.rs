@@ -2,30 +2,23 @@
 
 use std::{io::Read, sync::Arc};
 
-use futures_util::future::BoxFuture;
-use rockbot_tools::{Executed, Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult};
+use rockbot_tools::{Executed, ToolFailure, ToolResult};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     atomic::Target,
     config::FilesConfig,
     definition,
+    file_tool::FileTool,
     path::RelativePath,
     root::{Root, refused},
-    stop::{Stop, off_runtime},
+    stop::Stop,
 };
-
-#[derive(Debug)]
-pub(super) struct EditFile {
-    registration: ToolRegistration,
-    root: Arc<Root>,
-    max_bytes: usize,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub(super) struct Arguments {
     path: String,
     old_text: String,
     new_text: String,
@@ -33,52 +26,32 @@ struct Arguments {
     replace_all: bool,
 }
 
-impl EditFile {
-    pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
-        let properties = json!({
-            "path": {"type": "string", "description": "Path relative to the root of the files."},
-            "old_text": {
-                "type": "string", "minLength": 1,
-                "description": "The text to replace, exactly as in the file, with its \
-                    indentation, and with enough lines around it to occur only once.",
-            },
-            "new_text": {"type": "string", "description": "What to put in its place."},
-            "replace_all": {
-                "type": "boolean",
-                "description": "Replace every occurrence. Default false: the text must occur \
-                    exactly once.",
-            },
-        });
-        let registration = definition::registration(
-            "edit_file",
-            "Edit a file",
-            "Replace text in a file: old_text must match exactly and exactly once, unless \
-             replace_all is set. The rest of the file and its line endings stay as they are. Read \
-             the file first.",
-            &properties,
-            &["path", "old_text", "new_text"],
-            definition::changes_files(false),
-        );
-        Self { registration, root, max_bytes: config.max_write_bytes }
-    }
-}
-
-impl Tool for EditFile {
-    fn registration(&self) -> &ToolRegistration {
-        &self.registration
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move {
-            let arguments: Arguments = definition::arguments(arguments)?;
-            let (root, max_bytes) = (Arc::clone(&self.root), self.max_bytes);
-            off_runtime(context, move |stop| edit(&root, &arguments, max_bytes, stop)).await
-        })
-    }
+pub(super) fn edit_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, usize> {
+    let properties = json!({
+        "path": {"type": "string", "description": "Path relative to the root of the files."},
+        "old_text": {
+            "type": "string", "minLength": 1,
+            "description": "The text to replace, exactly as in the file, with its \
+                indentation, and with enough lines around it to occur only once.",
+        },
+        "new_text": {"type": "string", "description": "What to put in its place."},
+        "replace_all": {
+            "type": "boolean",
+            "description": "Replace every occurrence. Default false: the text must occur \
+                exactly once.",
+        },
+    });
+    let registration = definition::registration(
+        "edit_file",
+        "Edit a file",
+        "Replace text in a file: old_text must match exactly and exactly once, unless \
+         replace_all is set. The rest of the file and its line endings stay as they are. Read \
+         the file first.",
+        &properties,
+        &["path", "old_text", "new_text"],
+        definition::changes_files(false),
+    );
+    FileTool { registration, root, limit: config.max_write_bytes, work: edit }
 }
 
 fn edit(

@@ -2,94 +2,67 @@
 
 use std::{fmt::Write, sync::Arc};
 
-use futures_util::future::BoxFuture;
-use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult};
+use rockbot_tools::{ToolFailure, ToolHints, ToolResult};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     config::FilesConfig,
     definition,
+    file_tool::FileTool,
     path::{RelativePath, shown},
     root::{Root, refused},
-    stop::{Stop, off_runtime},
+    stop::Stop,
     walk::{Entry, Flow, Kind, Walk},
 };
 
-#[derive(Debug)]
-pub(super) struct ListFiles {
-    registration: ToolRegistration,
-    root: Arc<Root>,
-    limits: Limits,
-}
-
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+pub(super) struct Limits {
     entries: usize,
     bytes: usize,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub(super) struct Arguments {
     path: Option<String>,
     #[serde(default)]
     recursive: bool,
     pattern: Option<String>,
 }
 
-impl ListFiles {
-    pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
-        let description = format!(
-            "List a directory, sorted, at most {} entries: directories end with /, files have \
-             their size. What .gitignore hides is left out; symbolic links are shown and not \
-             followed.",
-            config.max_entries
-        );
-        let properties = json!({
-            "path": {
-                "type": "string",
-                "description": "Directory, relative to the root of the files. Default: the root.",
-            },
-            "recursive": {
-                "type": "boolean",
-                "description": "List what is in the directories below as well. Default false.",
-            },
-            "pattern": {
-                "type": "string", "maxLength": 1024,
-                "description": "Only what matches this glob, such as `*.rs` (at any depth) or \
-                    `/src/**/*.rs` (from the root).",
-            },
-        });
-        let registration = definition::registration(
-            "list_files",
-            "List files",
-            &description,
-            &properties,
-            &[],
-            ToolHints::READ_ONLY,
-        );
-        let limits = Limits { entries: config.max_entries, bytes: config.max_output_bytes };
-        Self { registration, root, limits }
-    }
-}
-
-impl Tool for ListFiles {
-    fn registration(&self) -> &ToolRegistration {
-        &self.registration
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move {
-            let arguments: Arguments = definition::arguments(arguments)?;
-            let (root, limits) = (Arc::clone(&self.root), self.limits);
-            off_runtime(context, move |stop| list(&root, &arguments, limits, stop)).await
-        })
-    }
+pub(super) fn list_files(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, Limits> {
+    let description = format!(
+        "List a directory, sorted, at most {} entries: directories end with /, files have \
+         their size. What .gitignore hides is left out; symbolic links are shown and not \
+         followed.",
+        config.max_entries
+    );
+    let properties = json!({
+        "path": {
+            "type": "string",
+            "description": "Directory, relative to the root of the files. Default: the root.",
+        },
+        "recursive": {
+            "type": "boolean",
+            "description": "List what is in the directories below as well. Default false.",
+        },
+        "pattern": {
+            "type": "string", "maxLength": 1024,
+            "description": "Only what matches this glob, such as `*.rs` (at any depth) or \
+                `/src/**/*.rs` (from the root).",
+        },
+    });
+    let registration = definition::registration(
+        "list_files",
+        "List files",
+        &description,
+        &properties,
+        &[],
+        ToolHints::READ_ONLY,
+    );
+    let limit = Limits { entries: config.max_entries, bytes: config.max_output_bytes };
+    FileTool { registration, root, limit, work: list }
 }
 
 fn list(

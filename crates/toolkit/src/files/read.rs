@@ -6,85 +6,56 @@ use std::{
     sync::Arc,
 };
 
-use futures_util::future::BoxFuture;
-use rockbot_tools::{
-    Executed, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
-};
+use rockbot_tools::{Executed, ToolFailure, ToolHints, ToolResult};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     config::FilesConfig,
     definition,
+    file_tool::FileTool,
     path::RelativePath,
     root::{Root, refused},
-    stop::{Stop, off_runtime},
+    stop::Stop,
 };
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-#[derive(Debug)]
-pub(super) struct ReadFile {
-    registration: ToolRegistration,
-    root: Arc<Root>,
-    max_bytes: usize,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub(super) struct Arguments {
     path: String,
     offset: Option<u64>,
     limit: Option<u64>,
 }
 
-impl ReadFile {
-    pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
-        let description = format!(
-            "Read a text file. Returns its text as it is, without line numbers, at most {} bytes \
-             at once; when there is more, a last line in brackets says which offset to read on \
-             from. Binary files are refused.",
-            config.max_read_bytes
-        );
-        let properties = json!({
-            "path": {"type": "string", "description": "Path relative to the root of the files."},
-            "offset": {
-                "type": "integer", "minimum": 1,
-                "description": "First line to return; 1 is the first of the file. Default 1.",
-            },
-            "limit": {
-                "type": "integer", "minimum": 1,
-                "description": "How many lines to return. Default: all that fit.",
-            },
-        });
-        let registration = definition::registration(
-            "read_file",
-            "Read a file",
-            &description,
-            &properties,
-            &["path"],
-            ToolHints::READ_ONLY,
-        );
-        Self { registration, root, max_bytes: config.max_read_bytes }
-    }
-}
-
-impl Tool for ReadFile {
-    fn registration(&self) -> &ToolRegistration {
-        &self.registration
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move {
-            let arguments: Arguments = definition::arguments(arguments)?;
-            let (root, max_bytes) = (Arc::clone(&self.root), self.max_bytes);
-            off_runtime(context, move |stop| read(&root, &arguments, max_bytes, stop)).await
-        })
-    }
+pub(super) fn read_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, usize> {
+    let description = format!(
+        "Read a text file. Returns its text as it is, without line numbers, at most {} bytes \
+         at once; when there is more, a last line in brackets says which offset to read on \
+         from. Binary files are refused.",
+        config.max_read_bytes
+    );
+    let properties = json!({
+        "path": {"type": "string", "description": "Path relative to the root of the files."},
+        "offset": {
+            "type": "integer", "minimum": 1,
+            "description": "First line to return; 1 is the first of the file. Default 1.",
+        },
+        "limit": {
+            "type": "integer", "minimum": 1,
+            "description": "How many lines to return. Default: all that fit.",
+        },
+    });
+    let registration = definition::registration(
+        "read_file",
+        "Read a file",
+        &description,
+        &properties,
+        &["path"],
+        ToolHints::READ_ONLY,
+    );
+    FileTool { registration, root, limit: config.max_read_bytes, work: read }
 }
 
 fn read(

@@ -2,23 +2,21 @@
 
 use std::{fmt::Write, fs, io, path::Path, sync::Arc};
 
-use futures_util::future::BoxFuture;
 use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
-use rockbot_tools::{
-    Executed, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
-};
+use rockbot_tools::{Executed, ToolFailure, ToolHints, ToolResult};
 use rustix::fs::OFlags;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     config::FilesConfig,
     definition,
+    file_tool::FileTool,
     path::{RelativePath, shown},
     root::{Root, open_regular, refused},
-    stop::{Stop, StoppableReader, off_runtime},
+    stop::{Stop, StoppableReader},
     walk::{Flow, Kind, Walk},
 };
 
@@ -32,16 +30,9 @@ const LEAD_CHARS: usize = 100;
 const DEFAULT_MATCHES: usize = 200;
 const MAX_MATCHES: usize = 5_000;
 
-#[derive(Debug)]
-pub(super) struct Search {
-    registration: ToolRegistration,
-    root: Arc<Root>,
-    max_bytes: usize,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub(super) struct Arguments {
     pattern: String,
     path: Option<String>,
     glob: Option<String>,
@@ -50,60 +41,40 @@ struct Arguments {
     max_matches: Option<usize>,
 }
 
-impl Search {
-    pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
-        let properties = json!({
-            "pattern": {
-                "type": "string", "minLength": 1, "maxLength": MAX_PATTERN_BYTES,
-                "description": "Regular expression (Rust syntax: no look-around, no \
-                    back-references), matched within one line.",
-            },
-            "path": {
-                "type": "string",
-                "description": "File or directory to search, relative to the root of the files. \
-                    Default: the root.",
-            },
-            "glob": {
-                "type": "string", "maxLength": 1024,
-                "description": "Only files that match this glob, such as `*.rs` (at any depth) or \
-                    `/src/**/*.rs` (from the root).",
-            },
-            "case_insensitive": {"type": "boolean", "description": "Default false."},
-            "max_matches": {
-                "type": "integer", "minimum": 1, "maximum": MAX_MATCHES,
-                "description": "How many matching lines to return at most. Default 200.",
-            },
-        });
-        let registration = definition::registration(
-            "search",
-            "Search in files",
-            "Search text files for a regular expression. Returns matching lines as \
-             `path:line: text`, sorted by path, long lines cut. Binary files and what .gitignore \
-             hides are left out.",
-            &properties,
-            &["pattern"],
-            ToolHints::READ_ONLY,
-        );
-        Self { registration, root, max_bytes: config.max_output_bytes }
-    }
-}
-
-impl Tool for Search {
-    fn registration(&self) -> &ToolRegistration {
-        &self.registration
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move {
-            let arguments: Arguments = definition::arguments(arguments)?;
-            let (root, max_bytes) = (Arc::clone(&self.root), self.max_bytes);
-            off_runtime(context, move |stop| search(&root, &arguments, max_bytes, stop)).await
-        })
-    }
+pub(super) fn search_files(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, usize> {
+    let properties = json!({
+        "pattern": {
+            "type": "string", "minLength": 1, "maxLength": MAX_PATTERN_BYTES,
+            "description": "Regular expression (Rust syntax: no look-around, no \
+                back-references), matched within one line.",
+        },
+        "path": {
+            "type": "string",
+            "description": "File or directory to search, relative to the root of the files. \
+                Default: the root.",
+        },
+        "glob": {
+            "type": "string", "maxLength": 1024,
+            "description": "Only files that match this glob, such as `*.rs` (at any depth) or \
+                `/src/**/*.rs` (from the root).",
+        },
+        "case_insensitive": {"type": "boolean", "description": "Default false."},
+        "max_matches": {
+            "type": "integer", "minimum": 1, "maximum": MAX_MATCHES,
+            "description": "How many matching lines to return at most. Default 200.",
+        },
+    });
+    let registration = definition::registration(
+        "search",
+        "Search in files",
+        "Search text files for a regular expression. Returns matching lines as \
+         `path:line: text`, sorted by path, long lines cut. Binary files and what .gitignore \
+         hides are left out.",
+        &properties,
+        &["pattern"],
+        ToolHints::READ_ONLY,
+    );
+    FileTool { registration, root, limit: config.max_output_bytes, work: search }
 }
 
 fn search(

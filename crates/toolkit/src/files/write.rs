@@ -2,73 +2,41 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use rockbot_tools::{Executed, Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult};
+use rockbot_tools::{Executed, ToolFailure, ToolResult};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
-    atomic::Target,
-    config::FilesConfig,
-    definition,
-    path::RelativePath,
-    root::Root,
-    stop::{Stop, off_runtime},
+    atomic::Target, config::FilesConfig, definition, file_tool::FileTool, path::RelativePath,
+    root::Root, stop::Stop,
 };
-
-#[derive(Debug)]
-pub(super) struct WriteFile {
-    registration: ToolRegistration,
-    root: Arc<Root>,
-    max_bytes: usize,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub(super) struct Arguments {
     path: String,
     content: String,
 }
 
-impl WriteFile {
-    pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
-        let description = format!(
-            "Write a text file of at most {} bytes. Makes the directories that lead to it; \
-             replaces the whole file if it exists, so use edit_file to change a part of one.",
-            config.max_write_bytes
-        );
-        let properties = json!({
-            "path": {"type": "string", "description": "Path relative to the root of the files."},
-            "content": {"type": "string", "description": "The whole content of the file."},
-        });
-        let registration = definition::registration(
-            "write_file",
-            "Write a file",
-            &description,
-            &properties,
-            &["path", "content"],
-            definition::changes_files(true),
-        );
-        Self { registration, root, max_bytes: config.max_write_bytes }
-    }
-}
-
-impl Tool for WriteFile {
-    fn registration(&self) -> &ToolRegistration {
-        &self.registration
-    }
-
-    fn call<'a>(
-        &'a self,
-        arguments: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move {
-            let arguments: Arguments = definition::arguments(arguments)?;
-            let (root, max_bytes) = (Arc::clone(&self.root), self.max_bytes);
-            off_runtime(context, move |stop| write(&root, &arguments, max_bytes, stop)).await
-        })
-    }
+pub(super) fn write_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, usize> {
+    let description = format!(
+        "Write a text file of at most {} bytes. Makes the directories that lead to it; \
+         replaces the whole file if it exists, so use edit_file to change a part of one.",
+        config.max_write_bytes
+    );
+    let properties = json!({
+        "path": {"type": "string", "description": "Path relative to the root of the files."},
+        "content": {"type": "string", "description": "The whole content of the file."},
+    });
+    let registration = definition::registration(
+        "write_file",
+        "Write a file",
+        &description,
+        &properties,
+        &["path", "content"],
+        definition::changes_files(true),
+    );
+    FileTool { registration, root, limit: config.max_write_bytes, work: write }
 }
 
 fn write(
