@@ -60,9 +60,7 @@ fn read(configuration: &mut Configuration) -> Settings {
 }
 
 fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
-    let mut config = RabbitConfig::new(String::new(), name).in_namespace(&section.namespace);
-    config.url = section.url.clone();
-    config
+    RabbitConfig::secret(section.url.clone(), name).in_namespace(&section.namespace)
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {

@@ -42,8 +42,14 @@ impl RabbitConfig {
     /// The defaults, for a broker at `url`.
     #[must_use]
     pub fn new(url: impl Into<String>, connection_name: impl Into<String>) -> Self {
+        Self::secret(SecretString::from(url.into()), connection_name)
+    }
+
+    /// The defaults, for a broker at a URL that is kept secret already.
+    #[must_use]
+    pub fn secret(url: SecretString, connection_name: impl Into<String>) -> Self {
         Self {
-            url: SecretString::from(url.into()),
+            url,
             namespace: DEFAULT_NAMESPACE.to_owned(),
             connection_name: connection_name.into(),
             connect_timeout: Duration::from_secs(5),

@@ -64,9 +64,8 @@ impl Fleet {
     }
 
     async fn connect(settings: &Settings) -> Result<Self, Failure> {
-        let mut config = RabbitConfig::new(String::new(), "rockbot cli");
-        config.url = settings.bus.url.clone();
-        config.namespace.clone_from(&settings.bus.namespace);
+        let config = RabbitConfig::secret(settings.bus.url.clone(), "rockbot cli")
+            .in_namespace(&settings.bus.namespace);
         let bus = RabbitBus::start(&config).exits(exit::USAGE)?;
         let connected = bus.connected(CONNECT_WITHIN).await;
         connected.map_err(Failure::unavailable)?;

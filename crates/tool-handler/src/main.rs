@@ -70,9 +70,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
 }
 
 fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
-    let mut config = RabbitConfig::new(String::new(), name).in_namespace(&section.namespace);
-    config.url = section.url.clone();
-    config
+    RabbitConfig::secret(section.url.clone(), name).in_namespace(&section.namespace)
 }
 
 /// Waits for the broker for as long as it takes: in a cluster it may come up later than we do.
