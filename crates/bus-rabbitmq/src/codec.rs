@@ -76,6 +76,9 @@ fn encode_headers(envelope: &Envelope) -> FieldTable {
         put(Header::TimeoutMs, number(timeout_ms));
         put(Header::Deadline, number(budget.deadline_unix_ms));
     }
+    if envelope.asked > 1 {
+        put(Header::Asked, number(envelope.asked.into()));
+    }
     for (header, text) in texts(envelope) {
         if let Some(text) = text {
             put(header, AMQPValue::LongString(text.into()));
@@ -120,6 +123,7 @@ pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
         destination: None,
         wire: WIRE_VERSION,
         budget: None,
+        asked: 1,
         trust: None,
         tool_provider: None,
         mcp_server: None,
@@ -142,6 +146,11 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
                 // A version that can't be read is treated as one that is too new.
                 let wire = as_number(value).and_then(|wire| u32::try_from(wire).ok());
                 envelope.wire = wire.unwrap_or(u32::MAX);
+            }
+            Header::Asked => {
+                let asked = as_number(value).and_then(|asked| u32::try_from(asked).ok());
+                // A count that can't be read is of somebody who counts.
+                envelope.asked = asked.unwrap_or(u32::MAX).max(1);
             }
             Header::TimeoutMs => timeout_ms = as_number(value),
             Header::Deadline => deadline = as_number(value),

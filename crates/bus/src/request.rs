@@ -12,11 +12,11 @@ use std::{
 
 use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress};
 use tokio::{
-    sync::{OnceCell, oneshot},
+    sync::{OnceCell, Semaphore, SemaphorePermit, oneshot},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout_at},
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::port::{Bus, ConsumeError, Publication, PublishError, Subscription};
 
@@ -25,6 +25,15 @@ const REPLY_PREFETCH: u16 = 512;
 
 /// Questions that may be open at once by default.
 pub const DEFAULT_MAX_PENDING: usize = 10_000;
+
+/// Questions that may be out on the bus at once by default. The others wait here, where they are
+/// in nobody's way: a queue on the bus is shared with other askers.
+pub const DEFAULT_WINDOW: usize = 256;
+
+/// How often a question is sent at most, when each time it is not known whether it arrived.
+const MOST_ASKED: u32 = 8;
+/// The pause before it is sent again grows by this much each time.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Takes what arrives before an answer. Must not block.
 pub type InterimSink = Arc<dyn Fn(&Envelope) + Send + Sync>;
@@ -43,6 +52,10 @@ pub struct Request {
     pub grace: Duration,
     /// Takes what arrives before the answer, such as progress.
     pub on_interim: Option<InterimSink>,
+    /// Whether to send it again, under the same correlation id and counted in
+    /// [`Envelope::asked`], when nobody knows whether it arrived. For questions whose receivers
+    /// recognise the second of two.
+    pub ask_again: bool,
 }
 
 /// Why there is no answer.
@@ -59,6 +72,14 @@ pub enum RequestError {
     TimedOut {
         /// How long the worker had.
         after: Duration,
+    },
+    /// Too many questions were out for all of its time, so this one was never sent.
+    #[error("not sent within {after:?}: {window} questions are out already")]
+    NeverSent {
+        /// How long it waited.
+        after: Duration,
+        /// How many may be out at once.
+        window: usize,
     },
     /// Another open question has this correlation id, or the envelope has none.
     #[error("correlation id {id:?} is missing or in use")]
@@ -82,6 +103,7 @@ pub enum RequestError {
 pub struct RequesterStats {
     late: AtomicU64,
     interim: AtomicU64,
+    asked_again: AtomicU64,
 }
 
 impl RequesterStats {
@@ -94,6 +116,11 @@ impl RequesterStats {
     pub fn interim(&self) -> u64 {
         self.interim.load(Ordering::Relaxed)
     }
+
+    /// Questions sent once more, because it was not known whether they had arrived.
+    pub fn asked_again(&self) -> u64 {
+        self.asked_again.load(Ordering::Relaxed)
+    }
 }
 
 /// Asks, and waits for answers on one queue of its own, which it subscribes once, on the first
@@ -105,6 +132,8 @@ pub struct Requester {
     pending: Arc<Pending>,
     listener: OnceCell<Listener>,
     max_pending: usize,
+    window: Semaphore,
+    window_size: usize,
 }
 
 struct Listener(JoinHandle<()>);
@@ -138,7 +167,17 @@ impl Requester {
             pending: Arc::default(),
             listener: OnceCell::new(),
             max_pending: DEFAULT_MAX_PENDING,
+            window: Semaphore::new(DEFAULT_WINDOW),
+            window_size: DEFAULT_WINDOW,
         }
+    }
+
+    /// The same with another bound on questions that are out at once; at least 1.
+    #[must_use]
+    pub fn with_window(mut self, questions: usize) -> Self {
+        self.window_size = questions.clamp(1, Semaphore::MAX_PERMITS);
+        self.window = Semaphore::new(self.window_size);
+        self
     }
 
     /// The same with another bound on open questions.
@@ -181,17 +220,67 @@ impl Requester {
     /// Dropping the future closes the question: its answer will count as late. Whoever works on it
     /// is not told; send a cancel for that.
     pub async fn ask(&self, request: Request) -> Result<Envelope, RequestError> {
-        let Request { key, envelope, timeout: after, grace, on_interim } = request;
+        let Request { key, envelope, timeout: after, grace, on_interim, ask_again } = request;
+        let deadline = Instant::now() + after;
         let asked = async {
             self.listen().await?;
             let (ticket, answer) = self.register(&envelope, on_interim)?;
-            let envelope = envelope.reply_to(self.reply_to.clone()).within(after);
-            let publish = self.bus.publish(Publication::mandatory(key, envelope).within(after));
-            let answer = answered(publish, answer).await;
-            drop(ticket);
+            let turn = self.turn(after, deadline).await?;
+            let envelope = envelope.reply_to(self.reply_to.clone());
+            let answer = answered(self.send(key, envelope, deadline, ask_again), answer).await;
+            drop((ticket, turn));
             answer
         };
-        timeout(after + grace, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
+        timeout_at(deadline + grace, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
+    }
+
+    /// A place among the questions that are out; they get it in order.
+    async fn turn(
+        &self,
+        after: Duration,
+        deadline: Instant,
+    ) -> Result<SemaphorePermit<'_>, RequestError> {
+        if let Ok(turn) = self.window.try_acquire() {
+            return Ok(turn);
+        }
+        match timeout_at(deadline, self.window.acquire()).await {
+            Ok(turn) => turn.map_err(|_| RequestError::Stopped),
+            Err(_) => Err(RequestError::NeverSent { after, window: self.window_size }),
+        }
+    }
+
+    /// Publishes the question, once more where that is allowed and nobody knows whether it
+    /// arrived.
+    async fn send(
+        &self,
+        key: RoutingKey,
+        mut envelope: Envelope,
+        deadline: Instant,
+        ask_again: bool,
+    ) -> Result<(), PublishError> {
+        // While nobody knows of one, a later one that surely did not arrive changes nothing.
+        let mut unknown = None;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let next = (ask_again && envelope.asked < MOST_ASKED).then(|| envelope.clone());
+            let publication = Publication::mandatory(key.clone(), envelope.within(left));
+            let error = match self.bus.publish(publication.within(left)).await {
+                Ok(()) => return Ok(()),
+                Err(error @ PublishError::Unconfirmed { .. }) => error,
+                Err(error) => return Err(unknown.unwrap_or(error)),
+            };
+            let Some(next) = next else { return Err(error) };
+            let pause = ASK_AGAIN_AFTER * next.asked;
+            if Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            info!(correlation_id = next.correlation_id.as_deref(), asked = next.asked, %error,
+                "asking again under the same id");
+            self.pending.stats.asked_again.fetch_add(1, Ordering::Relaxed);
+            unknown = Some(error);
+            envelope = next.asked_again();
+        }
     }
 
     fn register(

@@ -113,6 +113,9 @@ pub struct Envelope {
     pub wire: u32,
     /// How long the receiver has.
     pub budget: Option<TimeBudget>,
+    /// How often its sender has sent it under this correlation id: 1, or more when it could not
+    /// tell whether an earlier one arrived.
+    pub asked: u32,
     /// How far the content may be trusted.
     pub trust: Option<ContentTrust>,
     /// Kind of the tool provider.
@@ -157,6 +160,7 @@ impl Envelope {
             destination: None,
             wire: WIRE_VERSION,
             budget: None,
+            asked: 1,
             trust: None,
             tool_provider: None,
             mcp_server: None,
@@ -205,6 +209,14 @@ impl Envelope {
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.budget = Some(TimeBudget::starting_now(timeout));
+        self
+    }
+
+    /// The same question once more, as a message of its own.
+    #[must_use]
+    pub fn asked_again(mut self) -> Self {
+        self.message_id = MessageId::generate();
+        self.asked = self.asked.saturating_add(1);
         self
     }
 

@@ -21,6 +21,8 @@ pub enum Header {
     TimeoutMs,
     /// When the budget ends, in Unix milliseconds.
     Deadline,
+    /// How often the asker has sent this question under its correlation id.
+    Asked,
     /// How far the content may be trusted.
     ContentTrust,
     /// Kind of the tool provider, such as `mcp` or `web`.
@@ -52,12 +54,13 @@ static NAMES: LazyLock<[String; Header::ALL.len()]> = LazyLock::new(|| {
 
 impl Header {
     /// Every header.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Source,
         Self::Destination,
         Self::Wire,
         Self::TimeoutMs,
         Self::Deadline,
+        Self::Asked,
         Self::ContentTrust,
         Self::ToolProvider,
         Self::McpServer,
@@ -73,6 +76,7 @@ impl Header {
             Self::Wire => "wire",
             Self::TimeoutMs => "timeout-ms",
             Self::Deadline => "deadline",
+            Self::Asked => "asked",
             Self::ContentTrust => "content-trust",
             Self::ToolProvider => "tool-provider",
             Self::McpServer => "mcp-server",

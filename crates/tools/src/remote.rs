@@ -61,6 +61,8 @@ impl RemoteTool {
             timeout: budget,
             grace: GRACE,
             on_interim: context.updates.is_some().then(|| on_progress(context)),
+            // Handlers know the second of two by the id.
+            ask_again: true,
         };
         let mut cancel = CancelOnDrop::armed(self.requester.bus(), &context.tool_call_id);
         let asked = self.requester.ask(question);
@@ -122,6 +124,11 @@ impl RemoteTool {
             RequestError::TimedOut { .. } => ToolFailure::TimedOut {
                 after,
                 executed: Executed::Unknown,
+                repeatable: self.registration.hints.may_run_again(),
+            },
+            RequestError::NeverSent { .. } => ToolFailure::TimedOut {
+                after,
+                executed: no,
                 repeatable: self.registration.hints.may_run_again(),
             },
             RequestError::TooManyPending { limit } => {

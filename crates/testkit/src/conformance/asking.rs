@@ -19,6 +19,7 @@ fn question(id: &str) -> Request {
         timeout: PATIENCE,
         grace: Duration::ZERO,
         on_interim: None,
+        ask_again: false,
     }
 }
 

@@ -30,6 +30,7 @@ async fn ask(fleet: &Fleet, envelope: Envelope) -> Result<Envelope, RequestError
         timeout: Duration::from_secs(10),
         grace: Duration::ZERO,
         on_interim: None,
+        ask_again: false,
     };
     fleet.requester.ask(request).await
 }
