@@ -1,0 +1,23 @@
+//! Shared state with a time to live, behind one port.
+//!
+//! - [`Store`]: what every store can do: compare and write, list, forget. [`MemoryStore`] does it
+//!   in one process.
+//! - [`Key`] and [`Prefix`]: where something is kept.
+//! - [`Version`]: one counter for each store that only grows, so that it fences.
+//! - [`Lease`]: one holder at a time, for a while.
+//! - [`Clock`]: what "expired" is measured by.
+
+pub mod clock;
+pub mod key;
+pub mod lease;
+pub mod memory;
+pub mod port;
+
+pub use clock::{Clock, ManualClock, Timestamp};
+pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
+pub use lease::{Lease, LeaseError};
+pub use memory::{MemoryLimits, MemoryStore};
+pub use port::{
+    Entry, Expected, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_VALUE_BYTES, Store, StoreError, Version,
+    Write, Written,
+};
