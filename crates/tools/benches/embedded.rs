@@ -19,7 +19,7 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_tools::{
-    RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
+    InvokeOptions, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
     ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
@@ -91,9 +91,9 @@ async fn measure(runtime: &str) {
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
     let instance = InstanceId::generate();
     let tool = Arc::new(Echo(registration()));
-    let handler =
-        ToolInvokeHandler::new(executor_of(tool.clone()), bus.clone(), "handler", &instance);
-    let workers = handler.start(&tool_invoke(), 64, &instance).await.expect("consuming");
+    let (executor, options) = (executor_of(tool.clone()), InvokeOptions::running(64));
+    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
+    let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     let address = ReplyAddress::new(AgentName::new("bench").expect("a name"), instance.clone());
     let requester = Arc::new(Requester::new(bus.clone(), address));
     let remote = executor_of(Arc::new(RemoteTool::new(registration(), requester, tool_invoke())));

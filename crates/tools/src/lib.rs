@@ -28,7 +28,9 @@ pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict};
-pub use invoke::{HandlerStats, ToolInvokeHandler};
+pub use invoke::{
+    AdmissionLimits, CallJournal, HandlerStats, InvokeOptions, QueueLimits, ToolInvokeHandler,
+};
 pub use layers::ToolCall;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;

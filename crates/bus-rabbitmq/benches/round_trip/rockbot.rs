@@ -17,7 +17,8 @@ use rockbot_contracts::{
 };
 use rockbot_tools::{
     RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
-    ToolInvokeHandler, ToolRegistry, ToolResult, ToolSource,
+    AdmissionLimits, InvokeOptions, QueueLimits, ToolInvokeHandler, ToolRegistry, ToolResult,
+    ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Notify, task::JoinSet};
@@ -87,8 +88,9 @@ async fn serve_until(namespace: &str, concurrency: u16, pause: Duration, enough:
     registry.register(tool.clone()).expect("registered");
     let instance = InstanceId::generate();
     let executor = Arc::new(ToolExecutor::new(registry));
-    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance);
-    let workers = handler.start(&tool_invoke(), concurrency, &instance).await.expect("consuming");
+    let options = only_one_tool(concurrency);
+    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
+    let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     tokio::select! {
         () = ready_until_orphaned(), if enough == usize::MAX => {}
         () = tool.done.notified() => {}
@@ -176,4 +178,12 @@ pub async fn hold(agent: &Agent, calls: usize) -> Held {
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     Held(open)
+}
+
+/// The whole handler for the one tool there is, as the other side has it.
+fn only_one_tool(concurrency: u16) -> InvokeOptions {
+    let running = usize::from(concurrency);
+    let each = QueueLimits { running, waiting: usize::MAX };
+    let admission = AdmissionLimits { running, queues: Vec::new(), each };
+    InvokeOptions { admission, backlog: 0, journal: None }
 }

@@ -1,35 +1,45 @@
 //! The far end of a tool call: takes requests off the bus, runs them, answers.
 
+mod admission;
+mod alive;
+mod answer;
+mod journal;
 mod progress;
 mod running;
 mod stats;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::BoxFuture;
-use rockbot_bus::{
-    Bus, ConsumeError, Delivery, Handler, Publication, PublishError, Settlement, Subscription,
-    Worker,
-};
+use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
-    AgentName, ContentTrust, Envelope, Executed, InstanceId, Message, QueueSpec, RoutingKey,
-    ToolCallId, ToolError, ToolInvokeRequest, ToolInvokeResponse,
+    AgentName, Envelope, Executed, InstanceId, QueueSpec, RoutingKey, ToolHints, ToolInvokeRequest,
     json::Limits,
-    message::DecodeError,
     topology::{is_tool_reply, tool_cancel, tool_result_default},
 };
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::{Instrument, info, info_span, warn};
 
 use crate::{
-    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, result::ToolResult,
+    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
     tool::ToolContext,
 };
 
-pub use self::stats::HandlerStats;
 use self::{
+    admission::{Admission, Permit, QueueFull},
+    answer::{Answers, Asker, Ending},
+    journal::{Begun, CallInQuestion, Entrance},
     progress::ProgressSender,
     running::{Running, Ticket},
+};
+pub use self::{
+    admission::{AdmissionLimits, QueueLimits},
+    journal::CallJournal,
+    stats::HandlerStats,
 };
 
 /// Consumes requests to run tools, dispatches them to an executor, and answers.
@@ -40,15 +50,50 @@ pub struct ToolInvokeHandler {
     executor: Arc<ToolExecutor>,
     bus: Arc<dyn Bus>,
     source: Arc<str>,
+    admission: Arc<Admission>,
+    /// Most deliveries in hand: those that run and those that wait for room.
+    prefetch: u16,
+    journal: Option<Arc<CallJournal>>,
     running: Running,
     progress: ProgressSender,
     stats: Arc<HandlerStats>,
 }
 
-/// Where an answer goes, and under which id its asker waits for it.
-struct Asker {
-    reply_to: RoutingKey,
-    correlation_id: Arc<str>,
+/// How much a handler takes on, and what it remembers.
+#[derive(Debug, Clone)]
+pub struct InvokeOptions {
+    /// How many calls run at once, and of which tools.
+    pub admission: AdmissionLimits,
+    /// Calls in hand beyond those that run. They are what agents take turns with and what waits
+    /// behind a busy tool; other handlers can't have them.
+    pub backlog: u16,
+    /// What became of calls. Without one, a call that may have begun before and must not run twice
+    /// is answered `outcome_unknown`.
+    pub journal: Option<Arc<CallJournal>>,
+}
+
+impl InvokeOptions {
+    /// At most `running` calls at once, three times as many waiting, no journal.
+    #[must_use]
+    pub fn running(running: u16) -> Self {
+        Self {
+            admission: AdmissionLimits::of(running.into()),
+            backlog: running.saturating_mul(3),
+            journal: None,
+        }
+    }
+
+    /// The same with a journal.
+    #[must_use]
+    pub fn journaled(mut self, journal: Arc<CallJournal>) -> Self {
+        self.journal = Some(journal);
+        self
+    }
+
+    fn prefetch(&self) -> u16 {
+        let running = u16::try_from(self.admission.running).unwrap_or(u16::MAX);
+        running.saturating_add(self.backlog).max(1)
+    }
 }
 
 /// A handler at work: its queue of requests and its queue of cancels.
@@ -56,6 +101,7 @@ struct Asker {
 pub struct InvokeWorkers {
     requests: Worker,
     cancels: Worker,
+    journal: Option<Arc<CallJournal>>,
 }
 
 impl ToolInvokeHandler {
@@ -66,12 +112,16 @@ impl ToolInvokeHandler {
         bus: Arc<dyn Bus>,
         service: &str,
         instance: &InstanceId,
+        options: InvokeOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
             executor,
             progress: ProgressSender::start(bus.clone()),
             bus,
             source: format!("{service}/{instance}").into(),
+            prefetch: options.prefetch(),
+            admission: Admission::new(options.admission),
+            journal: options.journal,
             running: Running::default(),
             stats: Arc::default(),
         })
@@ -89,24 +139,22 @@ impl ToolInvokeHandler {
         self.running.count()
     }
 
-    /// Starts to work on the requests of `key`, at most `concurrency` at once, and to listen for
-    /// cancels.
+    /// Starts to work on the requests of `key`, and to listen for cancels.
     ///
     /// # Errors
     /// When a queue can't be consumed.
     pub async fn start(
         self: &Arc<Self>,
         key: &RoutingKey,
-        concurrency: u16,
         instance: &InstanceId,
     ) -> Result<InvokeWorkers, ConsumeError> {
         let bus = self.bus.as_ref();
         // Cancels first: a call that can be taken can be cancelled.
         let cancels = Subscription::new(QueueSpec::exclusive(&tool_cancel(), instance), 64);
         let cancels = Worker::start(bus, cancels, Arc::new(Cancels(self.clone()))).await?;
-        let requests = Subscription::new(QueueSpec::work(key), concurrency);
+        let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
         let requests = Worker::start(bus, requests, self.clone()).await?;
-        Ok(InvokeWorkers { requests, cancels })
+        Ok(InvokeWorkers { requests, cancels, journal: self.journal.clone() })
     }
 
     async fn take(&self, delivery: &Delivery) -> Settlement {
@@ -124,41 +172,26 @@ impl ToolInvokeHandler {
         let mut asker = Asker { reply_to, correlation_id };
         let request: ToolInvokeRequest = match envelope.decode(Limits::default()) {
             Ok(request) => request,
-            Err(error) => return self.refuse_unreadable(envelope, &asker, &error).await,
+            Err(error) => return self.answers().unreadable(envelope, &asker, &error).await,
         };
         if asker.correlation_id.is_empty() {
             asker.correlation_id = request.tool_call_id.as_str().into();
         }
-        // Only a name of ours goes to the log: any other is outside text.
         let tool = self.executor.registry().get(&request.tool_name);
-        let tool = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
-        let span = info_span!("execute_tool", tool_call_id = ?request.tool_call_id.as_str(), tool);
-        self.serve(delivery, request, asker).instrument(span).await
-    }
-
-    async fn refuse_unreadable(
-        &self,
-        envelope: &Envelope,
-        asker: &Asker,
-        error: &DecodeError,
-    ) -> Settlement {
-        self.stats.count_unreadable();
-        warn!(correlation_id = &*asker.correlation_id, %error, "unreadable request");
-        if let (Ok(id), Some(_)) = (ToolCallId::new(&*asker.correlation_id), &envelope.reply_to) {
-            let answer = ToolFailure::invalid(error.to_string()).to_wire(id, "");
-            // The dead letter keeps the request, whether or not somebody hears the answer.
-            let _ = self.publish_answer(asker, &answer).await;
-        }
-        Settlement::dead_letter(error.to_string())
+        // Only a name of ours goes to the log: any other is outside text.
+        let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
+        let id = request.tool_call_id.as_str();
+        let span = info_span!("execute_tool", tool_call_id = ?id, tool = name);
+        self.serve(delivery, request, tool.as_deref(), asker).instrument(span).await
     }
 
     async fn serve(
         &self,
         delivery: &Delivery,
         request: ToolInvokeRequest,
+        tool: Option<&Registered>,
         asker: Asker,
     ) -> Settlement {
-        let envelope = delivery.envelope();
         let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to) {
             Ticket::Entered(ticket) => ticket,
             Ticket::Attached(running) => {
@@ -167,51 +200,119 @@ impl ToolInvokeHandler {
                 return if running.answered().await { Settlement::Ack } else { Settlement::Retry };
             }
             Ticket::Conflict => {
-                let reason = "another call with this id is running".to_owned();
-                let failure = ToolFailure::NotPermitted { reason };
-                return self.answer(&request, &asker, Instant::now(), Err(failure)).await;
+                let ended = Ending::failed(id_in_use());
+                return self.answers().give(&request, &asker, ended).await;
             }
         };
-        let began = Instant::now();
-        let ended = match self.may_start(delivery, &request) {
-            Ok(()) => {
-                let context =
-                    self.context(envelope, &request, &asker.reply_to, ticket.cancellation());
-                let arguments = request.arguments.as_str().into();
-                self.executor.execute(ToolCall { context, arguments }).await
-            }
-            Err(failure) => Err(failure),
-        };
-        let settlement = self.answer(&request, &asker, began, ended).await;
+        let ended = self.run(delivery, &request, tool, &asker, ticket.cancellation()).await;
+        let settlement = self.answers().give(&request, &asker, ended).await;
         ticket.ended(settlement == Settlement::Ack);
         settlement
     }
 
-    /// Refuses what must not start: a call whose time is over, and one that another process may
-    /// have begun and that must not run twice.
-    fn may_start(
+    /// The way of a call here: is there time, is there room, has it begun before, and then the
+    /// tool.
+    async fn run(
         &self,
         delivery: &Delivery,
         request: &ToolInvokeRequest,
-    ) -> Result<(), ToolFailure> {
-        let repeatable = || {
-            let tool = self.executor.registry().get(&request.tool_name);
-            tool.is_some_and(|tool| tool.registration().hints.may_run_again())
+        tool: Option<&Registered>,
+        asker: &Asker,
+        cancellation: CancellationToken,
+    ) -> Ending {
+        let envelope = delivery.envelope();
+        let hints = tool.map(|tool| tool.registration().hints);
+        let repeatable = hints.is_some_and(ToolHints::may_run_again);
+        let again = delivery.is_redelivered() || envelope.asked > 1;
+        let budget = envelope.budget.map(|budget| budget.timeout).unwrap_or_default();
+        let not_begun = NotBegun { again, repeatable, budget };
+        if envelope.remaining().is_some_and(|left| left.is_zero()) {
+            return Ending::failed(not_begun.in_time());
+        }
+        let context = self.context(envelope, request, &asker.reply_to, cancellation);
+        let permit = match tool {
+            Some(tool) => self.room(tool, &context, not_begun).await,
+            None => Ok(None),
         };
-        if delivery.envelope().remaining().is_some_and(|left| left.is_zero()) {
-            let after = delivery.envelope().budget.map(|budget| budget.timeout);
-            let executed = if delivery.is_redelivered() { Executed::Unknown } else { Executed::No };
-            return Err(ToolFailure::TimedOut {
-                after: after.unwrap_or_default(),
-                executed,
-                repeatable: repeatable(),
-            });
+        // Held until the tool ended.
+        let _permit = match permit {
+            Ok(permit) => permit,
+            Err(failure) => return Ending::failed(failure),
+        };
+        let mut begun = None;
+        let read_only = hints.is_none_or(|hints| hints.read_only);
+        match &self.journal {
+            Some(journal) if !read_only => {
+                let entered = self.look_up(journal, request, &context, not_begun);
+                match Box::pin(entered).await {
+                    Ok(run) => begun = Some(run),
+                    Err(ending) => return *ending,
+                }
+            }
+            _ if again && !repeatable => return Ending::failed(interrupted()),
+            _ => {}
         }
-        if delivery.is_redelivered() && !repeatable() {
-            let message = "the process that took the call was lost; it may have run".to_owned();
-            return Err(ToolFailure::OutcomeUnknown { message });
+        let arguments = request.arguments.as_str().into();
+        let since = Instant::now();
+        let ended = self.executor.execute(ToolCall { context, arguments }).await;
+        Ending::Ran { ended, elapsed: since.elapsed(), begun }
+    }
+
+    /// Waits for room to run in.
+    async fn room(
+        &self,
+        tool: &Registered,
+        context: &ToolContext,
+        not_begun: NotBegun,
+    ) -> Result<Option<Permit>, ToolFailure> {
+        let name = tool.registration().name.as_str();
+        if let Some(permit) = self.admission.try_admit(name) {
+            return Ok(Some(permit));
         }
-        Ok(())
+        // A call that may have begun was let in before; refusing it now would leave that open.
+        let admitted = self.admission.admit(&context.agent, name, not_begun.again);
+        match not_begun.bounded(context, Box::pin(admitted)).await? {
+            Ok(permit) => Ok(Some(permit)),
+            Err(QueueFull) => {
+                Err(ToolFailure::Overloaded { message: format!("too many calls of {name} wait") })
+            }
+        }
+    }
+
+    /// Asks the journal, and writes down that the call begins.
+    async fn look_up(
+        &self,
+        journal: &CallJournal,
+        request: &ToolInvokeRequest,
+        context: &ToolContext,
+        not_begun: NotBegun,
+    ) -> Result<Begun, Box<Ending>> {
+        let call = CallInQuestion {
+            id: &request.tool_call_id,
+            agent: &context.agent,
+            tool: &request.tool_name,
+            arguments: &request.arguments,
+            repeatable: not_begun.repeatable,
+            again: not_begun.again,
+        };
+        let failed = |failure| Err(Box::new(Ending::failed(failure)));
+        match not_begun.bounded(context, journal.enter(&call)).await {
+            Ok(Ok(Entrance::Run(begun))) => Ok(begun),
+            Ok(Ok(Entrance::Answer(kept))) => Err(Box::new(Ending::Kept(kept))),
+            Ok(Ok(Entrance::RanWithoutAnswer)) => failed(ToolFailure::failed(
+                "it ran before, and its result was too large to be kept",
+            )),
+            Ok(Ok(Entrance::Conflict)) => failed(id_in_use()),
+            Ok(Ok(Entrance::Interrupted(begun))) => {
+                let ended = Err(interrupted());
+                Err(Box::new(Ending::Ran { ended, elapsed: Duration::ZERO, begun }))
+            }
+            Ok(Err(error)) => {
+                warn!(%error, "the journal is out of reach; the call is not begun");
+                failed(not_begun.unavailable("the record of calls is out of reach"))
+            }
+            Err(failure) => failed(failure),
+        }
     }
 
     fn context(
@@ -237,87 +338,25 @@ impl ToolInvokeHandler {
         }
     }
 
-    async fn answer(
-        &self,
-        request: &ToolInvokeRequest,
-        asker: &Asker,
-        began: Instant,
-        ended: Result<ToolResult, ToolFailure>,
-    ) -> Settlement {
-        let elapsed = began.elapsed();
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        self.stats.count(&ended);
-        let id = request.tool_call_id.clone();
-        let chars_in = request.arguments.len();
-        let published = match ended {
-            Ok(result) => {
-                info!(
-                    elapsed_ms,
-                    chars_in,
-                    chars_out = result.bytes(),
-                    is_error = result.is_error,
-                    "ran"
-                );
-                let answer = response(request, result, elapsed_ms);
-                self.publish_answer(asker, &answer).await
-            }
-            Err(failure) => {
-                info!(elapsed_ms, chars_in, code = %failure.code(), executed = %failure.executed(),
-                    "failed");
-                // In the words of tools and models.
-                debug!(error = ?failure.chain().to_string(), "why it failed");
-                let answer: ToolError = failure.to_wire(id.clone(), &request.tool_name);
-                self.publish_answer(asker, &answer).await
-            }
-        };
-        match published {
-            Ok(()) => Settlement::Ack,
-            Err(PublishError::Unroutable { .. }) => {
-                self.stats.count_unheard();
-                warn!("the asker is gone; its answer is dropped");
-                Settlement::Ack
-            }
-            // An asker's own queue never refuses, so a monitor's did; running again won't help.
-            Err(error @ PublishError::Refused { .. }) => {
-                self.stats.count_unheard();
-                warn!(%error, "a queue beside the asker's refused the answer");
-                Settlement::Ack
-            }
-            Err(PublishError::TooLarge { bytes, limit }) => {
-                let message = format!("the result has {bytes} bytes, over the limit of {limit}");
-                let answer = ToolFailure::failed(message).to_wire(id.clone(), &request.tool_name);
-                match self.publish_answer(asker, &answer).await {
-                    Ok(()) => Settlement::Ack,
-                    Err(_) => Settlement::Retry,
-                }
-            }
-            Err(error) => {
-                self.stats.count_unheard();
-                warn!(%error, "could not answer; the request goes back");
-                Settlement::Retry
-            }
+    fn answers(&self) -> Answers<'_> {
+        Answers {
+            bus: &self.bus,
+            source: &self.source,
+            stats: &self.stats,
+            journal: self.journal.as_deref(),
         }
-    }
-
-    async fn publish_answer<M: Message>(
-        &self,
-        asker: &Asker,
-        answer: &M,
-    ) -> Result<(), PublishError> {
-        let envelope = Envelope::of(answer)
-            .correlated(&asker.correlation_id)
-            .from_source(&self.source)
-            .trusted_as(ContentTrust::ToolOutput);
-        self.bus.publish(Publication::mandatory(asker.reply_to.clone(), envelope)).await
     }
 }
 
 impl InvokeWorkers {
     /// Stops taking requests, finishes and answers what is under way within `grace`, and then
     /// stops listening for cancels. Whether all of it ended in time.
-    pub async fn drain(self, grace: std::time::Duration) -> bool {
+    pub async fn drain(self, grace: Duration) -> bool {
         let drained = self.requests.drain(grace).await;
-        self.cancels.drain(std::time::Duration::from_secs(1)).await && drained
+        if let Some(journal) = &self.journal {
+            journal.stop().await;
+        }
+        self.cancels.drain(Duration::from_secs(1)).await && drained
     }
 }
 
@@ -341,7 +380,55 @@ impl Handler for Cancels {
 }
 
 /// No call runs longer, whatever its asker allows.
-const MAX_BUDGET: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
+
+/// What is known of a call as long as this process has not begun it.
+#[derive(Clone, Copy)]
+struct NotBegun {
+    /// Somebody may have had it before, and begun it.
+    again: bool,
+    repeatable: bool,
+    budget: Duration,
+}
+
+impl NotBegun {
+    fn executed(self) -> Executed {
+        if self.again { Executed::Unknown } else { Executed::No }
+    }
+
+    fn in_time(self) -> ToolFailure {
+        let (executed, repeatable) = (self.executed(), self.repeatable);
+        ToolFailure::TimedOut { after: self.budget, executed, repeatable }
+    }
+
+    fn unavailable(self, message: &str) -> ToolFailure {
+        ToolFailure::Unavailable { message: message.to_owned(), executed: self.executed() }
+    }
+
+    /// Waits for something that must happen before the call begins.
+    async fn bounded<T>(
+        self,
+        context: &ToolContext,
+        until: impl Future<Output = T>,
+    ) -> Result<T, ToolFailure> {
+        tokio::select! {
+            biased;
+            () = context.cancellation.cancelled() => {
+                Err(ToolFailure::Cancelled { executed: self.executed() })
+            }
+            done = timeout_at(context.deadline, until) => done.map_err(|_| self.in_time()),
+        }
+    }
+}
+
+fn id_in_use() -> ToolFailure {
+    ToolFailure::NotPermitted { reason: "another call has this id".to_owned() }
+}
+
+fn interrupted() -> ToolFailure {
+    let message = "the process that took the call was lost; it may have run".to_owned();
+    ToolFailure::OutcomeUnknown { message }
+}
 
 fn unknown_agent() -> &'static AgentName {
     static UNKNOWN: std::sync::LazyLock<AgentName> = std::sync::LazyLock::new(|| {
@@ -349,26 +436,6 @@ fn unknown_agent() -> &'static AgentName {
         AgentName::new("unknown").expect("a name")
     });
     &UNKNOWN
-}
-
-fn response(
-    request: &ToolInvokeRequest,
-    result: ToolResult,
-    elapsed_ms: u64,
-) -> ToolInvokeResponse {
-    let content = result.to_text().into_owned();
-    let only_text =
-        matches!(result.content.as_slice(), [] | [rockbot_contracts::ContentBlock::Text { .. }]);
-    ToolInvokeResponse {
-        tool_call_id: request.tool_call_id.clone(),
-        tool_name: request.tool_name.clone(),
-        content,
-        is_error: result.is_error,
-        blocks: if only_text { Vec::new() } else { result.content },
-        details: result.details,
-        child_loop_id: result.child_loop_id,
-        elapsed_ms: Some(elapsed_ms),
-    }
 }
 
 impl std::fmt::Debug for ToolInvokeHandler {

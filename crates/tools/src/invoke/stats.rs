@@ -14,6 +14,7 @@ pub struct HandlerStats {
     failed: [AtomicU64; ToolErrorCode::KNOWN.len()],
     unreadable: AtomicU64,
     unheard: AtomicU64,
+    kept: AtomicU64,
 }
 
 impl HandlerStats {
@@ -41,6 +42,15 @@ impl HandlerStats {
     /// Answers that did not reach anybody.
     pub fn unheard(&self) -> u64 {
         self.unheard.load(Ordering::Relaxed)
+    }
+
+    /// Calls that had ended before and were answered the same again.
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_kept(&self) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count(&self, ended: &Result<ToolResult, ToolFailure>) {

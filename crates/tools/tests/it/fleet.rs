@@ -13,7 +13,7 @@ use rockbot_bus::{Bus, Requester};
 use rockbot_contracts::{InstanceId, SessionId, topology::tool_invoke};
 use rockbot_testkit::bed::{Bed, address};
 use rockbot_tools::{
-    RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
+    InvokeOptions, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
     ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
     invoke::InvokeWorkers,
 };
@@ -143,8 +143,9 @@ pub(crate) async fn handler_of(
     }
     let instance = InstanceId::generate();
     let executor = Arc::new(ToolExecutor::new(registry.clone()));
-    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance);
-    let workers = handler.start(&tool_invoke(), concurrency, &instance).await.expect("consuming");
+    let options = InvokeOptions { backlog: 0, ..InvokeOptions::running(concurrency) };
+    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
+    let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     (handler, workers, registry)
 }
 

@@ -1,0 +1,260 @@
+//! What became of calls, kept where every handler can look it up.
+//!
+//! A call is written down before its tool starts and again when it ended, with its answer. So a
+//! second delivery of it, here or in another process, learns whether the tool ran:
+//!
+//! | what the journal says | what a second delivery does |
+//! |---|---|
+//! | ended | answers with the kept answer |
+//! | begun, by a handler that lives | waits for its end |
+//! | begun, by a handler that is gone | runs again if that is harmless, else the outcome is unknown |
+//! | begun or ended with other arguments | is refused |
+//! | nothing | runs, unless another journal may know more |
+//!
+//! Whether a handler lives is a lease in the same store, one for the process, so that a call costs
+//! two writes however long it takes. Whoever takes a call over writes a new version of its entry,
+//! and the old owner's later write fails.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_contracts::{AgentName, InstanceId, ToolCallId};
+use rockbot_store::{Entry, Expected, Key, Store, StoreError, Version, Write, Written};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use tracing::{debug, warn};
+
+use super::alive::Alive;
+
+/// How long what became of a call is kept.
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// The pause between two looks at a call that runs elsewhere.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Answers over this size are not kept, only that there was one.
+const MAX_KEPT_BYTES: usize = 2 * 1024 * 1024;
+
+/// The journal of one handler process.
+pub struct CallJournal {
+    store: Arc<dyn Store>,
+    shared: bool,
+    alive: Alive,
+}
+
+/// What is written down about a call.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    /// Hash of who asked for which tool with which arguments.
+    fingerprint: String,
+    /// The life of the process that runs it, or ran it.
+    owner: String,
+    /// How it ended; none while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Ended {
+    /// Type of the answer's payload.
+    r#type: String,
+    /// The answer's payload; none when it was too large to keep.
+    answer: Option<Box<RawValue>>,
+}
+
+/// A call as its request describes it.
+pub(super) struct CallInQuestion<'a> {
+    pub(super) id: &'a ToolCallId,
+    pub(super) agent: &'a AgentName,
+    pub(super) tool: &'a str,
+    pub(super) arguments: &'a str,
+    /// Whether running it twice is harmless.
+    pub(super) repeatable: bool,
+    /// Whether somebody may have had it before.
+    pub(super) again: bool,
+}
+
+/// What a handler is to do with a call.
+pub(super) enum Entrance {
+    /// Run it, and then say how it ended.
+    Run(Begun),
+    /// Answer as an earlier run did.
+    Answer(KeptAnswer),
+    /// It ran, and its answer was too large to keep.
+    RanWithoutAnswer,
+    /// Another call, with other arguments or of another agent, has this id.
+    Conflict,
+    /// It may have run, nobody knows how it ended, and it must not run again. Say so, and write
+    /// that down if there is something to write to.
+    Interrupted(Option<Begun>),
+}
+
+/// A payload as it was answered.
+pub(super) struct KeptAnswer {
+    pub(super) message_type: String,
+    pub(super) body: Vec<u8>,
+}
+
+/// A call that is written down as begun by this process.
+pub(super) struct Begun {
+    key: Key,
+    version: Version,
+    record: Record,
+}
+
+impl CallJournal {
+    /// The journal of the process `instance` on `store`.
+    ///
+    /// `shared` says that every handler of the queue writes to this store: then a call that is not
+    /// in it has not begun anywhere. Without it, a call that was delivered before may be in the
+    /// journal of another handler.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, instance: &InstanceId, shared: bool) -> Arc<Self> {
+        let alive = Alive::start(store.clone(), instance.clone());
+        Arc::new(Self { store, shared, alive })
+    }
+
+    /// Says that this process runs nothing any more, so that nobody waits for its lease to end.
+    pub async fn stop(&self) {
+        self.alive.stop().await;
+    }
+
+    /// Finds out what is to be done with a call, and writes down that it begins if it does. Waits
+    /// while another handler runs it; the caller bounds the wait.
+    ///
+    /// # Errors
+    /// When the store fails. The call is then not written down as begun, or as begun by a process
+    /// that does not run it: either way it must not run.
+    pub(super) async fn enter(&self, call: &CallInQuestion<'_>) -> Result<Entrance, StoreError> {
+        let life = self.alive.life().await?;
+        let key = key(["calls", call.id.as_str()])?;
+        let fingerprint = call.fingerprint();
+        if call.again && !self.shared && self.store.get(&key).await?.is_none() && !call.repeatable {
+            return Ok(Entrance::Interrupted(None));
+        }
+        let mut begun = Begun {
+            key,
+            version: Version::from_number(0),
+            record: Record { fingerprint, owner: life.to_string(), ended: None },
+        };
+        let mut expected = Expected::Absent;
+        let mut mine = true;
+        loop {
+            let found = match begun.write(&self.store, expected).await {
+                Ok(Written::Done(version)) => {
+                    begun.version = version;
+                    return Ok(if mine {
+                        Entrance::Run(begun)
+                    } else {
+                        Entrance::Interrupted(Some(begun))
+                    });
+                }
+                Ok(Written::Conflict(found)) => found,
+                Err(error) => return Err(error),
+            };
+            let Some(found) = found else {
+                expected = Expected::Absent;
+                continue;
+            };
+            match self.judge(&begun, &found).await? {
+                Earlier::Conflict => return Ok(Entrance::Conflict),
+                Earlier::Ended(ended) => return Ok(Entrance::answer(ended)),
+                Earlier::Running => {
+                    debug!(tool_call_id = ?call.id.as_str(), "another handler runs the call");
+                    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                }
+                Earlier::Interrupted => {
+                    // Written even when it does not run: what its old owner writes later fails.
+                    mine = call.repeatable;
+                    expected = Expected::Version(found.version);
+                }
+            }
+        }
+    }
+
+    async fn judge(&self, begun: &Begun, found: &Entry) -> Result<Earlier, StoreError> {
+        let Ok(record) = serde_json::from_slice::<Record>(&found.value) else {
+            warn!("an entry of the journal can't be read; its call counts as interrupted");
+            return Ok(Earlier::Interrupted);
+        };
+        if record.fingerprint != begun.record.fingerprint {
+            return Ok(Earlier::Conflict);
+        }
+        if let Some(ended) = record.ended {
+            return Ok(Earlier::Ended(ended));
+        }
+        // What this process runs never comes here: it is recognised before.
+        let lives =
+            record.owner != begun.record.owner && Alive::has(&*self.store, &record.owner).await?;
+        Ok(if lives { Earlier::Running } else { Earlier::Interrupted })
+    }
+
+    /// Writes down how a call ended. A failure is logged: the call has its answer, and a second
+    /// delivery will be told that the outcome is unknown.
+    pub(super) async fn end(&self, mut begun: Begun, message_type: &str, answer: &[u8]) {
+        let kept = (answer.len() <= MAX_KEPT_BYTES).then_some(answer);
+        // Answers are our own JSON.
+        let kept = kept.and_then(|answer| serde_json::from_slice(answer).ok());
+        begun.record.ended = Some(Ended { r#type: message_type.to_owned(), answer: kept });
+        match begun.write(&self.store, Expected::Version(begun.version)).await {
+            Ok(Written::Done(_)) => {}
+            Ok(Written::Conflict(_)) => {
+                warn!("another handler took the call over while it ran");
+            }
+            Err(error) => warn!(%error, "the journal does not know that the call ended"),
+        }
+    }
+}
+
+enum Earlier {
+    Conflict,
+    Ended(Ended),
+    Running,
+    Interrupted,
+}
+
+impl Entrance {
+    fn answer(ended: Ended) -> Self {
+        match ended.answer {
+            Some(answer) => Self::Answer(KeptAnswer {
+                message_type: ended.r#type,
+                body: String::from(Box::<str>::from(answer)).into_bytes(),
+            }),
+            None => Self::RanWithoutAnswer,
+        }
+    }
+}
+
+impl CallInQuestion<'_> {
+    fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [self.agent.as_str(), self.tool, self.arguments] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Begun {
+    async fn write(
+        &self,
+        store: &Arc<dyn Store>,
+        expected: Expected,
+    ) -> Result<Written, StoreError> {
+        let value = serde_json::to_vec(&self.record)
+            .map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
+        let write = Write::new(self.key.clone(), value).for_a_time(KEPT_FOR).expecting(expected);
+        store.write(write).await
+    }
+}
+
+fn key<const N: usize>(segments: [&str; N]) -> Result<Key, StoreError> {
+    Key::new(segments).map_err(|error| StoreError::Unusable { reason: error.to_string() })
+}
+
+impl std::fmt::Debug for CallJournal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallJournal").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
