@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Requester};
-use rockbot_contracts::{InstanceId, SessionId, topology::tool_invoke};
+use rockbot_contracts::{InstanceId, RoutingKey, SessionId, topology::tool_invoke};
 use rockbot_testkit::bed::{Bed, address};
 use rockbot_tools::{
     InvokeOptions, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
@@ -137,16 +137,32 @@ pub(crate) async fn handler_of(
     tools: Vec<Arc<dyn Tool>>,
     concurrency: u16,
 ) -> (Arc<ToolInvokeHandler>, InvokeWorkers, Arc<ToolRegistry>) {
+    let options = InvokeOptions { backlog: 0, ..InvokeOptions::running(concurrency) };
+    let registry = registry_of(tools);
+    let (handler, workers) =
+        handler_at(&tool_invoke(), bus, registry.clone(), &InstanceId::generate(), options).await;
+    (handler, workers, registry)
+}
+
+pub(crate) fn registry_of(tools: Vec<Arc<dyn Tool>>) -> Arc<ToolRegistry> {
     let registry = Arc::new(ToolRegistry::new());
     for tool in tools {
         registry.register(tool).expect("registered");
     }
-    let instance = InstanceId::generate();
-    let executor = Arc::new(ToolExecutor::new(registry.clone()));
-    let options = InvokeOptions { backlog: 0, ..InvokeOptions::running(concurrency) };
-    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
-    let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
-    (handler, workers, registry)
+    registry
+}
+
+pub(crate) async fn handler_at(
+    key: &RoutingKey,
+    bus: &Arc<dyn Bus>,
+    registry: Arc<ToolRegistry>,
+    instance: &InstanceId,
+    options: InvokeOptions,
+) -> (Arc<ToolInvokeHandler>, InvokeWorkers) {
+    let executor = Arc::new(ToolExecutor::new(registry));
+    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", instance, options);
+    let workers = handler.start(key, instance).await.expect("consuming");
+    (handler, workers)
 }
 
 impl Fleet {

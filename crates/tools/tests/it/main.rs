@@ -6,5 +6,6 @@ mod bad_input;
 mod catalog;
 #[cfg(test)]
 mod fleet;
+mod journal;
 #[cfg(test)]
 mod round_trip;
