@@ -1,5 +1,7 @@
 //! The in-memory bus keeps the promises that every bus makes.
 
+mod asking_again;
+
 async fn bed() -> rockbot_testkit::Bed {
     rockbot_testkit::Bed::memory()
 }

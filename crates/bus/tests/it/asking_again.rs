@@ -1,0 +1,193 @@
+//! A question whose arrival nobody confirmed is asked again, under the same id.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use rockbot_bus::{
+    Bus, BusReport, ConsumeError, Consumer, MemoryBus, Publication, PublishError, Request,
+    RequestError, Requester, Settlement, Subscription,
+};
+use rockbot_contracts::{Envelope, QueueName};
+use rockbot_testkit::bed::{address, key, message, next, work};
+
+/// A bus that loses the confirms of the first messages, and the messages if told so.
+struct Doubtful {
+    bus: MemoryBus,
+    unconfirmed: AtomicU32,
+    loses: bool,
+    /// What it says of the message after those.
+    then: Option<PublishError>,
+}
+
+impl Bus for Doubtful {
+    fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(async move {
+            let key = publication.key.clone();
+            let left = self.unconfirmed.load(Ordering::SeqCst);
+            if left == 0 {
+                let published = self.bus.publish(publication).await;
+                return self.then.clone().map_or(published, Err);
+            }
+            self.unconfirmed.store(left - 1, Ordering::SeqCst);
+            if !self.loses {
+                self.bus.publish(publication).await?;
+            }
+            Err(PublishError::Unconfirmed { key, reason: "the connection was cut".to_owned() })
+        })
+    }
+
+    fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
+        self.bus.consume(subscription)
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        queues: &'a [QueueName],
+    ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
+        self.bus.inspect(queues)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.bus.is_ready()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.bus.close()
+    }
+}
+
+struct Stage {
+    questions: Consumer,
+    bus: MemoryBus,
+    requester: Arc<Requester>,
+}
+
+async fn stage(unconfirmed: u32, loses: bool, then: Option<PublishError>) -> Stage {
+    let bus = MemoryBus::new();
+    let questions = Subscription::new(work("questions"), 10);
+    let questions = bus.consume(questions).await.expect("consuming");
+    let unconfirmed = AtomicU32::new(unconfirmed);
+    let doubtful = Doubtful { bus: bus.clone(), unconfirmed, loses, then };
+    let requester = Arc::new(Requester::new(Arc::new(doubtful), address("asker", "one")));
+    Stage { questions, bus, requester }
+}
+
+fn question(ask_again: bool) -> Request {
+    Request {
+        key: key("questions"),
+        envelope: message("why").correlated("id"),
+        timeout: Duration::from_secs(20),
+        grace: Duration::ZERO,
+        on_interim: None,
+        ask_again,
+    }
+}
+
+impl Stage {
+    fn ask(&self, ask_again: bool) -> tokio::task::JoinHandle<Result<Envelope, RequestError>> {
+        let requester = self.requester.clone();
+        tokio::spawn(async move { requester.ask(question(ask_again)).await })
+    }
+
+    async fn heard(&mut self) -> Envelope {
+        let delivery = next(&mut self.questions).await;
+        let envelope = delivery.envelope().clone();
+        delivery.settle(Settlement::Ack).await.expect("acked");
+        envelope
+    }
+
+    async fn answer(&self, question: &Envelope) {
+        let envelope = message("because").correlated("id");
+        let to = question.reply_to.clone().expect("a reply-to");
+        self.bus.publish(Publication::mandatory(to, envelope)).await.expect("heard");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_was_lost_is_asked_again_and_counted() {
+    let mut stage = stage(2, true, None).await;
+    let asking = stage.ask(true);
+    let heard = stage.heard().await;
+    assert_eq!((heard.asked, heard.correlation_id.as_deref()), (3, Some("id")));
+    stage.answer(&heard).await;
+    asking.await.expect("no panic").expect("an answer");
+    assert_eq!(stage.requester.stats().asked_again(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_the_first_of_two_is_taken() {
+    let mut stage = stage(1, false, None).await;
+    let asking = stage.ask(true);
+    let first = stage.heard().await;
+    stage.answer(&first).await;
+    asking.await.expect("no panic").expect("an answer");
+    assert_eq!(first.asked, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_time_it_is_a_message_of_its_own() {
+    let mut stage = stage(1, false, None).await;
+    let asking = stage.ask(true);
+    let (first, second) = (stage.heard().await, stage.heard().await);
+    assert_ne!(first.message_id, second.message_id);
+    assert_eq!((first.asked, second.asked), (1, 2));
+    stage.answer(&second).await;
+    asking.await.expect("no panic").expect("an answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_asked_once_where_the_second_would_not_be_recognised() {
+    let stage = stage(1, true, None).await;
+    let error = stage.ask(false).await.expect("no panic").expect_err("nobody knows");
+    assert!(matches!(error, RequestError::Publish(PublishError::Unconfirmed { .. })), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_again_has_an_end() {
+    let stage = stage(u32::MAX, true, None).await;
+    let error = stage.ask(true).await.expect("no panic").expect_err("nobody knows");
+    assert!(matches!(error, RequestError::Publish(PublishError::Unconfirmed { .. })), "{error}");
+    assert_eq!(stage.requester.stats().asked_again(), 7);
+    assert_eq!(stage.requester.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_second_one_surely_failed_says_nothing_about_the_first() {
+    let refused = PublishError::Refused { key: key("questions") };
+    let stage = stage(1, false, Some(refused)).await;
+    let error = stage.ask(true).await.expect("no panic").expect_err("nobody knows");
+    assert!(matches!(error, RequestError::Publish(PublishError::Unconfirmed { .. })), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_beyond_the_window_wait_here_and_were_never_sent() {
+    let bus = MemoryBus::new();
+    let mut questions =
+        bus.consume(Subscription::new(work("questions"), 10)).await.expect("consuming");
+    let requester = Requester::new(Arc::new(bus.clone()), address("asker", "one")).with_window(1);
+    let requester = Arc::new(requester);
+    let of = |id: &str| Request { envelope: message(id).correlated(id), ..question(false) };
+    let (first, here) = (of("first"), requester.clone());
+    let first = tokio::spawn(async move { here.ask(first).await });
+    let heard = next(&mut questions).await;
+    let late = requester.ask(Request { timeout: Duration::from_secs(1), ..of("late") }).await;
+    assert!(matches!(late, Err(RequestError::NeverSent { window: 1, .. })), "{late:?}");
+    let (second, here) = (of("second"), requester.clone());
+    let second = tokio::spawn(async move { here.ask(second).await });
+    let to = heard.envelope().reply_to.clone().expect("a reply-to");
+    for id in ["first", "second"] {
+        let answer = Publication::mandatory(to.clone(), message("done").correlated(id));
+        bus.publish(answer).await.expect("heard");
+        if id == "first" {
+            next(&mut questions).await;
+        }
+    }
+    first.await.expect("no panic").expect("an answer");
+    second.await.expect("no panic").expect("an answer");
+}
