@@ -9,3 +9,4 @@ mod fleet;
 mod journal;
 #[cfg(test)]
 mod round_trip;
+mod sharing;
