@@ -10,6 +10,7 @@ mod cargo_deny;
 mod ci;
 mod install;
 mod node;
+mod postgresql;
 mod process;
 mod python;
 mod rabbitmq;
@@ -23,6 +24,9 @@ mod workspace;
 #[path = "../../crates/testkit/src/broker.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod broker;
+#[path = "../../crates/testkit/src/postgres.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
+mod postgres;
 
 use std::process::ExitCode;
 
@@ -37,7 +41,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Run every test against a private RabbitMQ node, a scripted and a real model server
+    /// Run every test against a private broker and database, a scripted and a real model server
     Test(test::Options),
     /// Run what continuous integration runs: format, lints, docs, dependency rules, tests
     Ci,
@@ -45,6 +49,8 @@ enum Chore {
     Bench(bench::Options),
     /// Run a private RabbitMQ node until Ctrl-C
     Broker(rabbitmq::Options),
+    /// Run a private PostgreSQL server until Ctrl-C
+    Postgres(postgresql::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
 }
@@ -56,6 +62,7 @@ fn main() -> ExitCode {
         Chore::Ci => ci::run(),
         Chore::Bench(options) => bench::run(&options),
         Chore::Broker(options) => rabbitmq::serve(&options),
+        Chore::Postgres(options) => postgresql::serve(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
     });
     match outcome {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 
 use crate::broker::{free_port, pause};
-use crate::{aimock, process, rabbitmq, say, smollm2, workspace};
+use crate::{aimock, postgresql, process, rabbitmq, say, smollm2, workspace};
 
 /// Which tests to run, and how.
 #[derive(Debug, Default, clap::Args)]
@@ -23,7 +23,7 @@ pub(crate) struct Options {
 type Neighbour = (Vec<(&'static str, String)>, Option<Box<dyn Send>>);
 type Starting = JoinHandle<Result<Neighbour>>;
 
-/// Starts a broker and two model servers while the tests compile, runs the tests, stops all.
+/// Starts a broker, a database and two model servers while the tests compile, runs the tests, stops all.
 ///
 /// A neighbour whose variable is set already is used as it is, and none is started. The closing
 /// line of the test runner is the last line printed.
@@ -33,6 +33,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let may_install = !options.no_broker_install;
     let starting = [
         neighbour("ROCKBOT_TEST_AMQP_URL", move || broker(may_install))?,
+        neighbour("ROCKBOT_TEST_POSTGRES_URL", move || {
+            let server = postgresql::start(free_port()?, may_install)?;
+            Ok((vec![("ROCKBOT_TEST_POSTGRES_URL", server.url())], Some(Box::new(server))))
+        })?,
         neighbour("ROCKBOT_TEST_AIMOCK_URL", move || {
             let server = aimock::start(may_install)?;
             Ok((vec![("ROCKBOT_TEST_AIMOCK_URL", server.base_url())], Some(Box::new(server))))

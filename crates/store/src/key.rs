@@ -132,6 +132,11 @@ impl Prefix {
         &self.from
     }
 
+    /// What all keys of the page after `after` are greater than; the prefix itself is no key.
+    pub(crate) fn start_after<'a>(&'a self, after: Option<&'a Key>) -> &'a str {
+        after.map_or(self.as_str(), |key| self.as_str().max(key.as_str()))
+    }
+
     /// The first text after the range of keys below the prefix.
     pub(crate) fn end(&self) -> &str {
         &self.before

@@ -1,10 +1,12 @@
 //! Shared state with a time to live, behind one port.
 //!
 //! - [`Store`]: what every store can do: compare and write, list, forget. [`MemoryStore`] does it
-//!   in one process.
+//!   in one process, [`SqliteStore`] in a file, [`PostgresStore`] in a database. All pass one
+//!   conformance suite. [`connect`] opens the one that a [`StoreUrl`] names.
 //! - [`Key`] and [`Prefix`]: where something is kept.
 //! - [`Version`]: one counter for each store that only grows, so that it fences.
 //! - [`Lease`]: one holder at a time, for a while.
+//! - [`Sweeper`]: removes what has expired.
 //! - [`Clock`]: what "expired" is measured by.
 
 pub mod clock;
@@ -12,6 +14,11 @@ pub mod key;
 pub mod lease;
 pub mod memory;
 pub mod port;
+pub mod postgres;
+mod row;
+pub mod sqlite;
+pub mod sweeper;
+pub mod url;
 
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
@@ -21,3 +28,7 @@ pub use port::{
     Entry, Expected, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_VALUE_BYTES, Store, StoreError, Version,
     Write, Written,
 };
+pub use postgres::PostgresStore;
+pub use sqlite::SqliteStore;
+pub use sweeper::Sweeper;
+pub use url::{InvalidStoreUrl, StoreUrl, connect};

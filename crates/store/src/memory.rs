@@ -119,10 +119,7 @@ impl MemoryStore {
         let now = self.clock.now();
         let mut bytes = 0;
         let state = self.open()?;
-        let from = match after {
-            Some(key) if key.as_str() > prefix.as_str() => Bound::Excluded(key.as_str()),
-            _ => Bound::Included(prefix.as_str()),
-        };
+        let from = Bound::Excluded(prefix.start_after(after));
         let page = state
             .entries
             .range::<str, _>((from, Bound::Unbounded))

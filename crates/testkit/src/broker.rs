@@ -354,6 +354,9 @@ pub enum Ending {
     /// Asks first, and kills what is still there after ten seconds: for programs with children
     /// in process groups of their own, which only they can end.
     Ask,
+    /// Like [`Ending::Ask`] with SIGQUIT: a database then lets go of its clients and of the memory
+    /// it shares with its children, and saves nothing.
+    Quit,
 }
 
 /// Ends process groups when its owner is gone, however the owner went: a return, a panic, Ctrl-C
@@ -374,8 +377,8 @@ while read -r group; do
   [ -n "$group" ] || exit 0
   groups="$groups -$group"
 done
-if [ "$1" = ask ] && [ -n "$groups" ]; then
-  kill -s TERM -- $groups
+if [ -n "$1" ] && [ -n "$groups" ]; then
+  kill -s "$1" -- $groups
   tries=0
   while kill -s 0 -- $groups && [ $tries -lt 100 ]; do
     sleep 0.1
@@ -394,7 +397,11 @@ impl ProcessGuard {
     pub fn start(ending: Ending, folder: Option<&Path>) -> Result<Self> {
         let mut shell = Command::new("sh")
             .args(["-c", GUARD_SCRIPT, "rockbot-guard"])
-            .arg(if ending == Ending::Ask { "ask" } else { "kill" })
+            .arg(match ending {
+                Ending::Kill => "",
+                Ending::Ask => "TERM",
+                Ending::Quit => "QUIT",
+            })
             .arg(folder.unwrap_or(Path::new("")))
             .current_dir("/")
             .stdin(Stdio::piped())

@@ -1,9 +1,14 @@
-//! For tests only: the bus conformance suite, buses to run it on, and a private broker.
+//! For tests only: the conformance suites of buses and stores, something to run them on, a private
+//! broker and a private database.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test kit fails by panicking")]
 
 pub mod bed;
 pub mod broker;
 pub mod conformance;
+pub mod postgres;
+pub mod store_bed;
+pub mod store_conformance;
 
 pub use bed::Bed;
+pub use store_bed::StoreBed;

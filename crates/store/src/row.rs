@@ -1,0 +1,42 @@
+//! Entries as databases hand them out.
+
+use futures_util::{Stream, StreamExt};
+
+use crate::{
+    clock::Timestamp,
+    key::Key,
+    port::{Entry, MAX_PAGE_BYTES, StoreError, Version},
+};
+
+/// Value, version, and when it expires.
+pub(crate) type EntryRow = (Vec<u8>, i64, Option<i64>);
+/// The same with the key before it.
+pub(crate) type KeyedRow = (String, Vec<u8>, i64, Option<i64>);
+
+pub(crate) fn entry((value, version, expires_at): EntryRow) -> Entry {
+    Entry {
+        value: value.into(),
+        version: Version::from_number(version),
+        expires_at: expires_at.map(Timestamp::from_millis),
+    }
+}
+
+/// Takes rows until the page is full; `explain` says what an error of the database means.
+pub(crate) async fn page(
+    mut rows: impl Stream<Item = Result<KeyedRow, sqlx::Error>> + Unpin,
+    explain: impl Fn(sqlx::Error) -> StoreError,
+) -> Result<Vec<(Key, Entry)>, StoreError> {
+    let mut page = Vec::new();
+    let mut bytes = 0;
+    while bytes < MAX_PAGE_BYTES
+        && let Some(row) = rows.next().await
+    {
+        let (key, value, version, expires_at) = row.map_err(&explain)?;
+        let key = Key::parse(&key).map_err(|error| StoreError::Unusable {
+            reason: format!("somebody else wrote into its table: {error}; remove that row"),
+        })?;
+        bytes += value.len();
+        page.push((key, entry((value, version, expires_at))));
+    }
+    Ok(page)
+}

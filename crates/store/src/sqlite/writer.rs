@@ -1,0 +1,326 @@
+//! The one connection that writes: all changes that wait are committed at once.
+
+use std::time::Duration;
+
+use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::failure::{explain, explain_commit};
+use crate::{
+    clock::{Clock, Timestamp},
+    key::Key,
+    port::{Entry, Expected, StoreError, Version, Write, Written},
+    row::{self, EntryRow},
+};
+
+/// Most changes that wait, and most that are committed at once.
+const QUEUE: usize = 256;
+/// How long a change waits for room in the queue.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a change in the queue waits for its answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The handle of the task that owns the connection. Dropping it lets the task finish what waits.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: mpsc::Sender<Change>,
+    stop: CancellationToken,
+    task: TaskTracker,
+    _stop_on_drop: DropGuard,
+}
+
+impl Writer {
+    pub(super) fn start(options: SqliteConnectOptions, clock: Clock) -> Self {
+        let (queue, changes) = mpsc::channel(QUEUE);
+        let stop = CancellationToken::new();
+        let task = TaskTracker::new();
+        let committer = Committer { options, connection: None, clock };
+        task.spawn(committer.run(changes, stop.clone()));
+        task.close();
+        Self { queue, stop: stop.clone(), task, _stop_on_drop: stop.drop_guard() }
+    }
+
+    pub(super) async fn write(&self, write: Write) -> Result<Written, StoreError> {
+        write.check_size()?;
+        self.submit(|answer| Change::Write { write, answer }).await
+    }
+
+    pub(super) async fn remove(&self, key: Key, expected: Expected) -> Result<bool, StoreError> {
+        self.submit(|answer| Change::Remove { key, expected, answer }).await
+    }
+
+    pub(super) async fn sweep(&self, limit: usize) -> Result<u64, StoreError> {
+        self.submit(|answer| Change::Sweep { limit, answer }).await
+    }
+
+    /// Commits what waits, and ends the task.
+    pub(super) async fn close(&self) {
+        self.stop.cancel();
+        self.task.wait().await;
+    }
+
+    async fn submit<T>(&self, change: impl FnOnce(Answer<T>) -> Change) -> Result<T, StoreError> {
+        let (sender, receiver) = oneshot::channel();
+        let room = timeout(QUEUE_TIMEOUT, self.queue.reserve()).await.map_err(|_| {
+            let waited = QUEUE_TIMEOUT.as_secs();
+            StoreError::Unavailable { reason: format!("too many changes waited for {waited} s") }
+        })?;
+        if self.stop.is_cancelled() {
+            return Err(StoreError::Closed);
+        }
+        room.map_err(|_| StoreError::Closed)?.send(change(Answer { sender, made: None }));
+        match timeout(ANSWER_TIMEOUT, receiver).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => unconfirmed("the task that writes ended"),
+            Err(_) => unconfirmed("no answer in time"),
+        }
+    }
+}
+
+fn unconfirmed<T>(reason: &str) -> Result<T, StoreError> {
+    Err(StoreError::Unconfirmed { reason: reason.to_owned() })
+}
+
+/// Whom to tell what became of a change, and what was made so far, which counts once it is
+/// committed.
+struct Answer<T> {
+    sender: oneshot::Sender<Result<T, StoreError>>,
+    made: Option<T>,
+}
+
+impl<T> Answer<T> {
+    fn send(self, committed: Result<(), StoreError>) {
+        let answer = committed.and_then(|()| self.made.map_or_else(|| unconfirmed("lost"), Ok));
+        // Whoever asked may have gone.
+        let _ = self.sender.send(answer);
+    }
+}
+
+enum Change {
+    Write { write: Write, answer: Answer<Written> },
+    Remove { key: Key, expected: Expected, answer: Answer<bool> },
+    Sweep { limit: usize, answer: Answer<u64> },
+}
+
+impl Change {
+    async fn make(&mut self, at: &mut Transaction<'_>) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Write { write, answer } => answer.made = Some(at.write(write).await?),
+            Self::Remove { key, expected, answer } => {
+                answer.made = Some(at.remove(key, *expected).await?);
+            }
+            Self::Sweep { limit, answer } => answer.made = Some(at.sweep(*limit).await?),
+        }
+        Ok(())
+    }
+
+    fn answer(self, committed: Result<(), StoreError>) {
+        match self {
+            Self::Write { answer, .. } => answer.send(committed),
+            Self::Remove { answer, .. } => answer.send(committed),
+            Self::Sweep { answer, .. } => answer.send(committed),
+        }
+    }
+}
+
+/// Why a batch was not committed.
+enum BatchError {
+    /// One of its changes, and it may be only that one.
+    Change(StoreError),
+    /// Something that every change would have met, or nobody knows whether it was committed.
+    Batch(StoreError),
+}
+
+struct Committer {
+    options: SqliteConnectOptions,
+    connection: Option<SqliteConnection>,
+    clock: Clock,
+}
+
+impl Committer {
+    async fn run(mut self, mut changes: mpsc::Receiver<Change>, stop: CancellationToken) {
+        let mut batch = Vec::with_capacity(QUEUE);
+        loop {
+            tokio::select! {
+                biased;
+                count = changes.recv_many(&mut batch, QUEUE) => {
+                    if count == 0 {
+                        break;
+                    }
+                    self.settle(std::mem::take(&mut batch)).await;
+                }
+                // What is in the queue by now still comes out of it, then nothing.
+                () = stop.cancelled(), if !changes.is_closed() => changes.close(),
+            }
+        }
+        self.disconnect().await;
+    }
+
+    /// Commits a batch and answers everybody. A change that fails is found by trying each alone,
+    /// so that it does not fail its neighbours.
+    async fn settle(&mut self, mut batch: Vec<Change>) {
+        match self.commit(&mut batch).await {
+            Ok(()) => answer_all(batch, &Ok(())),
+            Err(BatchError::Change(_)) if batch.len() > 1 => {
+                for change in batch {
+                    let mut alone = vec![change];
+                    let committed = self.commit(&mut alone).await.map_err(BatchError::into_inner);
+                    answer_all(alone, &committed);
+                }
+            }
+            Err(error) => answer_all(batch, &Err(error.into_inner())),
+        }
+    }
+
+    async fn commit(&mut self, batch: &mut [Change]) -> Result<(), BatchError> {
+        let outcome = self.try_commit(batch).await;
+        if outcome.is_err() {
+            // A transaction that failed half-way goes with its connection.
+            self.disconnect().await;
+        }
+        outcome
+    }
+
+    async fn try_commit(&mut self, batch: &mut [Change]) -> Result<(), BatchError> {
+        let whole = |error| BatchError::Batch(explain(error));
+        let now = self.clock.now();
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(self.options.connect().await.map_err(whole)?),
+        };
+        let mut transaction = Transaction::begin(connection, now, batch).await.map_err(whole)?;
+        for change in batch {
+            let made = change.make(&mut transaction).await;
+            made.map_err(|error| BatchError::Change(explain(error)))?;
+        }
+        transaction.commit().await.map_err(|error| match explain_commit(error) {
+            unconfirmed @ StoreError::Unconfirmed { .. } => BatchError::Batch(unconfirmed),
+            not_made => BatchError::Change(not_made),
+        })
+    }
+
+    async fn disconnect(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // The end of the connection rolls back what it did not commit, also when it fails.
+            let _ = connection.close().await;
+        }
+    }
+}
+
+impl BatchError {
+    fn into_inner(self) -> StoreError {
+        match self {
+            Self::Change(error) | Self::Batch(error) => error,
+        }
+    }
+}
+
+fn answer_all(batch: Vec<Change>, committed: &Result<(), StoreError>) {
+    for change in batch {
+        change.answer(committed.clone());
+    }
+}
+
+/// The changes of one batch.
+struct Transaction<'a> {
+    connection: &'a mut SqliteConnection,
+    now: Timestamp,
+    last_version: i64,
+}
+
+impl<'a> Transaction<'a> {
+    /// Takes the file for writing, and enough versions for the batch.
+    async fn begin(
+        connection: &'a mut SqliteConnection,
+        now: Timestamp,
+        batch: &[Change],
+    ) -> Result<Self, sqlx::Error> {
+        const TAKE_VERSIONS: &str = "UPDATE rockbot_counter SET last = last + ?1 RETURNING last";
+        let writes = batch.iter().filter(|change| matches!(change, Change::Write { .. })).count();
+        let writes = i64::try_from(writes).unwrap_or(i64::MAX);
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+        let (last,): (i64,) =
+            sqlx::query_as(TAKE_VERSIONS).bind(writes).fetch_one(&mut *connection).await?;
+        Ok(Self { connection, now, last_version: last - writes })
+    }
+
+    async fn write(&mut self, write: &Write) -> Result<Written, sqlx::Error> {
+        const PUT: &str = "INSERT INTO rockbot_entries (key, value, version, expires_at) \
+             VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE \
+             SET value = excluded.value, version = excluded.version, \
+             expires_at = excluded.expires_at";
+        const PUT_IF_ABSENT: &str = "INSERT INTO rockbot_entries (key, value, version, expires_at) \
+             VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE \
+             SET value = excluded.value, version = excluded.version, \
+             expires_at = excluded.expires_at \
+             WHERE rockbot_entries.expires_at <= ?5";
+        const PUT_IF_VERSION: &str = "UPDATE rockbot_entries \
+             SET value = ?2, version = ?3, expires_at = ?4 \
+             WHERE key = ?1 AND (expires_at IS NULL OR expires_at > ?5) AND version = ?6";
+        self.last_version += 1;
+        let version = Version::from_number(self.last_version);
+        let (statement, now, expected) = match write.expected {
+            Expected::Anything => (PUT, None, None),
+            Expected::Absent => (PUT_IF_ABSENT, Some(self.now), None),
+            Expected::Version(version) => (PUT_IF_VERSION, Some(self.now), Some(version)),
+        };
+        let mut query = sqlx::query(statement)
+            .bind(write.key.as_str())
+            .bind(&*write.value)
+            .bind(version.number())
+            .bind(write.ttl.map(|ttl| self.now.after(ttl).as_millis()));
+        if let Some(now) = now {
+            query = query.bind(now.as_millis());
+        }
+        if let Some(expected) = expected {
+            query = query.bind(expected.number());
+        }
+        match query.execute(&mut *self.connection).await?.rows_affected() {
+            0 => Ok(Written::Conflict(self.read(&write.key).await?)),
+            _ => Ok(Written::Done(version)),
+        }
+    }
+
+    async fn remove(&mut self, key: &Key, expected: Expected) -> Result<bool, sqlx::Error> {
+        const REMOVE: &str = "DELETE FROM rockbot_entries WHERE key = ?1 \
+             AND (expires_at IS NULL OR expires_at > ?2) AND (?3 IS NULL OR version = ?3)";
+        let version = match expected {
+            Expected::Anything => None,
+            Expected::Version(version) => Some(version.number()),
+            Expected::Absent => return Ok(false),
+        };
+        let query = sqlx::query(REMOVE).bind(key.as_str()).bind(self.now.as_millis()).bind(version);
+        Ok(query.execute(&mut *self.connection).await?.rows_affected() > 0)
+    }
+
+    async fn sweep(&mut self, limit: usize) -> Result<u64, sqlx::Error> {
+        const SWEEP: &str = "DELETE FROM rockbot_entries WHERE key IN (\
+             SELECT key FROM rockbot_entries WHERE expires_at <= ?1 LIMIT ?2)";
+        let query = sqlx::query(SWEEP)
+            .bind(self.now.as_millis())
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX));
+        Ok(query.execute(&mut *self.connection).await?.rows_affected())
+    }
+
+    async fn read(&mut self, key: &Key) -> Result<Option<Entry>, sqlx::Error> {
+        const GET: &str = "SELECT value, version, expires_at FROM rockbot_entries \
+             WHERE key = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
+        let row: Option<EntryRow> = sqlx::query_as(GET)
+            .bind(key.as_str())
+            .bind(self.now.as_millis())
+            .fetch_optional(&mut *self.connection)
+            .await?;
+        Ok(row.map(row::entry))
+    }
+
+    async fn commit(self) -> Result<(), sqlx::Error> {
+        sqlx::query("COMMIT").execute(self.connection).await.map(drop)
+    }
+}

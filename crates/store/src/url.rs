@@ -1,0 +1,140 @@
+//! Which store: an address from the configuration.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{
+    clock::Clock,
+    memory::MemoryStore,
+    port::{Store, StoreError},
+    postgres::{self, PostgresStore},
+    sqlite::SqliteStore,
+};
+
+/// Where a store is: `memory:`, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+///
+/// It may hold a password, so neither `Debug` nor `Display` shows more than is fit for a log.
+#[derive(Debug, Clone)]
+pub enum StoreUrl {
+    /// In this process, gone with it.
+    Memory,
+    /// In a file of this machine. A relative path begins at the current directory.
+    Sqlite(PathBuf),
+    /// In a PostgreSQL database. `?sslmode=verify-full` and other parameters of libpq may follow.
+    Postgres(SecretString),
+}
+
+/// The address of a store can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the store's address can't be used: {reason}")]
+pub struct InvalidStoreUrl {
+    reason: String,
+}
+
+impl StoreUrl {
+    /// Reads an address, without connecting.
+    ///
+    /// # Errors
+    /// When it is none of the three; the message never holds the password.
+    pub fn parse(url: &SecretString) -> Result<Self, InvalidStoreUrl> {
+        let invalid = |reason: String| InvalidStoreUrl { reason };
+        let text = url.expose_secret();
+        match text.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("memory", _)) => Err(invalid("write `memory:` with nothing after it".into())),
+            Some(("sqlite", path)) => sqlite_path(path).map(Self::Sqlite).map_err(invalid),
+            Some(("postgres" | "postgresql", _)) => {
+                postgres::parse(url).map_err(invalid)?;
+                Ok(Self::Postgres(url.clone()))
+            }
+            _ => Err(invalid("it begins with none of memory:, sqlite: and postgres:".into())),
+        }
+    }
+}
+
+/// Both `sqlite:PATH` and `sqlite://PATH` are in use.
+fn sqlite_path(path: &str) -> Result<PathBuf, String> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    match path {
+        "" => Err("name the file: sqlite:PATH".to_owned()),
+        ":memory:" => Err("for a store in memory write `memory:`".to_owned()),
+        _ if path.ends_with('/') => Err("sqlite: takes the path of a file, not of a folder".into()),
+        _ if path.contains('?') => Err("sqlite: takes a path and no parameters".to_owned()),
+        _ => Ok(PathBuf::from(path)),
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Sqlite(path) => write!(f, "SQLite file {}", path.display()),
+            Self::Postgres(url) => match postgres::parse(url) {
+                Ok(options) => {
+                    write!(f, "PostgreSQL at {}:{}", options.get_host(), options.get_port())
+                }
+                Err(_) => f.write_str("PostgreSQL"),
+            },
+        }
+    }
+}
+
+/// Opens the store at an address.
+///
+/// # Errors
+/// As for [`SqliteStore::open`] and [`PostgresStore::connect`].
+pub async fn connect(url: &StoreUrl, clock: Clock) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(match url {
+        StoreUrl::Memory => Arc::new(MemoryStore::new(clock)),
+        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, clock).await?),
+        StoreUrl::Postgres(url) => Arc::new(PostgresStore::connect(url, clock).await?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<StoreUrl, InvalidStoreUrl> {
+        StoreUrl::parse(&SecretString::from(url))
+    }
+
+    #[test]
+    fn an_address_names_one_of_three_stores() {
+        let shown = |url: &str| parse(url).unwrap().to_string();
+        assert_eq!(shown("memory:"), "memory");
+        assert_eq!(shown("sqlite:a/b.db"), "SQLite file a/b.db");
+        assert_eq!(shown("sqlite:/a/b.db"), "SQLite file /a/b.db");
+        assert_eq!(shown("sqlite:///a/b.db"), "SQLite file /a/b.db");
+        assert_eq!(shown("postgres://me:pw@db:5433/rockbot"), "PostgreSQL at db:5433");
+        assert_eq!(shown("postgresql://db/rockbot"), "PostgreSQL at db:5432");
+    }
+
+    #[test]
+    fn an_address_that_names_none_says_what_to_write() {
+        for (url, advice) in [
+            ("", "memory:"),
+            ("redis://db", "sqlite:"),
+            ("memory:x", "nothing after it"),
+            ("sqlite:", "sqlite:PATH"),
+            ("sqlite::memory:", "memory:"),
+            ("sqlite:a/", "not of a folder"),
+            ("sqlite:a?mode=ro", "no parameters"),
+            ("postgres://db:port/x", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"),
+            ("postgres://db/x?sslmode=maybe", "postgres://USER"),
+        ] {
+            let error = parse(url).unwrap_err().to_string();
+            assert!(error.contains(advice), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_password_never_shows() {
+        let url = "postgres://me:hunter2@db:5432/rockbot";
+        let parsed = parse(url).unwrap();
+        assert!(!format!("{parsed} {parsed:?}").contains("hunter2"));
+        let broken = parse("postgres://me:hunter2@db:port/rockbot").unwrap_err();
+        assert!(!format!("{broken} {broken:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,184 @@
+//! The store in PostgreSQL.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use futures_util::FutureExt;
+use rockbot_store::{Clock, ManualClock, PostgresStore, Store, StoreError, Timestamp, Write};
+use rockbot_testkit::{
+    StoreBed,
+    bed::{fresh_namespace, soon},
+    store_bed::{Opener, done, key, test_postgres_url},
+};
+use secrecy::SecretString;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::task::JoinSet;
+
+rockbot_testkit::store_promises!(crate::postgres::bed);
+rockbot_testkit::durable_store_promises!(crate::postgres::bed);
+
+/// A schema that no other test has.
+#[derive(Clone)]
+struct Schema(String);
+
+impl Schema {
+    async fn create() -> Self {
+        let schema = Self(fresh_namespace());
+        run(&format!("CREATE SCHEMA \"{}\"", schema.0)).await;
+        schema
+    }
+
+    /// The test server's address, with this schema first in the search path.
+    fn url(&self) -> SecretString {
+        let url = test_postgres_url();
+        let more = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{more}options[search_path]=\"{}\"", self.0).into()
+    }
+
+    async fn connect(&self, clock: Clock) -> Result<PostgresStore, StoreError> {
+        soon("an answer from the server", PostgresStore::connect(&self.url(), clock)).await
+    }
+
+    async fn remove(&self) {
+        run(&format!("DROP SCHEMA \"{}\" CASCADE", self.0)).await;
+    }
+}
+
+/// Runs statements of the test on a connection of their own.
+async fn run(statements: &str) {
+    let work = async {
+        let mut connection = PgConnection::connect(&test_postgres_url()).await.expect("connected");
+        sqlx::raw_sql(AssertSqlSafe(statements.to_owned()))
+            .execute(&mut connection)
+            .await
+            .expect("done");
+        connection.close().await.expect("closed");
+    };
+    soon("the server obeys", work).await;
+}
+
+async fn bed() -> StoreBed {
+    let hand = ManualClock::new();
+    let clock = Clock::from(&hand);
+    let schema = Schema::create().await;
+    let gone = schema.clone();
+    let open: Opener = Arc::new(move || {
+        let (schema, clock) = (schema.clone(), clock.clone());
+        async move { Arc::new(schema.connect(clock).await.expect("connected")) as Arc<dyn Store> }
+            .boxed()
+    });
+    let clean = Arc::new(move || {
+        let gone = gone.clone();
+        async move { gone.remove().await }.boxed()
+    });
+    StoreBed::new(hand, open, clean).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_processes_may_start_at_once_on_an_empty_database() {
+    let schema = Schema::create().await;
+    let mut tasks = JoinSet::new();
+    for number in 0..10 {
+        let schema = schema.clone();
+        tasks.spawn(async move {
+            let store = schema.connect(Clock::System).await.expect("connected");
+            done(store.write(Write::new(key(&number.to_string()), "")).await);
+            store.close().await;
+        });
+    }
+    soon("all have written", tasks.join_all()).await;
+    schema.remove().await;
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_refused() {
+    let schema = Schema::create().await;
+    schema.connect(Clock::System).await.expect("connected").close().await;
+    run(&format!("INSERT INTO \"{}\".rockbot_schema VALUES (7)", schema.0)).await;
+    match schema.connect(Clock::System).await {
+        Err(StoreError::Unusable { reason }) => assert!(reason.contains("version 7"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    schema.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_fails_in_the_database_fails_none_of_its_neighbours() {
+    let schema = Schema::create().await;
+    let store = Arc::new(schema.connect(Clock::System).await.expect("connected"));
+    let table = format!("\"{}\".rockbot_entries", schema.0);
+    run(&format!("ALTER TABLE {table} ADD CHECK (key NOT LIKE 'bad/%')")).await;
+    let mut tasks = JoinSet::new();
+    for number in 0..60 {
+        let store = Arc::clone(&store);
+        let kind = if number % 10 == 0 { "bad" } else { "good" };
+        let write = Write::new(key(&format!("{kind}/{number}")), "");
+        tasks.spawn(async move { (kind, store.write(write).await) });
+    }
+    for (kind, outcome) in soon("all answers", tasks.join_all()).await {
+        match kind {
+            "bad" => assert!(matches!(outcome, Err(StoreError::Unusable { .. })), "{outcome:?}"),
+            _ => drop(done(outcome)),
+        }
+    }
+    store.close().await;
+    schema.remove().await;
+}
+
+#[tokio::test]
+async fn entries_expire_by_the_time_of_the_server() {
+    let schema = Schema::create().await;
+    let store = schema.connect(Clock::System).await.expect("connected");
+    let now = store.now().await.expect("the time");
+    let ours = Timestamp::from(SystemTime::now());
+    let apart = now.since(ours).max(ours.since(now));
+    assert!(apart < Duration::from_secs(60), "the server's time is {apart:?} from ours");
+    let ttl = Duration::from_millis(50);
+    done(store.write(Write::new(key("a"), "").for_a_time(ttl)).await);
+    let expired = async { while store.get(&key("a")).await.expect("read").is_some() {} };
+    soon("the entry expires", expired).await;
+    assert!(store.now().await.expect("the time") >= now.after(ttl));
+    store.close().await;
+    schema.remove().await;
+}
+
+#[tokio::test]
+async fn a_store_goes_on_when_the_server_ends_its_connections() {
+    let schema = Schema::create().await;
+    let store = schema.connect(Clock::System).await.expect("connected");
+    done(store.write(Write::new(key("a"), "before")).await);
+    run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE application_name = 'rockbot' AND pid <> pg_backend_pid()")
+    .await;
+    let written = async {
+        loop {
+            match store.write(Write::new(key("a"), "after")).await {
+                Err(StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }) => {}
+                outcome => break done(outcome),
+            }
+        }
+    };
+    soon("the store finds a new connection", written).await;
+    store.close().await;
+    schema.remove().await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_or_refuses_us_is_told_without_the_password() {
+    let connect = |url: String| async move {
+        let url = SecretString::from(url);
+        let answer = PostgresStore::connect(&url, Clock::System);
+        let error = soon("an answer", answer).await.expect_err("no store");
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        error
+    };
+    let port = rockbot_testkit::broker::free_port().expect("a port");
+    let silent = connect(format!("postgres://me:hunter2@127.0.0.1:{port}/x")).await;
+    assert!(matches!(silent, StoreError::Unavailable { .. }), "{silent:?}");
+    let url = test_postgres_url();
+    let (_, server) = url.split_once('@').expect("a user in the address");
+    let refused = connect(format!("postgres://nobody-here:hunter2@{server}")).await;
+    assert!(matches!(refused, StoreError::Unusable { .. }), "{refused:?}");
+}

@@ -1,0 +1,146 @@
+//! The store in a file.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+
+use futures_util::FutureExt;
+use rockbot_store::{Clock, ManualClock, SqliteStore, Store, StoreError, Write};
+use rockbot_testkit::{
+    StoreBed,
+    bed::soon,
+    store_bed::{Opener, done, key},
+};
+use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use tokio::task::JoinSet;
+
+rockbot_testkit::store_promises!(crate::sqlite::bed);
+rockbot_testkit::durable_store_promises!(crate::sqlite::bed);
+
+async fn bed() -> StoreBed {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let hand = ManualClock::new();
+    let clock = Clock::from(&hand);
+    // The closure owns the folder, and so does the bed.
+    let open: Opener = Arc::new(move || {
+        let (path, clock) = (folder.path().join("store.db"), clock.clone());
+        async { Arc::new(SqliteStore::open(path, clock).await.expect("opened")) as Arc<dyn Store> }
+            .boxed()
+    });
+    StoreBed::new(hand, open, Arc::new(|| async {}.boxed())).await
+}
+
+async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
+    soon("an answer from the file", SqliteStore::open(path, Clock::System)).await
+}
+
+/// A connection that knows nothing of stores.
+async fn plain(path: &Path) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    options.connect().await.expect("connected")
+}
+
+async fn unusable(path: &Path) -> String {
+    match open(path).await {
+        Err(StoreError::Unusable { reason }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_files_are_their_owners_alone_in_a_folder_that_is_created() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("new/folder/store.db");
+    let store = open(&path).await.expect("opened");
+    done(store.write(Write::new(key("a"), "")).await);
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    for file in ["store.db", "store.db-wal", "store.db-shm"] {
+        assert_eq!(mode(&path.with_file_name(file)), 0o600, "{file}");
+    }
+    assert_eq!(mode(path.parent().expect("a folder")), 0o700);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_file_of_another_program_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let foreign = folder.path().join("foreign.db");
+    let mut connection = plain(&foreign).await;
+    sqlx::raw_sql("CREATE TABLE songs (name TEXT)").execute(&mut connection).await.expect("made");
+    connection.close().await.expect("closed");
+    let text = folder.path().join("notes.txt");
+    fs::write(&text, "not a database, and long enough to be looked at as one".repeat(20))
+        .expect("written");
+    for (path, says) in [(foreign, "belongs to another program"), (text, "not a SQLite database")] {
+        let before = fs::read(&path).expect("read");
+        let reason = unusable(&path).await;
+        assert!(reason.contains(says) && reason.contains("choose another path"), "{reason}");
+        assert_eq!(fs::read(&path).expect("read"), before);
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.db");
+    open(&path).await.expect("opened").close().await;
+    let mut connection = plain(&path).await;
+    sqlx::raw_sql("PRAGMA user_version = 7").execute(&mut connection).await.expect("changed");
+    connection.close().await.expect("closed");
+    let reason = unusable(&path).await;
+    assert!(reason.contains("version 7") && reason.contains("run the newer program"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_made_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("file"), "").expect("written");
+    let reason = unusable(&folder.path().join("file/store.db")).await;
+    assert!(reason.contains("file/store.db can't be opened or created"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_may_open_a_new_file_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tasks = JoinSet::new();
+    for number in 0..8 {
+        let path = folder.path().join("store.db");
+        tasks.spawn(async move {
+            let store = SqliteStore::open(path, Clock::System).await.expect("opened");
+            let version = done(store.write(Write::new(key(&number.to_string()), "")).await);
+            store.close().await;
+            version.number()
+        });
+    }
+    let mut versions = soon("all have written", tasks.join_all()).await;
+    versions.sort_unstable();
+    assert_eq!(versions, (1..=8).collect::<Vec<_>>());
+}
+
+/// The trigger undoes the whole transaction, as a full disk does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_fails_in_the_database_fails_none_of_its_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.db");
+    let store = Arc::new(open(&path).await.expect("opened"));
+    let mut connection = plain(&path).await;
+    sqlx::raw_sql(
+        "CREATE TRIGGER refuse BEFORE INSERT ON rockbot_entries WHEN new.key LIKE 'bad/%' \
+         BEGIN SELECT RAISE(ROLLBACK, 'refused'); END",
+    )
+    .execute(&mut connection)
+    .await
+    .expect("made");
+    let mut tasks = JoinSet::new();
+    for number in 0..60 {
+        let store = Arc::clone(&store);
+        let kind = if number % 10 == 0 { "bad" } else { "good" };
+        let write = Write::new(key(&format!("{kind}/{number}")), "");
+        tasks.spawn(async move { (kind, store.write(write).await) });
+    }
+    for (kind, outcome) in soon("all answers", tasks.join_all()).await {
+        match kind {
+            "bad" => assert!(matches!(outcome, Err(StoreError::Unusable { .. })), "{outcome:?}"),
+            _ => drop(done(outcome)),
+        }
+    }
+    store.close().await;
+}

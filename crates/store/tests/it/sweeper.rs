@@ -1,0 +1,48 @@
+//! The task that sweeps.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_store::{Clock, ManualClock, MemoryStore, Store, Sweeper, Write};
+use rockbot_testkit::{
+    bed::soon,
+    store_bed::{done, key},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn expired(hand: &ManualClock, entries: usize) -> MemoryStore {
+    let store = MemoryStore::new(Clock::from(hand));
+    for number in 0..entries {
+        let write = Write::new(key(&number.to_string()), "").for_a_time(MINUTE);
+        done(store.write(write).await);
+    }
+    hand.advance(MINUTE);
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweeper_removes_everything_expired_each_time() {
+    let hand = ManualClock::new();
+    let store = expired(&hand, 1200).await;
+    let sweeper = Sweeper::start(Arc::new(store.clone()), 10 * MINUTE);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(store.sweep(usize::MAX).await, Ok(0));
+    done(store.write(Write::new(key("late"), "").for_a_time(MINUTE)).await);
+    hand.advance(MINUTE);
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(store.sweep(usize::MAX).await, Ok(0));
+    soon("the sweeper ends", sweeper.stop()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_or_dropped_sweeper_sweeps_no_more() {
+    let hand = ManualClock::new();
+    let store = expired(&hand, 0).await;
+    let start = || Sweeper::start(Arc::new(store.clone()), MINUTE);
+    soon("the sweeper ends", start().stop()).await;
+    drop(start());
+    done(store.write(Write::new(key("a"), "").for_a_time(MINUTE)).await);
+    hand.advance(MINUTE);
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(store.sweep(usize::MAX).await, Ok(1));
+}

@@ -1,0 +1,252 @@
+//! A PostgreSQL server of one's own: on a free port of the loopback interface, in a temporary
+//! folder, gone without a trace when its owner is.
+//!
+//! Like [`broker`](crate::broker), whose guard it uses, the file needs no async runtime, so that
+//! the chores of the workspace can include it as it is.
+
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::broker::{Ending, ProcessGuard, accepts, find_program, free_port, pause, tail};
+
+/// How long a server may take from its start until it takes connections. About 1 s is usual.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Debian keeps one folder for each major version below this one.
+const DEBIAN_FOLDER: &str = "/usr/lib/postgresql";
+/// Where else packages put the programs.
+const FOLDERS: [&str; 4] = [
+    "/opt/homebrew/opt/postgresql/bin",
+    "/opt/homebrew/bin",
+    "/usr/local/opt/postgresql/bin",
+    "/usr/local/bin",
+];
+/// Who runs the server when we are root, which it refuses; the first that this machine has.
+const SERVER_USERS: [&str; 2] = ["postgres", "nobody"];
+
+/// What to do when there is no server, for error messages.
+pub const HOW_TO_GET_POSTGRESQL: &str = "install PostgreSQL 13 or later (Debian and Ubuntu: \
+     apt-get install postgresql; macOS: brew install postgresql), or set ROCKBOT_TEST_POSTGRES_URL \
+     to a database that the tests may write to";
+
+/// A running PostgreSQL server that nobody else uses. Dropping it ends the server and removes its
+/// data.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    port: u16,
+    password: String,
+    // Dropped in this order: the server ends before its folder goes.
+    guard: ProcessGuard,
+    server: Child,
+    folder: TempDir,
+}
+
+impl PrivatePostgres {
+    /// Starts a server on a free port and returns when it takes connections. Blocks for about 2 s,
+    /// at most 60 s.
+    ///
+    /// # Errors
+    /// When PostgreSQL is not installed, or the server ends or stays silent; the message then
+    /// holds the end of its log.
+    pub fn start() -> Result<Self> {
+        Self::start_on(free_port()?)
+    }
+
+    /// Like [`PrivatePostgres::start`], with a chosen port on 127.0.0.1.
+    ///
+    /// # Errors
+    /// As for [`PrivatePostgres::start`].
+    pub fn start_on(port: u16) -> Result<Self> {
+        let programs = find_programs()
+            .with_context(|| format!("there is no PostgreSQL here: {HOW_TO_GET_POSTGRESQL}"))?;
+        let password = random_password()?;
+        let cluster = Cluster::create(&programs, &password)?;
+        let mut guard = ProcessGuard::start(Ending::Quit, Some(cluster.folder.path()))?;
+        let server = cluster.serve(&programs, port)?;
+        guard.watch(&server)?;
+        let mut postgres = Self { port, password, guard, server, folder: cluster.folder };
+        postgres.wait_until_ready()?;
+        Ok(postgres)
+    }
+
+    /// The URL for clients: `postgres://rockbot:PASSWORD@127.0.0.1:PORT/postgres`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://rockbot:{}@127.0.0.1:{}/postgres", self.password, self.port)
+    }
+
+    /// The end of the server's log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        tail(&self.folder.path().join("server.log"))
+    }
+
+    /// Ends the server and removes its data; returns when both are done. Dropping does the same.
+    pub fn stop(self) {}
+
+    /// True while the server's process runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.server.try_wait(), Ok(None))
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        while !(accepts(self.port) && self.says_ready()) {
+            if !self.is_running() {
+                bail!("the private PostgreSQL server ended while starting:\n{}", self.log_tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the private PostgreSQL server was not ready within {} s:\n{}",
+                START_LIMIT.as_secs(),
+                self.log_tail()
+            );
+            pause();
+        }
+        Ok(())
+    }
+
+    /// The server writes its state into the file that holds its process id.
+    fn says_ready(&self) -> bool {
+        let state = fs::read_to_string(self.folder.path().join("data/postmaster.pid"));
+        state.is_ok_and(|text| text.lines().any(|line| line.trim() == "ready"))
+    }
+}
+
+impl Drop for PrivatePostgres {
+    fn drop(&mut self) {
+        self.guard.finish();
+        // The guard has ended the server; killing it again makes sure that the wait ends.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// The data of a server, in a folder that its user owns.
+struct Cluster {
+    folder: TempDir,
+    owner: Option<User>,
+}
+
+impl Cluster {
+    fn create(programs: &Path, password: &str) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("rockbot-postgres-").tempdir()?;
+        let owner = if is_root(folder.path())? { Some(User::for_server()?) } else { None };
+        let cluster = Self { folder, owner };
+        let path = cluster.folder.path();
+        let password_file = path.join("password");
+        fs::write(&password_file, password)?;
+        fs::set_permissions(&password_file, Permissions::from_mode(0o600))?;
+        if let Some(User { id, group }) = cluster.owner {
+            for path in [path, &password_file] {
+                chown(path, Some(id), Some(group))?;
+            }
+        }
+        let output = cluster
+            .command(&programs.join("initdb"))
+            .args(["--username=rockbot", "--auth=scram-sha-256", "--pwfile=password"])
+            .args(["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"])
+            .args(["-D", "data"])
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot start initdb")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "initdb failed ({}):\n{said}", output.status);
+        Ok(cluster)
+    }
+
+    /// Starts the server as the leader of its own process group.
+    fn serve(&self, programs: &Path, port: u16) -> Result<Child> {
+        let log = File::create(self.folder.path().join("server.log"))?;
+        self.command(&programs.join("postgres"))
+            .args(["-D", "data", "-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""])
+            // Writes reach the disk as in earnest; the memory is a test's.
+            .args(["-c", "fsync=on", "-c", "max_connections=300", "-c", "shared_buffers=32MB"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .context("cannot start postgres")
+    }
+
+    /// A command in our folder, as the folder's owner, with nothing of the machine's own server.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).env("HOME", self.folder.path());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PG") {
+                command.env_remove(name);
+            }
+        }
+        if let Some(User { id, group }) = self.owner {
+            command.uid(id).gid(group);
+        }
+        command
+    }
+}
+
+/// A user of this machine.
+#[derive(Clone, Copy)]
+struct User {
+    id: u32,
+    group: u32,
+}
+
+impl User {
+    fn for_server() -> Result<Self> {
+        let users = fs::read_to_string("/etc/passwd").context("cannot look for a user")?;
+        SERVER_USERS.iter().find_map(|name| Self::parse(&users, name)).with_context(|| {
+            format!("PostgreSQL does not run as root: add one of the users {SERVER_USERS:?}")
+        })
+    }
+
+    /// Lines are `name:password:id:group:...`.
+    fn parse(users: &str, name: &str) -> Option<Self> {
+        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut numbers = line.split(':').skip(2).map(str::parse);
+        Some(Self { id: numbers.next()?.ok()?, group: numbers.next()?.ok()? })
+    }
+}
+
+/// Whether a folder that we just made belongs to root, and so we are root.
+fn is_root(folder: &Path) -> Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(fs::metadata(folder)?.uid() == 0)
+}
+
+/// The folder with `initdb` and `postgres` of the newest PostgreSQL, if one is installed.
+#[must_use]
+pub fn find_programs() -> Option<PathBuf> {
+    let on_path = || find_program("initdb").and_then(|program| Some(program.parent()?.to_owned()));
+    let candidates = debian_folders().into_iter().chain(FOLDERS.iter().map(PathBuf::from));
+    candidates
+        .chain(on_path())
+        .find(|folder| ["initdb", "postgres"].iter().all(|name| folder.join(name).is_file()))
+}
+
+/// The newest version first.
+fn debian_folders() -> Vec<PathBuf> {
+    let entries = fs::read_dir(DEBIAN_FOLDER).into_iter().flatten().flatten();
+    let mut versions: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    versions.sort_unstable_by(|one, other| other.cmp(one));
+    versions
+        .into_iter()
+        .map(|version| Path::new(DEBIAN_FOLDER).join(version.to_string()).join("bin"))
+        .collect()
+}
+
+/// Other users of this machine must not get in: a superuser of PostgreSQL can start programs.
+fn random_password() -> Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
