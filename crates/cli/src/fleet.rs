@@ -10,8 +10,9 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke, user_message},
 };
 use rockbot_service::exit;
+use rockbot_store::{Clock, Store, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
-use rockbot_tools::{CatalogDirectory, ToolRegistry};
+use rockbot_tools::{CallJournal, CatalogDirectory, ToolRegistry};
 
 use crate::{
     ending::{Exits, Failure},
@@ -31,8 +32,14 @@ const ALL_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Fleet {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) instance: InstanceId,
-    handler: Option<ToolHandler>,
+    handler: Option<Embedded>,
     drain: Duration,
+}
+
+/// A handler in this process, and where it keeps its journal.
+struct Embedded {
+    handler: ToolHandler,
+    store: Arc<dyn Store>,
 }
 
 /// What the fleet runs, as this process discovered it.
@@ -56,10 +63,18 @@ impl Fleet {
         } else {
             Self::connect(settings).await?
         };
+        // On a bus in memory nothing outlives this process, so its journal need not either.
+        let url = match settings.embeds() {
+            true => StoreUrl::Memory,
+            false => settings.store.parse().map_err(Failure::usage)?,
+        };
+        let shared = settings.embeds() || settings.store.is_shared(&url);
+        let store = rockbot_store::connect(&url, Clock::System).await.exits(exit::UNAVAILABLE)?;
         let instance = InstanceId::generate();
-        let started =
-            ToolHandler::start(fleet.bus.clone(), settings.handler, &settings.files, instance);
-        fleet.handler = Some(started.await.exits(exit::USAGE)?);
+        let journal = CallJournal::start(store.clone(), &instance, shared);
+        let (bus, section) = (fleet.bus.clone(), &settings.handler);
+        let handler = ToolHandler::start(bus, section, &settings.files, journal, instance);
+        fleet.handler = Some(Embedded { handler: handler.await.exits(exit::USAGE)?, store });
         Ok(fleet)
     }
 
@@ -120,8 +135,9 @@ impl Fleet {
 
     /// Finishes what is under way, and leaves the bus.
     pub(crate) async fn leave(self) {
-        if let Some(handler) = self.handler {
+        if let Some(Embedded { handler, store }) = self.handler {
             handler.drain(self.drain).await;
+            store.close().await;
         }
         self.bus.close().await;
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rockbot_llm::LlmConfig;
 use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
-use rockbot_tool_handler::HandlerSection;
+use rockbot_tool_handler::{HandlerSection, StoreSection};
 use rockbot_toolkit::files::FilesConfig;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) log: LogSection,
     pub(crate) handler: HandlerSection,
     pub(crate) files: FilesConfig,
+    pub(crate) store: StoreSection,
     pub(crate) agent: AgentSection,
     pub(crate) llm: LlmConfig,
 }
@@ -38,6 +39,7 @@ impl Settings {
             log: layers.section("log"),
             handler: layers.section("handler"),
             files: layers.section("files"),
+            store: layers.section("store"),
             agent: layers.section("agent"),
             llm: layers.section("llm"),
         };

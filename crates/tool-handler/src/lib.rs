@@ -9,48 +9,19 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::tool_invoke};
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{
-    CatalogAnnouncer, RegisterError, Tool, ToolExecutor, ToolInvokeHandler, ToolRegistry,
-    executor::DEFAULT_MAX_RESULT_BYTES, invoke::InvokeWorkers,
+    CallJournal, CatalogAnnouncer, RegisterError, Tool, ToolExecutor, ToolInvokeHandler,
+    ToolRegistry, invoke::InvokeWorkers,
 };
-use serde::Deserialize;
+
+mod section;
+
+pub use section::{HandlerSection, QueueSection, StoreSection};
 
 /// The name of the service on the bus.
 pub const SERVICE: &str = "tool-handler";
 
 /// The commented defaults.
 pub const DEFAULT_CONFIG: &str = include_str!("../config.default.toml");
-
-/// `[handler]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HandlerSection {
-    /// Calls that run at once. Default 64, at least 1.
-    pub concurrency: u16,
-    /// The largest result, in bytes of content. Default 1 MiB.
-    pub max_result_bytes: usize,
-}
-
-impl Default for HandlerSection {
-    fn default() -> Self {
-        Self { concurrency: 64, max_result_bytes: DEFAULT_MAX_RESULT_BYTES }
-    }
-}
-
-impl HandlerSection {
-    /// What is wrong with it, in words for an operator.
-    #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.concurrency == 0 {
-            problems.push("handler.concurrency: must be at least 1".to_owned());
-        }
-        let most = 3 * 1024 * 1024;
-        if !(1024..=most).contains(&self.max_result_bytes) {
-            problems.push(format!("handler.max_result_bytes: must be 1024 to {most}"));
-        }
-        problems
-    }
-}
 
 /// Why a handler does not start.
 #[derive(Debug, thiserror::Error)]
@@ -81,11 +52,12 @@ impl ToolHandler {
     /// See [`StartError`].
     pub async fn start(
         bus: Arc<dyn Bus>,
-        section: HandlerSection,
+        section: &HandlerSection,
         files: &FilesConfig,
+        journal: Arc<CallJournal>,
         instance: InstanceId,
     ) -> Result<Self, StartError> {
-        Self::start_with(bus, section, files::tools(files)?, instance).await
+        Self::start_with(bus, section, files::tools(files)?, journal, instance).await
     }
 
     /// Starts a handler of other tools.
@@ -94,8 +66,9 @@ impl ToolHandler {
     /// See [`StartError`].
     pub async fn start_with(
         bus: Arc<dyn Bus>,
-        section: HandlerSection,
+        section: &HandlerSection,
         tools: Vec<Arc<dyn Tool>>,
+        journal: Arc<CallJournal>,
         instance: InstanceId,
     ) -> Result<Self, StartError> {
         let registry = Arc::new(ToolRegistry::new());
@@ -103,8 +76,14 @@ impl ToolHandler {
             registry.register(tool)?;
         }
         let executor = ToolExecutor::with_max_result(registry.clone(), section.max_result_bytes);
-        let handler = ToolInvokeHandler::new(Arc::new(executor), bus.clone(), SERVICE, &instance);
-        let workers = handler.start(&tool_invoke(), section.concurrency, &instance).await?;
+        let handler = ToolInvokeHandler::new(
+            Arc::new(executor),
+            bus.clone(),
+            SERVICE,
+            &instance,
+            section.options().journaled(journal),
+        );
+        let workers = handler.start(&tool_invoke(), &instance).await?;
         // Announced last: whoever hears of a tool can call it.
         let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance).await?;
         Ok(Self { handler, workers, announcer })

@@ -1,12 +1,16 @@
 //! `rockbot-tool-handler`: runs tools for agents that ask over RabbitMQ.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
-use rockbot_tool_handler::{DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, ToolHandler};
+use rockbot_store::{Clock, Store, StoreError, StoreUrl, Sweeper};
+use rockbot_tool_handler::{
+    DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, StoreSection, ToolHandler,
+};
 use rockbot_toolkit::files::FilesConfig;
+use rockbot_tools::CallJournal;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -24,6 +28,7 @@ struct Settings {
     bus: BusSection,
     handler: HandlerSection,
     files: FilesConfig,
+    store: StoreSection,
 }
 
 fn main() -> ExitCode {
@@ -36,8 +41,12 @@ fn read(configuration: &mut Configuration) -> Settings {
         bus: configuration.section("bus"),
         handler: configuration.section("handler"),
         files: configuration.section("files"),
+        store: configuration.section("store"),
     };
     for problem in settings.handler.problems() {
+        configuration.problem(problem);
+    }
+    if let Err(problem) = settings.store.parse() {
         configuration.problem(problem);
     }
     if let Err(problem) = rabbit(&settings.bus, "").check() {
@@ -50,23 +59,57 @@ fn read(configuration: &mut Configuration) -> Settings {
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
-    let Settings { service, bus, handler, files } = settings;
+    let Settings { service, bus, handler, files, store } = settings;
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
+    let url = store.parse().map_err(ServeError::Configuration)?;
+    let shared = store.is_shared(&url);
+    let Some(store) = open(&url, shutdown).await? else { return Ok(()) };
+    let sweeper = Sweeper::start(store.clone(), SWEEP_EVERY);
     let bus = Arc::new(connect(&bus, &name, shutdown).await?);
+    let journal = CallJournal::start(store.clone(), &instance, shared);
     let started = tokio::select! {
-        started = ToolHandler::start(bus.clone(), handler, &files, instance) => started,
+        started = ToolHandler::start(bus.clone(), &handler, &files, journal, instance) => started,
         () = shutdown.requested() => return Ok(()),
     };
     let running = started.map_err(|error| match error {
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
-    tracing::info!(%name, "ready");
+    tracing::info!(%name, %url, shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
     bus.close().await;
+    sweeper.stop().await;
+    store.close().await;
     Ok(())
+}
+
+/// How often what has expired is removed from the store.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// The pause between two attempts to reach the store.
+const STORE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Opens the store; waits for it as long as it takes, as for the broker.
+async fn open(url: &StoreUrl, shutdown: &Shutdown) -> Result<Option<Arc<dyn Store>>, ServeError> {
+    loop {
+        let opened = tokio::select! {
+            opened = rockbot_store::connect(url, Clock::System) => opened,
+            () = shutdown.requested() => return Ok(None),
+        };
+        match opened {
+            Ok(store) => return Ok(Some(store)),
+            Err(error @ StoreError::Unavailable { .. }) => {
+                tracing::warn!(%error, %url, "waiting for the store");
+            }
+            Err(error) => return Err(ServeError::Configuration(format!("store.url: {error}"))),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(STORE_AGAIN_AFTER) => {}
+            () = shutdown.requested() => return Ok(None),
+        }
+    }
 }
 
 fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {

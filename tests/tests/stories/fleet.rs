@@ -41,6 +41,7 @@ impl Fleet {
         command
             .current_dir(self.folder.path())
             .env_clear()
+            .env("ROCKBOT_STORE__URL", format!("sqlite:{}", self.path("calls.db").display()))
             .env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command
     }

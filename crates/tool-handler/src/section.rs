@@ -1,0 +1,167 @@
+//! The handler's sections of the configuration.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use rockbot_store::StoreUrl;
+use rockbot_tools::{
+    AdmissionLimits, InvokeOptions, QueueLimits, executor::DEFAULT_MAX_RESULT_BYTES,
+};
+use secrecy::SecretString;
+use serde::Deserialize;
+
+/// `[handler]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HandlerSection {
+    /// Calls that run at once. Default 64, at least 1.
+    pub concurrency: u16,
+    /// Calls of one tool that run at once, of tools in no queue. Default three quarters of
+    /// `concurrency`, so that one that hangs leaves room for the others.
+    pub per_tool: Option<u16>,
+    /// Calls that wait here for room, beyond those that run. Default three times `concurrency`.
+    pub backlog: Option<u16>,
+    /// The largest result, in bytes of content. Default 1 MiB.
+    pub max_result_bytes: usize,
+    /// Tools that share bounds of their own, by the name of their queue.
+    pub queues: BTreeMap<String, QueueSection>,
+}
+
+/// `[handler.queues.<name>]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueSection {
+    /// The tools in it, by name.
+    pub tools: Vec<String>,
+    /// Calls of these tools that run at once, at least 1.
+    pub concurrency: u16,
+    /// Calls of these tools that wait; one more is answered `overloaded`. Default: all that the
+    /// handler takes.
+    pub waiting: Option<u16>,
+}
+
+impl Default for HandlerSection {
+    fn default() -> Self {
+        Self {
+            concurrency: 64,
+            per_tool: None,
+            backlog: None,
+            max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
+            queues: BTreeMap::new(),
+        }
+    }
+}
+
+impl HandlerSection {
+    /// What is wrong with it, in words for an operator.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.concurrency == 0 {
+            problems.push("handler.concurrency: must be at least 1".to_owned());
+        }
+        if self.per_tool == Some(0) {
+            problems.push("handler.per_tool: must be at least 1".to_owned());
+        }
+        let most = 3 * 1024 * 1024;
+        if !(1024..=most).contains(&self.max_result_bytes) {
+            problems.push(format!("handler.max_result_bytes: must be 1024 to {most}"));
+        }
+        let mut owners = BTreeMap::new();
+        for (name, queue) in &self.queues {
+            if queue.concurrency == 0 {
+                problems.push(format!("handler.queues.{name}.concurrency: must be at least 1"));
+            }
+            for tool in &queue.tools {
+                if let Some(other) = owners.insert(tool, name) {
+                    problems.push(format!("handler.queues.{name}: {tool} is in {other} already"));
+                }
+            }
+        }
+        problems
+    }
+
+    /// How much the handler takes on.
+    #[must_use]
+    pub fn options(&self) -> InvokeOptions {
+        let mut options = InvokeOptions::running(self.concurrency);
+        let AdmissionLimits { each, queues, .. } = &mut options.admission;
+        if let Some(per_tool) = self.per_tool {
+            each.running = per_tool.into();
+        }
+        queues.extend(self.queues.values().map(|queue| {
+            let waiting = queue.waiting.map_or(usize::MAX, usize::from);
+            (queue.tools.clone(), QueueLimits { running: queue.concurrency.into(), waiting })
+        }));
+        if let Some(backlog) = self.backlog {
+            options.backlog = backlog;
+        }
+        options
+    }
+}
+
+/// `[store]`: where the journal of calls is kept.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSection {
+    /// `memory:`, `sqlite:PATH` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Default: a SQLite
+    /// file in the user's folder for state.
+    pub url: Option<SecretString>,
+    /// Whether every handler of the namespace uses this store: then a call that is not in it has
+    /// not begun anywhere. Default: true for PostgreSQL, false for the others.
+    pub shared: Option<bool>,
+}
+
+impl StoreSection {
+    /// Which store it is.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words for an operator.
+    pub fn parse(&self) -> Result<StoreUrl, String> {
+        match &self.url {
+            Some(url) => StoreUrl::parse(url).map_err(|error| format!("store.url: {error}")),
+            None => state_folder().map(|folder| StoreUrl::Sqlite(folder.join("calls.db"))).ok_or(
+                "store.url: there is no folder for state (neither XDG_STATE_HOME nor HOME is \
+                 set): name a file, such as sqlite:/var/lib/rockbot/calls.db"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Whether every handler writes to `store`.
+    #[must_use]
+    pub fn is_shared(&self, store: &StoreUrl) -> bool {
+        self.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_)))
+    }
+}
+
+/// Where programs keep what outlives them, by the XDG base directory specification.
+fn state_folder() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    state.map(|state| state.join("rockbot"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_in_one_queue() {
+        let queue = |tools: &[&str]| QueueSection {
+            tools: tools.iter().map(ToString::to_string).collect(),
+            concurrency: 0,
+            waiting: None,
+        };
+        let queues = [("a", queue(&["bash"])), ("b", queue(&["search", "bash"]))];
+        let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
+        let section = HandlerSection { queues, ..HandlerSection::default() };
+        assert_eq!(
+            section.problems(),
+            [
+                "handler.queues.a.concurrency: must be at least 1",
+                "handler.queues.b.concurrency: must be at least 1",
+                "handler.queues.b: bash is in a already",
+            ]
+        );
+    }
+}
