@@ -58,14 +58,15 @@ struct Faults {
 }
 
 impl FaultProxy {
-    /// Starts a proxy in front of the broker at `url`: `amqp://USER:PASSWORD@HOST:PORT/VHOST`.
+    /// Starts a proxy in front of the broker at `url`: `amqp://USER:PASSWORD@HOST:PORT`, with or without a
+    /// virtual host.
     ///
     /// # Panics
     /// When the URL has another form, or no port can be had.
     pub async fn start(url: &str) -> Self {
         let (scheme, rest) = url.split_once("://").expect("a URL");
         let (login, rest) = rest.rsplit_once('@').expect("a URL with user and password");
-        let (address, path) = rest.split_once('/').expect("a URL with a virtual host");
+        let (address, path) = rest.split_once('/').unwrap_or((rest, "%2f"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let faults = Arc::new(Faults {
