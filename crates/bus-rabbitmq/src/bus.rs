@@ -18,11 +18,11 @@ use tokio::time::timeout;
 
 use crate::{
     config::{InvalidUrl, RabbitConfig},
+    greeting::broker_version,
     lane::{Lane, lane_key},
     source::Source,
     supervisor::{OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
-    version::broker_version,
 };
 
 /// RabbitMQ behind the messaging port.

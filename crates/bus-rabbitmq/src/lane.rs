@@ -65,6 +65,38 @@ enum Sent {
     NoExchange,
 }
 
+/// Why nothing was heard of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Silence {
+    #[error("its channel ended before the broker confirmed it")]
+    ChannelGone,
+    #[error("no confirm within its time-out")]
+    TimedOut,
+}
+
+/// How often a wait looks whether its channel is still there.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Waits for the channel's word on a message. The library forgets to give it to a message that is
+/// published just as the channel ends.
+async fn word<T>(
+    open: &Open,
+    deadline: Instant,
+    word: impl Future<Output = T>,
+) -> Result<T, Silence> {
+    let mut word = std::pin::pin!(word);
+    loop {
+        let look = deadline.min(Instant::now() + LOOK);
+        let was_there = open.channel.status().connected();
+        match timeout_at(look, &mut word).await {
+            Ok(word) => return Ok(word),
+            Err(_) if look == deadline => return Err(Silence::TimedOut),
+            Err(_) if !was_there => return Err(Silence::ChannelGone),
+            Err(_) => {}
+        }
+    }
+}
+
 /// When to send a message again that certainly did not go out.
 #[derive(Default)]
 struct Again {
@@ -185,22 +217,26 @@ impl Lane {
         deadline: Instant,
     ) -> Sent {
         let flight = open.traffic.begin();
-        let confirm = match timeout_at(deadline, published).await {
+        let confirm = match word(open, deadline, published).await {
             Ok(Ok(confirm)) => confirm,
             Ok(Err(error)) => return self.broken(open, &error, &flight),
-            Err(_) => {
-                let reason = "the socket took no more bytes in time".to_owned();
-                return Sent::Known(Err(Lost::Silent(reason)));
-            }
+            Err(silence) => return self.silent(open, silence),
         };
         if self.assurance == Assurance::Sent {
             return Sent::Known(Ok(()));
         }
-        match timeout_at(deadline, Watched::new(confirm)).await {
+        match word(open, deadline, Watched::new(confirm)).await {
             Ok(Ok(confirmation)) => Sent::Known(self.judge(confirmation, envelope).await),
             Ok(Err(error)) => self.broken(open, &error, &flight),
-            Err(_) => Sent::Known(Err(Lost::Silent("no confirm within its time-out".to_owned()))),
+            Err(silence) => self.silent(open, silence),
         }
+    }
+
+    fn silent(&self, open: &Open, silence: Silence) -> Sent {
+        if silence == Silence::ChannelGone {
+            self.forget(open);
+        }
+        Sent::Known(Err(Lost::Silent(silence.to_string())))
     }
 
     /// What an error of the channel says about a message.
@@ -290,7 +326,8 @@ impl Lane {
             }
             Ok(())
         };
-        prepared.await.map_err(|error| disconnected(refusal::explain(&error)))?;
+        let prepared = link.until_lost(prepared).await.map_err(disconnected)?;
+        prepared.map_err(|error: lapin::Error| disconnected(refusal::explain(&error)))?;
         let open = Open {
             channel: Arc::new(channel),
             generation: link.generation,

@@ -16,6 +16,7 @@ mod backoff;
 mod bus;
 pub mod codec;
 mod config;
+mod greeting;
 mod lane;
 mod presence;
 mod refusal;
@@ -24,7 +25,6 @@ mod source;
 mod supervisor;
 mod topology;
 mod traffic;
-mod version;
 mod watched;
 
 pub use bus::RabbitBus;

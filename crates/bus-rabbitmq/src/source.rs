@@ -130,7 +130,8 @@ impl Subscriber {
         })?;
         let disconnected = |reason| ConsumeError::Disconnected { reason };
         let channel = link.open_channel().await.map_err(disconnected)?;
-        let consumer = self.declare_and_consume(&channel).await.map_err(|error| {
+        let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
+        let consumer = consumer.map_err(disconnected)?.map_err(|error| {
             if link.is_connected() {
                 refused(self.queue(), &error)
             } else {

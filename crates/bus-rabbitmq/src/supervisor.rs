@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 
 use crate::{
-    backoff,
+    backoff, greeting,
     presence::Subscribers,
     refusal::{self, Refusal},
     topology::Namespace,
@@ -39,6 +39,8 @@ pub(crate) struct Link {
     pub(crate) generation: u64,
     /// Why the broker takes no messages; none while it does.
     blocked: watch::Sender<Option<Arc<str>>>,
+    /// Cancelled when the connection is found to be lost.
+    ended: CancellationToken,
 }
 
 /// Why there is no channel.
@@ -50,10 +52,21 @@ pub(crate) enum NoChannel {
 
 impl Link {
     pub(crate) async fn open_channel(&self) -> Result<Channel, String> {
-        match timeout(OPERATION_TIMEOUT, self.connection.create_channel()).await {
+        let opened = timeout(OPERATION_TIMEOUT, self.connection.create_channel());
+        match self.until_lost(opened).await? {
             Ok(opened) => opened.map_err(|error| error.to_string()),
             Err(_) => Err("the broker did not open a channel in time".to_owned()),
         }
+    }
+
+    /// Waits for an operation, but no longer than the connection lasts: the library forgets an
+    /// operation that begins just as it ends.
+    pub(crate) async fn until_lost<T>(
+        &self,
+        operation: impl Future<Output = T>,
+    ) -> Result<T, String> {
+        let done = self.ended.run_until_cancelled(operation).await;
+        done.ok_or_else(|| "the connection ended".to_owned())
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -198,6 +211,7 @@ impl Task {
                     warn!(generation, %reason, "lost the connection to the broker");
                     self.state.send_replace(State::Connecting { reason: reason.into() });
                     link.blocked.send_replace(None);
+                    link.ended.cancel();
                 }
                 () = self.look_after_topology(&link) => {}
             }
@@ -209,11 +223,23 @@ impl Task {
     async fn connect(&self, generation: u64) -> Arc<Link> {
         let mut waits = backoff::waits();
         let mut last_reason = String::new();
+        let mut silent = false;
         loop {
-            let reason = match timeout(self.connect_timeout, self.connect_once()).await {
+            let attempt = async {
+                if silent {
+                    greeting::answers(&self.uri).await?;
+                }
+                self.connect_once().await
+            };
+            let attempt = timeout(self.connect_timeout, attempt).await;
+            // A peer that takes connections and says nothing keeps a thread of the client library
+            // for as long as it is silent. One is enough: it is asked for a sign of life first.
+            silent = attempt.is_err();
+            let reason = match attempt {
                 Ok(Ok(connection)) => {
                     let blocked = watch::Sender::new(None);
-                    return Arc::new(Link { connection, generation, blocked });
+                    let ended = CancellationToken::new();
+                    return Arc::new(Link { connection, generation, blocked, ended });
                 }
                 Ok(Err(error)) => explain(&error),
                 Err(_) => format!("no answer within {:?}", self.connect_timeout),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rockbot_bus::{Bus, Settlement, Subscription};
 use rockbot_testkit::{
+    FaultProxy,
     bed::{soon, text_of, work},
     broker::PrivateBroker,
 };
@@ -23,7 +24,8 @@ async fn a_consumer_whose_channel_is_closed_alone_gets_another() {
         broker.act(move |broker| broker.ctl(&["eval", &set])).await;
     }
     let url = broker.act(|broker| Ok(broker.amqp_url())).await;
-    let fleet = Fleet::connect(&url).await;
+    let proxy = FaultProxy::start(&url).await;
+    let fleet = Fleet::connect(proxy.url()).await;
     let subscription = Subscription::new(work("slow"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     let mut others = fleet.record("jobs").await;
@@ -40,4 +42,5 @@ async fn a_consumer_whose_channel_is_closed_alone_gets_another() {
     fleet.insist("slow", "after").await;
     let after = timeout(BACK_WITHIN, consumer.next()).await.expect("in time").expect("alive");
     assert_eq!(text_of(&after), "after");
+    assert_eq!(proxy.connections(), 1, "the connection was never lost");
 }

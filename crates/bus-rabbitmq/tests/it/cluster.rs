@@ -1,6 +1,6 @@
 //! A cluster loses its majority.
 
-use rockbot_bus::Bus;
+use rockbot_bus::{Bus, PublishError};
 use rockbot_testkit::{bed::PATIENCE, cluster::PrivateCluster};
 use tokio::time::{Instant, timeout};
 
@@ -22,6 +22,10 @@ async fn without_a_majority_publishes_fail_in_time_and_with_it_all_is_well_again
     cluster.act(PrivateCluster::crash_majority).await;
     let began = Instant::now();
     let error = fleet.say("jobs", "maybe", SHORT * 2).await.expect_err("there is no majority");
+    assert!(
+        matches!(error, PublishError::Unconfirmed { .. } | PublishError::Disconnected { .. }),
+        "{error:?}"
+    );
     assert!(began.elapsed() < SHORT * 3, "{error} after {:?}", began.elapsed());
 
     cluster.act(PrivateCluster::restore_majority).await;

@@ -1,13 +1,15 @@
 //! The broker was never reached.
 
 use rockbot_bus::{Bus, ConsumeError, Publication, PublishError};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_testkit::{
-    bed::{fresh_namespace, key, message},
+    FaultProxy,
+    bed::{fresh_namespace, key, message, soon, test_broker_url},
     broker::free_port,
 };
 use tokio::time::{Instant, timeout};
 
-use crate::fleet::{SHORT, start};
+use crate::fleet::{BACK_WITHIN, SHORT, start};
 
 /// What both ends of the port say about a broker at `url`.
 async fn reasons(url: &str) -> [String; 2] {
@@ -41,4 +43,21 @@ async fn a_port_where_nobody_listens_is_named_as_the_reason() {
     for reason in reasons(&format!("amqp://guest:guest@127.0.0.1:{port}")).await {
         assert!(reason.contains("refused"), "{reason}");
     }
+}
+
+/// The client library waits for such a peer in a thread that cannot be called back.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_peer_that_never_answers_costs_one_thread_and_heals() {
+    let proxy = FaultProxy::start(&test_broker_url()).await;
+    proxy.stall();
+    let mut config = RabbitConfig::new(proxy.url(), "fault test").in_namespace(fresh_namespace());
+    config.connect_timeout = SHORT / 10;
+    let bus = RabbitBus::start(&config).expect("a usable URL");
+    soon("several attempts", proxy.connected(6)).await;
+    let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
+    let names = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+    assert_eq!(names.filter(|name| name.starts_with("lapin-io")).count(), 1);
+    proxy.resume();
+    bus.connected(BACK_WITHIN).await.expect("it kept trying");
 }
