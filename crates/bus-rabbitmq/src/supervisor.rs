@@ -257,8 +257,16 @@ impl Task {
         let properties = ConnectionProperties::default()
             .with_connection_name(self.connection_name.as_str().into());
         let connection = Connection::connect_uri(self.uri.clone(), properties).await?;
-        let channel = connection.create_channel().await?;
-        self.namespace.declare_exchanges(&channel).await?;
+        let prepare = async {
+            let channel = connection.create_channel().await?;
+            self.namespace.declare_exchanges(&channel).await
+        };
+        tokio::select! {
+            prepared = prepare => prepared?,
+            () = ended(&connection) => {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
+            }
+        }
         Ok(connection)
     }
 
@@ -308,19 +316,23 @@ impl Link {
     }
 }
 
+/// Returns when the connection is gone. It looks now and then, since the event of the loss may have
+/// come before anybody listened.
+async fn ended(connection: &Connection) {
+    let mut look = tokio::time::interval(Duration::from_millis(250));
+    while connection.status().connected() {
+        look.tick().await;
+    }
+}
+
 /// Returns when the connection is gone, with the reason.
 async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> + Unpin) -> String {
-    // The event of the loss may have come before the listener did.
-    let mut look = tokio::time::interval(Duration::from_secs(1));
+    let mut ended = std::pin::pin!(ended(&link.connection));
     loop {
         let event = tokio::select! {
+            biased;
             event = events.next() => event,
-            _ = look.tick() => {
-                if link.is_connected() {
-                    continue;
-                }
-                return "the connection ended".to_owned();
-            }
+            () = &mut ended => return "the connection ended".to_owned(),
         };
         match event {
             Some(Event::Error(error)) if !link.is_connected() => return explain(&error),

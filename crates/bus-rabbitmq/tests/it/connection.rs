@@ -36,6 +36,22 @@ async fn cut_again_and_again_it_comes_back_and_loses_nothing_confirmed() {
     recorder.received(&confirmed).await;
 }
 
+/// The client library forgets an operation that begins at the wrong moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_begun_as_the_connection_ends_does_not_wait_for_its_time_out() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    for cut in 0..30 {
+        let text = format!("cut {cut}");
+        let confirmed = timeout(BACK_WITHIN, async {
+            proxy.cut_all();
+            while fleet.say("jobs", &text, Duration::from_secs(60)).await.is_err() {}
+        });
+        assert!(confirmed.await.is_ok(), "{text}: not confirmed in time");
+        recorder.receives(&text).await;
+    }
+}
+
 #[tokio::test]
 async fn a_publish_without_a_connection_fails_in_time_and_says_why() {
     let (proxy, fleet) = behind_a_proxy().await;
