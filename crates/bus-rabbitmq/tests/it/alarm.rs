@@ -20,6 +20,9 @@ async fn blocked_publishes_fail_by_their_time_out_say_why_and_work_again_after()
     let fleet = Fleet::connect(&url).await;
     let mut recorder = fleet.record("jobs").await;
     let mut confirmed = fleet.insist_on("jobs", "before", 5).await;
+    let reader = fleet.join(&url).await;
+    drop(fleet.record("later").await);
+    let later = fleet.insist_on("later", "waiting", 5).await;
     memory_limit(&broker, "0.0000001").await;
     // The broker says that it blocks only once something is published; that may still go out.
     soon("the publisher knows that it is blocked", async {
@@ -31,6 +34,9 @@ async fn blocked_publishes_fail_by_their_time_out_say_why_and_work_again_after()
     .await;
     let reason = reason_not_sent(fleet.say("jobs", "never", SHORT).await);
     assert!(reason.contains("takes no messages now (low on memory)"), "{reason}");
+
+    // A process that publishes nothing is not blocked.
+    reader.record("later").await.received(&later).await;
 
     // A process that leaves meanwhile does not hang either.
     let leaving = fleet.join(&url).await;

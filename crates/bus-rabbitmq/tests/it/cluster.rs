@@ -29,10 +29,13 @@ async fn without_a_majority_publishes_fail_in_time_and_with_it_all_is_well_again
     assert!(began.elapsed() < SHORT * 3, "{error} after {:?}", began.elapsed());
 
     cluster.act(PrivateCluster::restore_majority).await;
+    let began = Instant::now();
     let after = timeout(PATIENCE * 2, fleet.insist_on("jobs", "after", 20)).await;
     let after = after.expect("publishers work again");
+    eprintln!("DEBUG publishers {:?}", began.elapsed());
     jobs.received(&before).await;
     jobs.received(&after).await;
+    eprintln!("DEBUG consumers {:?}", began.elapsed());
     fleet.back("the majority is back").await;
     fleet.record("later").await.received(&waiting).await;
     fleet.bus.close().await;
