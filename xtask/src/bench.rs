@@ -31,6 +31,8 @@ enum Measurement {
     Instructions,
     /// The same call with Celery and with aio-pika
     Python,
+    /// Time until a message arrives again after the connection was lost
+    Recovery,
 }
 
 const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
@@ -40,6 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     say::heading("building");
     let embedded = build("rockbot-tools", "embedded")?;
     let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;
+    let recovery = build("rockbot-bus-rabbitmq", "recovery")?;
     if wanted(Measurement::Embedded) {
         say::heading("embedded: what the in-memory bus adds to a tool");
         process::run(&mut Command::new(&embedded))?;
@@ -74,6 +77,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         python(&broker)?;
         say::heading("python: RockBot right after them");
         process::run(&mut with(&["quick"]))?;
+    }
+    if wanted(Measurement::Recovery) {
+        say::heading("recovery: from a cut connection, and from the return of the broker");
+        process::run(Command::new(&recovery).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
     }
     Ok(())
 }

@@ -18,11 +18,11 @@ use tokio::time::timeout;
 
 use crate::{
     config::{InvalidUrl, RabbitConfig},
+    greeting::broker_version,
     lane::{Lane, lane_key},
     source::Source,
     supervisor::{OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
-    version::broker_version,
 };
 
 /// RabbitMQ behind the messaging port.
@@ -55,14 +55,16 @@ impl RabbitBus {
             config.connect_timeout,
             namespace.clone(),
         );
+        let namespace = Arc::new(namespace);
         let lane = |exchange: &lapin::types::ShortString, assurance| {
-            Arc::new(Lane::new(supervisor.clone(), exchange.clone(), assurance))
+            let (supervisor, namespace) = (supervisor.clone(), namespace.clone());
+            Arc::new(Lane::new(supervisor, namespace, exchange.clone(), assurance))
         };
         Ok(Self {
             shared: lane(&namespace.exchange, Assurance::Confirmed),
             unconfirmed: lane(&namespace.exchange, Assurance::Sent),
             dead_letters: lane(&namespace.dead_letters, Assurance::Confirmed),
-            namespace: Arc::new(namespace),
+            namespace,
             supervisor,
             uri,
             limits: config.limits,
@@ -94,8 +96,10 @@ impl RabbitBus {
         if lanes.len() >= MAX_LANES {
             return self.shared.clone();
         }
-        let exchange = self.namespace.exchange.clone();
-        let lane = Arc::new(Lane::new(self.supervisor.clone(), exchange, Assurance::Confirmed));
+        let (supervisor, namespace) = (self.supervisor.clone(), self.namespace.clone());
+        let exchange = namespace.exchange.clone();
+        let lane = Lane::new(supervisor, namespace, exchange, Assurance::Confirmed);
+        let lane = Arc::new(lane);
         lanes.insert(key.clone(), lane.clone());
         lane
     }
@@ -160,7 +164,7 @@ impl Bus for RabbitBus {
     }
 
     fn is_ready(&self) -> bool {
-        self.supervisor.is_connected()
+        self.supervisor.is_ready()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -178,7 +182,7 @@ impl fmt::Debug for RabbitBus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RabbitBus")
             .field("namespace", &self.namespace)
-            .field("connected", &self.is_ready())
+            .field("ready", &self.is_ready())
             .finish_non_exhaustive()
     }
 }

@@ -16,25 +16,31 @@ use std::{
 };
 
 use lapin::{
-    Channel, Confirmation, PublisherConfirm,
+    Channel, Confirmation, ErrorKind, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::ShortString,
 };
 use rockbot_bus::{Assurance, Publication, PublishError};
 use rockbot_contracts::{Envelope, RoutingKey};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     time::{Instant, timeout, timeout_at},
 };
 
 use crate::{
+    backoff::{self, Waits},
     codec,
+    refusal::{self, Refusal},
     supervisor::{NoChannel, Supervisor},
+    topology::Namespace,
+    traffic::{Flight, Traffic},
+    watched::Watched,
 };
 
 /// Publishes to one exchange on a channel of its own, replaced when it breaks.
 pub(crate) struct Lane {
     supervisor: Supervisor,
+    namespace: Arc<Namespace>,
     exchange: ShortString,
     assurance: Assurance,
     open: Mutex<Option<Open>>,
@@ -46,12 +52,92 @@ pub(crate) struct Lane {
 struct Open {
     channel: Arc<Channel>,
     generation: u64,
+    blocked: watch::Receiver<Option<Arc<str>>>,
+    traffic: Arc<Traffic>,
+}
+
+/// What became of one attempt to send.
+enum Sent {
+    Known(Result<(), Lost>),
+    /// It certainly did not go out; with the reason.
+    Not(String),
+    /// The exchange was deleted, and with it every binding; the message was dropped.
+    NoExchange,
+}
+
+/// Why nothing was heard of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Silence {
+    #[error("its channel ended before the broker confirmed it")]
+    ChannelGone,
+    #[error("no confirm within its time-out")]
+    TimedOut,
+}
+
+/// How often a wait looks whether its channel is still there.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Waits for the channel's word on a message. The library forgets to give it to a message that is
+/// published just as the channel ends.
+async fn word<T>(
+    open: &Open,
+    deadline: Instant,
+    word: impl Future<Output = T>,
+) -> Result<T, Silence> {
+    let mut word = std::pin::pin!(word);
+    loop {
+        let look = deadline.min(Instant::now() + LOOK);
+        let was_there = open.channel.status().connected();
+        match timeout_at(look, &mut word).await {
+            Ok(word) => return Ok(word),
+            Err(_) if look == deadline => return Err(Silence::TimedOut),
+            Err(_) if !was_there => return Err(Silence::ChannelGone),
+            Err(_) => {}
+        }
+    }
+}
+
+/// When to send a message again that certainly did not go out.
+#[derive(Default)]
+struct Again {
+    waits: Option<Waits>,
+    bound_by: Option<Instant>,
+}
+
+/// How long after its exchange was found missing a message may find nobody bound: so long its
+/// consumers take to bind again.
+const BOUND_AGAIN_WITHIN: Duration = Duration::from_secs(4);
+
+impl Again {
+    /// Waits a little; nothing when the deadline would pass meanwhile.
+    async fn wait(&mut self, deadline: Instant) -> Option<()> {
+        let next = Instant::now() + self.waits.get_or_insert_with(backoff::waits).next_wait();
+        if next >= deadline {
+            return None;
+        }
+        tokio::time::sleep_until(next).await;
+        Some(())
+    }
+
+    fn exchange_was_missing(&mut self) {
+        self.bound_by.get_or_insert(Instant::now() + BOUND_AGAIN_WITHIN);
+    }
+
+    fn may_be_bound_later(&self) -> bool {
+        self.bound_by.is_some_and(|bound_by| Instant::now() < bound_by)
+    }
 }
 
 impl Lane {
-    pub(crate) fn new(supervisor: Supervisor, exchange: ShortString, assurance: Assurance) -> Self {
+    pub(crate) fn new(
+        supervisor: Supervisor,
+        namespace: Arc<Namespace>,
+        exchange: ShortString,
+        assurance: Assurance,
+    ) -> Self {
         Self {
             supervisor,
+            namespace,
             exchange,
             assurance,
             open: Mutex::default(),
@@ -62,8 +148,8 @@ impl Lane {
 
     pub(crate) async fn publish(&self, publication: &Publication) -> Result<(), PublishError> {
         let Publication { key, envelope, mandatory, timeout, .. } = publication;
-        let routing_key =
-            ShortString::try_new(key.as_str()).map_err(|error| not_sent(error.to_string()))?;
+        let routing_key = ShortString::try_new(key.as_str())
+            .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?;
         self.send(routing_key, envelope, *mandatory, *timeout).await?.map_err(|lost| match lost {
             Lost::Returned => PublishError::Unroutable { key: key.clone() },
             Lost::Nacked => PublishError::Refused { key: key.clone() },
@@ -84,6 +170,7 @@ impl Lane {
         }
     }
 
+    /// Sends once; again only when it is certain that the message did not go out.
     async fn send(
         &self,
         routing_key: ShortString,
@@ -92,40 +179,79 @@ impl Lane {
         within: Duration,
     ) -> Result<Result<(), Lost>, PublishError> {
         let deadline = Instant::now() + within;
-        let properties = codec::encode(envelope).map_err(|error| not_sent(error.to_string()))?;
-        let open = self.open(deadline).await?;
-        let options = BasicPublishOptions { mandatory, immediate: false };
-        let published = open.channel.basic_publish(
-            self.exchange.clone(),
-            routing_key,
-            options,
-            &envelope.body,
-            properties,
-        );
-        let confirm = match timeout_at(deadline, published).await {
+        let mut again = Again::default();
+        loop {
+            let properties = codec::encode(envelope)
+                .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?;
+            let open = self.open(deadline).await?;
+            let options = BasicPublishOptions { mandatory, immediate: false };
+            let published = open.channel.basic_publish(
+                self.exchange.clone(),
+                routing_key.clone(),
+                options,
+                &envelope.body,
+                properties,
+            );
+            let reason = match self.sent(&open, published, envelope, deadline).await {
+                Sent::Known(Err(Lost::Returned)) if again.may_be_bound_later() => {
+                    "its consumers have not bound again".to_owned()
+                }
+                Sent::Known(known) => return Ok(known),
+                Sent::Not(reason) => reason,
+                Sent::NoExchange => {
+                    self.supervisor.doubt_topology();
+                    again.exchange_was_missing();
+                    format!("the exchange {} was deleted", self.exchange)
+                }
+            };
+            again.wait(deadline).await.ok_or_else(|| not_sent(reason))?;
+        }
+    }
+
+    /// Follows a message until it is known what became of it.
+    async fn sent(
+        &self,
+        open: &Open,
+        published: impl Future<Output = lapin::Result<PublisherConfirm>>,
+        envelope: &Envelope,
+        deadline: Instant,
+    ) -> Sent {
+        let flight = open.traffic.begin();
+        let confirm = match word(open, deadline, published).await {
             Ok(Ok(confirm)) => confirm,
-            Ok(Err(error)) if !open.channel.status().connected() => {
-                self.forget(&open);
-                return Ok(Err(Lost::Silent(error.to_string())));
-            }
-            Ok(Err(error)) => return Err(not_sent(error.to_string())),
-            Err(_) => {
-                let reason = "the socket took no more bytes in time".to_owned();
-                return Ok(Err(Lost::Silent(reason)));
-            }
+            Ok(Err(error)) => return self.broken(open, &error, &flight),
+            Err(silence) => return self.silent(open, silence),
         };
         if self.assurance == Assurance::Sent {
-            return Ok(Ok(()));
+            return Sent::Known(Ok(()));
         }
-        let confirmation = match timeout_at(deadline, Watched::new(confirm)).await {
-            Ok(Ok(confirmation)) => confirmation,
-            Ok(Err(error)) => {
-                self.forget(&open);
-                return Ok(Err(Lost::Silent(error.to_string())));
-            }
-            Err(_) => return Ok(Err(Lost::Silent(format!("no confirm within {within:?}")))),
-        };
-        Ok(self.judge(confirmation, envelope).await)
+        match word(open, deadline, Watched::new(confirm)).await {
+            Ok(Ok(confirmation)) => Sent::Known(self.judge(confirmation, envelope).await),
+            Ok(Err(error)) => self.broken(open, &error, &flight),
+            Err(silence) => self.silent(open, silence),
+        }
+    }
+
+    fn silent(&self, open: &Open, silence: Silence) -> Sent {
+        if silence == Silence::ChannelGone {
+            self.forget(open);
+        }
+        Sent::Known(Err(Lost::Silent(silence.to_string())))
+    }
+
+    /// What an error of the channel says about a message.
+    fn broken(&self, open: &Open, error: &lapin::Error, flight: &Flight) -> Sent {
+        self.forget(open);
+        // The library looks at the channel before it takes the message.
+        if matches!(error.kind(), ErrorKind::InvalidChannelState(_, "basic.publish")) {
+            return Sent::Not(error.to_string());
+        }
+        // The broker drops the message that finds no exchange. Only one that was alone on the
+        // channel can tell that it was this one.
+        if refusal::refusal(error) == Some(Refusal::NotFound) && flight.was_alone() {
+            return Sent::NoExchange;
+        }
+        Sent::Known(Err(Lost::Silent(error.to_string())))
     }
 
     async fn judge(&self, confirmation: Confirmation, envelope: &Envelope) -> Result<(), Lost> {
@@ -152,26 +278,40 @@ impl Lane {
         if acked { Ok(()) } else { Err(Lost::Nacked) }
     }
 
-    /// The open channel, or a fresh one on the current connection.
+    /// A channel that the broker takes messages on: the open one, or a fresh one on the current
+    /// connection.
     async fn open(&self, deadline: Instant) -> Result<Open, PublishError> {
+        let mut waits = backoff::waits();
+        let mut refused = None;
+        let opened = timeout_at(deadline, async {
+            loop {
+                match self.open_once().await {
+                    Ok(mut open) => {
+                        // An error means that the connection is gone, which sending will find out.
+                        let _ = open.blocked.wait_for(Option::is_none).await;
+                        return Ok(open);
+                    }
+                    Err(NoChannel::Closed) => return Err(PublishError::Closed),
+                    Err(NoChannel::Disconnected { reason }) => refused = Some(reason),
+                }
+                tokio::time::sleep(waits.next_wait()).await;
+            }
+        });
+        match opened.await {
+            Ok(opened) => opened,
+            Err(_) => Err(not_sent(refused.unwrap_or_else(|| self.supervisor.reason()))),
+        }
+    }
+
+    async fn open_once(&self) -> Result<Open, NoChannel> {
         if let Some(open) = self.usable() {
             return Ok(open);
         }
-        let opened = timeout_at(deadline, async {
-            // One opens, the others wait for it.
-            let _turn = self.opening.lock().await;
-            if let Some(open) = self.usable() {
-                return Ok(open);
-            }
-            self.open_fresh().await
-        });
-        match opened.await {
-            Ok(Ok(open)) => Ok(open),
-            Ok(Err(NoChannel::Closed)) => Err(PublishError::Closed),
-            Ok(Err(NoChannel::Disconnected { reason })) => {
-                Err(PublishError::Disconnected { reason })
-            }
-            Err(_) => Err(PublishError::Disconnected { reason: self.supervisor.reason() }),
+        // One opens, the others wait for it.
+        let _turn = self.opening.lock().await;
+        match self.usable() {
+            Some(open) => Ok(open),
+            None => self.open_fresh().await,
         }
     }
 
@@ -179,11 +319,21 @@ impl Lane {
         let link = self.supervisor.link().await?;
         let disconnected = |reason| NoChannel::Disconnected { reason };
         let channel = link.open_channel().await.map_err(disconnected)?;
-        if self.assurance == Assurance::Confirmed {
-            let select = channel.confirm_select(ConfirmSelectOptions::default());
-            select.await.map_err(|error| disconnected(error.to_string()))?;
-        }
-        let open = Open { channel: Arc::new(channel), generation: link.generation };
+        let prepared = async {
+            self.namespace.declare_exchanges(&channel).await?;
+            if self.assurance == Assurance::Confirmed {
+                channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            }
+            Ok(())
+        };
+        let prepared = link.until_lost(prepared).await.map_err(disconnected)?;
+        prepared.map_err(|error: lapin::Error| disconnected(refusal::explain(&error)))?;
+        let open = Open {
+            channel: Arc::new(channel),
+            generation: link.generation,
+            blocked: link.blocked(),
+            traffic: Arc::default(),
+        };
         *self.slot() = Some(open.clone());
         Ok(open)
     }
@@ -266,44 +416,6 @@ impl Returned {
             }
         };
         timeout(Self::CLAIM_WITHIN, claimed).await.is_ok()
-    }
-}
-
-/// A confirm that is never dropped unresolved: the library would keep it for as long as the
-/// channel lives. One that nobody waits for any more is waited for here, with a bound.
-struct Watched(Option<PublisherConfirm>);
-
-/// How long an abandoned confirm is waited for.
-const ABANDONED_FOR: Duration = Duration::from_secs(60);
-
-impl Watched {
-    fn new(confirm: PublisherConfirm) -> Self {
-        Self(Some(confirm))
-    }
-}
-
-impl Future for Watched {
-    type Output = lapin::Result<Confirmation>;
-
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        let Some(confirm) = self.0.as_mut() else { return std::task::Poll::Pending };
-        let polled = std::pin::Pin::new(confirm).poll(context);
-        if polled.is_ready() {
-            self.0 = None;
-        }
-        polled
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if let (Some(confirm), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current())
-        {
-            runtime.spawn(tokio::time::timeout(ABANDONED_FOR, confirm));
-        }
     }
 }
 

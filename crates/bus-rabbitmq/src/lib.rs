@@ -7,19 +7,25 @@
 //! - [`RabbitBus`]: the port;
 //! - `supervisor`: the connection;
 //! - `lane`: channels to publish on, and how confirms and returns become results;
-//! - `source`: consumers that survive their channel;
+//! - `source`: consumers that survive their channel, and `presence`: whether they consume now;
+//! - `refusal`: what the broker refuses, in words that say what to do;
 //! - `topology`: how a queue of the contracts is declared;
 //! - [`codec`]: envelopes as AMQP properties and back.
 
+mod backoff;
 mod bus;
 pub mod codec;
 mod config;
+mod greeting;
 mod lane;
+mod presence;
+mod refusal;
 mod settler;
 mod source;
 mod supervisor;
 mod topology;
-mod version;
+mod traffic;
+mod watched;
 
 pub use bus::RabbitBus;
 pub use config::{InvalidUrl, RabbitConfig};

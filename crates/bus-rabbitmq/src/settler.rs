@@ -10,8 +10,9 @@ use lapin::{
 };
 use rockbot_bus::{SettleError, Settler};
 use rockbot_contracts::Envelope;
+use tokio::time::timeout;
 
-use crate::lane::Lane;
+use crate::{lane::Lane, supervisor::OPERATION_TIMEOUT};
 
 pub(crate) struct AmqpSettler {
     pub(crate) acker: Acker,
@@ -31,18 +32,18 @@ impl Settler for AmqpSettler {
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
             let settler = *self;
-            let acked = settler.acker.ack(BasicAckOptions::default()).await;
+            let acked = settled(settler.acker.ack(BasicAckOptions::default())).await;
             drop(settler.channel);
-            settled(acked)
+            acked
         })
     }
 
     fn retry(self: Box<Self>, _: Envelope) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
             let settler = *self;
-            let nacked = settler.acker.nack(REQUEUE).await;
+            let nacked = settled(settler.acker.nack(REQUEUE)).await;
             drop(settler.channel);
-            settled(nacked)
+            nacked
         })
     }
 
@@ -54,16 +55,16 @@ impl Settler for AmqpSettler {
         Box::pin(async move {
             let Self { acker, channel: _channel, dead_letters } = *self;
             let Some((queue, lane)) = dead_letters else {
-                return settled(acker.nack(REJECT).await);
+                return settled(acker.nack(REJECT)).await;
             };
             // The broker would keep only that it was rejected, so the letter is written here.
             let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
             envelope.dead_letter_reason = Some(reason.into());
             match lane.publish_raw(queue, &envelope).await {
-                Ok(()) => settled(acker.ack(BasicAckOptions::default()).await),
+                Ok(()) => settled(acker.ack(BasicAckOptions::default())).await,
                 Err(error) => {
                     tracing::warn!(%error, "dead-lettering without the reason");
-                    settled(acker.nack(REJECT).await)
+                    settled(acker.nack(REJECT)).await
                 }
             }
         })
@@ -74,17 +75,21 @@ impl Settler for AmqpSettler {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let settler = *self;
-                let _ = settler.acker.nack(REQUEUE).await;
+                let _ = settled(settler.acker.nack(REQUEUE)).await;
                 drop(settler.channel);
             });
         }
     }
 }
 
-fn settled(result: lapin::Result<bool>) -> Result<(), SettleError> {
-    match result {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(SettleError { reason: "its channel is gone".to_owned() }),
-        Err(error) => Err(SettleError { reason: error.to_string() }),
+/// Waits until the settlement is written to the socket. That takes long only while the broker reads
+/// nothing from this connection; then it may still arrive later.
+async fn settled(settlement: impl Future<Output = lapin::Result<bool>>) -> Result<(), SettleError> {
+    let lost = |reason| Err(SettleError { reason });
+    match timeout(OPERATION_TIMEOUT, settlement).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => lost("its channel is gone".to_owned()),
+        Ok(Err(error)) => lost(error.to_string()),
+        Err(_) => lost(format!("the broker read nothing for {OPERATION_TIMEOUT:?}")),
     }
 }

@@ -11,27 +11,41 @@ use lapin::{
 use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Settling, Subscription};
 use rockbot_contracts::{QueueKind, RoutingKey};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
 use crate::{
-    codec,
+    backoff, codec,
     lane::Lane,
+    presence::Presence,
+    refusal,
     settler::AmqpSettler,
     supervisor::{NoChannel, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
 };
 
+/// Hands out the deliveries of one queue, on whichever channel they come.
 pub(crate) struct Source {
+    subscriber: Arc<Subscriber>,
+    dead_letters: Option<(ShortString, Arc<Lane>)>,
+    session: Option<Session>,
+    /// Subscribes again, once the session is lost. A task, so that whoever waits for a delivery
+    /// may stop and come back.
+    reopening: Option<AbortOnDropHandle<Option<Session>>>,
+    /// None when the consumer was cancelled.
+    presence: Option<Arc<Presence>>,
+}
+
+/// What it takes to subscribe.
+struct Subscriber {
     supervisor: Supervisor,
     namespace: Arc<Namespace>,
     subscription: Subscription,
-    dead_letters: Option<(ShortString, Arc<Lane>)>,
-    session: Option<Session>,
-    cancelled: bool,
 }
 
 /// One subscription, as long as its channel lasts.
 struct Session {
+    generation: u64,
     channel: Arc<Channel>,
     consumer: lapin::Consumer,
     /// Handed out and done, but the broker has not been told yet.
@@ -48,12 +62,12 @@ impl Session {
     /// The next delivery. Before it waits, or when `most` are done, it tells the broker of them.
     async fn next(&mut self, most: u16) -> Option<lapin::Result<lapin::message::Delivery>> {
         if self.untold.as_ref().is_some_and(|untold| untold.count >= most) {
-            self.tell().await;
+            self.tell();
         }
         if let Some(here) = self.consumer.next().now_or_never() {
             return here;
         }
-        self.tell().await;
+        self.tell();
         self.consumer.next().await
     }
 
@@ -75,19 +89,99 @@ impl Session {
         Some(Delivery::received(codec::decode(&properties, data), key, attempt))
     }
 
-    /// Tells the broker of everything that is done.
-    async fn tell(&mut self) {
+    /// Tells the broker of everything that is done, without waiting until the words are written:
+    /// a broker that is short of memory may not read them for a long time.
+    fn tell(&mut self) {
         if let Some(Untold { last, .. }) = self.untold.take() {
             let all = BasicAckOptions { multiple: true };
-            if let Err(error) = self.channel.basic_ack(last, all).await {
+            if let Some(Err(error)) = self.channel.basic_ack(last, all).now_or_never() {
                 debug!(%error, "messages that were taken may come again");
             }
         }
     }
 }
 
-/// How long to wait before subscribing again after it failed on a live connection.
-const RESUBSCRIBE_AFTER: Duration = Duration::from_millis(500);
+/// How long one attempt to subscribe again may take.
+const RESUBSCRIBE_WITHIN: Duration = Duration::from_secs(4);
+
+impl Subscriber {
+    /// Tries until it works or is refused, for at most [`OPERATION_TIMEOUT`].
+    async fn open_patiently(&self) -> Result<Session, ConsumeError> {
+        let mut waits = backoff::waits();
+        let opened = timeout(OPERATION_TIMEOUT, async {
+            loop {
+                match self.open().await {
+                    // The connection went away meanwhile; the next one will do.
+                    Err(ConsumeError::Disconnected { .. }) => {
+                        tokio::time::sleep(waits.next_wait()).await;
+                    }
+                    opened => return opened,
+                }
+            }
+        });
+        let late = |_| ConsumeError::Disconnected { reason: self.supervisor.reason() };
+        opened.await.map_err(late)?
+    }
+
+    async fn open(&self) -> Result<Session, ConsumeError> {
+        let link = self.supervisor.link().await.map_err(|error| match error {
+            NoChannel::Closed => ConsumeError::Closed,
+            NoChannel::Disconnected { reason } => ConsumeError::Disconnected { reason },
+        })?;
+        let disconnected = |reason| ConsumeError::Disconnected { reason };
+        let channel = link.open_channel().await.map_err(disconnected)?;
+        let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
+        let consumer = consumer.map_err(disconnected)?.map_err(|error| {
+            if link.is_connected() {
+                refused(self.queue(), &error)
+            } else {
+                disconnected(error.to_string())
+            }
+        })?;
+        let generation = link.generation;
+        Ok(Session { generation, channel: Arc::new(channel), consumer, untold: None })
+    }
+
+    async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
+        let queue = &self.subscription.queue;
+        self.namespace.declare_exchanges(channel).await?;
+        self.namespace.declare(channel, queue).await?;
+        channel.basic_qos(self.subscription.prefetch, BasicQosOptions::default()).await?;
+        let exclusive = queue.kind == QueueKind::Exclusive;
+        let options = BasicConsumeOptions { exclusive, ..Default::default() };
+        let name = self.namespace.queue(&queue.name)?;
+        channel.basic_consume(name, ShortString::default(), options, FieldTable::default()).await
+    }
+
+    /// Subscribes again, however long it takes; `None` when the bus was closed meanwhile.
+    async fn reopen(self: Arc<Self>, presence: Arc<Presence>) -> Option<Session> {
+        let mut waits = backoff::waits();
+        let mut last_reason = String::new();
+        loop {
+            // However long it takes to connect; then the broker has so long to answer.
+            self.supervisor.link().await.ok()?;
+            let reason = match timeout(RESUBSCRIBE_WITHIN, self.open()).await {
+                Ok(Ok(session)) => {
+                    presence.consuming(session.generation, &session.channel);
+                    info!(queue = self.queue(), "consuming again");
+                    return Some(session);
+                }
+                Ok(Err(ConsumeError::Closed)) => return None,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {RESUBSCRIBE_WITHIN:?}"),
+            };
+            if reason != last_reason {
+                warn!(queue = self.queue(), %reason, "cannot subscribe; trying again");
+                last_reason = reason;
+            }
+            tokio::time::sleep(waits.next_wait()).await;
+        }
+    }
+
+    fn queue(&self) -> &str {
+        self.subscription.queue.name.as_str()
+    }
+}
 
 impl Source {
     /// Declares the queue and subscribes once; later losses are healed in `next`.
@@ -102,56 +196,30 @@ impl Source {
             namespace.queue(&queue.name).map_err(|error| refused(queue.name.as_str(), &error))?;
         let dead_letters =
             (queue.kind == QueueKind::Work).then(|| (name, dead_letter_lane.clone()));
-        let mut source = Self {
-            supervisor,
-            namespace,
-            subscription,
+        let subscriber = Arc::new(Subscriber { supervisor, namespace, subscription });
+        let session = subscriber.open_patiently().await?;
+        let queue = subscriber.subscription.queue.clone();
+        let presence = subscriber.supervisor.subscribers().enter(queue);
+        presence.consuming(session.generation, &session.channel);
+        Ok(Self {
+            subscriber,
             dead_letters,
-            session: None,
-            cancelled: false,
-        };
-        let opened = timeout(OPERATION_TIMEOUT, source.open())
-            .await
-            .map_err(|_| ConsumeError::Disconnected { reason: source.supervisor.reason() })?;
-        source.session = Some(opened?);
-        Ok(source)
-    }
-
-    async fn open(&self) -> Result<Session, ConsumeError> {
-        let link = self.supervisor.link().await.map_err(|error| match error {
-            NoChannel::Closed => ConsumeError::Closed,
-            NoChannel::Disconnected { reason } => ConsumeError::Disconnected { reason },
-        })?;
-        let disconnected = |reason| ConsumeError::Disconnected { reason };
-        let channel = link.open_channel().await.map_err(disconnected)?;
-        let bare = self.subscription.queue.name.as_str();
-        let consumer = self.declare_and_consume(&channel).await;
-        let consumer = consumer.map_err(|error| refused(bare, &error))?;
-        Ok(Session { channel: Arc::new(channel), consumer, untold: None })
-    }
-
-    async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
-        let queue = &self.subscription.queue;
-        self.namespace.declare(channel, queue).await?;
-        channel.basic_qos(self.subscription.prefetch, BasicQosOptions::default()).await?;
-        let exclusive = queue.kind == QueueKind::Exclusive;
-        let options = BasicConsumeOptions { exclusive, ..Default::default() };
-        let name = self.namespace.queue(&queue.name)?;
-        channel.basic_consume(name, ShortString::default(), options, FieldTable::default()).await
+            session: Some(session),
+            reopening: None,
+            presence: Some(presence),
+        })
     }
 
     async fn next_delivery(&mut self) -> Option<Delivery> {
+        let Subscription { prefetch, settling, .. } = self.subscriber.subscription;
         loop {
             let Some(session) = &mut self.session else {
-                if self.cancelled || self.supervisor.is_closed() {
-                    return None;
-                }
-                self.reopen().await?;
+                self.session = Some(self.reopened().await?);
                 continue;
             };
             // Half the prefetch, so that the broker never waits to be told.
-            match session.next((self.subscription.prefetch / 2).max(1)).await {
-                Some(Ok(delivery)) if self.subscription.settling == Settling::OnReceipt => {
+            match session.next((prefetch / 2).max(1)).await {
+                Some(Ok(delivery)) if settling == Settling::OnReceipt => {
                     let received = session.receive(delivery);
                     if received.is_some() {
                         return received;
@@ -164,32 +232,37 @@ impl Source {
                     }
                 }
                 Some(Err(error)) => {
-                    warn!(queue = %self.subscription.queue.name, %error, "lost the subscription");
-                    self.session = None;
+                    warn!(queue = self.subscriber.queue(), %error, "lost the subscription");
+                    self.interrupt();
                 }
-                None => self.session = None,
+                // Cancelled by us, or by the broker because the queue was deleted.
+                None => self.interrupt(),
             }
         }
     }
 
-    /// Subscribes again; `None` when the bus was closed meanwhile.
-    async fn reopen(&mut self) -> Option<()> {
-        // However long it takes to connect; then the broker has so long to answer.
-        self.supervisor.link().await.ok()?;
-        let late = || ConsumeError::Disconnected { reason: self.supervisor.reason() };
-        let opened = timeout(OPERATION_TIMEOUT, self.open()).await;
-        match opened.unwrap_or_else(|_| Err(late())) {
-            Ok(session) => {
-                info!(queue = %self.subscription.queue.name, "consuming again");
-                self.session = Some(session);
-            }
-            Err(ConsumeError::Closed) => return None,
-            Err(error) => {
-                warn!(%error, "cannot subscribe; trying again");
-                tokio::time::sleep(RESUBSCRIBE_AFTER).await;
-            }
+    fn interrupt(&mut self) {
+        self.session = None;
+        if let Some(presence) = &self.presence {
+            presence.interrupted();
         }
-        Some(())
+    }
+
+    /// Waits for a new session; `None` when none will come. Dropping the future does not stop the
+    /// work on it.
+    async fn reopened(&mut self) -> Option<Session> {
+        let presence = self.presence.as_ref()?;
+        if self.subscriber.supervisor.is_closed() {
+            return None;
+        }
+        let reopening = self.reopening.get_or_insert_with(|| {
+            let reopening = self.subscriber.clone().reopen(presence.clone());
+            AbortOnDropHandle::new(tokio::spawn(reopening))
+        });
+        let reopened = reopening.await;
+        self.reopening = None;
+        // A task fails only when the runtime ends.
+        reopened.ok().flatten()
     }
 
     fn take(&self, delivery: lapin::message::Delivery, channel: Arc<Channel>) -> Option<Delivery> {
@@ -215,7 +288,8 @@ impl Source {
     }
 
     async fn stop(&mut self) {
-        self.cancelled = true;
+        self.presence = None;
+        self.reopening = None;
         if let Some(session) = &self.session {
             let tag = session.consumer.tag();
             let cancel = session.channel.basic_cancel(tag, BasicCancelOptions::default());
@@ -238,12 +312,5 @@ impl DeliverySource for Source {
 }
 
 fn refused(queue: &str, error: &lapin::Error) -> ConsumeError {
-    let mut reason = error.to_string();
-    if reason.contains("PRECONDITION_FAILED") || reason.contains("PRECONDITION-FAILED") {
-        reason.push_str(
-            "; the queue exists with other arguments: drain it, delete it, and start this process \
-             again, or use another namespace",
-        );
-    }
-    ConsumeError::Refused { queue: queue.to_owned(), reason }
+    ConsumeError::Refused { queue: queue.to_owned(), reason: refusal::explain(error) }
 }

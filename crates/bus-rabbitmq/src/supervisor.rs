@@ -2,14 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use futures_util::StreamExt;
-use lapin::{Channel, Connection, ConnectionProperties, Event, uri::AMQPUri};
-use tokio::{sync::watch, time::timeout};
+use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, Event, uri::AMQPUri};
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use crate::topology::Namespace;
+use crate::{
+    backoff, greeting,
+    presence::Subscribers,
+    refusal::{self, Refusal},
+    topology::Namespace,
+};
 
 /// How long a channel operation on a live connection may take.
 pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,6 +37,10 @@ pub(crate) struct Link {
     connection: Connection,
     /// Grows with every connection, so that users notice that theirs is an old one.
     pub(crate) generation: u64,
+    /// Why the broker takes no messages; none while it does.
+    blocked: watch::Sender<Option<Arc<str>>>,
+    /// Cancelled when the connection is found to be lost.
+    ended: CancellationToken,
 }
 
 /// Why there is no channel.
@@ -41,10 +52,30 @@ pub(crate) enum NoChannel {
 
 impl Link {
     pub(crate) async fn open_channel(&self) -> Result<Channel, String> {
-        match timeout(OPERATION_TIMEOUT, self.connection.create_channel()).await {
+        let opened = timeout(OPERATION_TIMEOUT, self.connection.create_channel());
+        match self.until_lost(opened).await? {
             Ok(opened) => opened.map_err(|error| error.to_string()),
             Err(_) => Err("the broker did not open a channel in time".to_owned()),
         }
+    }
+
+    /// Waits for an operation, but no longer than the connection lasts: the library forgets an
+    /// operation that begins just as it ends.
+    pub(crate) async fn until_lost<T>(
+        &self,
+        operation: impl Future<Output = T>,
+    ) -> Result<T, String> {
+        let done = self.ended.run_until_cancelled(operation).await;
+        done.ok_or_else(|| "the connection ended".to_owned())
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connection.status().connected()
+    }
+
+    /// Why the broker takes no messages; none while it does.
+    pub(crate) fn blocked(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.blocked.subscribe()
     }
 }
 
@@ -52,6 +83,8 @@ impl Link {
 #[derive(Clone)]
 pub(crate) struct Supervisor {
     state: watch::Receiver<State>,
+    subscribers: Subscribers,
+    doubtful: Arc<Notify>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -67,14 +100,36 @@ impl Supervisor {
         let (sender, state) = watch::channel(State::Connecting { reason });
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        let task = Task { uri, connection_name, connect_timeout, namespace, state: sender };
+        let subscribers = Subscribers::default();
+        let doubtful = Arc::new(Notify::new());
+        let task = Task {
+            uri,
+            connection_name,
+            connect_timeout,
+            namespace,
+            state: sender,
+            subscribers: subscribers.clone(),
+            doubtful: doubtful.clone(),
+        };
         tasks.spawn(task.run(stop.clone()));
         tasks.close();
-        Self { state, stop, tasks }
+        Self { state, subscribers, doubtful, stop, tasks }
     }
 
-    pub(crate) fn is_connected(&self) -> bool {
-        matches!(*self.state.borrow(), State::Connected(_))
+    /// Connected, and every consumer that was subscribed consumes.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.current().is_some_and(|link| {
+            link.is_connected() && self.subscribers.all_consume_on(link.generation)
+        })
+    }
+
+    pub(crate) fn subscribers(&self) -> &Subscribers {
+        &self.subscribers
+    }
+
+    /// Has exchanges and bindings looked after now: something that should be there is not.
+    pub(crate) fn doubt_topology(&self) {
+        self.doubtful.notify_one();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -103,7 +158,10 @@ impl Supervisor {
     pub(crate) fn reason(&self) -> String {
         match &*self.state.borrow() {
             State::Connecting { reason } => reason.to_string(),
-            State::Connected(_) => "the connection was just restored".to_owned(),
+            State::Connected(link) => match &*link.blocked.borrow() {
+                Some(reason) => blocked_because(reason),
+                None => "the broker did not answer in time".to_owned(),
+            },
             State::Closed => "the bus is closed".to_owned(),
         }
     }
@@ -125,7 +183,13 @@ struct Task {
     connect_timeout: Duration,
     namespace: Namespace,
     state: watch::Sender<State>,
+    subscribers: Subscribers,
+    doubtful: Arc<Notify>,
 }
+
+/// How often exchanges and bindings are declared again. An operator who deletes the exchange takes
+/// the bindings with it, and the broker tells no consumer.
+const LOOK_AFTER_TOPOLOGY: Duration = Duration::from_secs(3);
 
 impl Task {
     async fn run(self, stop: CancellationToken) {
@@ -140,37 +204,52 @@ impl Task {
             info!(generation, "connected to the broker");
             tokio::select! {
                 () = stop.cancelled() => {
-                    let closed = link.connection.close(200, "bye".into());
-                    let _ = timeout(OPERATION_TIMEOUT, closed).await;
+                    link.close().await;
                     break;
                 }
                 reason = lost(&link, events.as_mut()) => {
                     warn!(generation, %reason, "lost the connection to the broker");
                     self.state.send_replace(State::Connecting { reason: reason.into() });
+                    link.blocked.send_replace(None);
+                    link.ended.cancel();
                 }
+                () = self.look_after_topology(&link) => {}
             }
         }
         self.state.send_replace(State::Closed);
     }
 
-    /// Tries until it works; the waits grow from 100 ms to 5 s, with jitter, so that a fleet does
-    /// not come back all at once.
+    /// Tries until it works.
     async fn connect(&self, generation: u64) -> Arc<Link> {
-        let mut waits = ExponentialBuilder::new()
-            .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(5))
-            .with_jitter()
-            .without_max_times()
-            .build();
+        let mut waits = backoff::waits();
+        let mut last_reason = String::new();
+        let mut silent = false;
         loop {
-            let reason = match timeout(self.connect_timeout, self.connect_once()).await {
-                Ok(Ok(connection)) => return Arc::new(Link { connection, generation }),
+            let attempt = async {
+                if silent {
+                    greeting::answers(&self.uri).await?;
+                }
+                self.connect_once().await
+            };
+            let attempt = timeout(self.connect_timeout, attempt).await;
+            // A peer that takes connections and says nothing keeps a thread of the client library
+            // for as long as it is silent. One is enough: it is asked for a sign of life first.
+            silent = attempt.is_err();
+            let reason = match attempt {
+                Ok(Ok(connection)) => {
+                    let blocked = watch::Sender::new(None);
+                    let ended = CancellationToken::new();
+                    return Arc::new(Link { connection, generation, blocked, ended });
+                }
                 Ok(Err(error)) => explain(&error),
                 Err(_) => format!("no answer within {:?}", self.connect_timeout),
             };
-            warn!(%reason, "cannot connect to the broker; trying again");
-            self.state.send_replace(State::Connecting { reason: reason.into() });
-            tokio::time::sleep(waits.next().unwrap_or(Duration::from_secs(5))).await;
+            if reason != last_reason {
+                warn!(%reason, "cannot connect to the broker; trying again");
+                self.state.send_replace(State::Connecting { reason: reason.as_str().into() });
+                last_reason = reason;
+            }
+            tokio::time::sleep(waits.next_wait()).await;
         }
     }
 
@@ -178,45 +257,120 @@ impl Task {
         let properties = ConnectionProperties::default()
             .with_connection_name(self.connection_name.as_str().into());
         let connection = Connection::connect_uri(self.uri.clone(), properties).await?;
-        let channel = connection.create_channel().await?;
-        self.namespace.declare_exchanges(&channel).await?;
+        let prepare = async {
+            let channel = connection.create_channel().await?;
+            self.namespace.declare_exchanges(&channel).await
+        };
+        tokio::select! {
+            prepared = prepare => prepared?,
+            () = ended(&connection) => {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
+            }
+        }
         Ok(connection)
+    }
+
+    /// Declares the exchanges, and binds what is subscribed, again and again; never returns.
+    async fn look_after_topology(&self, link: &Link) {
+        let mut channel = None;
+        loop {
+            let _ = timeout(LOOK_AFTER_TOPOLOGY, self.doubtful.notified()).await;
+            if link.blocked.borrow().is_some() {
+                continue;
+            }
+            // After an error the broker has closed the channel.
+            channel = match timeout(OPERATION_TIMEOUT, self.restore(link, channel.take())).await {
+                Ok(Ok(channel)) => Some(channel),
+                Ok(Err(reason)) => {
+                    debug!(%reason, "cannot look after exchanges and bindings");
+                    None
+                }
+                Err(_) => None,
+            };
+        }
+    }
+
+    async fn restore(&self, link: &Link, channel: Option<Channel>) -> Result<Channel, String> {
+        let channel = match channel {
+            Some(channel) => channel,
+            None => link.open_channel().await?,
+        };
+        let restored = async {
+            self.namespace.declare_exchanges(&channel).await?;
+            for queue in self.subscribers.queues() {
+                self.namespace.bind(&channel, &queue).await?;
+            }
+            Ok(())
+        };
+        restored.await.map_err(|error: lapin::Error| refusal::explain(&error))?;
+        Ok(channel)
+    }
+}
+
+impl Link {
+    async fn close(&self) {
+        // The client library writes nothing while it is blocked, not even a goodbye.
+        if self.blocked.borrow().is_none() {
+            let _ = timeout(OPERATION_TIMEOUT, self.connection.close(200, "bye".into())).await;
+        }
+    }
+}
+
+/// Returns when the connection is gone. It looks now and then, since the event of the loss may have
+/// come before anybody listened.
+async fn ended(connection: &Connection) {
+    let mut look = tokio::time::interval(Duration::from_millis(250));
+    while connection.status().connected() {
+        look.tick().await;
     }
 }
 
 /// Returns when the connection is gone, with the reason.
 async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> + Unpin) -> String {
-    // The event of the loss may have come before the listener did.
-    let mut look = tokio::time::interval(Duration::from_secs(1));
+    let mut ended = std::pin::pin!(ended(&link.connection));
     loop {
         let event = tokio::select! {
+            biased;
             event = events.next() => event,
-            _ = look.tick() => {
-                if link.connection.status().connected() {
-                    continue;
-                }
-                return "the connection ended".to_owned();
-            }
+            () = &mut ended => return "the connection ended".to_owned(),
         };
         match event {
-            Some(Event::Error(error)) if !link.connection.status().connected() => {
-                return explain(&error);
-            }
+            Some(Event::Error(error)) if !link.is_connected() => return explain(&error),
             Some(Event::ConnectionBlocked(reason)) => {
                 warn!(%reason, "the broker blocks publishers; publishing waits");
+                link.blocked.send_replace(Some(reason.into()));
             }
-            Some(Event::ConnectionUnblocked) => info!("the broker takes messages again"),
+            Some(Event::ConnectionUnblocked) => {
+                info!("the broker takes messages again");
+                link.blocked.send_replace(None);
+            }
             Some(_) => {}
             None => return "the connection ended".to_owned(),
         }
     }
 }
 
+/// What a publisher is told while the broker takes no messages.
+pub(crate) fn blocked_because(reason: &str) -> String {
+    format!("the broker takes no messages now ({reason}); free its memory or disk")
+}
+
 /// What an operator can act on.
 fn explain(error: &lapin::Error) -> String {
-    let text = error.to_string();
-    if text.contains("ACCESS_REFUSED") || text.contains("ACCESS-REFUSED") {
-        return "the broker refused the user or password in the URL".to_owned();
+    match error.kind() {
+        ErrorKind::IOError(io) if is_unresolved(io) => {
+            format!("the host name in the URL does not resolve ({io}): check it, and the DNS")
+        }
+        _ if refusal::refusal(error) == Some(Refusal::AccessRefused) => {
+            format!(
+                "the broker refused the user: check the user, the password and its rights ({error})"
+            )
+        }
+        _ => refusal::explain(error),
     }
-    text
+}
+
+/// The system has no error kind for it that is stable.
+fn is_unresolved(error: &std::io::Error) -> bool {
+    error.to_string().contains("failed to lookup address")
 }

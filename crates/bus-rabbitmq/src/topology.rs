@@ -57,7 +57,21 @@ impl Namespace {
     async fn declare_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         let queue = self.queue(&spec.name)?;
         let (options, arguments) = self.shape(spec, &queue);
-        channel.queue_declare(queue.clone(), options, arguments).await?;
+        channel.queue_declare(queue, options, arguments).await?;
+        self.bind_queue(channel, spec).await
+    }
+
+    /// Makes the bindings of a queue that exists, and of the queue for its dead letters. What is
+    /// bound already stays as it is.
+    pub(crate) async fn bind(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
+        if spec.kind == QueueKind::Work {
+            self.bind_queue(channel, &QueueSpec::dead_letters_of(&spec.name)).await?;
+        }
+        self.bind_queue(channel, spec).await
+    }
+
+    async fn bind_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
+        let queue = self.queue(&spec.name)?;
         if spec.kind == QueueKind::DeadLetters {
             // Bound by the name of the queue whose letters it takes.
             let key = queue.as_str().trim_end_matches(".dlq");

@@ -29,7 +29,8 @@ pub trait Bus: Send + Sync + 'static {
         queues: &'a [QueueName],
     ) -> BoxFuture<'a, Result<BusReport, ConsumeError>>;
 
-    /// Whether messages can be carried now.
+    /// Whether messages can be carried now: true only when connected and every consumer that was
+    /// subscribed is consuming.
     fn is_ready(&self) -> bool;
 
     /// Ends all consumers and gives the bus up, in order. Publishing afterwards fails with
@@ -120,10 +121,16 @@ pub enum PublishError {
         /// The limit in force.
         limit: usize,
     },
-    /// There was no connection, and the message did not go out.
+    /// A part of the message does not fit the wire, so it did not go out and never will.
+    #[error("the message can't be sent: {reason}")]
+    Unsendable {
+        /// Which part, and how large it is.
+        reason: String,
+    },
+    /// There was no connection that takes messages, and the message did not go out.
     #[error("no connection to the broker: {reason}")]
     Disconnected {
-        /// What the last attempt to connect said.
+        /// What the last attempt to connect said, or why the broker takes no messages.
         reason: String,
     },
     /// The message went out and no confirm came back: it may or may not have arrived.

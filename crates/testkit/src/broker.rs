@@ -49,13 +49,12 @@ pub const HOW_TO_GET_A_BROKER: &str = "install RabbitMQ 3.10 or later (Debian an
 /// A running RabbitMQ node that nobody else uses. Dropping it ends the node and removes its data.
 #[derive(Debug)]
 pub struct PrivateBroker {
-    amqp_port: u16,
-    management_port: u16,
     // Dropped in this order: the processes end before their folder goes.
     guard: ProcessGuard,
     server: Child,
-    port_mapper: Child,
-    folder: TempDir,
+    /// None where another node's serves this one too.
+    port_mapper: Option<Child>,
+    layout: Layout,
 }
 
 impl PrivateBroker {
@@ -74,46 +73,109 @@ impl PrivateBroker {
     /// # Errors
     /// As for [`PrivateBroker::start`].
     pub fn start_on(amqp_port: u16) -> Result<Self> {
-        let server = find_server()
-            .with_context(|| format!("there is no rabbitmq-server here: {HOW_TO_GET_A_BROKER}"))?;
-        let layout = Layout::write(amqp_port)?;
-        let mut guard = ProcessGuard::start(Ending::Kill, Some(layout.folder.path()))?;
-        let port_mapper =
-            layout.spawn(&mut Command::new(find_port_mapper(&server)?), "epmd.log")?;
-        guard.watch(&port_mapper)?;
-        let mapper_port = layout.mapper_port;
-        let deadline = Instant::now() + START_LIMIT;
-        while !accepts(mapper_port) {
-            ensure!(Instant::now() < deadline, "epmd does not answer on port {mapper_port}");
-            pause();
-        }
-        let server = layout.spawn(&mut Command::new(server), "console.log")?;
-        guard.watch(&server)?;
-        let management_port = layout.management_port;
-        let folder = layout.folder;
-        let mut broker = Self { amqp_port, management_port, guard, server, port_mapper, folder };
-        broker.wait_until_ready(deadline)?;
+        let mut broker = Self::launch(Layout::write(amqp_port, None)?)?;
+        broker.wait_until_ready(Instant::now() + START_LIMIT)?;
         Ok(broker)
+    }
+
+    /// Like [`PrivateBroker::start`], as a node that can form a cluster with `first`: it has the
+    /// same port mapper and cookie. Returns before the node is ready.
+    pub(crate) fn launch_beside(first: &Self) -> Result<Self> {
+        Self::launch(Layout::write(free_port()?, Some(&first.layout))?)
+    }
+
+    fn launch(layout: Layout) -> Result<Self> {
+        let mut guard = ProcessGuard::start(Ending::Kill, Some(layout.folder.path()))?;
+        let port_mapper = layout.start_port_mapper(&mut guard)?;
+        let server = layout.spawn(&mut Command::new(installed_server()?), "console.log")?;
+        guard.watch(&server)?;
+        Ok(Self { guard, server, port_mapper, layout })
+    }
+
+    /// Stops the node in order and keeps its data, for [`PrivateBroker::start_again`].
+    ///
+    /// # Errors
+    /// When the node does not stop.
+    pub fn shut_down(&mut self) -> Result<()> {
+        // It asks the node to end its whole system, which ends the server's process too.
+        self.ctl(&["stop"])?;
+        self.server.wait().context("cannot wait for the node")?;
+        Ok(())
+    }
+
+    /// Ends the node with SIGKILL, as a crash does, and keeps its data.
+    ///
+    /// # Errors
+    /// When the node cannot be killed.
+    pub fn crash(&mut self) -> Result<()> {
+        let group = format!("-{}", self.server.id());
+        let killed = Command::new("kill").args(["-s", "KILL", "--", &group]).status()?;
+        ensure!(killed.success(), "the node cannot be killed");
+        self.server.wait().context("cannot wait for the node")?;
+        Ok(())
+    }
+
+    /// Starts the node again on the same ports with the data it left, and returns when it speaks
+    /// AMQP.
+    ///
+    /// # Errors
+    /// As for [`PrivateBroker::start`].
+    pub fn start_again(&mut self) -> Result<()> {
+        self.relaunch()?;
+        self.wait_until_ready(Instant::now() + START_LIMIT)
+    }
+
+    /// Starts the node again without waiting for it.
+    pub(crate) fn relaunch(&mut self) -> Result<()> {
+        ensure!(!self.is_running(), "the node runs already");
+        self.server = self.layout.spawn(&mut Command::new(installed_server()?), "console.log")?;
+        self.guard.watch(&self.server)
+    }
+
+    /// Runs `rabbitmqctl` on this node and returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails; with what it said.
+    pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
+        let program = installed_server()?.with_file_name("rabbitmqctl");
+        let mut command = Command::new(program);
+        command.arg("--quiet").args(arguments);
+        self.layout.prepare(&mut command);
+        let output = command.stdin(Stdio::null()).output().context("cannot start rabbitmqctl")?;
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(
+            output.status.success(),
+            "rabbitmqctl {} failed: {printed}{}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(printed)
+    }
+
+    /// Its name in a cluster.
+    #[must_use]
+    pub fn node_name(&self) -> String {
+        self.layout.node_name()
     }
 
     /// The URL for AMQP clients: `amqp://guest:guest@127.0.0.1:PORT/%2f`.
     #[must_use]
     pub fn amqp_url(&self) -> String {
-        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.amqp_port)
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.layout.amqp_port)
     }
 
     /// The base of the management API, without a slash at the end:
     /// `http://guest:guest@127.0.0.1:PORT`; requests go to `/api/...` below it.
     #[must_use]
     pub fn management_url(&self) -> String {
-        format!("http://guest:guest@127.0.0.1:{}", self.management_port)
+        format!("http://guest:guest@127.0.0.1:{}", self.layout.management_port)
     }
 
     /// The end of the node's log and console output.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let console = tail(&self.folder.path().join("console.log"));
-        let log = tail(&self.folder.path().join("log").join("rabbit.log"));
+        let console = tail(&self.layout.folder.path().join("console.log"));
+        let log = tail(&self.layout.folder.path().join("log").join("rabbit.log"));
         format!("{console}\n{log}")
     }
 
@@ -125,8 +187,9 @@ impl PrivateBroker {
         matches!(self.server.try_wait(), Ok(None))
     }
 
-    fn wait_until_ready(&mut self, deadline: Instant) -> Result<()> {
-        while !(speaks_amqp(self.amqp_port) && accepts(self.management_port)) {
+    pub(crate) fn wait_until_ready(&mut self, deadline: Instant) -> Result<()> {
+        let Layout { amqp_port, management_port, .. } = self.layout;
+        while !(speaks_amqp(amqp_port) && accepts(management_port)) {
             if !self.is_running() {
                 bail!("the private RabbitMQ node ended while starting:\n{}", self.log_tail());
             }
@@ -145,7 +208,7 @@ impl PrivateBroker {
 impl Drop for PrivateBroker {
     fn drop(&mut self) {
         self.guard.finish();
-        for process in [&mut self.server, &mut self.port_mapper] {
+        for process in std::iter::once(&mut self.server).chain(&mut self.port_mapper) {
             // The guard has killed both groups; killing the leaders again makes sure that the
             // wait, which reaps them, ends. Nothing can be done about an error here.
             let _ = process.kill();
@@ -155,28 +218,36 @@ impl Drop for PrivateBroker {
 }
 
 /// The folder of a node, with its configuration written and its ports chosen.
+#[derive(Debug)]
 struct Layout {
     folder: TempDir,
     amqp_port: u16,
     management_port: u16,
     mapper_port: u16,
     distribution_port: u16,
+    cookie: String,
+    /// Whether another node has started the port mapper.
+    mapped: bool,
 }
 
 impl Layout {
-    fn write(amqp_port: u16) -> Result<Self> {
+    /// With `first`, a layout for a node of the same cluster.
+    fn write(amqp_port: u16, first: Option<&Self>) -> Result<Self> {
         let layout = Self {
             folder: tempfile::Builder::new().prefix("rockbot-broker-").tempdir()?,
             amqp_port,
             management_port: free_port()?,
-            mapper_port: free_port()?,
+            mapper_port: first.map_or_else(free_port, |first| Ok(first.mapper_port))?,
             distribution_port: free_port()?,
+            cookie: first
+                .map_or_else(|| format!("ROCKBOT{amqp_port}PRIVATE"), |first| first.cookie.clone()),
+            mapped: first.is_some(),
         };
         layout.file("rabbitmq.conf", &layout.configuration())?;
         layout.file("enabled_plugins", "[rabbitmq_management].\n")?;
         // Read instead of /etc/rabbitmq/rabbitmq-env.conf, which belongs to the system's node.
         layout.file("rabbitmq-env.conf", "")?;
-        let cookie = layout.file(".erlang.cookie", &format!("ROCKBOT{amqp_port}PRIVATE"))?;
+        let cookie = layout.file(".erlang.cookie", &layout.cookie)?;
         fs::set_permissions(cookie, Permissions::from_mode(0o400))?;
         Ok(layout)
     }
@@ -204,9 +275,38 @@ impl Layout {
         )
     }
 
+    fn node_name(&self) -> String {
+        format!("rockbot-{}@localhost", self.amqp_port)
+    }
+
+    fn start_port_mapper(&self, guard: &mut ProcessGuard) -> Result<Option<Child>> {
+        if self.mapped {
+            return Ok(None);
+        }
+        let port = self.mapper_port;
+        let mut command = Command::new(find_port_mapper(&installed_server()?)?);
+        command.args(["-port", &port.to_string(), "-address", "127.0.0.1"]);
+        let mapper = self.spawn(&mut command, "epmd.log")?;
+        guard.watch(&mapper)?;
+        let deadline = Instant::now() + START_LIMIT;
+        while !accepts(port) {
+            ensure!(Instant::now() < deadline, "epmd does not answer on port {port}");
+            pause();
+        }
+        Ok(Some(mapper))
+    }
+
     /// Starts `command` as the leader of its own process group, with this node's environment and
     /// its output in the file `log`.
     fn spawn(&self, command: &mut Command, log: &str) -> Result<Child> {
+        let output = File::create(self.folder.path().join(log))?;
+        self.prepare(command);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
+        command.spawn().with_context(|| format!("cannot start {command:?}"))
+    }
+
+    /// Gives `command` the environment of this node and nothing of the machine's own.
+    fn prepare(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("RABBITMQ_") || name.starts_with("ERL_") {
@@ -214,14 +314,13 @@ impl Layout {
             }
         }
         let folder = self.folder.path();
-        let output = File::create(folder.join(log))?;
         command
             .current_dir(folder)
             .env("HOME", folder)
             .env("ERL_EPMD_PORT", self.mapper_port.to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_CRASH_DUMP", "/dev/null")
-            .env("RABBITMQ_NODENAME", format!("rockbot-{}@localhost", self.amqp_port))
+            .env("RABBITMQ_NODENAME", self.node_name())
             .env("RABBITMQ_DIST_PORT", self.distribution_port.to_string())
             .env("RABBITMQ_CONF_ENV_FILE", folder.join("rabbitmq-env.conf"))
             .env("RABBITMQ_CONFIG_FILE", folder.join("rabbitmq.conf"))
@@ -237,15 +336,7 @@ impl Layout {
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none \
                  -kernel inet_dist_use_interface {127,0,0,1}",
-            )
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .process_group(0);
-        if log == "epmd.log" {
-            command.args(["-port", &self.mapper_port.to_string(), "-address", "127.0.0.1"]);
-        }
-        command.spawn().with_context(|| format!("cannot start {command:?}"))
+            );
     }
 }
 
@@ -254,6 +345,11 @@ impl Layout {
 pub fn find_server() -> Option<PathBuf> {
     find_in(SERVER_FOLDERS.iter().map(PathBuf::from), "rabbitmq-server")
         .or_else(|| find_program("rabbitmq-server"))
+}
+
+fn installed_server() -> Result<PathBuf> {
+    find_server()
+        .with_context(|| format!("there is no rabbitmq-server here: {HOW_TO_GET_A_BROKER}"))
 }
 
 /// The first file called `name` in the folders of `PATH`.

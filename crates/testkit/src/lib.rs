@@ -1,14 +1,17 @@
-//! For tests only: the conformance suites of buses and stores, something to run them on, a private
-//! broker and a private database.
+//! For tests only: the conformance suites of buses and stores, something to run them on, private
+//! brokers and databases, and a proxy that breaks connections.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test kit fails by panicking")]
 
 pub mod bed;
 pub mod broker;
+pub mod cluster;
 pub mod conformance;
 pub mod postgres;
+pub mod proxy;
 pub mod store_bed;
 pub mod store_conformance;
 
 pub use bed::Bed;
+pub use proxy::FaultProxy;
 pub use store_bed::StoreBed;

@@ -111,6 +111,9 @@ impl RemoteTool {
                 PublishError::TooLarge { bytes, limit } => ToolFailure::invalid(format!(
                     "the arguments make a message of {bytes} bytes, at most {limit}"
                 )),
+                PublishError::Unsendable { .. } => {
+                    ToolFailure::invalid(format!("the call can't be sent: {error}"))
+                }
                 PublishError::Disconnected { .. } | PublishError::Closed => {
                     unreachable_bus(no, &error)
                 }

@@ -1,8 +1,22 @@
-//! RabbitMQ keeps the promises that every bus makes. `cargo xtask test` provides the broker.
+//! RabbitMQ keeps the promises that every bus makes, and comes back from every fault. `cargo xtask
+//! test` provides the broker; where a fault would hit everybody, a test starts one of its own.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+mod alarm;
+mod broker;
+mod channel;
+mod cluster;
 mod codec;
+mod connection;
+mod credentials;
+mod exchanges;
+mod fleet;
+mod management;
+mod messages;
+mod queues;
+mod restart;
+mod unreachable;
 
 use std::sync::Arc;
 

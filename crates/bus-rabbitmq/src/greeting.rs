@@ -1,4 +1,4 @@
-//! Which broker this is, from the greeting it sends before anybody logs in.
+//! Whether a broker is there and which it is, from what it says before anybody logs in.
 
 use std::time::Duration;
 
@@ -27,10 +27,21 @@ pub(crate) async fn broker_version(uri: &AMQPUri) -> String {
     }
 }
 
-async fn greeting(uri: &AMQPUri) -> std::io::Result<Vec<u8>> {
+/// Returns when the peer answers in any way, be it by closing the connection.
+pub(crate) async fn answers(uri: &AMQPUri) -> std::io::Result<()> {
+    let mut socket = connect(uri).await?;
+    socket.read(&mut [0]).await.map(drop)
+}
+
+async fn connect(uri: &AMQPUri) -> std::io::Result<TcpStream> {
     let address = (uri.authority.host.as_str(), uri.authority.port);
     let mut socket = TcpStream::connect(address).await?;
     socket.write_all(PROTOCOL_HEADER).await?;
+    Ok(socket)
+}
+
+async fn greeting(uri: &AMQPUri) -> std::io::Result<Vec<u8>> {
+    let mut socket = connect(uri).await?;
     // A frame: type (1), channel (2), size (4), payload, end (1).
     let mut head = [0; 7];
     socket.read_exact(&mut head).await?;

@@ -1,0 +1,46 @@
+//! A channel is closed alone, while its connection lives.
+
+use std::time::Duration;
+
+use rockbot_bus::{Bus, Settlement, Subscription};
+use rockbot_testkit::{
+    FaultProxy,
+    bed::{soon, text_of, work},
+    broker::PrivateBroker,
+};
+use tokio::time::timeout;
+
+use crate::{
+    broker::Own,
+    fleet::{BACK_WITHIN, Fleet},
+};
+
+/// The broker closes the channel of a consumer that holds a delivery for too long, here 1 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_whose_channel_is_closed_alone_gets_another() {
+    let broker = Own::start(PrivateBroker::start).await;
+    for (name, value) in [("consumer_timeout", "1000"), ("channel_tick_interval", "500")] {
+        let set = format!("application:set_env(rabbit, {name}, {value}).");
+        broker.act(move |broker| broker.ctl(&["eval", &set])).await;
+    }
+    let url = broker.act(|broker| Ok(broker.amqp_url())).await;
+    let proxy = FaultProxy::start(&url).await;
+    let fleet = Fleet::connect(proxy.url()).await;
+    let subscription = Subscription::new(work("slow"), 1);
+    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
+    let mut others = fleet.record("jobs").await;
+    fleet.insist("slow", "held").await;
+    let held = soon("a delivery", consumer.next()).await.expect("alive");
+    // Its time is over between here and there; the connection and the other consumer live on.
+    let again = soon("the delivery again", consumer.next()).await.expect("alive");
+    assert_eq!(text_of(&again), "held");
+    assert!(again.is_redelivered());
+    held.settle(Settlement::Ack).await.expect_err("its channel is gone");
+    again.settle(Settlement::Ack).await.expect("settled on the new channel");
+    fleet.say("jobs", "other", Duration::from_secs(5)).await.expect("confirmed");
+    others.receives("other").await;
+    fleet.insist("slow", "after").await;
+    let after = timeout(BACK_WITHIN, consumer.next()).await.expect("in time").expect("alive");
+    assert_eq!(text_of(&after), "after");
+    assert_eq!(proxy.connections(), 1, "the connection was never lost");
+}

@@ -1,0 +1,202 @@
+//! The network between a process and the broker fails.
+
+use std::time::Duration;
+
+use rockbot_bus::{Bus, PublishError, Subscription};
+use rockbot_testkit::{
+    FaultProxy,
+    bed::{key, message, soon, take, test_broker_url, work},
+    proxy::Toward,
+};
+use tokio::time::{Instant, timeout};
+
+use crate::fleet::{BACK_WITHIN, Fleet, SHORT, reason_not_sent};
+
+/// A fleet whose only way to the broker is a proxy.
+async fn behind_a_proxy() -> (FaultProxy, Fleet) {
+    let proxy = FaultProxy::start(&test_broker_url()).await;
+    let fleet = Fleet::connect(proxy.url()).await;
+    (proxy, fleet)
+}
+
+#[tokio::test]
+async fn cut_again_and_again_it_comes_back_and_loses_nothing_confirmed() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    let mut confirmed = fleet.insist_on("jobs", "before", 10).await;
+    for cut in 1..=3 {
+        let connections = proxy.connections();
+        proxy.cut_all();
+        // Some of these meet the dead connection.
+        confirmed.extend(fleet.insist_on("jobs", &format!("cut {cut}"), 10).await);
+        soon("another connection", proxy.connected(connections + 1)).await;
+        fleet.back("a cut").await;
+    }
+    confirmed.extend(fleet.insist_on("jobs", "after", 10).await);
+    recorder.received(&confirmed).await;
+}
+
+/// The client library forgets an operation that begins at the wrong moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_begun_as_the_connection_ends_does_not_wait_for_its_time_out() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    for cut in 0..30 {
+        let text = format!("cut {cut}");
+        let confirmed = timeout(BACK_WITHIN, async {
+            proxy.cut_all();
+            while fleet.say("jobs", &text, Duration::from_secs(60)).await.is_err() {}
+        });
+        assert!(confirmed.await.is_ok(), "{text}: not confirmed in time");
+        recorder.receives(&text).await;
+    }
+}
+
+#[tokio::test]
+async fn a_publish_without_a_connection_fails_in_time_and_says_why() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    proxy.refuse();
+    proxy.cut_all();
+    fleet.interrupted().await;
+    let began = Instant::now();
+    let reason = reason_not_sent(fleet.say("jobs", "lost", SHORT).await);
+    assert!(began.elapsed() < SHORT * 2);
+    assert!(reason.contains("refused"), "{reason}");
+    proxy.accept();
+    fleet.back("the broker is reached again").await;
+    fleet.insist("jobs", "after").await;
+    recorder.receives("after").await;
+}
+
+#[tokio::test]
+async fn a_publish_waits_for_the_connection_within_its_time_out() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    proxy.refuse();
+    proxy.cut_all();
+    fleet.interrupted().await;
+    let publish = fleet.say("jobs", "patient", Duration::from_secs(10));
+    let accept = async {
+        // The publish has begun to wait.
+        tokio::task::yield_now().await;
+        proxy.accept();
+    };
+    let (published, ()) = tokio::join!(publish, accept);
+    published.expect("sent over the new connection");
+    recorder.receives("patient").await;
+}
+
+#[tokio::test]
+async fn half_a_frame_to_either_side_is_survived() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
+    for side in [Toward::Broker, Toward::Client] {
+        let connections = proxy.connections();
+        proxy.halve_next_frame(side);
+        match fleet.say("jobs", "halved", SHORT * 5).await {
+            // A half confirm leaves it open; half a message can be sent again or left open.
+            Ok(()) => confirmed.push("halved".to_owned()),
+            Err(PublishError::Unconfirmed { .. } | PublishError::Disconnected { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        soon("another connection", proxy.connected(connections + 1)).await;
+        fleet.back("half a frame").await;
+    }
+    confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
+    recorder.received(&confirmed).await;
+}
+
+#[tokio::test]
+async fn while_the_network_is_silent_a_publish_ends_by_its_time_out() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
+    proxy.stall();
+    let silent = fleet.say("jobs", "silent", SHORT).await;
+    assert!(matches!(silent, Err(PublishError::Unconfirmed { .. })), "{silent:?}");
+    proxy.resume();
+    // It went out after all, which is what `Unconfirmed` leaves open.
+    confirmed.push("silent".to_owned());
+    confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
+    recorder.received(&confirmed).await;
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_given_up_after_two_heartbeats() {
+    let proxy = FaultProxy::start(&test_broker_url()).await;
+    let fleet = Fleet::connect(&format!("{}?heartbeat=1", proxy.url())).await;
+    let mut recorder = fleet.record("jobs").await;
+    let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
+    proxy.stall();
+    fleet.interrupted().await;
+    proxy.cut_all();
+    proxy.resume();
+    fleet.back("the silence").await;
+    confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
+    recorder.received(&confirmed).await;
+}
+
+#[tokio::test]
+async fn a_slow_network_is_no_fault() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let mut recorder = fleet.record("jobs").await;
+    proxy.delay(Duration::from_millis(50));
+    fleet.say("jobs", "slow", SHORT * 5).await.expect("confirmed");
+    recorder.receives("slow").await;
+    assert_eq!(proxy.connections(), 1);
+}
+
+/// A worker looks at its deliveries and at other things in turn, and drops the wait each time.
+#[tokio::test]
+async fn a_consumer_comes_back_though_nobody_waits_for_long() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let subscription = Subscription::new(work("jobs"), 1);
+    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
+    proxy.cut_all();
+    fleet.insist("jobs", "after").await;
+    let delivery = timeout(BACK_WITHIN, async {
+        loop {
+            if let Ok(delivery) = timeout(Duration::from_millis(1), consumer.next()).await {
+                break delivery;
+            }
+        }
+    });
+    let delivery = delivery.await.expect("in time").expect("the consumer is alive");
+    assert_eq!(rockbot_testkit::bed::text_of(&delivery), "after");
+}
+
+#[tokio::test]
+async fn a_message_taken_before_the_cut_comes_again_and_says_so() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let subscription = Subscription::new(work("jobs"), 1);
+    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
+    fleet.insist("jobs", "held").await;
+    let held = soon("a delivery", consumer.next()).await.expect("alive");
+    proxy.cut_all();
+    let again = soon("the delivery again", consumer.next()).await.expect("alive");
+    assert!(again.is_redelivered());
+    held.settle(rockbot_bus::Settlement::Ack).await.expect_err("its channel is gone");
+    again.settle(rockbot_bus::Settlement::Ack).await.expect("settled");
+    fleet.insist("jobs", "next").await;
+    assert_eq!(take(&mut consumer).await, "next");
+}
+
+#[tokio::test]
+async fn closing_while_disconnected_ends_consumers_and_publishers_at_once() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    let subscription = Subscription::new(work("jobs"), 1);
+    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
+    proxy.refuse();
+    proxy.cut_all();
+    fleet.interrupted().await;
+    let publication = rockbot_bus::Publication::mandatory(key("jobs"), message("never"));
+    let (published, next, ()) = timeout(SHORT, async {
+        tokio::join!(fleet.bus.publish(publication), consumer.next(), fleet.bus.close())
+    })
+    .await
+    .expect("all end");
+    assert!(matches!(published, Err(PublishError::Closed)), "{published:?}");
+    assert!(next.is_none());
+}

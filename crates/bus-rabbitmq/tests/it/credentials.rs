@@ -1,0 +1,72 @@
+//! The user, the password or the rights are wrong.
+
+use rockbot_bus::{Bus, ConsumeError};
+use rockbot_testkit::bed::{fresh_namespace, soon, test_broker_url};
+
+use crate::{
+    fleet::{BACK_WITHIN, Fleet, SHORT, start},
+    management,
+};
+
+/// The test broker's URL for a user with the password `right`.
+fn url_of(user: &str) -> String {
+    let url = test_broker_url();
+    let (_, address) = url.rsplit_once('@').expect("a URL with a user");
+    format!("amqp://{user}:right@{address}")
+}
+
+async fn set_password(user: &str, password: &str) {
+    let body = format!(r#"{{"password":"{password}","tags":""}}"#);
+    management::request("PUT", &format!("users/{user}"), &body).await;
+}
+
+async fn permit(user: &str) {
+    let all = r#"{"configure":".*","write":".*","read":".*"}"#;
+    management::request("PUT", &format!("permissions/%2f/{user}"), all).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_named_as_the_reason_and_the_right_one_heals() {
+    let user = fresh_namespace();
+    set_password(&user, "wrong").await;
+    permit(&user).await;
+    let bus = start(&url_of(&user), &fresh_namespace());
+    match bus.connected(SHORT * 3).await {
+        Err(ConsumeError::Disconnected { reason }) => {
+            assert!(reason.contains("check the user, the password"), "{reason}");
+            assert!(!reason.contains("right@"), "no password in an error: {reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    set_password(&user, "right").await;
+    bus.connected(BACK_WITHIN).await.expect("it kept trying");
+    assert!(bus.is_ready());
+    management::request("DELETE", &format!("users/{user}"), "").await;
+}
+
+#[tokio::test]
+async fn a_connection_closed_by_an_operator_comes_back_once_its_user_may() {
+    let user = fresh_namespace();
+    set_password(&user, "right").await;
+    permit(&user).await;
+    let fleet = Fleet::connect(&url_of(&user)).await;
+    let mut recorder = fleet.record("jobs").await;
+    fleet.insist("jobs", "before").await;
+    set_password(&user, "wrong").await;
+    // The broker counts a connection a moment after it was opened.
+    soon("the connection is closed", async {
+        let of_user = format!("connections/username/{user}");
+        while fleet.bus.is_ready() {
+            management::request("DELETE", &of_user, "").await;
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let error = fleet.say("jobs", "lost", SHORT).await.expect_err("no connection");
+    assert!(!error.to_string().is_empty());
+    set_password(&user, "right").await;
+    fleet.back("the user may again").await;
+    fleet.insist("jobs", "after").await;
+    recorder.received(&["before".to_owned(), "after".to_owned()]).await;
+    management::request("DELETE", &format!("users/{user}"), "").await;
+}

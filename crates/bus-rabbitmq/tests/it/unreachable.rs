@@ -1,0 +1,63 @@
+//! The broker was never reached.
+
+use rockbot_bus::{Bus, ConsumeError, Publication, PublishError};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_testkit::{
+    FaultProxy,
+    bed::{fresh_namespace, key, message, soon, test_broker_url},
+    broker::free_port,
+};
+use tokio::time::{Instant, timeout};
+
+use crate::fleet::{BACK_WITHIN, SHORT, start};
+
+/// What both ends of the port say about a broker at `url`.
+async fn reasons(url: &str) -> [String; 2] {
+    let bus = start(url, &fresh_namespace());
+    let connected = match bus.connected(SHORT * 3).await {
+        Err(ConsumeError::Disconnected { reason }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let began = Instant::now();
+    let publication = Publication::mandatory(key("jobs"), message("never")).within(SHORT);
+    let published = match bus.publish(publication).await {
+        Err(PublishError::Disconnected { reason }) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(began.elapsed() < SHORT * 2);
+    assert!(!bus.is_ready());
+    timeout(SHORT, bus.close()).await.expect("it can be closed");
+    [connected, published]
+}
+
+#[tokio::test]
+async fn a_host_name_that_does_not_resolve_is_named_as_the_reason() {
+    for reason in reasons("amqp://guest:guest@no-such-host.invalid:5672").await {
+        assert!(reason.contains("does not resolve"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_named_as_the_reason() {
+    let port = free_port().expect("a port");
+    for reason in reasons(&format!("amqp://guest:guest@127.0.0.1:{port}")).await {
+        assert!(reason.contains("refused"), "{reason}");
+    }
+}
+
+/// The client library waits for such a peer in a thread that cannot be called back.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_peer_that_never_answers_costs_one_thread_and_heals() {
+    let proxy = FaultProxy::start(&test_broker_url()).await;
+    proxy.stall();
+    let mut config = RabbitConfig::new(proxy.url(), "fault test").in_namespace(fresh_namespace());
+    config.connect_timeout = SHORT / 10;
+    let bus = RabbitBus::start(&config).expect("a usable URL");
+    soon("several attempts", proxy.connected(6)).await;
+    let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
+    let names = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+    assert_eq!(names.filter(|name| name.starts_with("lapin-io")).count(), 1);
+    proxy.resume();
+    bus.connected(BACK_WITHIN).await.expect("it kept trying");
+}
