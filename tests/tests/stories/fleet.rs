@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_testkit::bed::{self, until};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use tempfile::TempDir;
@@ -53,11 +54,28 @@ impl Fleet {
 
     /// A tool handler that takes calls, with its files elsewhere.
     pub(crate) async fn handler_in(&self, instance: &str, root: &str) -> Running {
+        self.handler_with(instance, &[("ROCKBOT_FILES__ROOT", root)]).await
+    }
+
+    /// A tool handler that takes calls, with other settings.
+    pub(crate) async fn handler_with(&self, instance: &str, settings: &[(&str, &str)]) -> Running {
         let mut command = self.program("rockbot-tool-handler");
-        command.env("ROCKBOT_SERVICE__INSTANCE", instance).env("ROCKBOT_FILES__ROOT", root);
+        command
+            .env("ROCKBOT_SERVICE__INSTANCE", instance)
+            .env("ROCKBOT_FILES__ROOT", self.folder.path())
+            .envs(settings.iter().copied());
         let mut running = Running::start(command);
         running.says("ready").await;
         running
+    }
+
+    /// How many messages of the queue of calls wait for a handler, and how many are dead letters.
+    pub(crate) async fn waiting_and_dead(&self, bus: &Arc<dyn Bus>) -> (u32, u32) {
+        let queue = QueueSpec::work(&tool_invoke()).name;
+        let dead = QueueSpec::dead_letters_of(&queue).name;
+        let report = bus.inspect(&[queue, dead]).await.expect("a report");
+        let ready = |at: usize| report.queues[at].depth.map_or(0, |depth| depth.ready);
+        (ready(0), ready(1))
     }
 
     /// Starts `rockbot` as a client of this fleet.

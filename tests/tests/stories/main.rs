@@ -9,11 +9,17 @@ mod bad_input;
 #[cfg(test)]
 mod binaries;
 #[cfg(test)]
+mod caller;
+#[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod configuration;
 #[cfg(test)]
+mod crash_points;
+#[cfg(test)]
 mod crashes;
+#[cfg(test)]
+mod cuts;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
@@ -25,4 +31,8 @@ mod local_model;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod rolling;
+#[cfg(test)]
 mod scripted_server;
+#[cfg(test)]
+mod soak;

@@ -22,7 +22,7 @@ use rockbot_contracts::{
 };
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, info, info_span, warn};
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
     executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
@@ -269,6 +269,7 @@ impl ToolInvokeHandler {
         if let Some(permit) = self.admission.try_admit(name) {
             return Ok(Some(permit));
         }
+        debug!("the call waits for room");
         // A call that may have begun was let in before; refusing it now would leave that open.
         let admitted = self.admission.admit(&context.agent, name, not_begun.again);
         match not_begun.bounded(context, Box::pin(admitted)).await? {

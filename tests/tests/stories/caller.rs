@@ -1,0 +1,62 @@
+//! An agent's end inside the test: calls tools of the fleet's handlers, many at once.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_bus::{Bus, Requester};
+use rockbot_contracts::{
+    AgentName, InstanceId, SessionId, ToolHints, ToolRegistration, ToolSource,
+    topology::{ReplyAddress, tool_invoke},
+};
+use rockbot_tools::{
+    RemoteTool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry, ToolResult,
+};
+use serde_json::{Value, json};
+
+/// Calls tools. Clones share one queue of answers.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) requester: Arc<Requester>,
+    executor: Arc<ToolExecutor>,
+    time: Duration,
+}
+
+impl Caller {
+    /// A caller on `bus` that gives each call `time`.
+    pub(crate) fn new(bus: Arc<dyn Bus>, time: Duration) -> Self {
+        let name = AgentName::new("caller").expect("a name");
+        let address = ReplyAddress::new(name, InstanceId::generate());
+        let requester = Arc::new(Requester::new(bus, address));
+        let registry = ToolRegistry::new();
+        for tool in ["bash", "read_file", "write_file"] {
+            let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());
+            registry.register(Arc::new(remote)).expect("registered");
+        }
+        Self { requester, executor: Arc::new(ToolExecutor::new(Arc::new(registry))), time }
+    }
+
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<ToolResult, ToolFailure> {
+        let agent = self.requester.address().agent().clone();
+        let mut context = ToolContext::new(tool, SessionId::generate(), agent);
+        context.deadline = tokio::time::Instant::now() + self.time;
+        let arguments = arguments.to_string().into();
+        self.executor.execute(ToolCall { context, arguments }).await
+    }
+}
+
+/// The handler checks the arguments; here anything goes.
+fn registration(name: &str) -> ToolRegistration {
+    ToolRegistration {
+        name: name.to_owned(),
+        label: None,
+        description: name.to_owned(),
+        tool_description: None,
+        parameters: json!({"type": "object"}),
+        source: ToolSource::Internal,
+        hints: ToolHints::default(),
+        timeout_ms: None,
+    }
+}
