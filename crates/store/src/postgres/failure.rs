@@ -13,7 +13,7 @@ pub(super) fn explain(error: Error) -> StoreError {
     match &error {
         Error::PoolClosed => StoreError::Closed,
         Error::PoolTimedOut => unavailable(
-            "no connection to PostgreSQL was free or could be opened within five seconds".into(),
+            "no connection to PostgreSQL was free or could be opened within ten seconds".into(),
         ),
         Error::Io(_) | Error::Protocol(_) | Error::Tls(_) | Error::WorkerCrashed => {
             unavailable(error.to_string())

@@ -27,10 +27,11 @@ use crate::{
     row::{self, EntryRow, KeyedRow},
 };
 
-/// Most connections of one store.
-const CONNECTIONS: u32 = 16;
+/// Most connections of one store. More would share each of the server's commits, and take long to
+/// open all at once on a busy machine; a server has 100 for everybody unless it is told otherwise.
+const CONNECTIONS: u32 = 8;
 /// How long to wait for one of them, and for a new one to be opened.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that was not used for that long is tried before it is used: the server may have
 /// gone meanwhile.
 const MAY_BE_STALE: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ impl PostgresStore {
     /// connection's search path. Any number of processes may do so at once.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the server can't be reached within five seconds,
+    /// [`StoreError::Unavailable`] when the server can't be reached within 15 seconds,
     /// [`StoreError::Unusable`] when it refuses us, or a newer version made the tables.
     pub async fn connect(url: &SecretString, clock: Clock) -> Result<Self, StoreError> {
         let options = parse(url)
@@ -67,7 +68,7 @@ impl PostgresStore {
         let mut first = answered(explain, options.connect()).await?;
         schema::prepare(&mut first).await?;
         // It has done its work; a failed farewell costs nothing.
-        let _ = first.close().await;
+        let _ = answered(explain, first.close()).await;
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)

@@ -7,10 +7,11 @@ mod failure;
 mod file;
 mod writer;
 
-use std::{path::Path, time::Duration};
+use std::{future::Future, path::Path, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
+use tokio::time::timeout;
 
 use self::{failure::explain, writer::Writer};
 use crate::{
@@ -23,8 +24,11 @@ use crate::{
 const READERS: u32 = 4;
 /// How long to wait for a connection that reads.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for the disk.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A store in a SQLite file. Several processes of one machine may open the same file.
+/// A store in a SQLite file on a local disk. Several processes of one machine may open the same
+/// file.
 ///
 /// One connection writes. It takes all changes that wait, commits them at once, and then answers
 /// all of them, so that many writers share one wait for the disk.
@@ -57,12 +61,11 @@ impl SqliteStore {
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
         const GET: &str = "SELECT value, version, expires_at FROM rockbot_entries \
              WHERE key = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
-        let row: Option<EntryRow> = sqlx::query_as(GET)
+        let row = sqlx::query_as(GET)
             .bind(key.as_str())
             .bind(self.clock.now().as_millis())
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(explain)?;
+            .fetch_optional(&self.readers);
+        let row: Option<EntryRow> = in_time(row.map(|row| row.map_err(explain))).await?;
         Ok(row.map(row::entry))
     }
 
@@ -81,8 +84,15 @@ impl SqliteStore {
             .bind(self.clock.now().as_millis())
             .bind(i64::try_from(limit.min(MAX_PAGE_ENTRIES)).unwrap_or(0))
             .fetch(&self.readers);
-        row::page(rows, explain).await
+        in_time(row::page(rows, explain)).await
     }
+}
+
+async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let seconds = READ_TIMEOUT.as_secs();
+    timeout(READ_TIMEOUT, read).await.unwrap_or_else(|_| {
+        Err(StoreError::Unavailable { reason: format!("the disk gave no answer in {seconds} s") })
+    })
 }
 
 impl Store for SqliteStore {

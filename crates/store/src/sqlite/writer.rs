@@ -324,3 +324,43 @@ impl<'a> Transaction<'a> {
         sqlx::query("COMMIT").execute(self.connection).await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::sqlite::file;
+
+    /// A limit on the pages of the file is what a full disk is for SQLite.
+    #[tokio::test]
+    async fn a_write_that_finds_no_room_fails_alone_and_room_can_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = file::prepare(&folder.path().join("store.db")).await.unwrap();
+        let small_disk = options.pragma("max_page_count", "40");
+        let writer = Arc::new(Writer::start(small_disk, Clock::System));
+        let key = |name: &str| Key::new([name]).unwrap();
+        let mut tasks = JoinSet::new();
+        for number in 0..16 {
+            let bytes = if number == 7 { 1_000_000 } else { 1_000 };
+            let write = Write::new(key(&number.to_string()), vec![0; bytes]);
+            let writer = Arc::clone(&writer);
+            tasks.spawn(async move { (bytes, writer.write(write).await) });
+        }
+        for (bytes, outcome) in tasks.join_all().await {
+            match bytes {
+                1_000 => assert!(matches!(outcome, Ok(Written::Done(_))), "{outcome:?}"),
+                _ => assert!(matches!(outcome, Err(StoreError::Full { .. })), "{outcome:?}"),
+            }
+        }
+        let half = Write::new(key("half"), vec![0; 90_000]);
+        assert!(matches!(writer.write(half.clone()).await, Ok(Written::Done(_))));
+        let more = Write { key: key("more"), ..half };
+        assert!(matches!(writer.write(more.clone()).await, Err(StoreError::Full { .. })));
+        assert_eq!(writer.remove(key("half"), Expected::Anything).await, Ok(true));
+        assert!(matches!(writer.write(more).await, Ok(Written::Done(_))));
+        writer.close().await;
+    }
+}
