@@ -35,6 +35,7 @@ use crate::{
     topology::Namespace,
     traffic::{Flight, Traffic},
     watched::Watched,
+    word::{Silence, word},
 };
 
 /// Publishes to one exchange on a channel of its own, replaced when it breaks.
@@ -63,38 +64,6 @@ enum Sent {
     Not(String),
     /// The exchange was deleted, and with it every binding; the message was dropped.
     NoExchange,
-}
-
-/// Why nothing was heard of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum Silence {
-    #[error("its channel ended before the broker confirmed it")]
-    ChannelGone,
-    #[error("no confirm within its time-out")]
-    TimedOut,
-}
-
-/// How often a wait looks whether its channel is still there.
-const LOOK: Duration = Duration::from_millis(250);
-
-/// Waits for the channel's word on a message. The library forgets to give it to a message that is
-/// published just as the channel ends.
-async fn word<T>(
-    open: &Open,
-    deadline: Instant,
-    word: impl Future<Output = T>,
-) -> Result<T, Silence> {
-    let mut word = std::pin::pin!(word);
-    loop {
-        let look = deadline.min(Instant::now() + LOOK);
-        let was_there = open.channel.status().connected();
-        match timeout_at(look, &mut word).await {
-            Ok(word) => return Ok(word),
-            Err(_) if look == deadline => return Err(Silence::TimedOut),
-            Err(_) if !was_there => return Err(Silence::ChannelGone),
-            Err(_) => {}
-        }
-    }
 }
 
 /// When to send a message again that certainly did not go out.
@@ -217,7 +186,7 @@ impl Lane {
         deadline: Instant,
     ) -> Sent {
         let flight = open.traffic.begin();
-        let confirm = match word(open, deadline, published).await {
+        let confirm = match word(&open.channel, deadline, published).await {
             Ok(Ok(confirm)) => confirm,
             Ok(Err(error)) => return self.broken(open, &error, &flight),
             Err(silence) => return self.silent(open, silence),
@@ -225,7 +194,7 @@ impl Lane {
         if self.assurance == Assurance::Sent {
             return Sent::Known(Ok(()));
         }
-        match word(open, deadline, Watched::new(confirm)).await {
+        match word(&open.channel, deadline, Watched::new(confirm)).await {
             Ok(Ok(confirmation)) => Sent::Known(self.judge(confirmation, envelope).await),
             Ok(Err(error)) => self.broken(open, &error, &flight),
             Err(silence) => self.silent(open, silence),

@@ -26,6 +26,7 @@ mod supervisor;
 mod topology;
 mod traffic;
 mod watched;
+mod word;
 
 pub use bus::RabbitBus;
 pub use config::{InvalidUrl, RabbitConfig};

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lapin::Channel;
 use rockbot_contracts::QueueSpec;
+use tokio_util::sync::CancellationToken;
 
 /// The consumers of one bus; cheap to clone.
 #[derive(Clone, Default)]
@@ -12,8 +13,22 @@ pub(crate) struct Subscribers(Arc<Mutex<Vec<Weak<Presence>>>>);
 /// One consumer, for as long as its owner keeps this.
 pub(crate) struct Presence {
     pub(crate) queue: QueueSpec,
-    /// The channel it consumes on, and the connection of that; none while it is interrupted.
-    consuming: Mutex<Option<(u64, Weak<Channel>)>>,
+    /// None while it is interrupted.
+    consuming: Mutex<Option<Consuming>>,
+}
+
+/// What a consumer consumes on.
+#[derive(Clone)]
+struct Consuming {
+    generation: u64,
+    channel: Weak<Channel>,
+    ended: CancellationToken,
+}
+
+impl Consuming {
+    fn lives(&self) -> bool {
+        self.channel.upgrade().is_some_and(|channel| channel.status().connected())
+    }
 }
 
 impl Subscribers {
@@ -31,6 +46,18 @@ impl Subscribers {
         self.all().iter().all(|presence| presence.consumes_on(generation))
     }
 
+    /// Tells consumers whose channel is closed that it is: one that subscribed just as it closed
+    /// is not told by the client library.
+    pub(crate) fn end_the_dead(&self) {
+        for presence in self.all() {
+            if let Some(consuming) = &*lock(&presence.consuming)
+                && !consuming.lives()
+            {
+                consuming.ended.cancel();
+            }
+        }
+    }
+
     /// The queues that are subscribed.
     pub(crate) fn queues(&self) -> Vec<QueueSpec> {
         self.all().iter().map(|presence| presence.queue.clone()).collect()
@@ -42,18 +69,25 @@ impl Subscribers {
 }
 
 impl Presence {
-    pub(crate) fn consuming(&self, generation: u64, channel: &Arc<Channel>) {
-        *lock(&self.consuming) = Some((generation, Arc::downgrade(channel)));
+    /// It consumes on `channel` of connection number `generation`, until that ends or `ended` is
+    /// cancelled.
+    pub(crate) fn consuming(
+        &self,
+        generation: u64,
+        channel: &Arc<Channel>,
+        ended: &CancellationToken,
+    ) {
+        let (channel, ended) = (Arc::downgrade(channel), ended.clone());
+        *lock(&self.consuming) = Some(Consuming { generation, channel, ended });
     }
 
     pub(crate) fn interrupted(&self) {
         *lock(&self.consuming) = None;
     }
 
-    fn consumes_on(&self, current: u64) -> bool {
-        let Some((generation, channel)) = lock(&self.consuming).clone() else { return false };
-        let lives = channel.upgrade().is_some_and(|channel| channel.status().connected());
-        generation == current && lives
+    fn consumes_on(&self, generation: u64) -> bool {
+        let consuming = lock(&self.consuming).clone();
+        consuming.is_some_and(|consuming| consuming.generation == generation && consuming.lives())
     }
 }
 

@@ -10,9 +10,9 @@ use lapin::{
 };
 use rockbot_bus::{SettleError, Settler};
 use rockbot_contracts::Envelope;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
-use crate::{lane::Lane, supervisor::OPERATION_TIMEOUT};
+use crate::{lane::Lane, supervisor::OPERATION_TIMEOUT, word::word};
 
 pub(crate) struct AmqpSettler {
     pub(crate) acker: Acker,
@@ -32,18 +32,14 @@ impl Settler for AmqpSettler {
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
             let settler = *self;
-            let acked = settled(settler.acker.ack(BasicAckOptions::default())).await;
-            drop(settler.channel);
-            acked
+            settled(&settler.channel, settler.acker.ack(BasicAckOptions::default())).await
         })
     }
 
     fn retry(self: Box<Self>, _: Envelope) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
             let settler = *self;
-            let nacked = settled(settler.acker.nack(REQUEUE)).await;
-            drop(settler.channel);
-            nacked
+            settled(&settler.channel, settler.acker.nack(REQUEUE)).await
         })
     }
 
@@ -53,18 +49,18 @@ impl Settler for AmqpSettler {
         reason: Cow<'static, str>,
     ) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
-            let Self { acker, channel: _channel, dead_letters } = *self;
+            let Self { acker, channel, dead_letters } = *self;
             let Some((queue, lane)) = dead_letters else {
-                return settled(acker.nack(REJECT)).await;
+                return settled(&channel, acker.nack(REJECT)).await;
             };
             // The broker would keep only that it was rejected, so the letter is written here.
             let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
             envelope.dead_letter_reason = Some(reason.into());
             match lane.publish_raw(queue, &envelope).await {
-                Ok(()) => settled(acker.ack(BasicAckOptions::default())).await,
+                Ok(()) => settled(&channel, acker.ack(BasicAckOptions::default())).await,
                 Err(error) => {
                     tracing::warn!(%error, "dead-lettering without the reason");
-                    settled(acker.nack(REJECT)).await
+                    settled(&channel, acker.nack(REJECT)).await
                 }
             }
         })
@@ -75,8 +71,7 @@ impl Settler for AmqpSettler {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let settler = *self;
-                let _ = settled(settler.acker.nack(REQUEUE)).await;
-                drop(settler.channel);
+                let _ = settled(&settler.channel, settler.acker.nack(REQUEUE)).await;
             });
         }
     }
@@ -84,12 +79,15 @@ impl Settler for AmqpSettler {
 
 /// Waits until the settlement is written to the socket. That takes long only while the broker reads
 /// nothing from this connection; then it may still arrive later.
-async fn settled(settlement: impl Future<Output = lapin::Result<bool>>) -> Result<(), SettleError> {
+async fn settled(
+    channel: &Channel,
+    settlement: impl Future<Output = lapin::Result<bool>>,
+) -> Result<(), SettleError> {
     let lost = |reason| Err(SettleError { reason });
-    match timeout(OPERATION_TIMEOUT, settlement).await {
+    match word(channel, Instant::now() + OPERATION_TIMEOUT, settlement).await {
         Ok(Ok(true)) => Ok(()),
         Ok(Ok(false)) => lost("its channel is gone".to_owned()),
         Ok(Err(error)) => lost(error.to_string()),
-        Err(_) => lost(format!("the broker read nothing for {OPERATION_TIMEOUT:?}")),
+        Err(silence) => lost(silence.to_string()),
     }
 }

@@ -1,6 +1,6 @@
 //! A consumer that survives its channel and its connection.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use lapin::{
@@ -10,8 +10,11 @@ use lapin::{
 };
 use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Settling, Subscription};
 use rockbot_contracts::{QueueKind, RoutingKey};
-use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::{Instant, timeout};
+use tokio_util::{
+    sync::{CancellationToken, WaitForCancellationFutureOwned},
+    task::AbortOnDropHandle,
+};
 use tracing::{debug, info, warn};
 
 use crate::{
@@ -22,6 +25,7 @@ use crate::{
     settler::AmqpSettler,
     supervisor::{NoChannel, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
+    word::word,
 };
 
 /// Hands out the deliveries of one queue, on whichever channel they come.
@@ -48,6 +52,10 @@ struct Session {
     generation: u64,
     channel: Arc<Channel>,
     consumer: lapin::Consumer,
+    /// Cancelled when the channel is found to be closed, or its connection lost.
+    ended: CancellationToken,
+    /// The wait for that, kept from one delivery to the next.
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Handed out and done, but the broker has not been told yet.
     untold: Option<Untold>,
 }
@@ -68,7 +76,11 @@ impl Session {
             return here;
         }
         self.tell();
-        self.consumer.next().await
+        tokio::select! {
+            biased;
+            next = self.consumer.next() => next,
+            () = &mut self.end => self.consumer.next().now_or_never().flatten(),
+        }
     }
 
     /// Takes a delivery that is done once it is handed out. Nothing when its routing key is not
@@ -138,8 +150,15 @@ impl Subscriber {
                 disconnected(error.to_string())
             }
         })?;
-        let generation = link.generation;
-        Ok(Session { generation, channel: Arc::new(channel), consumer, untold: None })
+        let ended = link.ended();
+        Ok(Session {
+            generation: link.generation,
+            channel: Arc::new(channel),
+            consumer,
+            end: Box::pin(ended.clone().cancelled_owned()),
+            ended,
+            untold: None,
+        })
     }
 
     async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
@@ -162,7 +181,7 @@ impl Subscriber {
             self.supervisor.link().await.ok()?;
             let reason = match timeout(RESUBSCRIBE_WITHIN, self.open()).await {
                 Ok(Ok(session)) => {
-                    presence.consuming(session.generation, &session.channel);
+                    presence.consuming(session.generation, &session.channel, &session.ended);
                     info!(queue = self.queue(), "consuming again");
                     return Some(session);
                 }
@@ -200,7 +219,7 @@ impl Source {
         let session = subscriber.open_patiently().await?;
         let queue = subscriber.subscription.queue.clone();
         let presence = subscriber.supervisor.subscribers().enter(queue);
-        presence.consuming(session.generation, &session.channel);
+        presence.consuming(session.generation, &session.channel, &session.ended);
         Ok(Self {
             subscriber,
             dead_letters,
@@ -293,7 +312,8 @@ impl Source {
         if let Some(session) = &self.session {
             let tag = session.consumer.tag();
             let cancel = session.channel.basic_cancel(tag, BasicCancelOptions::default());
-            if !matches!(timeout(OPERATION_TIMEOUT, cancel).await, Ok(Ok(()))) {
+            let deadline = Instant::now() + OPERATION_TIMEOUT;
+            if !matches!(word(&session.channel, deadline, cancel).await, Ok(Ok(()))) {
                 // The channel is gone, and with it what was prefetched.
                 self.session = None;
             }

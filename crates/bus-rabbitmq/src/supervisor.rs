@@ -69,6 +69,11 @@ impl Link {
         done.ok_or_else(|| "the connection ended".to_owned())
     }
 
+    /// A token of the caller's own that is also cancelled when the connection is lost.
+    pub(crate) fn ended(&self) -> CancellationToken {
+        self.ended.child_token()
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.status().connected()
     }
@@ -275,6 +280,7 @@ impl Task {
         let mut channel = None;
         loop {
             let _ = timeout(LOOK_AFTER_TOPOLOGY, self.doubtful.notified()).await;
+            self.subscribers.end_the_dead();
             if link.blocked.borrow().is_some() {
                 continue;
             }

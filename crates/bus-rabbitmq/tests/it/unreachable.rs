@@ -52,9 +52,9 @@ async fn a_peer_that_never_answers_costs_one_thread_and_heals() {
     let proxy = FaultProxy::start(&test_broker_url()).await;
     proxy.stall();
     let mut config = RabbitConfig::new(proxy.url(), "fault test").in_namespace(fresh_namespace());
-    config.connect_timeout = SHORT / 10;
+    config.connect_timeout = SHORT;
     let bus = RabbitBus::start(&config).expect("a usable URL");
-    soon("several attempts", proxy.connected(6)).await;
+    soon("several attempts", proxy.connected(4)).await;
     let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
     let names = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("comm")));
     assert_eq!(names.filter(|name| name.starts_with("lapin-io")).count(), 1);
