@@ -6,6 +6,7 @@
 mod aimock;
 mod apt;
 mod bench;
+mod broker_users;
 mod cargo_deny;
 mod ci;
 mod install;
@@ -45,6 +46,8 @@ enum Chore {
     Bench(bench::Options),
     /// Run a private RabbitMQ node until Ctrl-C
     Broker(rabbitmq::Options),
+    /// Write the users of a fleet on RabbitMQ and what each may do, into deploy/rabbitmq
+    BrokerUsers(broker_users::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Chore::Ci => ci::run(),
         Chore::Bench(options) => bench::run(&options),
         Chore::Broker(options) => rabbitmq::serve(&options),
+        Chore::BrokerUsers(options) => broker_users::run(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
     });
     match outcome {

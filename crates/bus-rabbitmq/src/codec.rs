@@ -32,7 +32,8 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 const PERSISTENT: u8 = 2;
 const TRANSIENT: u8 = 1;
 
-/// The properties that carry `envelope`; its body travels beside them.
+/// The properties that carry `envelope`; its body travels beside them, and who publishes it is added
+/// by the connection.
 ///
 /// # Errors
 /// When an id, or all headers together, are too long for AMQP.
@@ -116,6 +117,8 @@ pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
             Some(PERSISTENT) => DeliveryMode::Persistent,
             _ => DeliveryMode::Transient,
         },
+        // The broker takes no message whose user is not its publisher's.
+        user_id: text(properties.user_id()),
         source: None,
         destination: None,
         wire: WIRE_VERSION,
