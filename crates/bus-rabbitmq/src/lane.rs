@@ -93,6 +93,8 @@ impl Lane {
     ) -> Result<Result<(), Lost>, PublishError> {
         let deadline = Instant::now() + within;
         let properties = codec::encode(envelope).map_err(|error| not_sent(error.to_string()))?;
+        // The broker refuses a message that is signed by another than the connection's user.
+        let properties = properties.with_user_id(self.supervisor.user());
         let open = self.open(deadline).await?;
         let options = BasicPublishOptions { mandatory, immediate: false };
         let published = open.channel.basic_publish(

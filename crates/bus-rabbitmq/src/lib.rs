@@ -5,7 +5,7 @@
 //! connection left behind.
 //!
 //! - [`RabbitBus`]: the port;
-//! - `supervisor`: the connection;
+//! - `supervisor`: the connection, and `tls` around it;
 //! - `lane`: channels to publish on, and how confirms and returns become results;
 //! - `source`: consumers that survive their channel;
 //! - `topology`: how a queue of the contracts is declared;
@@ -18,8 +18,10 @@ mod lane;
 mod settler;
 mod source;
 mod supervisor;
+mod tls;
 mod topology;
 mod version;
 
 pub use bus::RabbitBus;
 pub use config::{InvalidUrl, RabbitConfig};
+pub use tls::TlsFiles;

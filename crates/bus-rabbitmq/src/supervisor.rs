@@ -4,15 +4,30 @@ use std::{sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use futures_util::StreamExt;
-use lapin::{Channel, Connection, ConnectionProperties, Event, uri::AMQPUri};
+use lapin::{
+    Channel, Connection, ConnectionProperties, Event,
+    tcp::{AMQPUriTcpExt, TLSConfig},
+    types::ShortString,
+    uri::{AMQPScheme, AMQPUri},
+};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
-use crate::topology::Namespace;
+use crate::{
+    tls::{self, TlsFiles},
+    topology::Namespace,
+};
 
 /// How long a channel operation on a live connection may take.
 pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the broker is, and who we are there.
+pub(crate) struct Address {
+    pub(crate) uri: AMQPUri,
+    pub(crate) tls: TlsFiles,
+    pub(crate) user: ShortString,
+}
 
 /// What is known of the connection.
 #[derive(Clone)]
@@ -52,25 +67,27 @@ impl Link {
 #[derive(Clone)]
 pub(crate) struct Supervisor {
     state: watch::Receiver<State>,
+    user: ShortString,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Supervisor {
     pub(crate) fn start(
-        uri: AMQPUri,
+        address: Address,
         connection_name: String,
         connect_timeout: Duration,
         namespace: Namespace,
     ) -> Self {
+        let user = address.user.clone();
         let reason = Arc::from("not connected yet");
         let (sender, state) = watch::channel(State::Connecting { reason });
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        let task = Task { uri, connection_name, connect_timeout, namespace, state: sender };
+        let task = Task { address, connection_name, connect_timeout, namespace, state: sender };
         tasks.spawn(task.run(stop.clone()));
         tasks.close();
-        Self { state, stop, tasks }
+        Self { state, user, stop, tasks }
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -79,6 +96,11 @@ impl Supervisor {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.stop.is_cancelled()
+    }
+
+    /// Who we are to the broker.
+    pub(crate) fn user(&self) -> ShortString {
+        self.user.clone()
     }
 
     /// The connection if there is one now, without waiting.
@@ -120,7 +142,7 @@ impl Supervisor {
 }
 
 struct Task {
-    uri: AMQPUri,
+    address: Address,
     connection_name: String,
     connect_timeout: Duration,
     namespace: Namespace,
@@ -177,9 +199,22 @@ impl Task {
     async fn connect_once(&self) -> lapin::Result<Connection> {
         let properties = ConnectionProperties::default()
             .with_connection_name(self.connection_name.as_str().into());
-        let connection = Connection::connect_uri(self.uri.clone(), properties).await?;
-        let channel = connection.create_channel().await?;
-        self.namespace.declare_exchanges(&channel).await?;
+        let Address { uri, tls, .. } = &self.address;
+        let encrypt = match uri.scheme {
+            AMQPScheme::AMQPS => Some(tls.connector().map_err(std::io::Error::other)?),
+            AMQPScheme::AMQP => None,
+        };
+        let socket = async move |uri: AMQPUri, runtime| {
+            let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri.clone() };
+            let stream = plain.connect_with_config_async(TLSConfig::default(), &runtime).await?;
+            Ok(match &encrypt {
+                Some(connector) => stream.into_rustls(connector, &uri.authority.host).await?,
+                None => stream,
+            })
+        };
+        let runtime = lapin::runtime::default_runtime()?;
+        let connection = Connection::connector(uri.clone(), runtime, socket, properties).await?;
+        self.namespace.provide_exchanges(&connection).await?;
         Ok(connection)
     }
 }
@@ -215,8 +250,11 @@ async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> +
 /// What an operator can act on.
 fn explain(error: &lapin::Error) -> String {
     let text = error.to_string();
-    if text.contains("ACCESS_REFUSED") || text.contains("ACCESS-REFUSED") {
-        return "the broker refused the user or password in the URL".to_owned();
+    if text.contains("Login was refused") {
+        return "the broker refused the user, or its password or certificate".to_owned();
     }
-    text
+    match tls::advice(&text) {
+        Some(advice) => format!("{advice} ({text})"),
+        None => text,
+    }
 }

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError};
-use rockbot_contracts::{InstanceId, topology::tool_invoke};
+use rockbot_contracts::{InstanceId, identity::Askers, topology::tool_invoke};
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{
     CatalogAnnouncer, RegisterError, Tool, ToolExecutor, ToolInvokeHandler, ToolRegistry,
@@ -28,11 +28,18 @@ pub struct HandlerSection {
     pub concurrency: u16,
     /// The largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
+    /// Whether to refuse a request whose sender is not a user that the broker knows as an agent or as
+    /// the command line program. Default false; always true in the production profile.
+    pub require_identity: bool,
 }
 
 impl Default for HandlerSection {
     fn default() -> Self {
-        Self { concurrency: 64, max_result_bytes: DEFAULT_MAX_RESULT_BYTES }
+        Self {
+            concurrency: 64,
+            max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
+            require_identity: false,
+        }
     }
 }
 
@@ -103,7 +110,9 @@ impl ToolHandler {
             registry.register(tool)?;
         }
         let executor = ToolExecutor::with_max_result(registry.clone(), section.max_result_bytes);
-        let handler = ToolInvokeHandler::new(Arc::new(executor), bus.clone(), SERVICE, &instance);
+        let askers = if section.require_identity { Askers::Known } else { Askers::Anybody };
+        let (executor, bus_of) = (Arc::new(executor), bus.clone());
+        let handler = ToolInvokeHandler::hearing(askers, executor, bus_of, SERVICE, &instance);
         let workers = handler.start(&tool_invoke(), section.concurrency, &instance).await?;
         // Announced last: whoever hears of a tool can call it.
         let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance).await?;

@@ -14,6 +14,7 @@ use rockbot_bus::{
 use rockbot_contracts::{
     AgentName, ContentTrust, Envelope, Executed, InstanceId, Message, QueueSpec, RoutingKey,
     ToolCallId, ToolError, ToolInvokeRequest, ToolInvokeResponse,
+    identity::Askers,
     json::Limits,
     message::DecodeError,
     topology::{is_tool_reply, tool_cancel, tool_result_default},
@@ -40,13 +41,15 @@ pub struct ToolInvokeHandler {
     executor: Arc<ToolExecutor>,
     bus: Arc<dyn Bus>,
     source: Arc<str>,
+    askers: Askers,
     running: Running,
     progress: ProgressSender,
     stats: Arc<HandlerStats>,
 }
 
-/// Where an answer goes, and under which id its asker waits for it.
+/// Who asks, where the answer goes, and under which id it is waited for.
 struct Asker {
+    name: AgentName,
     reply_to: RoutingKey,
     correlation_id: Arc<str>,
 }
@@ -59,7 +62,7 @@ pub struct InvokeWorkers {
 }
 
 impl ToolInvokeHandler {
-    /// A handler called `service`, in the process `instance`.
+    /// A handler called `service`, in the process `instance`, for anybody on the bus.
     #[must_use]
     pub fn new(
         executor: Arc<ToolExecutor>,
@@ -67,7 +70,20 @@ impl ToolInvokeHandler {
         service: &str,
         instance: &InstanceId,
     ) -> Arc<Self> {
+        Self::hearing(Askers::Anybody, executor, bus, service, instance)
+    }
+
+    /// The same for certain askers.
+    #[must_use]
+    pub fn hearing(
+        askers: Askers,
+        executor: Arc<ToolExecutor>,
+        bus: Arc<dyn Bus>,
+        service: &str,
+        instance: &InstanceId,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            askers,
             executor,
             progress: ProgressSender::start(bus.clone()),
             bus,
@@ -121,7 +137,14 @@ impl ToolInvokeHandler {
             Some(key) => key.clone(),
             None => tool_result_default(),
         };
-        let mut asker = Asker { reply_to, correlation_id };
+        let name = match self.askers.admit(envelope) {
+            Ok(name) => name.unwrap_or_else(|| unknown_agent().clone()),
+            Err(impostor) => {
+                self.stats.count_unreadable();
+                return Settlement::dead_letter(impostor.to_string());
+            }
+        };
+        let mut asker = Asker { name, reply_to, correlation_id };
         let request: ToolInvokeRequest = match envelope.decode(Limits::default()) {
             Ok(request) => request,
             Err(error) => return self.refuse_unreadable(envelope, &asker, &error).await,
@@ -175,8 +198,7 @@ impl ToolInvokeHandler {
         let began = Instant::now();
         let ended = match self.may_start(delivery, &request) {
             Ok(()) => {
-                let context =
-                    self.context(envelope, &request, &asker.reply_to, ticket.cancellation());
+                let context = self.context(envelope, &request, &asker, ticket.cancellation());
                 let arguments = request.arguments.as_str().into();
                 self.executor.execute(ToolCall { context, arguments }).await
             }
@@ -218,22 +240,20 @@ impl ToolInvokeHandler {
         &self,
         envelope: &Envelope,
         request: &ToolInvokeRequest,
-        reply_to: &RoutingKey,
+        asker: &Asker,
         cancellation: CancellationToken,
     ) -> ToolContext {
-        // Who asks is what the envelope says, never what the arguments say.
-        let agent = envelope.source.as_deref().map(AgentName::new).and_then(Result::ok);
-        let agent = agent.unwrap_or_else(|| unknown_agent().clone());
         let budget =
             envelope.remaining().map_or(ToolContext::DEFAULT_TIMEOUT, |left| left.min(MAX_BUDGET));
         ToolContext {
             tool_call_id: request.tool_call_id.clone(),
             tool_name: request.tool_name.as_str().into(),
             session_id: request.session_id.clone(),
-            agent,
+            // Who asks is what the envelope says, never what the arguments say.
+            agent: asker.name.clone(),
             deadline: tokio::time::Instant::now() + budget,
             cancellation,
-            updates: self.progress.sink(request, reply_to, &self.source),
+            updates: self.progress.sink(request, &asker.reply_to, &self.source),
         }
     }
 
