@@ -170,6 +170,12 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
     };
 }
 
+/// Whether the broker took this message from another queue, where it was a dead letter.
+pub(crate) fn was_dead_letter(properties: &BasicProperties) -> bool {
+    let headers = properties.headers().as_ref();
+    headers.is_some_and(|headers| headers.inner().contains_key("x-death"))
+}
+
 /// How often the broker says it delivered this message before.
 pub(crate) fn earlier_deliveries(properties: &BasicProperties, redelivered: bool) -> u32 {
     let counted = properties

@@ -58,7 +58,8 @@ impl Session {
     }
 
     /// Takes a delivery that is done once it is handed out. Nothing when its routing key is not
-    /// one: only somebody who publishes to the queue by hand can do that.
+    /// one: only somebody who publishes to the queue by hand can do that. And nothing when it is a
+    /// dead letter of another queue: the broker does not ask who sends those here.
     fn receive(&mut self, delivery: lapin::message::Delivery) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag,
@@ -71,6 +72,10 @@ impl Session {
         let count = self.untold.as_ref().map_or(0, |untold| untold.count) + 1;
         self.untold = Some(Untold { last: delivery_tag, count });
         let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
+        if codec::was_dead_letter(&properties) {
+            warn!("dropped a dead letter of another queue: somebody may be forging answers");
+            return None;
+        }
         let key = RoutingKey::new(routing_key.as_str()).ok()?;
         Some(Delivery::received(codec::decode(&properties, data), key, attempt))
     }

@@ -187,7 +187,7 @@ impl Task {
         loop {
             let reason = match timeout(self.connect_timeout, self.connect_once()).await {
                 Ok(Ok(connection)) => return Arc::new(Link { connection, generation }),
-                Ok(Err(error)) => explain(&error),
+                Ok(Err(error)) => self.explain(&error),
                 Err(_) => format!("no answer within {:?}", self.connect_timeout),
             };
             warn!(%reason, "cannot connect to the broker; trying again");
@@ -217,6 +217,20 @@ impl Task {
         self.namespace.provide_exchanges(&connection).await?;
         Ok(connection)
     }
+
+    /// What an operator can act on.
+    fn explain(&self, error: &lapin::Error) -> String {
+        let text = error.to_string();
+        if text.contains("Login was refused") {
+            return "the broker refused the user, or its password or certificate".to_owned();
+        }
+        match tls::advice(&text) {
+            Some(advice) if self.address.uri.scheme == AMQPScheme::AMQPS => {
+                format!("{advice} ({text})")
+            }
+            _ => text,
+        }
+    }
 }
 
 /// Returns when the connection is gone, with the reason.
@@ -235,7 +249,7 @@ async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> +
         };
         match event {
             Some(Event::Error(error)) if !link.connection.status().connected() => {
-                return explain(&error);
+                return error.to_string();
             }
             Some(Event::ConnectionBlocked(reason)) => {
                 warn!(%reason, "the broker blocks publishers; publishing waits");
@@ -244,17 +258,5 @@ async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> +
             Some(_) => {}
             None => return "the connection ended".to_owned(),
         }
-    }
-}
-
-/// What an operator can act on.
-fn explain(error: &lapin::Error) -> String {
-    let text = error.to_string();
-    if text.contains("Login was refused") {
-        return "the broker refused the user, or its password or certificate".to_owned();
-    }
-    match tls::advice(&text) {
-        Some(advice) => format!("{advice} ({text})"),
-        None => text,
     }
 }

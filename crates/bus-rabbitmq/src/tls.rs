@@ -85,28 +85,30 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-/// What to do about a handshake that failed, by the words of the TLS library.
+/// What to do about an encrypted connection that failed, by the words of the TLS library and of the
+/// system.
 pub(crate) fn advice(error: &str) -> Option<&'static str> {
-    const ADVICE: [(&str, &str); 7] = [
+    const ADVICE: [(&str, &str); 10] = [
         (
             "UnknownIssuer",
             "the broker's certificate is not from an authority trusted here; see bus.tls.ca_file",
         ),
         (
-            "invalid peer certificate: Expired",
-            "the broker's certificate has expired, or a clock is wrong; renew it",
+            "invalid peer certificate: certificate expired",
+            "the broker's certificate has expired, or a clock is wrong",
         ),
-        ("NotValidForName", "the broker's certificate is for another host than the one in bus.url"),
+        ("not valid for name", "the broker's certificate is for another host than that of bus.url"),
         ("CertificateExpired", "this process's certificate has expired; renew bus.tls.cert_file"),
-        (
-            "CertificateRequired",
-            "the broker wants a certificate of this process; see bus.tls.cert_file",
-        ),
+        ("CertificateRequired", "the broker wants a certificate; set bus.tls.cert_file"),
         ("UnknownCA", "the broker does not know the authority of bus.tls.cert_file"),
-        (
-            "BadCertificate",
-            "the broker does not take the certificate of this process; see bus.tls.cert_file",
-        ),
+        ("BadCertificate", "the broker does not take bus.tls.cert_file"),
+        // The broker says why and hangs up, and the system may drop its last words.
+        ("Connection reset", HUNG_UP),
+        ("Broken pipe", HUNG_UP),
+        ("close_notify", HUNG_UP),
     ];
     ADVICE.iter().find(|(words, _)| error.contains(words)).map(|(_, advice)| *advice)
 }
+
+const HUNG_UP: &str = "the broker hung up: does it want a certificate, or another one? see \
+                       bus.tls.cert_file, and the broker's log";

@@ -74,9 +74,21 @@ impl PrivateBroker {
     /// # Errors
     /// As for [`PrivateBroker::start`].
     pub fn start_on(amqp_port: u16) -> Result<Self> {
+        Self::start_node(amqp_port, "", &[])
+    }
+
+    /// Like [`PrivateBroker::start`], with more lines of `rabbitmq.conf` and more plugins.
+    ///
+    /// # Errors
+    /// As for [`PrivateBroker::start`], and when the node does not take the configuration.
+    pub fn start_with(configuration: &str, plugins: &[&str]) -> Result<Self> {
+        Self::start_node(free_port()?, configuration, plugins)
+    }
+
+    fn start_node(amqp_port: u16, configuration: &str, plugins: &[&str]) -> Result<Self> {
         let server = find_server()
             .with_context(|| format!("there is no rabbitmq-server here: {HOW_TO_GET_A_BROKER}"))?;
-        let layout = Layout::write(amqp_port)?;
+        let layout = Layout::write(amqp_port, configuration, plugins)?;
         let mut guard = ProcessGuard::start(Ending::Kill, Some(layout.folder.path()))?;
         let port_mapper =
             layout.spawn(&mut Command::new(find_port_mapper(&server)?), "epmd.log")?;
@@ -94,6 +106,12 @@ impl PrivateBroker {
         let mut broker = Self { amqp_port, management_port, guard, server, port_mapper, folder };
         broker.wait_until_ready(deadline)?;
         Ok(broker)
+    }
+
+    /// The URL for another user than `guest`.
+    #[must_use]
+    pub fn url_of(&self, user: &str, password: &str) -> String {
+        format!("amqp://{user}:{password}@127.0.0.1:{}/%2f", self.amqp_port)
     }
 
     /// The URL for AMQP clients: `amqp://guest:guest@127.0.0.1:PORT/%2f`.
@@ -164,7 +182,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn write(amqp_port: u16) -> Result<Self> {
+    fn write(amqp_port: u16, configuration: &str, plugins: &[&str]) -> Result<Self> {
         let layout = Self {
             folder: tempfile::Builder::new().prefix("rockbot-broker-").tempdir()?,
             amqp_port,
@@ -172,8 +190,9 @@ impl Layout {
             mapper_port: free_port()?,
             distribution_port: free_port()?,
         };
-        layout.file("rabbitmq.conf", &layout.configuration())?;
-        layout.file("enabled_plugins", "[rabbitmq_management].\n")?;
+        layout.file("rabbitmq.conf", &(layout.configuration() + configuration))?;
+        let plugins = [&["rabbitmq_management"], plugins].concat().join(",");
+        layout.file("enabled_plugins", &format!("[{plugins}].\n"))?;
         // Read instead of /etc/rabbitmq/rabbitmq-env.conf, which belongs to the system's node.
         layout.file("rabbitmq-env.conf", "")?;
         let cookie = layout.file(".erlang.cookie", &format!("ROCKBOT{amqp_port}PRIVATE"))?;

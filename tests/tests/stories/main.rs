@@ -19,6 +19,8 @@ mod fleet;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod late_broker;
 #[cfg(test)]
 mod local_model;

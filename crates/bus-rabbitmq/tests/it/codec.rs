@@ -84,6 +84,7 @@ prop_compose! {
             reply_to,
             timestamp,
             delivery_mode,
+            user_id: None,
             source,
             destination,
             wire,

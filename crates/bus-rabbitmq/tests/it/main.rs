@@ -2,7 +2,10 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+mod authority;
 mod codec;
+mod identity;
+mod tls;
 
 use std::sync::Arc;
 
