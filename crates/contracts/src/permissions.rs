@@ -9,9 +9,9 @@ use crate::{
     shape::dead_letter_exchange,
     topology::{
         BindingPattern, MCP_MANAGE_RESPONSE, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS, TOOL_RESULT,
-        USER_MESSAGE, USER_RESPONSE, mcp_manage, script_invoke, tool_cancel, tool_catalog_announce,
-        tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh,
-        tool_result_default, user_message, word,
+        USER_MESSAGE, USER_RESPONSE, doctor_ping, mcp_manage, script_invoke, tool_cancel,
+        tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp,
+        tool_meta_mcp_refresh, tool_result_default, user_message, word,
     },
 };
 
@@ -71,8 +71,11 @@ impl Grants {
             User::Cli => {
                 let mut grants = Self::asks_as(CLI);
                 grants.publishes.push(each(USER_MESSAGE));
-                grants.hears.push(each(USER_RESPONSE));
-                grants.queues.push(each(USER_RESPONSE));
+                for own in [USER_RESPONSE, doctor_ping().as_str()] {
+                    grants.hears.push(each(own));
+                    grants.queues.push(each(own));
+                }
+                grants.publishes.push(each(doctor_ping().as_str()));
                 grants
             }
             User::ToolHandler => Self::runs_tools().serves(tool_invoke()),
@@ -366,6 +369,7 @@ mod tests {
         let user = &User::Cli;
         for (wish, name, expected) in [
             (Publish, "user.message.assistant", true),
+            (Publish, "doctor.ping.i", true),
             (Publish, "tool.invoke", true),
             (Publish, "tool.cancel", true),
             (Publish, "tool.invoke.mcp", false),

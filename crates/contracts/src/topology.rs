@@ -368,6 +368,10 @@ fixed_key!(
     mcp_manage = "mcp.manage"
 );
 fixed_key!(
+    /// What the command line program sends to itself, to measure a round trip.
+    doctor_ping = "doctor.ping"
+);
+fixed_key!(
     /// Requests to run a script.
     script_invoke = "script.invoke"
 );

@@ -56,10 +56,14 @@ impl Guarded {
 
     /// A program as `user`, with the rules of production.
     fn program(&self, name: &str, user: &str) -> Command {
-        let mut command = self.fleet.program(name);
+        let mut command = self.bare_program(name, self.url(user));
+        command.env("ROCKBOT_SERVICE__PROFILE", "production");
         command
-            .env("ROCKBOT_BUS__URL", self.url(user))
-            .env("ROCKBOT_SERVICE__PROFILE", "production");
+    }
+
+    fn bare_program(&self, name: &str, url: String) -> Command {
+        let mut command = self.fleet.bare_program(name);
+        command.env("ROCKBOT_BUS__URL", url).env("ROCKBOT_BUS__NAMESPACE", &self.fleet.namespace);
         command
     }
 
@@ -144,8 +148,8 @@ async fn a_stranger_is_told_that_the_broker_refused_it() {
     let guarded = Guarded::start().await;
     for user in ["agent.stranger", "tool-handler"] {
         let url = guarded.url(user).replace(PASSWORD, "guessed");
-        let mut command = guarded.fleet.program("rockbot");
-        command.env("ROCKBOT_BUS__URL", url).args(["tools", "list"]);
+        let mut command = guarded.bare_program("rockbot", url);
+        command.args(["tools", "list"]);
         let ended = Running::start(command).ended().await;
         ended.assert_code(69);
         assert_says(&ended.err, &["the broker refused the user"]);

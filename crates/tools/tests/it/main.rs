@@ -7,4 +7,6 @@ mod catalog;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod round_trip;
