@@ -201,7 +201,12 @@ impl Task {
             .with_connection_name(self.connection_name.as_str().into());
         let Address { uri, tls, .. } = &self.address;
         let encrypt = match uri.scheme {
-            AMQPScheme::AMQPS => Some(tls.connector().map_err(std::io::Error::other)?),
+            AMQPScheme::AMQPS => {
+                let tls = tls.clone();
+                let read = tokio::task::spawn_blocking(move || tls.connector()).await;
+                let read = read.map_err(std::io::Error::other)?;
+                Some(read.map_err(std::io::Error::other)?)
+            }
             AMQPScheme::AMQP => None,
         };
         let socket = async move |uri: AMQPUri, runtime| {

@@ -27,7 +27,10 @@ pub(crate) enum TlsError {
     Empty { key: &'static str, path: PathBuf, what: &'static str },
     #[error("tls.cert_file and tls.key_file go together: set both, or none")]
     Half,
-    #[error("tls: the certificates can't be used: {reason}; is the key that of the certificate?")]
+    #[error(
+        "tls: the certificates can't be used: {reason}; is the key that of the certificate, and does \
+         the system have authorities where tls.ca_file names none?"
+    )]
     Unusable { reason: String },
 }
 

@@ -33,7 +33,7 @@ impl Authority {
         let addresses: Vec<_> = addresses.iter().map(|&address| address.to_owned()).collect();
         let mut params = CertificateParams::new(addresses).expect("addresses");
         params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ServerAuth);
-        self.issue("server", params);
+        self.issue("server", &params);
     }
 
     /// A certificate for a user, that ends with the year `last`.
@@ -43,11 +43,11 @@ impl Authority {
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(last, 12, 31);
         params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ClientAuth);
-        self.issue(file, params);
+        self.issue(file, &params);
     }
 
     /// Writes `<file>.pem` and `<file>.key`.
-    fn issue(&self, file: &str, params: CertificateParams) {
+    fn issue(&self, file: &str, params: &CertificateParams) {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         fs::write(self.folder.join(format!("{file}.pem")), certificate.pem()).expect("written");

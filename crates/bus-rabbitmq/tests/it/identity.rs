@@ -264,10 +264,10 @@ async fn an_agent_that_the_broker_was_not_prepared_for_is_told_what_to_do() {
     let bus = guarded.bus("rockbot.agent.assistant").await;
     let stranger = address("stranger", "1").queue();
     let refused = bus.consume(Subscription::new(stranger, 1)).await;
-    let refused = refused.err().expect("not its queue").to_string();
+    let refused = refused.expect_err("not its queue").to_string();
     assert!(refused.contains("ACCESS_REFUSED"), "{refused}");
     let work = QueueSpec::work(&RoutingKey::new("user.message.stranger").expect("a key"));
     let refused = bus.consume(Subscription::new(work, 1)).await;
-    let refused = refused.err().expect("not prepared").to_string();
+    let refused = refused.expect_err("not prepared").to_string();
     assert!(refused.contains("cargo xtask broker-users"), "{refused}");
 }

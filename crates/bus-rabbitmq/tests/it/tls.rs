@@ -1,6 +1,6 @@
 //! Certificates, ours and the broker's.
 
-use std::{fs, path::Path, path::PathBuf, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, PublishError, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
@@ -108,7 +108,7 @@ async fn a_certificate_lets_its_user_in_and_nobody_else() {
         let asked = bus.publish(Publication::mandatory(tool_invoke(), message("?"))).await;
         assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
         let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
-        let refused = bus.consume(work).await.err().expect("not an agent's").to_string();
+        let refused = bus.consume(work).await.expect_err("not an agent's").to_string();
         assert!(refused.contains("ACCESS_REFUSED"), "{refused}");
     }
 
@@ -157,7 +157,7 @@ fn a_certificate_that_cannot_be_used_is_told_before_anything_starts() {
     authority.user("one", "one", FOR_EVER);
     authority.user("two", "two", FOR_EVER);
     fs::write(folder.path().join("empty.pem"), "nothing").expect("written");
-    let path = |name: &str| Some(PathBuf::from(folder.path().join(name)));
+    let path = |name: &str| Some(folder.path().join(name));
     let none = TlsFiles::default;
     let url = "amqps://user@127.0.0.1/%2f";
     for (url, tls, words) in [
@@ -173,7 +173,7 @@ fn a_certificate_that_cannot_be_used_is_told_before_anything_starts() {
         (
             url,
             TlsFiles { cert_file: path("one.pem"), key_file: path("two.key"), ..none() },
-            "is the key that of the certificate?",
+            "is the key that of the certificate",
         ),
         ("amqp://127.0.0.1", TlsFiles { ca_file: path("ours.pem"), ..none() }, "amqps://"),
         ("amqps://127.0.0.1/%2f?auth_mechanism=external", none(), "must name the user"),
