@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{cargo_deny, process, say, test, workspace};
+use crate::{broker_users, cargo_deny, process, say, test, workspace};
 
 /// Runs the steps one after the other and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )
     })?;
+    step("users of the broker", broker_users::check)?;
     step("dependency rules", || {
         // A fence may name a crate that does not use its gate today.
         let checks = ["check", "-A", "unused-wrapper", "bans", "licenses", "sources"];

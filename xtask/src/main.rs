@@ -6,6 +6,7 @@
 mod aimock;
 mod apt;
 mod bench;
+mod broker_users;
 mod cargo_deny;
 mod ci;
 mod install;
@@ -51,6 +52,8 @@ enum Chore {
     Broker(rabbitmq::Options),
     /// Run a private PostgreSQL server until Ctrl-C
     Postgres(postgresql::Options),
+    /// Write the users of a fleet on RabbitMQ and what each may do, into deploy/rabbitmq
+    BrokerUsers(broker_users::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
 }
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Chore::Bench(options) => bench::run(&options),
         Chore::Broker(options) => rabbitmq::serve(&options),
         Chore::Postgres(options) => postgresql::serve(&options),
+        Chore::BrokerUsers(options) => broker_users::run(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
     });
     match outcome {

@@ -4,10 +4,12 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use rockbot_agent::{Agent, AgentDefinition, AgentParts, AgentSection, serve as open_door};
 use rockbot_bus::{Bus, Requester};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
 use rockbot_contracts::topology::ReplyAddress;
 use rockbot_llm::LlmConfig;
-use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
+use rockbot_service::{
+    BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown, TlsSection,
+};
 use rockbot_tools::{CatalogDirectory, ToolRegistry};
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
@@ -44,23 +46,28 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(problem);
     }
     let bus: BusSection = configuration.section("bus");
-    if let Err(problem) = rabbit(&bus, "").check() {
+    let service: ServiceSection = configuration.section("service");
+    let rabbit = rabbit(&bus, "");
+    if let Err(problem) = rabbit.check() {
         configuration.problem(format!("bus: {problem}"));
+    }
+    if service.is_production() {
+        rabbit
+            .unsafe_in_production()
+            .into_iter()
+            .for_each(|problem| configuration.problem(problem));
     }
     if let Err(problem) = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok()) {
         configuration.problem(format!("llm: {problem}"));
     }
-    Settings {
-        service: configuration.section("service"),
-        bus,
-        definition: section.definition().ok(),
-        section,
-        llm,
-    }
+    Settings { service, bus, definition: section.definition().ok(), section, llm }
 }
 
 fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
-    RabbitConfig::secret(section.url.clone(), name).in_namespace(&section.namespace)
+    let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
+    RabbitConfig::secret(section.url.clone(), name)
+        .in_namespace(&section.namespace)
+        .with_tls(TlsFiles { ca_file, cert_file, key_file })
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {

@@ -17,11 +17,11 @@ use rockbot_contracts::{QueueName, RoutingKey, json::Limits};
 use tokio::time::timeout;
 
 use crate::{
-    config::{InvalidUrl, RabbitConfig},
+    config::{InvalidUrl, RabbitConfig, user_of},
     greeting::broker_version,
     lane::{Lane, lane_key},
     source::Source,
-    supervisor::{OPERATION_TIMEOUT, Supervisor},
+    supervisor::{Address, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
 };
 
@@ -44,13 +44,15 @@ impl RabbitBus {
     /// Starts to connect, and keeps trying until closed. Use [`RabbitBus::connected`] to wait.
     ///
     /// # Errors
-    /// When the URL or the namespace can't be used.
+    /// When the URL, a certificate or the namespace can't be used.
     pub fn start(config: &RabbitConfig) -> Result<Self, InvalidUrl> {
         let uri = config.parse_url()?;
+        let user = user_of(&uri)?;
         let namespace = Namespace::new(&config.namespace)
-            .ok_or_else(|| InvalidUrl::namespace(&config.namespace))?;
+            .ok_or_else(|| InvalidUrl::namespace(&config.namespace))?
+            .seen_by(&user);
         let supervisor = Supervisor::start(
-            uri.clone(),
+            Address { uri: uri.clone(), tls: config.tls.clone(), user },
             config.connection_name.clone(),
             config.connect_timeout,
             namespace.clone(),

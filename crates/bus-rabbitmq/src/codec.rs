@@ -32,7 +32,8 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 const PERSISTENT: u8 = 2;
 const TRANSIENT: u8 = 1;
 
-/// The properties that carry `envelope`; its body travels beside them.
+/// The properties that carry `envelope`; its body travels beside them, and who publishes it is added
+/// by the connection.
 ///
 /// # Errors
 /// When an id, or all headers together, are too long for AMQP.
@@ -119,6 +120,8 @@ pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
             Some(PERSISTENT) => DeliveryMode::Persistent,
             _ => DeliveryMode::Transient,
         },
+        // The broker takes no message whose user is not its publisher's.
+        user_id: text(properties.user_id()),
         source: None,
         destination: None,
         wire: WIRE_VERSION,
@@ -174,6 +177,12 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
             deadline_unix_ms: deadline.unwrap_or(u64::MAX),
         }),
     };
+}
+
+/// Whether the broker took this message from another queue, where it was a dead letter.
+pub(crate) fn was_dead_letter(properties: &BasicProperties) -> bool {
+    let headers = properties.headers().as_ref();
+    headers.is_some_and(|headers| headers.inner().contains_key("x-death"))
 }
 
 /// How often the broker says it delivered this message before.

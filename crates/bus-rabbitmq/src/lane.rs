@@ -151,7 +151,9 @@ impl Lane {
         let mut again = Again::default();
         loop {
             let properties = codec::encode(envelope)
-                .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?;
+                .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?
+                // The broker refuses a message that is signed by another than the connection's user.
+                .with_user_id(self.supervisor.user());
             let open = self.open(deadline).await?;
             let options = BasicPublishOptions { mandatory, immediate: false };
             let published = open.channel.basic_publish(
@@ -287,9 +289,8 @@ impl Lane {
     async fn open_fresh(&self) -> Result<Open, NoChannel> {
         let link = self.supervisor.link().await?;
         let disconnected = |reason| NoChannel::Disconnected { reason };
-        let channel = link.open_channel().await.map_err(disconnected)?;
+        let channel = link.open_prepared(&self.namespace).await.map_err(disconnected)?;
         let prepared = async {
-            self.namespace.declare_exchanges(&channel).await?;
             if self.assurance == Assurance::Confirmed {
                 channel.confirm_select(ConfirmSelectOptions::default()).await?;
             }

@@ -5,7 +5,7 @@
 //! connection left behind.
 //!
 //! - [`RabbitBus`]: the port;
-//! - `supervisor`: the connection;
+//! - `supervisor`: the connection, and `tls` around it;
 //! - `lane`: channels to publish on, and how confirms and returns become results;
 //! - `source`: consumers that survive their channel, and `presence`: whether they consume now;
 //! - `refusal`: what the broker refuses, in words that say what to do;
@@ -23,6 +23,7 @@ mod refusal;
 mod settler;
 mod source;
 mod supervisor;
+mod tls;
 mod topology;
 mod traffic;
 mod watched;
@@ -30,3 +31,4 @@ mod word;
 
 pub use bus::RabbitBus;
 pub use config::{InvalidUrl, RabbitConfig};
+pub use tls::TlsFiles;

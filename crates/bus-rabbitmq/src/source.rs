@@ -84,7 +84,8 @@ impl Session {
     }
 
     /// Takes a delivery that is done once it is handed out. Nothing when its routing key is not
-    /// one: only somebody who publishes to the queue by hand can do that.
+    /// one: only somebody who publishes to the queue by hand can do that. And nothing when it is a
+    /// dead letter of another queue: the broker does not ask who sends those here.
     fn receive(&mut self, delivery: lapin::message::Delivery) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag,
@@ -97,6 +98,10 @@ impl Session {
         let count = self.untold.as_ref().map_or(0, |untold| untold.count) + 1;
         self.untold = Some(Untold { last: delivery_tag, count });
         let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
+        if codec::was_dead_letter(&properties) {
+            warn!("dropped a dead letter of another queue: somebody may be forging answers");
+            return None;
+        }
         let key = RoutingKey::new(routing_key.as_str()).ok()?;
         Some(Delivery::received(codec::decode(&properties, data), key, attempt))
     }
@@ -141,7 +146,7 @@ impl Subscriber {
             NoChannel::Disconnected { reason } => ConsumeError::Disconnected { reason },
         })?;
         let disconnected = |reason| ConsumeError::Disconnected { reason };
-        let channel = link.open_channel().await.map_err(disconnected)?;
+        let channel = link.open_prepared(&self.namespace).await.map_err(disconnected)?;
         let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
         let consumer = consumer.map_err(disconnected)?.map_err(|error| {
             if link.is_connected() {
@@ -163,7 +168,6 @@ impl Subscriber {
 
     async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
         let queue = &self.subscription.queue;
-        self.namespace.declare_exchanges(channel).await?;
         self.namespace.declare(channel, queue).await?;
         channel.basic_qos(self.subscription.prefetch, BasicQosOptions::default()).await?;
         let exclusive = queue.kind == QueueKind::Exclusive;

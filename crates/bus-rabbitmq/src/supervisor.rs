@@ -3,7 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
-use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, Event, uri::AMQPUri};
+use lapin::{
+    Channel, Connection, ConnectionProperties, ErrorKind, Event,
+    tcp::{AMQPUriTcpExt, TLSConfig},
+    types::ShortString,
+    uri::{AMQPScheme, AMQPUri},
+};
 use tokio::{
     sync::{Notify, watch},
     time::timeout,
@@ -15,11 +20,19 @@ use crate::{
     backoff, greeting,
     presence::Subscribers,
     refusal::{self, Refusal},
+    tls::{self, TlsFiles},
     topology::Namespace,
 };
 
 /// How long a channel operation on a live connection may take.
 pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the broker is, and who we are there.
+pub(crate) struct Address {
+    pub(crate) uri: AMQPUri,
+    pub(crate) tls: TlsFiles,
+    pub(crate) user: ShortString,
+}
 
 /// What is known of the connection.
 #[derive(Clone)]
@@ -51,10 +64,22 @@ pub(crate) enum NoChannel {
 }
 
 impl Link {
+    /// A fresh channel.
     pub(crate) async fn open_channel(&self) -> Result<Channel, String> {
-        let opened = timeout(OPERATION_TIMEOUT, self.connection.create_channel());
-        match self.until_lost(opened).await? {
-            Ok(opened) => opened.map_err(|error| error.to_string()),
+        self.opened(self.connection.create_channel()).await
+    }
+
+    /// A fresh channel, with the exchanges there.
+    pub(crate) async fn open_prepared(&self, namespace: &Namespace) -> Result<Channel, String> {
+        self.opened(namespace.provide_exchanges(&self.connection)).await
+    }
+
+    async fn opened(
+        &self,
+        opening: impl Future<Output = lapin::Result<Channel>>,
+    ) -> Result<Channel, String> {
+        match self.until_lost(timeout(OPERATION_TIMEOUT, opening)).await? {
+            Ok(opened) => opened.map_err(|error| refusal::explain(&error)),
             Err(_) => Err("the broker did not open a channel in time".to_owned()),
         }
     }
@@ -90,17 +115,19 @@ pub(crate) struct Supervisor {
     state: watch::Receiver<State>,
     subscribers: Subscribers,
     doubtful: Arc<Notify>,
+    user: ShortString,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Supervisor {
     pub(crate) fn start(
-        uri: AMQPUri,
+        address: Address,
         connection_name: String,
         connect_timeout: Duration,
         namespace: Namespace,
     ) -> Self {
+        let user = address.user.clone();
         let reason = Arc::from("not connected yet");
         let (sender, state) = watch::channel(State::Connecting { reason });
         let stop = CancellationToken::new();
@@ -108,7 +135,7 @@ impl Supervisor {
         let subscribers = Subscribers::default();
         let doubtful = Arc::new(Notify::new());
         let task = Task {
-            uri,
+            address,
             connection_name,
             connect_timeout,
             namespace,
@@ -118,7 +145,7 @@ impl Supervisor {
         };
         tasks.spawn(task.run(stop.clone()));
         tasks.close();
-        Self { state, subscribers, doubtful, stop, tasks }
+        Self { state, subscribers, doubtful, user, stop, tasks }
     }
 
     /// Connected, and every consumer that was subscribed consumes.
@@ -139,6 +166,11 @@ impl Supervisor {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.stop.is_cancelled()
+    }
+
+    /// Who we are to the broker.
+    pub(crate) fn user(&self) -> ShortString {
+        self.user.clone()
     }
 
     /// The connection if there is one now, without waiting.
@@ -183,7 +215,7 @@ impl Supervisor {
 }
 
 struct Task {
-    uri: AMQPUri,
+    address: Address,
     connection_name: String,
     connect_timeout: Duration,
     namespace: Namespace,
@@ -232,7 +264,7 @@ impl Task {
         loop {
             let attempt = async {
                 if silent {
-                    greeting::answers(&self.uri).await?;
+                    greeting::answers(&self.address.uri).await?;
                 }
                 self.connect_once().await
             };
@@ -246,7 +278,7 @@ impl Task {
                     let ended = CancellationToken::new();
                     return Arc::new(Link { connection, generation, blocked, ended });
                 }
-                Ok(Err(error)) => explain(&error),
+                Ok(Err(error)) => self.explain(&error),
                 Err(_) => format!("no answer within {:?}", self.connect_timeout),
             };
             if reason != last_reason {
@@ -261,13 +293,28 @@ impl Task {
     async fn connect_once(&self) -> lapin::Result<Connection> {
         let properties = ConnectionProperties::default()
             .with_connection_name(self.connection_name.as_str().into());
-        let connection = Connection::connect_uri(self.uri.clone(), properties).await?;
-        let prepare = async {
-            let channel = connection.create_channel().await?;
-            self.namespace.declare_exchanges(&channel).await
+        let Address { uri, tls, .. } = &self.address;
+        let encrypt = match uri.scheme {
+            AMQPScheme::AMQPS => {
+                let tls = tls.clone();
+                let read = tokio::task::spawn_blocking(move || tls.connector()).await;
+                let read = read.map_err(std::io::Error::other)?;
+                Some(read.map_err(std::io::Error::other)?)
+            }
+            AMQPScheme::AMQP => None,
         };
+        let socket = async move |uri: AMQPUri, runtime| {
+            let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri.clone() };
+            let stream = plain.connect_with_config_async(TLSConfig::default(), &runtime).await?;
+            Ok(match &encrypt {
+                Some(connector) => stream.into_rustls(connector, &uri.authority.host).await?,
+                None => stream,
+            })
+        };
+        let runtime = lapin::runtime::default_runtime()?;
+        let connection = Connection::connector(uri.clone(), runtime, socket, properties).await?;
         tokio::select! {
-            prepared = prepare => prepared?,
+            provided = self.namespace.provide_exchanges(&connection) => drop(provided?),
             () = ended(&connection) => {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
             }
@@ -275,7 +322,31 @@ impl Task {
         Ok(connection)
     }
 
-    /// Declares the exchanges, and binds what is subscribed, again and again; never returns.
+    /// What an operator can act on.
+    fn explain(&self, error: &lapin::Error) -> String {
+        let text = error.to_string();
+        if let ErrorKind::IOError(io) = error.kind()
+            && is_unresolved(io)
+        {
+            return format!(
+                "the host name in the URL does not resolve ({io}): check it, and the DNS"
+            );
+        }
+        if text.contains("Login was refused") {
+            return "the broker refused the user, or its password or certificate".to_owned();
+        }
+        if refusal::refusal(error) == Some(Refusal::AccessRefused) {
+            return format!("the broker refused the user: check its rights ({text})");
+        }
+        match tls::advice(&text) {
+            Some(advice) if self.address.uri.scheme == AMQPScheme::AMQPS => {
+                format!("{advice} ({text})")
+            }
+            _ => refusal::explain(error),
+        }
+    }
+
+    /// Provides the exchanges, and binds what is subscribed, again and again; never returns.
     async fn look_after_topology(&self, link: &Link) {
         let mut channel = None;
         loop {
@@ -297,19 +368,17 @@ impl Task {
     }
 
     async fn restore(&self, link: &Link, channel: Option<Channel>) -> Result<Channel, String> {
-        let channel = match channel {
-            Some(channel) => channel,
-            None => link.open_channel().await?,
-        };
         let restored = async {
-            self.namespace.declare_exchanges(&channel).await?;
+            let channel = match channel {
+                Some(channel) if self.namespace.find_exchanges(&channel).await.is_ok() => channel,
+                _ => self.namespace.provide_exchanges(&link.connection).await?,
+            };
             for queue in self.subscribers.queues() {
                 self.namespace.bind(&channel, &queue).await?;
             }
-            Ok(())
+            Ok(channel)
         };
-        restored.await.map_err(|error: lapin::Error| refusal::explain(&error))?;
-        Ok(channel)
+        restored.await.map_err(|error: lapin::Error| refusal::explain(&error))
     }
 }
 
@@ -341,7 +410,9 @@ async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> +
             () = &mut ended => return "the connection ended".to_owned(),
         };
         match event {
-            Some(Event::Error(error)) if !link.is_connected() => return explain(&error),
+            Some(Event::Error(error)) if !link.is_connected() => {
+                return refusal::explain(&error);
+            }
             Some(Event::ConnectionBlocked(reason)) => {
                 warn!(%reason, "the broker blocks publishers; publishing waits");
                 link.blocked.send_replace(Some(reason.into()));
@@ -359,21 +430,6 @@ async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> +
 /// What a publisher is told while the broker takes no messages.
 pub(crate) fn blocked_because(reason: &str) -> String {
     format!("the broker takes no messages now ({reason}); free its memory or disk")
-}
-
-/// What an operator can act on.
-fn explain(error: &lapin::Error) -> String {
-    match error.kind() {
-        ErrorKind::IOError(io) if is_unresolved(io) => {
-            format!("the host name in the URL does not resolve ({io}): check it, and the DNS")
-        }
-        _ if refusal::refusal(error) == Some(Refusal::AccessRefused) => {
-            format!(
-                "the broker refused the user: check the user, the password and its rights ({error})"
-            )
-        }
-        _ => refusal::explain(error),
-    }
 }
 
 /// The system has no error kind for it that is stable.

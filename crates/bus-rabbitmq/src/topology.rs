@@ -1,13 +1,13 @@
 //! How a queue of the contracts is declared on the broker.
 
 use lapin::{
-    Channel, ExchangeKind,
+    Channel, Connection, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
 use rockbot_contracts::{
     QueueKind, QueueName, QueueSpec,
-    topology::{DEAD_LETTER_TTL, MAX_DELIVERIES, REPLY_QUEUE_EXPIRY},
+    shape::{Argument, dead_letter_exchange, queue_name},
 };
 
 /// The names of one fleet on the broker.
@@ -16,6 +16,8 @@ pub(crate) struct Namespace {
     name: String,
     pub(crate) exchange: ShortString,
     pub(crate) dead_letters: ShortString,
+    /// Whether this process's user finds the dead letters prepared, and may not declare them.
+    prepared: bool,
 }
 
 impl Namespace {
@@ -23,24 +25,56 @@ impl Namespace {
     pub(crate) fn new(name: &str) -> Option<Self> {
         let fits = QueueName::new(name).is_ok() && name.len() <= 64;
         let exchange = ShortString::try_new(name).ok()?;
-        let dead_letters = ShortString::try_new(format!("{name}.dlx")).ok()?;
-        fits.then(|| Self { name: name.to_owned(), exchange, dead_letters })
+        let dead_letters = ShortString::try_new(dead_letter_exchange(name)).ok()?;
+        fits.then(|| Self { name: name.to_owned(), exchange, dead_letters, prepared: false })
+    }
+
+    /// The same for a connection of `user`. A user that was made for this namespace comes with the
+    /// queues for its dead letters: binding one takes the right to read everybody's.
+    pub(crate) fn seen_by(mut self, user: &ShortString) -> Self {
+        let made_for = user.as_str().strip_prefix(&self.name);
+        self.prepared = made_for.is_some_and(|rest| rest.starts_with('.'));
+        self
     }
 
     /// The queue's name on the broker; an error when it is over 255 bytes.
     pub(crate) fn queue(&self, name: &QueueName) -> Result<ShortString, lapin::Error> {
-        ShortString::try_new(format!("{}.{name}", self.name))
+        ShortString::try_new(queue_name(&self.name, name))
             .map_err(|error| std::io::Error::other(error.to_string()).into())
     }
 
-    /// Declares both exchanges.
-    pub(crate) async fn declare_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
+    /// Finds both exchanges, or declares them: whoever only uses them needs no right to declare.
+    /// Returns a channel that it opened for that.
+    pub(crate) async fn provide_exchanges(
+        &self,
+        connection: &Connection,
+    ) -> lapin::Result<Channel> {
+        let channel = connection.create_channel().await?;
+        if self.find_exchanges(&channel).await.is_ok() {
+            return Ok(channel);
+        }
+        let channel = connection.create_channel().await?;
         let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        self.declare_exchanges(&channel, durable).await?;
+        Ok(channel)
+    }
+
+    /// Looks for both exchanges. One that is missing closes the channel.
+    pub(crate) async fn find_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
+        let look = ExchangeDeclareOptions { passive: true, ..Default::default() };
+        self.declare_exchanges(channel, look).await
+    }
+
+    async fn declare_exchanges(
+        &self,
+        channel: &Channel,
+        options: ExchangeDeclareOptions,
+    ) -> lapin::Result<()> {
         let exchanges =
             [(&self.exchange, ExchangeKind::Topic), (&self.dead_letters, ExchangeKind::Direct)];
         for (exchange, kind) in exchanges {
             channel
-                .exchange_declare(exchange.clone(), kind, durable, FieldTable::default())
+                .exchange_declare(exchange.clone(), kind, options, FieldTable::default())
                 .await?;
         }
         Ok(())
@@ -49,14 +83,32 @@ impl Namespace {
     /// Declares a queue with its bindings, and the queue for its dead letters before it.
     pub(crate) async fn declare(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         if spec.kind == QueueKind::Work {
-            self.declare_queue(channel, &QueueSpec::dead_letters_of(&spec.name)).await?;
+            let dead_letters = QueueSpec::dead_letters_of(&spec.name);
+            if self.prepared {
+                self.find_queue(channel, &dead_letters).await?;
+            } else {
+                self.declare_queue(channel, &dead_letters).await?;
+            }
         }
         self.declare_queue(channel, spec).await
     }
 
+    async fn find_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
+        let queue = self.queue(&spec.name)?;
+        let look = QueueDeclareOptions { passive: true, ..Default::default() };
+        let found = channel.queue_declare(queue, look, FieldTable::default()).await;
+        found.map(drop).map_err(|error| {
+            std::io::Error::other(format!(
+                "{error}; the broker is not prepared for this user: import the definitions that \
+                 `cargo xtask broker-users` writes"
+            ))
+            .into()
+        })
+    }
+
     async fn declare_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         let queue = self.queue(&spec.name)?;
-        let (options, arguments) = self.shape(spec, &queue);
+        let (options, arguments) = self.shape(spec);
         channel.queue_declare(queue, options, arguments).await?;
         self.bind_queue(channel, spec).await
     }
@@ -64,7 +116,7 @@ impl Namespace {
     /// Makes the bindings of a queue that exists, and of the queue for its dead letters. What is
     /// bound already stays as it is.
     pub(crate) async fn bind(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
-        if spec.kind == QueueKind::Work {
+        if spec.kind == QueueKind::Work && !self.prepared {
             self.bind_queue(channel, &QueueSpec::dead_letters_of(&spec.name)).await?;
         }
         self.bind_queue(channel, spec).await
@@ -99,41 +151,23 @@ impl Namespace {
         Ok(())
     }
 
-    fn shape(&self, spec: &QueueSpec, queue: &ShortString) -> (QueueDeclareOptions, FieldTable) {
-        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
-        let exclusive =
-            QueueDeclareOptions { exclusive: true, auto_delete: true, ..Default::default() };
-        let text = |text: &str| AMQPValue::LongString(text.into());
-        let millis = |duration: std::time::Duration| {
-            AMQPValue::LongLongInt(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
-        };
+    fn shape(&self, spec: &QueueSpec) -> (QueueDeclareOptions, FieldTable) {
         let mut arguments = FieldTable::default();
-        let mut set = |name: &str, value: AMQPValue| {
+        for (name, value) in spec.arguments(&self.name) {
+            let value = match value {
+                Argument::Text(text) => AMQPValue::LongString(text.into()),
+                Argument::Number(number) => {
+                    AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX))
+                }
+            };
             arguments.insert(name.into(), value);
-        };
-        set("x-max-length", AMQPValue::LongLongInt(spec.max_length.into()));
-        let options = match spec.kind {
-            QueueKind::Work => {
-                set("x-queue-type", text("quorum"));
-                // The broker counts returns, not deliveries: n returns are n + 1 deliveries.
-                let returns = i64::from(MAX_DELIVERIES - 1);
-                set("x-delivery-limit", AMQPValue::LongLongInt(returns));
-                set("x-overflow", text("reject-publish"));
-                set("x-dead-letter-exchange", text(self.dead_letters.as_str()));
-                set("x-dead-letter-routing-key", text(queue.as_str()));
-                set("x-dead-letter-strategy", text("at-least-once"));
-                durable
-            }
-            QueueKind::DeadLetters => {
-                set("x-queue-type", text("quorum"));
-                set("x-message-ttl", millis(DEAD_LETTER_TTL));
-                durable
-            }
-            QueueKind::Reply => {
-                set("x-expires", millis(REPLY_QUEUE_EXPIRY));
-                durable
-            }
-            QueueKind::Exclusive => exclusive,
+        }
+        let exclusive = spec.kind == QueueKind::Exclusive;
+        let options = QueueDeclareOptions {
+            durable: !exclusive,
+            exclusive,
+            auto_delete: exclusive,
+            ..Default::default()
         };
         (options, arguments)
     }

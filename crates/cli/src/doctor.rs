@@ -9,7 +9,7 @@ use anstream::println;
 use rockbot_bus::{Publication, Settlement, Subscription, report::QueueDepth};
 use rockbot_contracts::{
     AgentName, Envelope, QueueName, QueueSpec, RoutingKey,
-    topology::{tool_invoke, user_message},
+    topology::{doctor_ping, tool_invoke, user_message},
 };
 use rockbot_service::exit;
 use serde_json::json;
@@ -89,8 +89,7 @@ async fn examine(settings: &Settings, fleet: &Fleet, json: bool) -> Outcome {
 
 /// The median time of a confirmed message to oneself.
 async fn round_trip(fleet: &Fleet) -> Result<Duration, Failure> {
-    let topic = RoutingKey::new("doctor.ping").exits(exit::SOFTWARE)?;
-    let mut queue = QueueSpec::exclusive(&topic, &fleet.instance);
+    let mut queue = QueueSpec::exclusive(&doctor_ping(), &fleet.instance);
     // A key of its own: another doctor may be at work.
     let key = RoutingKey::new(queue.name.as_str()).exits(exit::SOFTWARE)?;
     queue.bindings = vec![(&key).into()];

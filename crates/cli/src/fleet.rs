@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::SayError;
 use rockbot_bus::{Bus, MemoryBus, Requester};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_bus_rabbitmq::RabbitBus;
 use rockbot_contracts::{
     AgentName, InstanceId, QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
@@ -79,9 +79,7 @@ impl Fleet {
     }
 
     async fn connect(settings: &Settings) -> Result<Self, Failure> {
-        let config = RabbitConfig::secret(settings.bus.url.clone(), "rockbot cli")
-            .in_namespace(&settings.bus.namespace);
-        let bus = RabbitBus::start(&config).exits(exit::USAGE)?;
+        let bus = RabbitBus::start(&settings.rabbit()).exits(exit::USAGE)?;
         let connected = bus.connected(CONNECT_WITHIN).await;
         connected.map_err(Failure::unavailable)?;
         Ok(Self::on(Arc::new(bus), settings))

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use rockbot_bus_rabbitmq::{RabbitConfig, TlsFiles};
 use rockbot_llm::LlmConfig;
-use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
+use rockbot_service::{
+    BusSection, ConfigProblems, Configuration, LogSection, ServiceSection, TlsSection,
+};
 use rockbot_tool_handler::{HandlerSection, StoreSection};
 use rockbot_toolkit::files::FilesConfig;
 use secrecy::{ExposeSecret, SecretString};
@@ -64,6 +67,11 @@ impl Settings {
         if !settings.embeds() && !url.starts_with("amqp://") && !url.starts_with("amqps://") {
             layers.problem("bus.url: expected \"memory\", amqp://… or amqps://…");
         }
+        if settings.service.is_production() && !settings.embeds() {
+            let problems = settings.rabbit().unsafe_in_production();
+            problems.into_iter().for_each(|problem| layers.problem(problem));
+            settings.handler.require_identity = true;
+        }
         layers.finish()?;
         Ok(settings)
     }
@@ -81,6 +89,14 @@ impl Settings {
             }
         }
         problems.finish()
+    }
+
+    /// How to reach the broker of a fleet that runs elsewhere.
+    pub(crate) fn rabbit(&self) -> RabbitConfig {
+        let TlsSection { ca_file, cert_file, key_file } = self.bus.tls.clone();
+        RabbitConfig::secret(self.bus.url.clone(), "rockbot cli")
+            .in_namespace(&self.bus.namespace)
+            .with_tls(TlsFiles { ca_file, cert_file, key_file })
     }
 
     /// Whether the fleet runs inside this process.

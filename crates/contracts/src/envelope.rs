@@ -105,7 +105,10 @@ pub struct Envelope {
     pub timestamp: u64,
     /// Whether it must survive the broker.
     pub delivery_mode: DeliveryMode,
-    /// Agent or service that sent it.
+    /// The user that the broker knows its publisher as. An adapter sets it on what comes in, and
+    /// ignores it on what goes out. Without one nobody vouches for the sender.
+    pub user_id: Option<Arc<str>>,
+    /// Agent or service that sent it, in its own words.
     pub source: Option<Arc<str>>,
     /// Agent or service it is meant for.
     pub destination: Option<Arc<str>>,
@@ -156,6 +159,7 @@ impl Envelope {
             reply_to: None,
             timestamp: unix_ms(SystemTime::now()) / 1000,
             delivery_mode: DeliveryMode::Persistent,
+            user_id: None,
             source: None,
             destination: None,
             wire: WIRE_VERSION,

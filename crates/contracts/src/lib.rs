@@ -7,15 +7,22 @@
 //! Where to find what:
 //! - [`envelope`]: the message around a payload, and the limits checked before it is parsed;
 //! - [`headers`]: the names of headers on the wire, and the one place that prefixes them;
-//! - [`topology`]: exchanges, queues, routing keys and bindings;
+//! - [`topology`]: exchanges, queues, routing keys and bindings, and [`shape`], how the broker keeps
+//!   a queue;
+//! - [`identity`]: the broker's users, and whom each may speak for; [`permissions`], what each may
+//!   do; [`definitions`], both as RabbitMQ imports them;
 //! - [`tool`], [`catalog`], [`user`]: the payloads, one file per conversation.
 
 pub mod catalog;
+pub mod definitions;
 pub mod envelope;
 pub mod headers;
+pub mod identity;
 pub mod ids;
 pub mod json;
 pub mod message;
+pub mod permissions;
+pub mod shape;
 pub mod tool;
 pub mod topology;
 pub mod user;

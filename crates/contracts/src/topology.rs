@@ -329,8 +329,15 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
     })
 }
 
-const TOOL_RESULT: &str = "tool.result";
-const TOOL_PROGRESS: &str = "tool.progress";
+pub(crate) const TOOL_RESULT: &str = "tool.result";
+pub(crate) const TOOL_PROGRESS: &str = "tool.progress";
+pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
+pub(crate) const SCRIPT_RESULT: &str = "script.result";
+pub(crate) const USER_MESSAGE: &str = "user.message";
+pub(crate) const USER_RESPONSE: &str = "user.response";
+/// What the reply queues of processes are named after.
+pub(crate) const REPLY_FAMILIES: [&str; 4] =
+    [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT, USER_RESPONSE];
 
 macro_rules! fixed_key {
     ($(#[$doc:meta])* $name:ident = $key:literal) => {
@@ -363,6 +370,30 @@ fixed_key!(
 fixed_key!(
     /// An agent asks every worker to announce itself.
     tool_catalog_refresh = "tool.catalog.refresh"
+);
+fixed_key!(
+    /// Requests to run a tool of an MCP server.
+    tool_invoke_mcp = "tool.invoke.mcp"
+);
+fixed_key!(
+    /// What MCP servers offer, to every agent.
+    tool_meta_mcp = "tool.meta.mcp"
+);
+fixed_key!(
+    /// An agent asks every bridge what its MCP servers offer.
+    tool_meta_mcp_refresh = "tool.meta.mcp.refresh"
+);
+fixed_key!(
+    /// Requests to show, register or unregister an MCP server.
+    mcp_manage = "mcp.manage"
+);
+fixed_key!(
+    /// What the command line program sends to itself, to measure a round trip.
+    doctor_ping = "doctor.ping"
+);
+fixed_key!(
+    /// Requests to run a script.
+    script_invoke = "script.invoke"
 );
 
 /// Where one process of an agent takes its answers, and the words that make it its own.
@@ -419,13 +450,13 @@ impl ReplyAddress {
 /// `user.message.<agent>`.
 #[must_use]
 pub fn user_message(agent: &AgentName) -> RoutingKey {
-    RoutingKey::built(format!("user.message.{}", word(agent.as_str())))
+    RoutingKey::built(format!("{USER_MESSAGE}.{}", word(agent.as_str())))
 }
 
 /// `user.response.<proxy>`.
 #[must_use]
 pub fn user_response(proxy: &InstanceId) -> RoutingKey {
-    RoutingKey::built(format!("user.response.{}", word(proxy.as_str())))
+    RoutingKey::built(format!("{USER_RESPONSE}.{}", word(proxy.as_str())))
 }
 
 /// Whether `key` is where answers to tool calls go. A worker answers nowhere else: a forged
@@ -435,10 +466,17 @@ pub fn is_tool_reply(key: &RoutingKey) -> bool {
     key.is_in(TOOL_RESULT)
 }
 
+/// The word for the asker in `tool.result.<asker>.<instance>`; `None` for a key that is nobody's own.
+#[must_use]
+pub fn asker_of(reply_to: &RoutingKey) -> Option<&str> {
+    let own = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;
+    own.split('.').next()
+}
+
 /// Whether `key` is where an agent's answers to people go.
 #[must_use]
 pub fn is_user_reply(key: &RoutingKey) -> bool {
-    key.is_in("user.response")
+    key.is_in(USER_RESPONSE)
 }
 
 /// The progress key that goes with a reply-to; `None` when it is the default one, which no process
@@ -504,6 +542,8 @@ mod tests {
         assert!(!is_tool_reply(&key("tool.invoke")));
         assert_eq!(progress_key(&key("tool.result.a.b")), Some(key("tool.progress.a.b")));
         assert_eq!(progress_key(&key("tool.result")), None);
+        assert_eq!(asker_of(&key("tool.result.a.b")), Some("a"));
+        assert_eq!(asker_of(&key("tool.result")), None);
     }
 
     #[test]

@@ -14,6 +14,9 @@ use figment::{
 use serde::de::DeserializeOwned;
 
 const PREFIX: &str = "ROCKBOT_";
+/// Keys that name a file themselves: their variables hold its path, and whoever uses the file reads
+/// it, as often as it must.
+const PATHS: [&str; 3] = ["bus.tls.ca_file", "bus.tls.cert_file", "bus.tls.key_file"];
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Everything that is wrong with a configuration.
@@ -77,7 +80,8 @@ impl Configuration {
             let Some((section, key)) = key.split_once("__") else { continue };
             let section = section.to_ascii_lowercase();
             let key = key.to_ascii_lowercase().replace("__", ".");
-            let (key, value) = match key.strip_suffix("_file") {
+            let is_path = PATHS.contains(&format!("{section}.{key}").as_str());
+            let (key, value) = match key.strip_suffix("_file").filter(|_| !is_path) {
                 Some(key) => match read_file(Path::new(&value)) {
                     Ok(text) => (key.to_owned(), text.trim_end().to_owned()),
                     Err(problem) => {
@@ -258,6 +262,15 @@ mod tests {
         configuration.finish().unwrap();
         assert_eq!(bus.url.expose_secret(), "amqp://user:hunter2@broker");
         assert!(!format!("{bus:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_certificate_is_named_and_not_read() {
+        let environment = environment(&[("ROCKBOT_BUS__TLS__CA_FILE", "/nowhere/at/all.pem")]);
+        let mut configuration = Configuration::layered("", None, environment);
+        let bus: BusSection = configuration.section("bus");
+        configuration.finish().unwrap();
+        assert_eq!(bus.tls.ca_file.as_deref(), Some(Path::new("/nowhere/at/all.pem")));
     }
 
     #[test]

@@ -17,5 +17,5 @@ pub mod shutdown;
 
 pub use config::{ConfigProblems, Configuration};
 pub use process::{Process, ServeError};
-pub use sections::{BusSection, LogFormat, LogSection, ServiceSection};
+pub use sections::{BusSection, LogFormat, LogSection, Profile, ServiceSection, TlsSection};
 pub use shutdown::{Interrupt, Shutdown, interrupted};

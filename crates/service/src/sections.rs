@@ -1,6 +1,6 @@
 //! The sections of the configuration that several processes share.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use rockbot_contracts::{InstanceId, topology::DEFAULT_NAMESPACE};
 use secrecy::SecretString;
@@ -14,11 +14,29 @@ pub struct BusSection {
     pub url: SecretString,
     /// Name of the exchange and prefix of the queues. Default `rockbot`.
     pub namespace: String,
+    /// Certificates, for `amqps://`.
+    pub tls: TlsSection,
+}
+
+/// `[bus.tls]`: files in PEM, for `amqps://`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSection {
+    /// The only authorities that the broker's certificate may come from; the system's when absent.
+    pub ca_file: Option<PathBuf>,
+    /// This process's own certificate; goes with `key_file`.
+    pub cert_file: Option<PathBuf>,
+    /// The key of that certificate; goes with `cert_file`.
+    pub key_file: Option<PathBuf>,
 }
 
 impl Default for BusSection {
     fn default() -> Self {
-        Self { url: SecretString::from("memory"), namespace: DEFAULT_NAMESPACE.to_owned() }
+        Self {
+            url: SecretString::from("memory"),
+            namespace: DEFAULT_NAMESPACE.to_owned(),
+            tls: TlsSection::default(),
+        }
     }
 }
 
@@ -26,6 +44,8 @@ impl Default for BusSection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceSection {
+    /// How strict the process is about its surroundings. Default `development`.
+    pub profile: Profile,
     /// Name of this process among its replicas; generated when absent.
     pub instance: Option<InstanceId>,
     /// How long a stop waits for what is under way, in seconds. Default 25, under the 30 that
@@ -33,7 +53,25 @@ pub struct ServiceSection {
     pub drain_seconds: Option<u64>,
 }
 
+/// How strict a process is about its surroundings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// What is easy to start with goes.
+    #[default]
+    Development,
+    /// What gives a stranger a way in is refused: no password in clear across a network, no `guest`,
+    /// and no request whose sender the broker does not vouch for.
+    Production,
+}
+
 impl ServiceSection {
+    /// Whether what gives a stranger a way in is refused.
+    #[must_use]
+    pub fn is_production(&self) -> bool {
+        self.profile == Profile::Production
+    }
+
     /// The configured instance, or one made of the host's name and a random part.
     #[must_use]
     pub fn instance(&self) -> InstanceId {

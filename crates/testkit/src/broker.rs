@@ -73,7 +73,20 @@ impl PrivateBroker {
     /// # Errors
     /// As for [`PrivateBroker::start`].
     pub fn start_on(amqp_port: u16) -> Result<Self> {
-        let mut broker = Self::launch(Layout::write(amqp_port, None)?)?;
+        Self::start_node(amqp_port, "", &[])
+    }
+
+    /// Like [`PrivateBroker::start`], with more lines of `rabbitmq.conf` and more plugins.
+    ///
+    /// # Errors
+    /// As for [`PrivateBroker::start`], and when the node does not take the configuration.
+    pub fn start_with(configuration: &str, plugins: &[&str]) -> Result<Self> {
+        Self::start_node(free_port()?, configuration, plugins)
+    }
+
+    fn start_node(amqp_port: u16, configuration: &str, plugins: &[&str]) -> Result<Self> {
+        let layout = Layout::write(amqp_port, None, configuration, plugins)?;
+        let mut broker = Self::launch(layout)?;
         broker.wait_until_ready(Instant::now() + START_LIMIT)?;
         Ok(broker)
     }
@@ -81,7 +94,7 @@ impl PrivateBroker {
     /// Like [`PrivateBroker::start`], as a node that can form a cluster with `first`: it has the
     /// same port mapper and cookie. Returns before the node is ready.
     pub(crate) fn launch_beside(first: &Self) -> Result<Self> {
-        Self::launch(Layout::write(free_port()?, Some(&first.layout))?)
+        Self::launch(Layout::write(free_port()?, Some(&first.layout), "", &[])?)
     }
 
     fn launch(layout: Layout) -> Result<Self> {
@@ -158,6 +171,12 @@ impl PrivateBroker {
         self.layout.node_name()
     }
 
+    /// The URL for another user than `guest`.
+    #[must_use]
+    pub fn url_of(&self, user: &str, password: &str) -> String {
+        format!("amqp://{user}:{password}@127.0.0.1:{}/%2f", self.layout.amqp_port)
+    }
+
     /// The URL for AMQP clients: `amqp://guest:guest@127.0.0.1:PORT/%2f`.
     #[must_use]
     pub fn amqp_url(&self) -> String {
@@ -231,8 +250,14 @@ struct Layout {
 }
 
 impl Layout {
-    /// With `first`, a layout for a node of the same cluster.
-    fn write(amqp_port: u16, first: Option<&Self>) -> Result<Self> {
+    /// With `first`, a layout for a node of the same cluster; with more lines of `rabbitmq.conf` and
+    /// more plugins.
+    fn write(
+        amqp_port: u16,
+        first: Option<&Self>,
+        configuration: &str,
+        plugins: &[&str],
+    ) -> Result<Self> {
         let layout = Self {
             folder: tempfile::Builder::new().prefix("rockbot-broker-").tempdir()?,
             amqp_port,
@@ -243,8 +268,9 @@ impl Layout {
                 .map_or_else(|| format!("ROCKBOT{amqp_port}PRIVATE"), |first| first.cookie.clone()),
             mapped: first.is_some(),
         };
-        layout.file("rabbitmq.conf", &layout.configuration())?;
-        layout.file("enabled_plugins", "[rabbitmq_management].\n")?;
+        layout.file("rabbitmq.conf", &(layout.configuration() + configuration))?;
+        let plugins = [&["rabbitmq_management"], plugins].concat().join(",");
+        layout.file("enabled_plugins", &format!("[{plugins}].\n"))?;
         // Read instead of /etc/rabbitmq/rabbitmq-env.conf, which belongs to the system's node.
         layout.file("rabbitmq-env.conf", "")?;
         let cookie = layout.file(".erlang.cookie", &layout.cookie)?;

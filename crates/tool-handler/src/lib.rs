@@ -76,13 +76,9 @@ impl ToolHandler {
             registry.register(tool)?;
         }
         let executor = ToolExecutor::with_max_result(registry.clone(), section.max_result_bytes);
-        let handler = ToolInvokeHandler::new(
-            Arc::new(executor),
-            bus.clone(),
-            SERVICE,
-            &instance,
-            section.options().journaled(journal),
-        );
+        let options = section.options().journaled(journal);
+        let executor = Arc::new(executor);
+        let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke(), &instance).await?;
         // Announced last: whoever hears of a tool can call it.
         let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance).await?;

@@ -3,8 +3,10 @@
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use rockbot_bus::Bus;
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
+use rockbot_service::{
+    BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown, TlsSection,
+};
 use rockbot_store::{Clock, Store, StoreError, StoreUrl, Sweeper};
 use rockbot_tool_handler::{
     DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, StoreSection, ToolHandler,
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn read(configuration: &mut Configuration) -> Settings {
-    let settings = Settings {
+    let mut settings = Settings {
         service: configuration.section("service"),
         bus: configuration.section("bus"),
         handler: configuration.section("handler"),
@@ -49,8 +51,16 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = settings.store.parse() {
         configuration.problem(problem);
     }
-    if let Err(problem) = rabbit(&settings.bus, "").check() {
+    let rabbit = rabbit(&settings.bus, "");
+    if let Err(problem) = rabbit.check() {
         configuration.problem(format!("bus: {problem}"));
+    }
+    if settings.service.is_production() {
+        rabbit
+            .unsafe_in_production()
+            .into_iter()
+            .for_each(|problem| configuration.problem(problem));
+        settings.handler.require_identity = true;
     }
     if let Err(problem) = rockbot_toolkit::files::tools(&settings.files) {
         configuration.problem(format!("files: {problem}"));
@@ -113,7 +123,10 @@ async fn open(url: &StoreUrl, shutdown: &Shutdown) -> Result<Option<Arc<dyn Stor
 }
 
 fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
-    RabbitConfig::secret(section.url.clone(), name).in_namespace(&section.namespace)
+    let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
+    RabbitConfig::secret(section.url.clone(), name)
+        .in_namespace(&section.namespace)
+        .with_tls(TlsFiles { ca_file, cert_file, key_file })
 }
 
 /// Waits for the broker for as long as it takes: in a cluster it may come up later than we do.

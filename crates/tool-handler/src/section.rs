@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use rockbot_contracts::identity::Askers;
 use rockbot_store::StoreUrl;
 use rockbot_tools::{
     AdmissionLimits, InvokeOptions, QueueLimits, executor::DEFAULT_MAX_RESULT_BYTES,
@@ -22,6 +23,9 @@ pub struct HandlerSection {
     pub backlog: Option<u16>,
     /// The largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
+    /// Whether to refuse a request whose sender is not a user that the broker knows as an agent or
+    /// as the command line program. Default false; always true in the production profile.
+    pub require_identity: bool,
     /// Tools that share bounds of their own, by the name of their queue.
     pub queues: BTreeMap<String, QueueSection>,
 }
@@ -46,6 +50,7 @@ impl Default for HandlerSection {
             per_tool: None,
             backlog: None,
             max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
+            require_identity: false,
             queues: BTreeMap::new(),
         }
     }
@@ -92,6 +97,9 @@ impl HandlerSection {
             let waiting = queue.waiting.map_or(usize::MAX, usize::from);
             (queue.tools.clone(), QueueLimits { running: queue.concurrency.into(), waiting })
         }));
+        if self.require_identity {
+            options.askers = Askers::Known;
+        }
         if let Some(backlog) = self.backlog {
             options.backlog = backlog;
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rustix::process::Signal;
+use tokio::process::Command;
 
 use crate::{
     fleet::{Fleet, assert_says},
@@ -24,11 +25,14 @@ fn script() -> String {
 
 fn with_script(fleet: &Fleet, program: &str, arguments: &[&str]) -> Running {
     let mut command = fleet.program(program);
-    command
-        .args(arguments)
-        .env("ROCKBOT_LLM__PROVIDER", "scripted")
-        .env("ROCKBOT_LLM__SCRIPT", script());
+    command.args(arguments);
+    scripted(&mut command);
     Running::start(command)
+}
+
+/// Has a program play the script of the demo.
+pub(crate) fn scripted(command: &mut Command) {
+    command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script());
 }
 
 /// Has a conversation; what it shows, for a handler whose place begins with `place`.

@@ -65,6 +65,32 @@ async fn a_broker_url_that_is_none_is_a_configuration_problem_and_stays_secret()
 }
 
 #[tokio::test]
+async fn production_refuses_a_password_in_clear_and_guest() {
+    let variables = [
+        ("ROCKBOT_SERVICE__PROFILE", "production"),
+        ("ROCKBOT_BUS__URL", "amqp://guest:hunter2@broker.example.org"),
+        ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
+    ];
+    for (program, arguments) in
+        [("rockbot-tool-handler", &[][..]), ("rockbot-agent", &[]), ("rockbot", &["doctor"])]
+    {
+        let ended = run(program, arguments, &variables).await;
+        ended.assert_code(64);
+        assert_says(&ended.err, &["amqps://", "guest", "cargo xtask broker-users"]);
+        assert!(!ended.err.contains("hunter2"), "a password is shown:\n{}", ended.err);
+    }
+    let missing = ("ROCKBOT_BUS__TLS__CA_FILE", "/nowhere/at/all.pem");
+    let url = ("ROCKBOT_BUS__URL", "amqps://user:hunter2@broker.example.org");
+    for (program, arguments) in
+        [("rockbot-tool-handler", &[][..]), ("rockbot-agent", &[]), ("rockbot", &["doctor"])]
+    {
+        let ended = run(program, arguments, &[missing, url, variables[2]]).await;
+        ended.assert_code(64);
+        assert_says(&ended.err, &["tls.ca_file", "/nowhere/at/all.pem"]);
+    }
+}
+
+#[tokio::test]
 async fn an_agent_without_a_model_says_how_to_get_one() {
     let ended = run("rockbot-agent", &[], &[]).await;
     ended.assert_code(64);

@@ -37,6 +37,9 @@ impl Stage {
         let proxy = FaultProxy::start(&bed::test_broker_url()).await;
         let settings = [SHARED, ("ROCKBOT_BUS__URL", proxy.url())];
         let first = fleet.handler_with("handler-1", &settings).await;
+        // Its way out to askers is open from the first answer on.
+        let path = r#"{"path": "."}"#;
+        fleet.run(&["tools", "call", "list_files", path]).await.assert_code(0);
         let call = fleet.start(&["--json", "tools", "call", "bash", MARKS]);
         let group = Group::from_file(&fleet, "pid").await;
         Self { fleet, proxy, first, call, _group: group }

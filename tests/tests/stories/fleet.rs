@@ -110,6 +110,12 @@ impl Fleet {
         path
     }
 
+    /// Waits for a file of the fleet.
+    pub(crate) async fn exists(&self, name: &str) {
+        let path = self.path(name);
+        until(name, || path.exists()).await;
+    }
+
     /// Waits for a line in a file that a command writes, and returns the file's text.
     pub(crate) async fn line_in(&self, name: &str) -> String {
         let path = self.path(name);

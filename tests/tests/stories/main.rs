@@ -25,6 +25,8 @@ mod fleet;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod late_broker;
 #[cfg(test)]
 mod local_model;

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod alarm;
+mod authority;
 mod broker;
 mod channel;
 mod cluster;
@@ -12,10 +13,12 @@ mod connection;
 mod credentials;
 mod exchanges;
 mod fleet;
+mod identity;
 mod management;
 mod messages;
 mod queues;
 mod restart;
+mod tls;
 mod unreachable;
 
 use std::sync::Arc;

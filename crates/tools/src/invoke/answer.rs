@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    ContentBlock, ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest,
+    AgentName, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest,
     ToolInvokeResponse, message::DecodeError,
 };
 use tracing::{debug, info, warn};
@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{failure::ToolFailure, result::ToolResult};
 
-/// Where an answer goes, and under which id its asker waits for it.
+/// Who asks, where the answer goes, and under which id it is waited for.
 pub(super) struct Asker {
+    pub(super) name: AgentName,
     pub(super) reply_to: RoutingKey,
     pub(super) correlation_id: Arc<str>,
 }

@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
     AgentName, Envelope, Executed, InstanceId, QueueSpec, RoutingKey, ToolHints, ToolInvokeRequest,
+    identity::Askers,
     json::Limits,
     topology::{is_tool_reply, tool_cancel, tool_result_default},
 };
@@ -50,6 +51,7 @@ pub struct ToolInvokeHandler {
     executor: Arc<ToolExecutor>,
     bus: Arc<dyn Bus>,
     source: Arc<str>,
+    askers: Askers,
     admission: Arc<Admission>,
     /// Most deliveries in hand: those that run and those that wait for room.
     prefetch: u16,
@@ -59,9 +61,11 @@ pub struct ToolInvokeHandler {
     stats: Arc<HandlerStats>,
 }
 
-/// How much a handler takes on, and what it remembers.
+/// How much a handler takes on, from whom, and what it remembers.
 #[derive(Debug, Clone)]
 pub struct InvokeOptions {
+    /// Who may ask.
+    pub askers: Askers,
     /// How many calls run at once, and of which tools.
     pub admission: AdmissionLimits,
     /// Calls in hand beyond those that run. They are what agents take turns with and what waits
@@ -73,10 +77,11 @@ pub struct InvokeOptions {
 }
 
 impl InvokeOptions {
-    /// At most `running` calls at once, three times as many waiting, no journal.
+    /// At most `running` calls at once, three times as many waiting, of anybody, no journal.
     #[must_use]
     pub fn running(running: u16) -> Self {
         Self {
+            askers: Askers::Anybody,
             admission: AdmissionLimits::of(running.into()),
             backlog: running.saturating_mul(3),
             journal: None,
@@ -105,7 +110,7 @@ pub struct InvokeWorkers {
 }
 
 impl ToolInvokeHandler {
-    /// A handler called `service`, in the process `instance`.
+    /// A handler called `service`, in the process `instance`, for anybody on the bus.
     #[must_use]
     pub fn new(
         executor: Arc<ToolExecutor>,
@@ -115,6 +120,7 @@ impl ToolInvokeHandler {
         options: InvokeOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
+            askers: options.askers,
             executor,
             progress: ProgressSender::start(bus.clone()),
             bus,
@@ -169,7 +175,14 @@ impl ToolInvokeHandler {
             Some(key) => key.clone(),
             None => tool_result_default(),
         };
-        let mut asker = Asker { reply_to, correlation_id };
+        let name = match self.askers.admit(envelope) {
+            Ok(name) => name.unwrap_or_else(|| unknown_agent().clone()),
+            Err(impostor) => {
+                self.stats.count_unreadable();
+                return Settlement::dead_letter(impostor.to_string());
+            }
+        };
+        let mut asker = Asker { name, reply_to, correlation_id };
         let request: ToolInvokeRequest = match envelope.decode(Limits::default()) {
             Ok(request) => request,
             Err(error) => return self.answers().unreadable(envelope, &asker, &error).await,
@@ -229,7 +242,7 @@ impl ToolInvokeHandler {
         if envelope.remaining().is_some_and(|left| left.is_zero()) {
             return Ending::failed(not_begun.in_time());
         }
-        let context = self.context(envelope, request, &asker.reply_to, cancellation);
+        let context = self.context(envelope, request, asker, cancellation);
         let permit = match tool {
             Some(tool) => self.room(tool, &context, not_begun).await,
             None => Ok(None),
@@ -320,22 +333,20 @@ impl ToolInvokeHandler {
         &self,
         envelope: &Envelope,
         request: &ToolInvokeRequest,
-        reply_to: &RoutingKey,
+        asker: &Asker,
         cancellation: CancellationToken,
     ) -> ToolContext {
-        // Who asks is what the envelope says, never what the arguments say.
-        let agent = envelope.source.as_deref().map(AgentName::new).and_then(Result::ok);
-        let agent = agent.unwrap_or_else(|| unknown_agent().clone());
         let budget =
             envelope.remaining().map_or(ToolContext::DEFAULT_TIMEOUT, |left| left.min(MAX_BUDGET));
         ToolContext {
             tool_call_id: request.tool_call_id.clone(),
             tool_name: request.tool_name.as_str().into(),
             session_id: request.session_id.clone(),
-            agent,
+            // Who asks is what the envelope says, never what the arguments say.
+            agent: asker.name.clone(),
             deadline: tokio::time::Instant::now() + budget,
             cancellation,
-            updates: self.progress.sink(request, reply_to, &self.source),
+            updates: self.progress.sink(request, &asker.reply_to, &self.source),
         }
     }
 

@@ -87,7 +87,7 @@ impl Drop for CountsDrop {
     }
 }
 
-fn tools(witness: &Arc<Witness>) -> Vec<Arc<dyn Tool>> {
+pub(crate) fn tools(witness: &Arc<Witness>) -> Vec<Arc<dyn Tool>> {
     let hanging = witness.clone();
     let counting = witness.clone();
     vec![

@@ -6,6 +6,8 @@ mod bad_input;
 mod catalog;
 #[cfg(test)]
 mod fleet;
+#[cfg(test)]
+mod identity;
 mod journal;
 #[cfg(test)]
 mod round_trip;

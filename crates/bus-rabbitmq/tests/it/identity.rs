@@ -1,0 +1,274 @@
+//! A broker with the generated definitions, and a user who wants what is not its own.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use lapin::{
+    BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
+    options::{
+        BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeBindOptions,
+        ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+        QueuePurgeOptions,
+    },
+    types::{AMQPValue, FieldTable, ShortString},
+};
+use rockbot_bus::{Bus, Publication, Request, Requester, Settlement, Subscription};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{
+    AgentName, QueueSpec, RoutingKey, definitions::Fleet, topology::tool_invoke,
+};
+use rockbot_testkit::{
+    bed::{PATIENCE, address, message, never, next, soon},
+    broker::PrivateBroker,
+};
+use tempfile::TempDir;
+
+/// The password of every user, and its hash as `cargo xtask broker-users` writes it.
+pub(crate) const PASSWORD: &str = "secret";
+const HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
+
+/// A broker that knows the agents `assistant` and `mallory`, and the services.
+struct Guarded {
+    broker: PrivateBroker,
+    _folder: TempDir,
+}
+
+/// Definitions in a folder, and the line of `rabbitmq.conf` that has them loaded.
+pub(crate) fn definitions() -> (TempDir, String) {
+    let agents = ["assistant", "mallory"].map(|name| AgentName::new(name).expect("a name"));
+    let fleet = Fleet::new("rockbot", "/", agents).expect("a fleet");
+    let hashes: BTreeMap<_, _> = fleet.users().map(|user| (user, HASH.to_owned())).collect();
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("definitions.json");
+    fs::write(&file, fleet.definitions(&hashes).to_string()).expect("written");
+    let line = format!("load_definitions = {}\n", file.display());
+    (folder, line)
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let (folder, line) = definitions();
+        let started = tokio::task::spawn_blocking(move || PrivateBroker::start_with(&line, &[]));
+        let broker = started.await.expect("no panic").expect("a broker");
+        Self { broker, _folder: folder }
+    }
+
+    async fn bus(&self, user: &str) -> Arc<dyn Bus> {
+        let config = RabbitConfig::new(self.broker.url_of(user, PASSWORD), user);
+        let bus = RabbitBus::start(&config).expect("a usable URL");
+        bus.connected(PATIENCE).await.expect("the user gets in");
+        Arc::new(bus)
+    }
+
+    async fn connection(&self, user: &str) -> Connection {
+        let url = self.broker.url_of(user, PASSWORD);
+        Connection::connect(&url, ConnectionProperties::default()).await.expect("the user gets in")
+    }
+}
+
+/// What a user tries, each on a channel of its own.
+struct Intruder(Connection);
+
+const VICTIM: &str = "rockbot.tool.result.assistant.victim";
+const OWN: &str = "rockbot.tool.result.mallory.1";
+
+impl Intruder {
+    async fn channel(&self) -> Channel {
+        self.0.create_channel().await.expect("a channel")
+    }
+
+    async fn consumes(&self, queue: &str) -> lapin::Result<()> {
+        let channel = self.channel().await;
+        let options = BasicConsumeOptions::default();
+        channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+        Ok(())
+    }
+
+    async fn binds(&self, queue: &str, exchange: &str, key: &str) -> lapin::Result<()> {
+        let (channel, options) = (self.channel().await, QueueBindOptions::default());
+        let none = FieldTable::default();
+        channel.queue_bind(queue.into(), exchange.into(), key.into(), options, none).await
+    }
+
+    async fn declares(&self, queue: &str, arguments: FieldTable) -> lapin::Result<()> {
+        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
+        self.channel().await.queue_declare(queue.into(), durable, arguments).await.map(drop)
+    }
+
+    async fn publishes(&self, exchange: &str, key: &str, user: Option<&str>) -> lapin::Result<()> {
+        let channel = self.channel().await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let mut properties = BasicProperties::default();
+        if let Some(user) = user {
+            properties = properties.with_user_id(ShortString::try_new(user).expect("short"));
+        }
+        let options = BasicPublishOptions::default();
+        let sent = channel.basic_publish(exchange.into(), key.into(), options, b"{}", properties);
+        sent.await?.await.map(drop)
+    }
+}
+
+/// The broker must have refused, with one of its words for that.
+#[track_caller]
+fn refused(what: &str, outcome: lapin::Result<()>, word: &str) {
+    let error = outcome.expect_err(what).to_string();
+    assert!(error.contains(word), "{what}: {error}");
+}
+
+fn text(text: &str) -> AMQPValue {
+    AMQPValue::LongString(text.into())
+}
+
+fn question(key: RoutingKey) -> Request {
+    Request {
+        key,
+        envelope: message("?").correlated("the-call"),
+        timeout: Duration::from_secs(10),
+        grace: Duration::ZERO,
+        on_interim: None,
+        ask_again: false,
+    }
+}
+
+#[tokio::test]
+async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_everything_else() {
+    let guarded = Guarded::start().await;
+
+    // The real thing: a handler serves and answers, and an agent asks, each as its own user.
+    let handler = guarded.bus("rockbot.tool-handler").await;
+    let agent = guarded.bus("rockbot.agent.assistant").await;
+    let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
+    let mut requests = handler.consume(work).await.expect("a handler may serve");
+    let asker = Requester::new(agent.clone(), address("assistant", "victim"));
+    let asked = tokio::spawn(async move {
+        let answer = asker.ask(question(tool_invoke())).await;
+        (asker, answer)
+    });
+    let request = next(&mut requests).await;
+    assert_eq!(request.envelope().user_id.as_deref(), Some("rockbot.agent.assistant"));
+    let reply_to = request.envelope().reply_to.clone().expect("an address");
+    let answer = message("!").correlated("the-call");
+    handler.publish(Publication::mandatory(reply_to, answer)).await.expect("a handler may answer");
+    request.settle(Settlement::Ack).await.expect("settled");
+    let (asker, answer) = asked.await.expect("no panic");
+    assert_eq!(answer.expect("an answer").user_id.as_deref(), Some("rockbot.tool-handler"));
+
+    let mallory = Intruder(guarded.connection("rockbot.agent.mallory").await);
+    mallory.declares(OWN, FieldTable::default()).await.expect("its own queue");
+    mallory.binds(OWN, "rockbot", "tool.result.mallory.1").await.expect("its own answers");
+    mallory.publishes("rockbot", "tool.cancel", None).await.expect("what agents publish");
+
+    for queue in [
+        VICTIM,
+        "rockbot.tool.invoke",
+        "rockbot.tool.invoke.mcp",
+        "rockbot.tool.invoke.dlq",
+        "rockbot.user.message.assistant",
+        "rockbot.user.message.mallory.dlq",
+    ] {
+        refused(queue, mallory.consumes(queue).await, "ACCESS_REFUSED");
+        let channel = mallory.channel().await;
+        let purged = channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await;
+        refused(queue, purged.map(drop), "ACCESS_REFUSED");
+        let channel = mallory.channel().await;
+        let deleted = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
+        refused(queue, deleted.map(drop), "ACCESS_REFUSED");
+    }
+    for key in [
+        "tool.result.#",
+        "tool.result.assistant.#",
+        "tool.result.assistant.victim",
+        "tool.result.mallory.#",
+        "tool.progress.assistant.victim",
+        "tool.invoke",
+        "tool.cancel",
+        "user.message.assistant",
+        "user.response.proxy",
+        "#",
+    ] {
+        refused(key, mallory.binds(OWN, "rockbot", key).await, "ACCESS_REFUSED");
+    }
+    let letters = mallory.binds(OWN, "rockbot.dlx", "rockbot.tool.invoke").await;
+    refused("reads dead letters", letters, "ACCESS_REFUSED");
+    let others = mallory.binds(VICTIM, "rockbot", "tool.result.mallory.1").await;
+    refused("binds another's queue", others, "ACCESS_REFUSED");
+    for key in [
+        "tool.result.assistant.victim",
+        "tool.result.mallory.1",
+        "tool.progress.assistant.victim",
+        "tool.result",
+        "tool.catalog.announce",
+        "tool.meta.mcp",
+        "user.message.assistant",
+        "anything",
+    ] {
+        refused(key, mallory.publishes("rockbot", key, None).await, "ACCESS_REFUSED");
+    }
+    for exchange in ["", "amq.topic", "amq.direct", "amq.fanout"] {
+        let published = mallory.publishes(exchange, VICTIM, None).await;
+        refused(exchange, published, "ACCESS_REFUSED");
+    }
+    for queue in [
+        "anything",
+        "rockbot.anything",
+        "rockbot.tool.invoke",
+        "rockbot.tool.invoke.evil",
+        "rockbot.tool.result.assistant.evil",
+        "rockbot.user.message.assistant",
+        "rockbot.user.message.mallory.dlq",
+    ] {
+        refused(queue, mallory.declares(queue, FieldTable::default()).await, "ACCESS_REFUSED");
+    }
+    for exchange in ["rockbot", "rockbot.evil", "rockbot.dlx"] {
+        let (kind, options) = (ExchangeKind::Topic, ExchangeDeclareOptions::default());
+        let none = FieldTable::default();
+        let channel = mallory.channel().await;
+        let declared = channel.exchange_declare(exchange.into(), kind, options, none).await;
+        refused(exchange, declared, "ACCESS_REFUSED");
+    }
+    let (channel, options) = (mallory.channel().await, ExchangeBindOptions::default());
+    let (to, from, key) = ("rockbot.dlx".into(), "rockbot".into(), "tool.invoke".into());
+    let bound = channel.exchange_bind(to, from, key, options, FieldTable::default()).await;
+    refused("binds an exchange", bound, "ACCESS_REFUSED");
+    for user in ["rockbot.agent.assistant", "rockbot.tool-handler", "guest"] {
+        let forged = mallory.publishes("rockbot", "tool.invoke", Some(user)).await;
+        refused(user, forged, "PRECONDITION_FAILED");
+    }
+
+    // What the broker lets through: dead letters go where their queue says, and nobody is asked.
+    let mut trap = FieldTable::default();
+    trap.insert("x-dead-letter-exchange".into(), text("rockbot"));
+    trap.insert("x-dead-letter-routing-key".into(), text("tool.result.assistant.victim"));
+    trap.insert("x-message-ttl".into(), AMQPValue::LongLongInt(0));
+    mallory.declares("rockbot.tool.result.mallory.2", trap).await.expect("its own queue");
+    let key = "tool.result.mallory.2";
+    mallory.binds("rockbot.tool.result.mallory.2", "rockbot", key).await.expect("its own answers");
+    let mut asked = Box::pin(asker.ask(question(tool_invoke())));
+    let request = tokio::select! {
+        request = next(&mut requests) => request,
+        answer = &mut asked => panic!("answered before it was taken: {answer:?}"),
+    };
+    let trap = RoutingKey::new(key).expect("a key");
+    let lure = message("forged").correlated("the-call");
+    handler.publish(Publication::mandatory(trap, lure)).await.expect("an answer to mallory");
+    never("a forged answer", &mut asked).await;
+    let reply_to = request.envelope().reply_to.clone().expect("an address");
+    let honest = message("honest").correlated("the-call");
+    handler.publish(Publication::mandatory(reply_to, honest)).await.expect("answered");
+    let answer = soon("the honest answer", asked).await.expect("an answer");
+    assert_eq!(answer.body, message("honest").body);
+    assert_eq!(asker.stats().late(), 0, "the forged answer reached the asker");
+}
+
+#[tokio::test]
+async fn an_agent_that_the_broker_was_not_prepared_for_is_told_what_to_do() {
+    let guarded = Guarded::start().await;
+    let bus = guarded.bus("rockbot.agent.assistant").await;
+    let stranger = address("stranger", "1").queue();
+    let refused = bus.consume(Subscription::new(stranger, 1)).await;
+    let refused = refused.expect_err("not its queue").to_string();
+    assert!(refused.contains("ACCESS_REFUSED"), "{refused}");
+    let work = QueueSpec::work(&RoutingKey::new("user.message.stranger").expect("a key"));
+    let refused = bus.consume(Subscription::new(work, 1)).await;
+    let refused = refused.expect_err("not prepared").to_string();
+    assert!(refused.contains("cargo xtask broker-users"), "{refused}");
+}

@@ -1,0 +1,193 @@
+//! The users of the broker, and whom each may speak for.
+//!
+//! A user is called `<namespace>.agent.<agent>`, `<namespace>.tool-handler`, and so on. A word of a
+//! name holds no dot, so a name is read in one way only, whatever an agent is called.
+
+use std::fmt;
+
+use crate::{
+    envelope::Envelope,
+    ids::AgentName,
+    topology::{asker_of, word},
+};
+
+/// Under which name the command line program asks for tools.
+pub const CLI: &str = "cli";
+
+const AGENT: &str = "agent";
+
+/// Somebody that the broker lets in. One for each service, and one for each agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum User {
+    /// Runs turns and asks for tools, as this agent.
+    Agent(AgentName),
+    /// Runs tools.
+    ToolHandler,
+    /// Runs the tools of MCP servers.
+    McpBridge,
+    /// Runs scripts.
+    ScriptsManager,
+    /// A person at a terminal: talks to agents and asks for tools.
+    Cli,
+}
+
+impl User {
+    /// Every service, without the agents.
+    pub const SERVICES: [Self; 4] =
+        [Self::ToolHandler, Self::McpBridge, Self::ScriptsManager, Self::Cli];
+
+    /// What the broker calls it.
+    #[must_use]
+    pub fn name(&self, namespace: &str) -> String {
+        match self {
+            Self::Agent(agent) => format!("{namespace}.{AGENT}.{}", word(agent.as_str())),
+            service => format!("{namespace}.{service}"),
+        }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Agent(agent) => return write!(f, "{AGENT} {agent}"),
+            Self::ToolHandler => "tool-handler",
+            Self::McpBridge => "mcp-bridge",
+            Self::ScriptsManager => "scripts-manager",
+            Self::Cli => CLI,
+        })
+    }
+}
+
+/// The word that stands for `user` in the addresses it asks from; `None` for a user that is not one
+/// of ours, or that asks for nothing.
+fn asker(user: &str) -> Option<&str> {
+    let (before, last) = user.rsplit_once('.')?;
+    let is_agent = before.rsplit_once('.').is_some_and(|(_, kind)| kind == AGENT);
+    (is_agent || last == CLI).then_some(last)
+}
+
+/// Whose requests a worker takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Askers {
+    /// Anybody's. A request of a user that is an agent must be that agent's own all the same.
+    #[default]
+    Anybody,
+    /// Only those of users that the broker knows as an agent or as the command line program.
+    Known,
+}
+
+/// A request that is not its sender's own.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Impostor {
+    /// No user, or one that is no asker, where only known ones are heard.
+    #[error("its sender is not a user that asks for tools: {}", user.as_deref().unwrap_or("(none)"))]
+    Unknown {
+        /// The user that the broker vouches for, if it does.
+        user: Option<String>,
+    },
+    /// The answer would go to somebody else.
+    #[error("the user {user} wants the answer sent to another's address")]
+    ReplyTo {
+        /// The user that the broker vouches for.
+        user: String,
+    },
+    /// It was sent under somebody else's name.
+    #[error("the user {user} speaks in another's name")]
+    Source {
+        /// The user that the broker vouches for.
+        user: String,
+    },
+}
+
+impl Askers {
+    /// Who asks: the agent that the broker vouches for, or what the message says of itself where
+    /// nobody does. `None` when neither says anything.
+    ///
+    /// # Errors
+    /// When the request must not be served; see [`Impostor`].
+    pub fn admit(self, request: &Envelope) -> Result<Option<AgentName>, Impostor> {
+        let said = request.source.as_deref();
+        let Some((user, asker)) =
+            request.user_id.as_deref().and_then(|user| Some((user, asker(user)?)))
+        else {
+            return match self {
+                Self::Anybody => Ok(said.and_then(|said| AgentName::new(said).ok())),
+                Self::Known => {
+                    Err(Impostor::Unknown { user: request.user_id.as_deref().map(str::to_owned) })
+                }
+            };
+        };
+        let user = || user.to_owned();
+        if request.reply_to.as_ref().and_then(asker_of).is_some_and(|owner| owner != asker) {
+            return Err(Impostor::ReplyTo { user: user() });
+        }
+        if said.is_some_and(|said| word(said) != asker) {
+            return Err(Impostor::Source { user: user() });
+        }
+        Ok(AgentName::new(said.unwrap_or(asker)).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::RoutingKey;
+
+    fn agent(name: &str) -> AgentName {
+        AgentName::new(name).unwrap()
+    }
+
+    fn request(user: Option<&str>, source: Option<&str>, reply_to: Option<&str>) -> Envelope {
+        let mut request = Envelope::raw("ToolInvokeRequest", Vec::new());
+        request.user_id = user.map(Into::into);
+        request.source = source.map(Into::into);
+        request.reply_to = reply_to.map(|key| RoutingKey::new(key).unwrap());
+        request
+    }
+
+    #[test]
+    fn a_user_is_read_back_as_the_agent_it_was_made_for() {
+        for namespace in ["rockbot", "a.b", "agent", "x.agent"] {
+            for name in ["assistant", "agent", "a.b", "ü", "my-agent-2", &"x".repeat(100)] {
+                let user = User::Agent(agent(name)).name(namespace);
+                assert_eq!(asker(&user), Some(word(name).as_str()), "{user}");
+            }
+            assert_eq!(asker(&User::Cli.name(namespace)), Some(CLI));
+        }
+        for stranger in ["guest", "agent", "cli", "rockbot.tool-handler", "a.b"] {
+            assert_eq!(asker(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn a_known_user_asks_for_itself_alone() {
+        let check = |source, reply_to, expected: Result<Option<&str>, &str>| {
+            let request = request(Some("rockbot.agent.mallory"), source, reply_to);
+            for askers in [Askers::Anybody, Askers::Known] {
+                let admitted = askers.admit(&request);
+                match expected {
+                    Ok(who) => assert_eq!(admitted, Ok(who.map(agent))),
+                    Err(words) => {
+                        let refused = admitted.unwrap_err().to_string();
+                        assert!(refused.contains(words), "{refused}");
+                    }
+                }
+            }
+        };
+        check(Some("mallory"), Some("tool.result.mallory.1"), Ok(Some("mallory")));
+        check(None, None, Ok(Some("mallory")));
+        check(Some("mallory"), Some("tool.result"), Ok(Some("mallory")));
+        check(Some("mallory"), Some("tool.result.assistant.1"), Err("another's address"));
+        check(Some("mallory"), Some("tool.result.assistant"), Err("another's address"));
+        check(Some("assistant"), Some("tool.result.mallory.1"), Err("another's name"));
+    }
+
+    #[test]
+    fn a_user_that_is_no_asker_is_heard_only_where_anybody_is() {
+        for user in [None, Some("guest"), Some("rockbot.tool-handler")] {
+            let request = request(user, Some("assistant"), Some("tool.result.assistant.1"));
+            assert_eq!(Askers::Anybody.admit(&request), Ok(Some(agent("assistant"))));
+            assert!(matches!(Askers::Known.admit(&request), Err(Impostor::Unknown { .. })));
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! What each user of the broker may do, in the broker's own terms.
+//!
+//! RabbitMQ asks for *configure* to declare or delete, *write* to publish to an exchange or to bind
+//! a queue, *read* to consume or to bind to an exchange. On a topic exchange it also asks which
+//! routing keys may be published with and bound. Everything not named here is refused.
+
+use crate::{
+    identity::{CLI, User},
+    shape::dead_letter_exchange,
+    topology::{
+        BindingPattern, MCP_MANAGE_RESPONSE, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS, TOOL_RESULT,
+        USER_MESSAGE, USER_RESPONSE, doctor_ping, mcp_manage, script_invoke, tool_cancel,
+        tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp,
+        tool_meta_mcp_refresh, tool_result_default, user_message, word,
+    },
+};
+
+/// What one user does on the bus. Patterns are those of bindings: `*` stands for one word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grants {
+    /// Routing keys it publishes with.
+    pub publishes: Vec<BindingPattern>,
+    /// Routing keys it binds its queues to.
+    pub hears: Vec<BindingPattern>,
+    /// Its queues, by their bare names: it declares, consumes and deletes them.
+    pub queues: Vec<BindingPattern>,
+    /// The work queues among them, whose dead letters it may write.
+    pub works: Vec<RoutingKey>,
+}
+
+/// The regular expressions that RabbitMQ keeps for a user. Each matches a whole name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permissions {
+    /// What it may declare and delete.
+    pub configure: String,
+    /// Exchanges it may publish to, and queues it may bind.
+    pub write: String,
+    /// Queues it may consume, and exchanges it may bind to.
+    pub read: String,
+    /// Routing keys it may publish with on the exchange of the namespace.
+    pub topic_write: String,
+    /// Routing keys it may bind on it.
+    pub topic_read: String,
+}
+
+impl Grants {
+    /// What `user` does. This is the whole policy: the broker's permissions and the table in the
+    /// documentation are made of it.
+    #[must_use]
+    pub fn of(user: &User) -> Self {
+        match user {
+            User::Agent(agent) => {
+                let own = word(agent.as_str());
+                let inbox = user_message(agent);
+                let mut grants = Self::asks_as(&own);
+                grants.publishes.extend([
+                    one(&tool_invoke_mcp()),
+                    one(&tool_meta_mcp_refresh()),
+                    one(&mcp_manage()),
+                    one(&script_invoke()),
+                    each(USER_RESPONSE),
+                ]);
+                grants.hears.push(one(&tool_meta_mcp()));
+                grants.queues.push(each(tool_meta_mcp().as_str()));
+                for answers in [MCP_MANAGE_RESPONSE, SCRIPT_RESULT] {
+                    grants.hears.push(each_of(answers, &own));
+                    grants.queues.push(each_of(answers, &own));
+                }
+                grants.serves(inbox)
+            }
+            User::Cli => {
+                let mut grants = Self::asks_as(CLI);
+                grants.publishes.push(each(USER_MESSAGE));
+                for own in [USER_RESPONSE, doctor_ping().as_str()] {
+                    grants.hears.push(each(own));
+                    grants.queues.push(each(own));
+                }
+                grants.publishes.push(each(doctor_ping().as_str()));
+                grants
+            }
+            User::ToolHandler => Self::runs_tools().serves(tool_invoke()),
+            User::McpBridge => {
+                let mut grants = Self::runs_tools();
+                grants.publishes.push(one(&tool_meta_mcp()));
+                grants.publishes.push(each_process(MCP_MANAGE_RESPONSE));
+                grants.hears.push(one(&tool_meta_mcp_refresh()));
+                grants.queues.push(each(tool_meta_mcp_refresh().as_str()));
+                grants.serves(tool_invoke_mcp()).serves(mcp_manage())
+            }
+            User::ScriptsManager => {
+                let grants = Self {
+                    publishes: vec![each_process(SCRIPT_RESULT)],
+                    hears: vec![one(&tool_cancel())],
+                    queues: vec![each(tool_cancel().as_str())],
+                    works: Vec::new(),
+                };
+                grants.serves(script_invoke())
+            }
+        }
+    }
+
+    /// Whoever asks for tools: requests go out, its own answers come in.
+    fn asks_as(own: &str) -> Self {
+        Self {
+            publishes: [tool_invoke(), tool_cancel(), tool_catalog_refresh()]
+                .iter()
+                .map(one)
+                .collect(),
+            hears: vec![
+                each_of(TOOL_RESULT, own),
+                each_of(TOOL_PROGRESS, own),
+                one(&tool_catalog_announce()),
+            ],
+            queues: vec![each_of(TOOL_RESULT, own), each(tool_catalog_announce().as_str())],
+            works: Vec::new(),
+        }
+    }
+
+    /// Whoever runs tools: answers go out, and what it runs.
+    fn runs_tools() -> Self {
+        Self {
+            publishes: vec![
+                one(&tool_result_default()),
+                each_process(TOOL_RESULT),
+                each_process(TOOL_PROGRESS),
+                one(&tool_catalog_announce()),
+            ],
+            hears: vec![one(&tool_cancel()), one(&tool_catalog_refresh())],
+            queues: vec![each(tool_cancel().as_str()), each(tool_catalog_refresh().as_str())],
+            works: Vec::new(),
+        }
+    }
+
+    /// With a work queue named after its key.
+    fn serves(mut self, key: RoutingKey) -> Self {
+        self.hears.push(one(&key));
+        self.queues.push(one(&key));
+        self.works.push(key);
+        self
+    }
+
+    /// The same for RabbitMQ.
+    #[must_use]
+    pub fn permissions(&self, namespace: &str) -> Permissions {
+        let queues: Vec<_> = self
+            .queues
+            .iter()
+            .map(|queue| expression(&format!("{namespace}.{}", queue.as_str())))
+            .collect();
+        let exchange = expression(namespace);
+        let mut write = vec![exchange.clone()];
+        if !self.works.is_empty() {
+            // Declaring a queue with a dead-letter exchange needs this, and giving up a message.
+            write.push(expression(&dead_letter_exchange(namespace)));
+        }
+        write.extend(queues.iter().cloned());
+        let read = std::iter::once(exchange).chain(queues.iter().cloned()).collect::<Vec<_>>();
+        let keys = |keys: &[BindingPattern]| {
+            any_of(&keys.iter().map(|key| expression(key.as_str())).collect::<Vec<_>>())
+        };
+        Permissions {
+            configure: any_of(&queues),
+            write: any_of(&write),
+            read: any_of(&read),
+            topic_write: keys(&self.publishes),
+            topic_read: keys(&self.hears),
+        }
+    }
+}
+
+fn one(key: &RoutingKey) -> BindingPattern {
+    key.into()
+}
+
+/// `family.*`: one word, such as a process.
+fn each(family: &str) -> BindingPattern {
+    BindingPattern::new(&format!("{family}.*"))
+}
+
+/// `family.own.*`: every process of one asker.
+fn each_of(family: &str, own: &str) -> BindingPattern {
+    BindingPattern::new(&format!("{family}.{own}.*"))
+}
+
+/// `family.*.*`: every process of every asker.
+fn each_process(family: &str) -> BindingPattern {
+    BindingPattern::new(&format!("{family}.*.*"))
+}
+
+/// One word as [`word`] makes it. Wildcards are not among its characters: who may bind one name may
+/// not bind all of them.
+const WORD: &str = "[A-Za-z0-9_%~-]+";
+
+/// A regular expression for the names that a pattern stands for.
+pub(crate) fn expression(pattern: &str) -> String {
+    let words = pattern.split('.').map(|word| match word {
+        "*" => WORD.to_owned(),
+        word => word.chars().map(escaped).collect(),
+    });
+    words.collect::<Vec<_>>().join("\\.")
+}
+
+fn escaped(character: char) -> String {
+    let plain = character.is_alphanumeric() || matches!(character, '_' | '-' | '%' | '~');
+    if plain { character.to_string() } else { format!("\\{character}") }
+}
+
+fn any_of(expressions: &[String]) -> String {
+    // `\z` and not `$`, which also matches before a line break at the end.
+    format!("\\A(?:{})\\z", expressions.join("|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use regex::Regex;
+
+    use super::*;
+    use crate::ids::AgentName;
+
+    /// What a user wants to do, and with which name: a queue or an exchange with its namespace, or
+    /// a routing key.
+    #[derive(Debug, Clone, Copy)]
+    enum Wish {
+        Declare,
+        Consume,
+        PublishTo,
+        BindQueue,
+        Publish,
+        Bind,
+    }
+    use Wish::{Bind, BindQueue, Consume, Declare, Publish, PublishTo};
+
+    fn agent(name: &str) -> User {
+        User::Agent(AgentName::new(name).unwrap())
+    }
+
+    #[track_caller]
+    fn check(user: &User, wish: Wish, name: &str, expected: bool) {
+        let permissions = Grants::of(user).permissions("rockbot");
+        let asked = match wish {
+            Declare => &permissions.configure,
+            Consume => &permissions.read,
+            PublishTo | BindQueue => &permissions.write,
+            Publish => &permissions.topic_write,
+            Bind => &permissions.topic_read,
+        };
+        let allowed = Regex::new(asked).unwrap().is_match(name);
+        assert_eq!(allowed, expected, "{user}: {wish:?} {name} by {asked}");
+    }
+
+    #[test]
+    fn an_agent_asks_and_hears_its_own_answers_and_nothing_else() {
+        let user = &agent("assistant");
+        for (wish, name, expected) in [
+            (Publish, "tool.invoke", true),
+            (Publish, "tool.invoke.mcp", true),
+            (Publish, "tool.cancel", true),
+            (Publish, "tool.catalog.refresh", true),
+            (Publish, "tool.meta.mcp.refresh", true),
+            (Publish, "mcp.manage", true),
+            (Publish, "script.invoke", true),
+            (Publish, "user.response.proxy-1", true),
+            (Publish, "tool.result.assistant.i", false),
+            (Publish, "tool.result.mallory.i", false),
+            (Publish, "tool.result", false),
+            (Publish, "tool.progress.assistant.i", false),
+            (Publish, "tool.catalog.announce", false),
+            (Publish, "tool.meta.mcp", false),
+            (Publish, "script.result.assistant.i", false),
+            (Publish, "user.message.assistant", false),
+            (Publish, "user.message.mallory", false),
+            (Publish, "tool.invoke.other", false),
+            (Publish, "xtool.invoke", false),
+            (Publish, "tool.invoke\n", false),
+            (Publish, "user.response.a.b", false),
+            (Bind, "tool.result.assistant.i", true),
+            (Bind, "tool.progress.assistant.i", true),
+            (Bind, "tool.catalog.announce", true),
+            (Bind, "tool.meta.mcp", true),
+            (Bind, "mcp.manage.response.assistant.i", true),
+            (Bind, "script.result.assistant.i", true),
+            (Bind, "user.message.assistant", true),
+            (Bind, "tool.result.mallory.i", false),
+            (Bind, "tool.result.assistant.*", false),
+            (Bind, "tool.result.*.i", false),
+            (Bind, "tool.result.#", false),
+            (Bind, "tool.result", false),
+            (Bind, "#", false),
+            (Bind, "tool.invoke", false),
+            (Bind, "tool.cancel", false),
+            (Bind, "user.message.mallory", false),
+            (Bind, "user.response.p", false),
+            (Declare, "rockbot.tool.result.assistant.i", true),
+            (Declare, "rockbot.tool.catalog.announce.i", true),
+            (Declare, "rockbot.user.message.assistant", true),
+            (Declare, "rockbot.user.message.assistant.dlq", false),
+            (Declare, "rockbot.tool.result.mallory.i", false),
+            (Declare, "rockbot.tool.invoke", false),
+            (Declare, "rockbot", false),
+            (Declare, "rockbot.dlx", false),
+            (Declare, "tool.result.assistant.i", false),
+            (Declare, "rockbotxtool.result.assistant.i", false),
+            (Declare, "anything", false),
+            (Consume, "rockbot.tool.result.assistant.i", true),
+            (Consume, "rockbot.user.message.assistant", true),
+            (Consume, "rockbot", true),
+            (Consume, "rockbot.dlx", false),
+            (Consume, "rockbot.tool.result.mallory.i", false),
+            (Consume, "rockbot.tool.invoke", false),
+            (Consume, "rockbot.tool.invoke.mcp", false),
+            (Consume, "rockbot.tool.invoke.dlq", false),
+            (Consume, "rockbot.user.message.assistant.dlq", false),
+            (PublishTo, "rockbot", true),
+            (PublishTo, "rockbot.dlx", true),
+            (PublishTo, "amq.default", false),
+            (PublishTo, "amq.topic", false),
+            (BindQueue, "rockbot.tool.result.assistant.i", true),
+            (BindQueue, "rockbot.tool.invoke", false),
+        ] {
+            check(user, wish, name, expected);
+        }
+    }
+
+    #[test]
+    fn an_agents_name_does_not_reach_into_another() {
+        check(&agent("a"), Consume, "rockbot.tool.result.ab.i", false);
+        check(&agent(".*"), Consume, "rockbot.tool.result.assistant.i", false);
+        check(&agent("a|.*"), Publish, "tool.result.a.i", false);
+        check(&agent("a.b"), Consume, "rockbot.tool.result.a.b", false);
+        check(&agent("a.b"), Consume, "rockbot.tool.result.a%2Eb.i", true);
+    }
+
+    #[test]
+    fn a_worker_answers_and_reads_its_own_queue() {
+        for (user, own, other) in [
+            (User::ToolHandler, "tool.invoke", "tool.invoke.mcp"),
+            (User::McpBridge, "tool.invoke.mcp", "tool.invoke"),
+            (User::McpBridge, "mcp.manage", "tool.invoke"),
+            (User::ScriptsManager, "script.invoke", "tool.invoke"),
+        ] {
+            for (wish, prefix) in [(Declare, "rockbot."), (Consume, "rockbot."), (Bind, "")] {
+                check(&user, wish, &format!("{prefix}{own}"), true);
+                check(&user, wish, &format!("{prefix}{other}"), false);
+            }
+            check(&user, Publish, own, false);
+            check(&user, Publish, "tool.cancel", false);
+            check(&user, Consume, "rockbot.tool.result.assistant.i", false);
+            check(&user, Bind, "tool.result.assistant.i", false);
+            check(&user, PublishTo, "rockbot.dlx", true);
+            check(&user, Consume, "rockbot.dlx", false);
+        }
+        for user in [User::ToolHandler, User::McpBridge] {
+            for key in ["tool.result", "tool.result.a.i", "tool.progress.a.i"] {
+                check(&user, Publish, key, true);
+            }
+            check(&user, Publish, "tool.catalog.announce", true);
+            check(&user, Publish, "user.response.p", false);
+            check(&user, Bind, "tool.cancel", true);
+        }
+        check(&User::ScriptsManager, Publish, "script.result.a.i", true);
+        check(&User::ScriptsManager, Publish, "tool.result.a.i", false);
+        check(&User::ToolHandler, Publish, "tool.meta.mcp", false);
+        check(&User::McpBridge, Publish, "tool.meta.mcp", true);
+        check(&User::McpBridge, Publish, "mcp.manage.response.a.i", true);
+    }
+
+    #[test]
+    fn the_command_line_talks_to_agents_and_asks_for_tools() {
+        let user = &User::Cli;
+        for (wish, name, expected) in [
+            (Publish, "user.message.assistant", true),
+            (Publish, "doctor.ping.i", true),
+            (Publish, "tool.invoke", true),
+            (Publish, "tool.cancel", true),
+            (Publish, "tool.invoke.mcp", false),
+            (Publish, "tool.result.cli.i", false),
+            (Publish, "user.response.p", false),
+            (Bind, "user.response.p", true),
+            (Bind, "tool.result.cli.i", true),
+            (Bind, "tool.result.assistant.i", false),
+            (Bind, "user.message.assistant", false),
+            (Consume, "rockbot.user.message.assistant", false),
+            (Declare, "rockbot.user.response.p", true),
+            (PublishTo, "rockbot.dlx", false),
+        ] {
+            check(user, wish, name, expected);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! How the broker keeps a queue: the arguments it is declared with.
+
+use std::time::Duration;
+
+use crate::topology::{
+    DEAD_LETTER_TTL, MAX_DELIVERIES, QueueKind, QueueName, QueueSpec, REPLY_QUEUE_EXPIRY,
+};
+
+/// The value of an argument of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Argument {
+    /// Text.
+    Text(String),
+    /// A whole number.
+    Number(u64),
+}
+
+/// The exchange that takes dead letters in `namespace`.
+#[must_use]
+pub fn dead_letter_exchange(namespace: &str) -> String {
+    format!("{namespace}.dlx")
+}
+
+/// What `queue` is called on the broker.
+#[must_use]
+pub fn queue_name(namespace: &str, queue: &QueueName) -> String {
+    format!("{namespace}.{queue}")
+}
+
+impl QueueSpec {
+    /// What the broker is told when the queue is declared in `namespace`.
+    #[must_use]
+    pub fn arguments(&self, namespace: &str) -> Vec<(&'static str, Argument)> {
+        let text = |text: &str| Argument::Text(text.to_owned());
+        let mut arguments = vec![("x-max-length", Argument::Number(self.max_length.into()))];
+        match self.kind {
+            QueueKind::Work => arguments.extend([
+                ("x-queue-type", text("quorum")),
+                // The broker counts returns, not deliveries: n returns are n + 1 deliveries.
+                ("x-delivery-limit", Argument::Number(u64::from(MAX_DELIVERIES - 1))),
+                ("x-overflow", text("reject-publish")),
+                ("x-dead-letter-exchange", Argument::Text(dead_letter_exchange(namespace))),
+                ("x-dead-letter-routing-key", Argument::Text(queue_name(namespace, &self.name))),
+                ("x-dead-letter-strategy", text("at-least-once")),
+            ]),
+            QueueKind::DeadLetters => arguments.extend([
+                ("x-queue-type", text("quorum")),
+                ("x-message-ttl", millis(DEAD_LETTER_TTL)),
+            ]),
+            QueueKind::Reply => arguments.push(("x-expires", millis(REPLY_QUEUE_EXPIRY))),
+            QueueKind::Exclusive => {}
+        }
+        arguments
+    }
+}
+
+fn millis(duration: Duration) -> Argument {
+    Argument::Number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}

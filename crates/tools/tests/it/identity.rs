@@ -1,0 +1,79 @@
+//! A request that is not its sender's own is given up, and its tool does not run.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_bus::{Publication, Settlement};
+use rockbot_contracts::{
+    Envelope, InstanceId, QueueSpec, SessionId, ToolCallId, ToolInvokeRequest, identity::Askers,
+    topology::tool_invoke,
+};
+use rockbot_testkit::{
+    Bed,
+    bed::{address, next, until},
+};
+use rockbot_tools::{ToolExecutor, ToolInvokeHandler, ToolRegistry};
+
+use crate::fleet::{Witness, tools};
+
+/// A request of `user`, as the broker vouches for it, in the name of `agent`.
+fn request(user: Option<&str>, agent: &str) -> Envelope {
+    let request = ToolInvokeRequest {
+        tool_call_id: ToolCallId::generate(),
+        tool_name: "echo".to_owned(),
+        arguments: r#"{"text": "hello"}"#.to_owned(),
+        session_id: SessionId::generate(),
+    };
+    let mut envelope = Envelope::of(&request)
+        .correlated(request.tool_call_id.as_str())
+        .from_source(agent)
+        .reply_to(address(agent, "one").tool_result())
+        .within(Duration::from_secs(10));
+    envelope.user_id = user.map(Into::into);
+    envelope
+}
+
+/// Sends a request to a worker that hears `askers`: whether it is served.
+async fn check(askers: Askers, user: Option<&str>, served: bool) {
+    let bed = Bed::memory();
+    let registry = Arc::new(ToolRegistry::new());
+    for tool in tools(&Arc::new(Witness::default())) {
+        registry.register(tool).expect("registered");
+    }
+    let instance = InstanceId::generate();
+    let executor = Arc::new(ToolExecutor::new(registry));
+    let handler =
+        ToolInvokeHandler::hearing(askers, executor, bed.there.clone(), "handler", &instance);
+    let _workers = handler.start(&tool_invoke(), 1, &instance).await.expect("consuming");
+    let mut answers = bed.consume(address("assistant", "one").queue(), 1).await;
+    let sent = Publication::mandatory(tool_invoke(), request(user, "assistant"));
+    bed.here.publish(sent).await.expect("queued");
+    if served {
+        next(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
+        assert_eq!((handler.stats().ok(), handler.stats().unreadable()), (1, 0));
+    } else {
+        let work = QueueSpec::work(&tool_invoke());
+        let mut given_up = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
+        let letter = next(&mut given_up).await;
+        assert!(letter.envelope().dead_letter_reason.is_some());
+        letter.settle(Settlement::Ack).await.expect("settled");
+        until("the count", || handler.stats().unreadable() == 1).await;
+        assert_eq!(handler.stats().ok(), 0, "it ran");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_served_in_its_own_name_and_no_other() {
+    for askers in [Askers::Anybody, Askers::Known] {
+        check(askers, Some("rockbot.agent.assistant"), true).await;
+        check(askers, Some("rockbot.agent.mallory"), false).await;
+        check(askers, Some("rockbot.cli"), false).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_the_broker_does_not_know_is_served_only_where_anybody_is() {
+    for user in [None, Some("guest")] {
+        check(Askers::Anybody, user, true).await;
+        check(Askers::Known, user, false).await;
+    }
+}

@@ -1,0 +1,158 @@
+//! A fleet on a broker where every process has a user of its own, and one agent that pretends to be
+//! another.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use rockbot_bus::{Bus, Publication};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{
+    AgentName, Envelope, InstanceId, QueueName, SessionId, ToolCallId, ToolInvokeRequest,
+    definitions::Fleet as Definitions,
+    topology::{ReplyAddress, tool_invoke},
+};
+use rockbot_testkit::{
+    bed::{PATIENCE, soon},
+    broker::PrivateBroker,
+};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{
+    agents,
+    fleet::{Fleet, assert_says},
+    process::Running,
+};
+
+const PASSWORD: &str = "secret";
+/// Of that password, as `cargo xtask broker-users` writes it.
+const HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
+
+/// A broker that lets in the users of one fleet and nobody else.
+struct Guarded {
+    broker: PrivateBroker,
+    fleet: Fleet,
+    _folder: TempDir,
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let fleet = Fleet::new();
+        let agents = ["assistant", "mallory"].map(|name| AgentName::new(name).expect("a name"));
+        let definitions = Definitions::new(&fleet.namespace, "/", agents).expect("a fleet");
+        let hashes: BTreeMap<_, _> =
+            definitions.users().map(|user| (user, HASH.to_owned())).collect();
+        let folder = TempDir::new().expect("a folder");
+        let file = folder.path().join("definitions.json");
+        fs::write(&file, definitions.definitions(&hashes).to_string()).expect("written");
+        let line = format!("load_definitions = {}\n", file.display());
+        let broker = tokio::task::spawn_blocking(move || PrivateBroker::start_with(&line, &[]));
+        let broker = broker.await.expect("no panic").expect("a broker");
+        Self { broker, fleet, _folder: folder }
+    }
+
+    fn url(&self, user: &str) -> String {
+        self.broker.url_of(&format!("{}.{user}", self.fleet.namespace), PASSWORD)
+    }
+
+    /// A program as `user`, with the rules of production.
+    fn program(&self, name: &str, user: &str) -> Command {
+        let mut command = self.bare_program(name, self.url(user));
+        command.env("ROCKBOT_SERVICE__PROFILE", "production");
+        command
+    }
+
+    fn bare_program(&self, name: &str, url: String) -> Command {
+        let mut command = self.fleet.bare_program(name);
+        command.env("ROCKBOT_BUS__URL", url).env("ROCKBOT_BUS__NAMESPACE", &self.fleet.namespace);
+        command
+    }
+
+    async fn cli(&self, arguments: &[&str]) -> crate::process::Ended {
+        let mut command = self.program("rockbot", "cli");
+        command.args(arguments);
+        Running::start(command).ended().await
+    }
+
+    /// How many messages wait in a queue.
+    async fn waiting(&self, bus: &dyn Bus, queue: &str) -> u32 {
+        let queue = QueueName::new(queue).expect("a name");
+        let report = bus.inspect(&[queue]).await.expect("the broker answers");
+        report.queues[0].depth.expect("it exists").ready
+    }
+}
+
+fn request(source: &str, answer_to: &str) -> Envelope {
+    let answer_to = ReplyAddress::new(
+        AgentName::new(answer_to).expect("a name"),
+        InstanceId::new("victim").expect("an id"),
+    );
+    let request = ToolInvokeRequest {
+        tool_call_id: ToolCallId::generate(),
+        tool_name: "write_file".to_owned(),
+        arguments: r#"{"path": "forged", "content": "x"}"#.to_owned(),
+        session_id: SessionId::generate(),
+    };
+    Envelope::of(&request)
+        .correlated(request.tool_call_id.as_str())
+        .from_source(source)
+        .reply_to(answer_to.tool_result())
+        .within(Duration::from_secs(10))
+}
+
+#[tokio::test]
+async fn each_process_works_as_its_own_user_and_a_worker_serves_no_impostor() {
+    let guarded = Guarded::start().await;
+    guarded.fleet.write("notes.md", "# Notes\n\nThe bus carries each call.\n");
+    let mut handler = Running::start(guarded.program("rockbot-tool-handler", "tool-handler"));
+    handler.says("ready").await;
+    let mut agent = guarded.program("rockbot-agent", "agent.assistant");
+    agents::scripted(&mut agent);
+    let mut agent = Running::start(agent);
+    agent.says("ready").await;
+
+    let called = guarded.cli(&["tools", "call", "read_file", r#"{"path": "notes.md"}"#]).await;
+    called.assert_code(0);
+    assert_says(&called.out, &["The bus carries each call."]);
+    let chat = guarded.cli(&["chat", "What is in this folder?"]).await;
+    chat.assert_code(0);
+    assert_says(&chat.out, &["← bash ran on tool-handler/", "And notes.md says:"]);
+    guarded.cli(&["doctor"]).await.assert_code(0);
+
+    let config = RabbitConfig::new(guarded.url("agent.mallory"), "mallory")
+        .in_namespace(&guarded.fleet.namespace);
+    let mallory = RabbitBus::start(&config).expect("a usable URL");
+    mallory.connected(PATIENCE).await.expect("let in");
+    let mallory: Arc<dyn Bus> = Arc::new(mallory);
+    let requests =
+        [("mallory", "assistant", "another's address"), ("assistant", "mallory", "another's name")];
+    for (given_up, (source, answer_to, words)) in (1..).zip(requests) {
+        let forged = request(source, answer_to);
+        mallory.publish(Publication::mandatory(tool_invoke(), forged)).await.expect("queued");
+        handler.says(words).await;
+        let mut look = tokio::time::interval(Duration::from_millis(20));
+        soon("a dead letter", async {
+            while guarded.waiting(mallory.as_ref(), "tool.invoke.dlq").await < given_up {
+                look.tick().await;
+            }
+        })
+        .await;
+    }
+    let honest = request("mallory", "mallory");
+    mallory.publish(Publication::mandatory(tool_invoke(), honest)).await.expect("queued");
+    guarded.fleet.exists("forged").await;
+    assert!(agent.is_alive() && handler.is_alive());
+}
+
+#[tokio::test]
+async fn a_stranger_is_told_that_the_broker_refused_it() {
+    let guarded = Guarded::start().await;
+    for user in ["agent.stranger", "tool-handler"] {
+        let url = guarded.url(user).replace(PASSWORD, "guessed");
+        let mut command = guarded.bare_program("rockbot", url);
+        command.args(["tools", "list"]);
+        let ended = Running::start(command).ended().await;
+        ended.assert_code(69);
+        assert_says(&ended.err, &["the broker refused the user"]);
+        assert!(!ended.err.contains("guessed"), "{}", ended.err);
+    }
+}
