@@ -184,5 +184,5 @@ fn only_one_tool(concurrency: u16) -> InvokeOptions {
     let running = usize::from(concurrency);
     let each = QueueLimits { running, waiting: usize::MAX };
     let admission = AdmissionLimits { running, queues: Vec::new(), each };
-    InvokeOptions { admission, backlog: 0, journal: None }
+    InvokeOptions { admission, backlog: 0, ..InvokeOptions::running(concurrency) }
 }

@@ -11,7 +11,7 @@ use rockbot_testkit::{
     Bed,
     bed::{address, next, until},
 };
-use rockbot_tools::{ToolExecutor, ToolInvokeHandler, ToolRegistry};
+use rockbot_tools::{InvokeOptions, ToolExecutor, ToolInvokeHandler, ToolRegistry};
 
 use crate::fleet::{Witness, tools};
 
@@ -41,9 +41,10 @@ async fn check(askers: Askers, user: Option<&str>, served: bool) {
     }
     let instance = InstanceId::generate();
     let executor = Arc::new(ToolExecutor::new(registry));
+    let options = InvokeOptions { askers, ..InvokeOptions::running(1) };
     let handler =
-        ToolInvokeHandler::hearing(askers, executor, bed.there.clone(), "handler", &instance);
-    let _workers = handler.start(&tool_invoke(), 1, &instance).await.expect("consuming");
+        ToolInvokeHandler::new(executor, bed.there.clone(), "handler", &instance, options);
+    let _workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     let mut answers = bed.consume(address("assistant", "one").queue(), 1).await;
     let sent = Publication::mandatory(tool_invoke(), request(user, "assistant"));
     bed.here.publish(sent).await.expect("queued");
