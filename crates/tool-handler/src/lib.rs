@@ -9,8 +9,8 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::tool_invoke};
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{
-    CatalogAnnouncer, RegisterError, Tool, ToolExecutor, ToolInvokeHandler, ToolRegistry,
-    executor::DEFAULT_MAX_RESULT_BYTES, invoke::InvokeWorkers,
+    CatalogAnnouncer, InvokeOptions, RegisterError, Tool, ToolExecutor, ToolInvokeHandler,
+    ToolRegistry, executor::DEFAULT_MAX_RESULT_BYTES, invoke::InvokeWorkers,
 };
 use serde::Deserialize;
 
@@ -103,10 +103,14 @@ impl ToolHandler {
             registry.register(tool)?;
         }
         let executor = ToolExecutor::with_max_result(registry.clone(), section.max_result_bytes);
-        let handler = ToolInvokeHandler::new(Arc::new(executor), bus.clone(), SERVICE, &instance);
-        let workers = handler.start(&tool_invoke(), section.concurrency, &instance).await?;
+        let options = InvokeOptions::running(section.concurrency);
+        let handler =
+            ToolInvokeHandler::new(Arc::new(executor), bus.clone(), SERVICE, &instance, options);
+        let workers = handler.start(&tool_invoke(), &instance).await?;
         // Announced last: whoever hears of a tool can call it.
-        let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance).await?;
+        let observed = handler.clone();
+        let load = move || observed.load();
+        let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance, load).await?;
         Ok(Self { handler, workers, announcer })
     }
 
