@@ -8,4 +8,6 @@ mod catalog;
 mod fleet;
 mod journal;
 #[cfg(test)]
+mod load;
+#[cfg(test)]
 mod round_trip;
