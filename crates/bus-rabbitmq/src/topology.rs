@@ -7,7 +7,7 @@ use lapin::{
 };
 use rockbot_contracts::{
     QueueKind, QueueName, QueueSpec,
-    topology::{DEAD_LETTER_TTL, MAX_DELIVERIES, REPLY_QUEUE_EXPIRY},
+    topology::{DEAD_LETTER_LOOKS, DEAD_LETTER_TTL, MAX_DELIVERIES, REPLY_QUEUE_EXPIRY},
 };
 
 /// The names of one fleet on the broker.
@@ -112,6 +112,7 @@ impl Namespace {
             }
             QueueKind::DeadLetters => {
                 set("x-queue-type", text("quorum"));
+                set("x-delivery-limit", AMQPValue::LongLongInt(DEAD_LETTER_LOOKS.into()));
                 set("x-message-ttl", millis(DEAD_LETTER_TTL));
                 durable
             }
