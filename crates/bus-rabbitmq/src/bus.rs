@@ -22,7 +22,7 @@ use crate::{
     source::Source,
     supervisor::{OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
-    version::broker_version,
+    version::{address_of, broker_version},
 };
 
 /// RabbitMQ behind the messaging port.
@@ -152,7 +152,8 @@ impl Bus for RabbitBus {
                     reports.push(QueueReport { name: queue.to_string(), depth });
                 }
                 let product = broker_version(&self.uri).await;
-                Ok(BusReport { product, queues: reports })
+                let address = Some(address_of(&self.uri));
+                Ok(BusReport { product, address, queues: reports })
             };
             let late = |_| ConsumeError::Disconnected { reason: self.supervisor.reason() };
             timeout(OPERATION_TIMEOUT, look).await.map_err(late)?

@@ -16,9 +16,8 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_tools::{
-    RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
-    AdmissionLimits, InvokeOptions, QueueLimits, ToolInvokeHandler, ToolRegistry, ToolResult,
-    ToolSource,
+    AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, Tool, ToolCall, ToolContext,
+    ToolExecutor, ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Notify, task::JoinSet};
