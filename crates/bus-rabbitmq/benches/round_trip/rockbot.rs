@@ -16,8 +16,9 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_tools::{
-    AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, Tool, ToolCall, ToolContext,
-    ToolExecutor, ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistry, ToolResult, ToolSource,
+    RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
+    AdmissionLimits, InvokeOptions, QueueLimits, ToolInvokeHandler, ToolRegistry, ToolResult,
+    ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Notify, task::JoinSet};

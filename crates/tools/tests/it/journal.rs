@@ -175,10 +175,7 @@ async fn a_call_that_ended_is_answered_the_same_here_elsewhere_and_an_hour_later
     stage.clock.advance(Duration::from_secs(3600));
     stage.ask(&elsewhere(), &call).await;
     assert_eq!(stage.result().await, "done, run 1");
-    assert_eq!(
-        (stage.runs(), here.handler.stats().kept(), there.handler.stats().kept()),
-        (1, 1, 2)
-    );
+    assert_eq!((stage.runs(), here.handler.stats().kept(), there.handler.stats().kept()), (1, 1, 2));
     // After a day it is forgotten.
     stage.clock.advance(Duration::from_secs(24 * 3600));
     assert_eq!(stage.entries().await, 0);
