@@ -15,6 +15,8 @@ mod configuration;
 #[cfg(test)]
 mod crashes;
 #[cfg(test)]
+mod dead_letters;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod http;
