@@ -33,7 +33,8 @@ impl Asker {
         Self { bus, address, answers }
     }
 
-    async fn work(&self) -> Consumer {
+    /// The place of a handler at the queue of calls.
+    async fn handlers_place(&self) -> Consumer {
         let work = Subscription::new(QueueSpec::work(&tool_invoke()), 4);
         soon("subscribe", self.bus.consume(work)).await.expect("subscribed")
     }
@@ -67,27 +68,26 @@ impl Asker {
         soon("an ack", delivery.settle(Settlement::Ack)).await.expect("acked");
         envelope
     }
+}
 
-    /// A handler that dies of the call `poison` each time, and of nothing else: how often it got
-    /// the poison, and how many other messages.
-    async fn dies_of(&self, poison: &str, others: usize) -> (u32, usize) {
-        let mut work = self.work().await;
-        let (mut poisoned, mut served) = (0, 0);
-        while poisoned < MAX_DELIVERIES || served < others {
-            let delivery = next(&mut work).await;
-            let settlement = if delivery.envelope().correlation_id.as_deref() == Some(poison) {
-                poisoned += 1;
-                Settlement::Retry
-            } else {
-                served += 1;
-                Settlement::Ack
-            };
-            soon("a settlement", delivery.settle(settlement)).await.expect("settled");
-        }
-        never("one more delivery", work.next()).await;
-        work.cancel().await;
-        (poisoned, served)
+/// A handler that dies of the call `poison` each time, and of nothing else: how often it got
+/// the poison, and how many other messages.
+async fn dies_of(poison: &str, mut work: Consumer, others: usize) -> (u32, usize) {
+    let (mut poisoned, mut served) = (0, 0);
+    while poisoned < MAX_DELIVERIES || served < others {
+        let delivery = next(&mut work).await;
+        let settlement = if delivery.envelope().correlation_id.as_deref() == Some(poison) {
+            poisoned += 1;
+            Settlement::Retry
+        } else {
+            served += 1;
+            Settlement::Ack
+        };
+        soon("a settlement", delivery.settle(settlement)).await.expect("settled");
     }
+    never("one more delivery", work.next()).await;
+    work.cancel().await;
+    (poisoned, served)
 }
 
 /// Runs `rockbot` until what it says as JSON holds.
@@ -114,11 +114,12 @@ async fn poison_is_set_aside_after_five_deliveries_and_runs_when_it_is_replayed(
     let fleet = Fleet::new();
     fleet.write("notes.md", "buy milk\n");
     let mut asker = Asker::at(&fleet).await;
+    let work = asker.handlers_place().await;
     let poison = asker.ask("read_file", r#"{"path": "notes.md"}"#).await;
     for _ in 0..10 {
         asker.ask("list_files", "{}").await;
     }
-    assert_eq!(asker.dies_of(&poison, 10).await, (MAX_DELIVERIES, 10));
+    assert_eq!(dies_of(&poison, work, 10).await, (MAX_DELIVERIES, 10));
     dead_letters(&fleet, 1).await;
 
     let said = fleet.run(&["--json", "dlq", "show", "tool.invoke"]).await;
@@ -174,8 +175,9 @@ async fn poison_is_set_aside_after_five_deliveries_and_runs_when_it_is_replayed(
 async fn a_replayed_call_that_may_have_begun_is_not_run_twice() {
     let fleet = Fleet::new();
     let mut asker = Asker::at(&fleet).await;
+    let work = asker.handlers_place().await;
     let poison = asker.ask("bash", r#"{"command": "echo ran >> marker"}"#).await;
-    asker.dies_of(&poison, 0).await;
+    dies_of(&poison, work, 0).await;
     dead_letters(&fleet, 1).await;
     let _handler = fleet.handler("handler-1").await;
     fleet.run(&["dlq", "replay", "tool.invoke"]).await.assert_code(0);
