@@ -107,11 +107,6 @@ impl Letters {
         self.waiting
     }
 
-    /// How many of the chosen are still to come.
-    pub(super) fn to_come(&self) -> u32 {
-        self.left + u32::try_from(self.found.len()).unwrap_or(u32::MAX)
-    }
-
     /// The next of the chosen letters; `None` after the last, or when somebody else holds the
     /// others.
     pub(super) async fn next(&mut self) -> Option<Letter> {

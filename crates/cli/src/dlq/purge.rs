@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Purged {
     /// The message ids of the letters; with a rehearsal, of those that would go.
     pub(super) gone: Vec<String>,
-    /// How many of the chosen letters stay.
+    /// How many dead letters stay in the queue, those that were not chosen among them.
     pub(super) left: u32,
     /// Why it stopped before the last one.
     pub(super) stopped: Option<Failure>,
@@ -87,7 +87,7 @@ pub(super) async fn purge(
 ) -> Result<Purged, Failure> {
     let purpose = if dry_run { Purpose::Look } else { Purpose::Settle };
     let mut letters = Letters::open(bus, queue, choice, purpose).await?;
-    let mut purged = Purged { gone: Vec::new(), left: letters.to_come(), stopped: None };
+    let mut purged = Purged { gone: Vec::new(), left: letters.waiting(), stopped: None };
     while let Some(letter) = letters.next().await {
         let id = letter.delivery.envelope().message_id.to_string();
         if dry_run {
@@ -124,7 +124,7 @@ mod tests {
         let mut bin = Bin::with(4).await;
         let chosen = [bin.ids().await.remove(2)];
         let purged = purge(&bin.bus, &bin.queue, Choice::ByIds(&chosen), false).await.unwrap();
-        assert_eq!((purged.gone.as_slice(), purged.left), (&chosen[..], 0));
+        assert_eq!((purged.gone.as_slice(), purged.left), (&chosen[..], 3));
         assert_eq!(bin.texts().await, ["0", "1", "3"]);
         purge(&bin.bus, &bin.queue, Choice::Oldest(u32::MAX), false).await.unwrap();
         assert!(bin.texts().await.is_empty());

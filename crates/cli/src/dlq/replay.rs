@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Replayed {
     /// Dead letters and what was sent in their place; with a rehearsal, what would be sent.
     pub(super) sent: Vec<(Envelope, Envelope)>,
-    /// How many of the chosen letters stay dead letters.
+    /// How many dead letters stay in the queue, those that were not chosen among them.
     pub(super) left: u32,
     /// Why it stopped before the last one.
     pub(super) stopped: Option<Failure>,
@@ -75,7 +75,7 @@ pub(super) async fn replay(
     let key = RoutingKey::new(queue.as_str()).exits(exit::USAGE)?;
     let purpose = if dry_run { Purpose::Look } else { Purpose::Settle };
     let mut letters = Letters::open(bus, queue, choice, purpose).await?;
-    let mut replayed = Replayed { sent: Vec::new(), left: letters.to_come(), stopped: None };
+    let mut replayed = Replayed { sent: Vec::new(), left: letters.waiting(), stopped: None };
     while let Some(letter) = letters.next().await {
         let again = once_more(letter.delivery.envelope());
         let pair = (letter.delivery.envelope().clone(), again.clone());
@@ -183,7 +183,7 @@ mod tests {
     async fn a_rehearsal_changes_nothing() {
         let mut bin = Bin::with(3).await;
         let replayed = replay(&bin.bus, &bin.queue, Choice::Oldest(2), true).await.unwrap();
-        assert_eq!((sent(&replayed), replayed.left), (vec!["0".into(), "1".into()], 2));
+        assert_eq!((sent(&replayed), replayed.left), (vec!["0".into(), "1".into()], 3));
         assert!(bin.at_work().await.is_empty());
         assert_eq!(bin.texts().await, ["0", "1", "2"]);
     }
