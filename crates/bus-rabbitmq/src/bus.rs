@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::{
     config::{InvalidUrl, RabbitConfig, user_of},
-    greeting::broker_version,
+    greeting::{address_of, broker_version},
     lane::{Lane, lane_key},
     source::Source,
     supervisor::{Address, OPERATION_TIMEOUT, Supervisor},
@@ -158,7 +158,8 @@ impl Bus for RabbitBus {
                     reports.push(QueueReport { name: queue.to_string(), depth });
                 }
                 let product = broker_version(&self.uri).await;
-                Ok(BusReport { product, queues: reports })
+                let address = Some(address_of(&self.uri));
+                Ok(BusReport { product, address, queues: reports })
             };
             let late = |_| ConsumeError::Disconnected { reason: self.supervisor.reason() };
             timeout(OPERATION_TIMEOUT, look).await.map_err(late)?

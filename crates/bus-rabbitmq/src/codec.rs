@@ -13,6 +13,7 @@ use rockbot_contracts::{
     ContentTrust, DeliveryMode, Envelope, MessageId, RoutingKey, TraceContext,
     envelope::TimeBudget,
     headers::{Header, WIRE_VERSION},
+    topology::DELIVERED_TOO_OFTEN,
 };
 
 /// An id over the 255 bytes of an AMQP short string, or headers over what fits a frame.
@@ -169,6 +170,9 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
             Header::TraceState => envelope.trace.state = as_text(value),
         }
     }
+    if envelope.dead_letter_reason.is_none() {
+        envelope.dead_letter_reason = reason_of_death(headers).map(Arc::from);
+    }
     envelope.budget = match (timeout_ms, deadline) {
         (None, None) => None,
         // With one of the two missing, the other alone decides.
@@ -183,6 +187,20 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
 pub(crate) fn was_dead_letter(properties: &BasicProperties) -> bool {
     let headers = properties.headers().as_ref();
     headers.is_some_and(|headers| headers.inner().contains_key("x-death"))
+}
+
+/// Why the broker itself gave a message up, the last time it did.
+fn reason_of_death(headers: &FieldTable) -> Option<&'static str> {
+    let AMQPValue::FieldArray(deaths) = headers.inner().get("x-death")? else { return None };
+    let AMQPValue::FieldTable(last) = deaths.as_slice().first()? else { return None };
+    let reason = as_text(last.inner().get("reason")?)?;
+    Some(match &*reason {
+        "delivery_limit" => DELIVERED_TOO_OFTEN,
+        "expired" => "it waited longer than its queue keeps messages",
+        "maxlen" => "its queue was full",
+        "rejected" => "its consumer rejected it without a reason",
+        _ => "the broker gave it up",
+    })
 }
 
 /// How often the broker says it delivered this message before.

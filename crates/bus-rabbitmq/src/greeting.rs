@@ -1,4 +1,5 @@
-//! Whether a broker is there and which it is, from what it says before anybody logs in.
+//! Which broker this is and whether it is there, from its address and from what it says before
+//! anybody logs in.
 
 use std::time::Duration;
 
@@ -25,6 +26,15 @@ pub(crate) async fn broker_version(uri: &AMQPUri) -> String {
         },
         _ => unknown(),
     }
+}
+
+/// The broker's URL without the password.
+pub(crate) fn address_of(uri: &AMQPUri) -> String {
+    let authority = &uri.authority;
+    let (user, host) = (&authority.userinfo.username, &authority.host);
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let vhost = uri.vhost.replace('/', "%2f");
+    format!("{}://{user}@{host}:{}/{vhost}", uri.scheme, authority.port)
 }
 
 /// Returns when the peer answers in any way, be it by closing the connection.
@@ -67,6 +77,16 @@ fn text(greeting: &[u8], field: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        for (url, shown) in [
+            ("amqp://me:secret@broker:5672/%2f", "amqp://me@broker:5672/%2f"),
+            ("amqps://me:secret@broker/fleet?heartbeat=5", "amqps://me@broker:5671/fleet"),
+        ] {
+            assert_eq!(address_of(&url.parse().unwrap()), shown);
+        }
+    }
 
     #[test]
     fn fields_are_read_and_lies_are_survived() {

@@ -82,6 +82,9 @@ impl Namespace {
 
     /// Declares a queue with its bindings, and the queue for its dead letters before it.
     pub(crate) async fn declare(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
+        if spec.kind == QueueKind::DeadLetters && self.prepared {
+            return self.find_queue(channel, spec).await;
+        }
         if spec.kind == QueueKind::Work {
             let dead_letters = QueueSpec::dead_letters_of(&spec.name);
             if self.prepared {
@@ -116,6 +119,9 @@ impl Namespace {
     /// Makes the bindings of a queue that exists, and of the queue for its dead letters. What is
     /// bound already stays as it is.
     pub(crate) async fn bind(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
+        if spec.kind == QueueKind::DeadLetters && self.prepared {
+            return Ok(());
+        }
         if spec.kind == QueueKind::Work && !self.prepared {
             self.bind_queue(channel, &QueueSpec::dead_letters_of(&spec.name)).await?;
         }

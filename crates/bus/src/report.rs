@@ -5,6 +5,8 @@
 pub struct BusReport {
     /// What carries the messages, with its version.
     pub product: String,
+    /// Where it is, without the password; `None` inside one process.
+    pub address: Option<String>,
     /// The queues that were asked for, in that order.
     pub queues: Vec<QueueReport>,
 }

@@ -13,9 +13,10 @@ Examples:
   rockbot tools list
   rockbot tools call read_file '{\"path\":\"README.md\"}'
   rockbot --bus amqp://guest:guest@localhost:5672/%2f doctor
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f dlq list
 
-Exit codes: 0 ok, 1 the tool answered with an error, 64 usage or configuration,
-69 nobody serves it or no broker, 75 timed out or overloaded";
+Exit codes: 0 ok, 1 the tool answered with an error, or what was found is not as it should be,
+64 usage or configuration, 69 nobody serves it or no broker, 75 timed out or overloaded";
 
 /// Tools for LLM agents: called by name, run by a fleet of services over a bus.
 #[derive(Debug, Parser)]
@@ -66,8 +67,16 @@ pub(crate) enum Command {
     /// Run the fleet in this process until stopped: a tool handler, and an agent where a model is
     /// configured
     Up,
-    /// Look at the bus, the queues, who serves which tool, and the round trip
+    /// Look at the bus, the queues, who serves which tool, how busy they are, and the round trip
+    #[command(after_help = "Exit codes: 0 all is well, 1 something is suspicious, 69 something \
+        cannot be used. Dead letters are shown, and are no reason for another code than 0.")]
     Doctor,
+    /// Look at dead letters, ask again, or throw them away
+    ///
+    /// A dead letter is a message that was delivered too often, or that its consumer gave up. It
+    /// waits for a week in a queue beside the work queue that it came from.
+    #[command(subcommand)]
+    Dlq(Dlq),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -108,3 +117,84 @@ pub(crate) enum Tools {
         timeout: u64,
     },
 }
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Dlq {
+    /// List work queues with what waits in them and how many dead letters they have
+    #[command(after_help = "Examples:
+  rockbot dlq list
+  rockbot dlq list tool.invoke user.message.writer --json")]
+    List {
+        /// Work queues to look at [default: tool.invoke, and those of the agents that are defined]
+        #[arg(value_name = "QUEUE")]
+        queues: Vec<String>,
+    },
+    /// Show dead letters; they stay where they are
+    #[command(after_help = "Examples:
+  rockbot dlq show tool.invoke
+  rockbot dlq show tool.invoke --id 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f --body")]
+    Show {
+        /// The work queue that they come from
+        queue: String,
+        /// Show so many at most, the oldest first
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_most())]
+        limit: u32,
+        /// Show only the one with this message id
+        #[arg(long, value_name = "MESSAGE_ID", conflicts_with = "limit")]
+        id: Option<String>,
+        /// Show what the messages say, too
+        #[arg(long)]
+        body: bool,
+    },
+    /// Send dead letters to their work queue again
+    ///
+    /// Each goes out as a new message under its old correlation id, with as much time as it had,
+    /// and counts as asked again. Its dead letter goes away when the broker has confirmed the new
+    /// message. A handler's journal decides what runs: a call that had ended is answered as it was,
+    /// and one that had begun and must not run twice is answered outcome_unknown.
+    #[command(after_help = "Examples:
+  rockbot dlq replay tool.invoke --dry-run
+  rockbot dlq replay tool.invoke --limit 1
+  rockbot dlq replay tool.invoke --id 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f")]
+    Replay {
+        /// The work queue that they come from
+        queue: String,
+        #[command(flatten)]
+        which: Which,
+        /// Send so many at most, the oldest first [default: all]
+        #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = at_most())]
+        limit: Option<u32>,
+    },
+    /// Delete dead letters for good
+    #[command(after_help = "Examples:
+  rockbot dlq purge tool.invoke
+  rockbot dlq purge tool.invoke --id 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f --yes")]
+    Purge {
+        /// The work queue that they come from
+        queue: String,
+        #[command(flatten)]
+        which: Which,
+        /// Do not ask; needed where there is no terminal to ask on
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// Which dead letters, and whether it is only a rehearsal.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// Only the one with this message id; may be given several times
+    #[arg(long = "id", value_name = "MESSAGE_ID")]
+    pub(crate) ids: Vec<String>,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// How many dead letters a person looks at or sends.
+fn at_most() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MOST_LETTERS))
+}
+
+/// Dead letters that are held at once; each may have 4 MiB.
+pub(crate) const MOST_LETTERS: u32 = 1000;

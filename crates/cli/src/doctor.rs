@@ -1,115 +1,147 @@
 //! `rockbot doctor`: is the fleet well?
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+mod findings;
+mod round_trip;
+
+use std::{collections::BTreeMap, time::Duration};
 
 use anstream::println;
-use rockbot_bus::{Publication, Settlement, Subscription, report::QueueDepth};
-use rockbot_contracts::{
-    AgentName, Envelope, QueueName, QueueSpec, RoutingKey,
-    topology::{doctor_ping, tool_invoke, user_message},
-};
+use rockbot_bus::{BusReport, report::QueueDepth};
+use rockbot_contracts::HandlerLoad;
 use rockbot_service::exit;
+use rockbot_tools::catalog::KnownHandler;
 use serde_json::json;
-use tokio::time::timeout;
 
+use self::{
+    findings::{Finding, findings, verdict},
+    round_trip::{PINGS, RoundTrip},
+};
 use crate::{
-    ending::{Exits, Failure, Outcome},
+    dlq,
+    ending::{Failure, Outcome},
     fleet::Fleet,
     settings::Settings,
     show,
+    work_queues::{self, WorkQueue},
 };
 
-/// Messages sent to oneself to measure the round trip.
-const PINGS: usize = 11;
-
-const PING_WITHIN: Duration = Duration::from_secs(5);
+/// What the doctor saw.
+#[derive(Debug)]
+struct Examination {
+    bus: BusReport,
+    queues: Vec<WorkQueue>,
+    handlers: Vec<KnownHandler>,
+    round_trip: RoundTrip,
+}
 
 pub(crate) async fn run(settings: &Settings, json: bool) -> Outcome {
     let fleet = Fleet::reach(settings).await?;
-    let outcome = examine(settings, &fleet, json).await;
+    let outcome = examine(settings, &fleet).await;
+    let outcome = outcome.and_then(|examination| report(&examination, json));
     fleet.leave().await;
     outcome
 }
 
-async fn examine(settings: &Settings, fleet: &Fleet, json: bool) -> Outcome {
+async fn examine(settings: &Settings, fleet: &Fleet) -> Result<Examination, Failure> {
+    let names = work_queues::known(settings)?;
     let discovered = fleet.discover_all("doctor").await?;
-    let agent = AgentName::new(settings.agent.name.as_str()).exits(exit::USAGE)?;
-    let work = [tool_invoke(), user_message(&agent)].map(|key| QueueSpec::work(&key).name);
-    let queues: Vec<QueueName> =
-        work.into_iter().flat_map(|name| [name.clone(), name.dead_letters()]).collect();
-    let report = fleet.bus.inspect(&queues).await.exits(exit::UNAVAILABLE)?;
-    let round_trip = round_trip(fleet).await?;
+    let round_trip = round_trip::measure(fleet).await?;
+    let (bus, queues) = work_queues::look(fleet.bus.as_ref(), &names).await?;
     let handlers = discovered.directory.handlers();
-    let mut servers: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for handler in &handlers {
-        for tool in &handler.tools {
-            let server = format!("{}/{}", handler.handler, handler.instance);
-            servers.entry(tool.name.clone()).or_default().push(server);
-        }
-    }
-    if json {
-        let queues: Vec<_> = report
-            .queues
-            .iter()
-            .map(|queue| {
-                json!({"name": queue.name, "exists": queue.depth.is_some(),
-                    "ready": queue.depth.map(|depth| depth.ready),
-                    "consumers": queue.depth.map(|depth| depth.consumers)})
-            })
-            .collect();
-        let said = json!({"bus": report.product, "queues": queues, "tools": servers,
-            "roundTripMicros": round_trip.as_micros()});
-        println!("{}", serde_json::to_string_pretty(&said).exits(exit::SOFTWARE)?);
-    } else {
-        println!("bus         {}", report.product);
-        println!("round trip  {} (median of {PINGS})\n", show::duration(round_trip));
-        let rows = report.queues.iter().map(|queue| {
-            let count = |pick: fn(QueueDepth) -> u32| {
-                queue.depth.map_or_else(|| "–".to_owned(), |depth| pick(depth).to_string())
-            };
-            vec![queue.name.clone(), count(|depth| depth.ready), count(|depth| depth.consumers)]
-        });
-        println!("{}\n", show::table(&["queue", "waiting", "consumers"], rows));
-        let clean = |(tool, by): (&String, &Vec<String>)| {
-            vec![show::clean(tool), show::clean(&by.join(", "))]
-        };
-        let rows = servers.iter().map(clean);
-        println!("{}", show::table(&["tool", "served by"], rows));
-    }
-    if handlers.is_empty() {
-        return Err(Failure::unavailable(
-            "no handler announced itself; start rockbot-tool-handler on this bus",
-        ));
-    }
-    Ok(exit::OK)
+    Ok(Examination { bus, queues, handlers, round_trip })
 }
 
-/// The median time of a confirmed message to oneself.
-async fn round_trip(fleet: &Fleet) -> Result<Duration, Failure> {
-    let mut queue = QueueSpec::exclusive(&doctor_ping(), &fleet.instance);
-    // A key of its own: another doctor may be at work.
-    let key = RoutingKey::new(queue.name.as_str()).exits(exit::SOFTWARE)?;
-    queue.bindings = vec![(&key).into()];
-    let consuming = fleet.bus.consume(Subscription::new(queue, 1));
-    let mut consumer = consuming.await.exits(exit::UNAVAILABLE)?;
-    let mut times = Vec::with_capacity(PINGS);
-    for _ in 0..PINGS {
-        let began = Instant::now();
-        let ping = async {
-            let envelope = Envelope::raw("Ping", b"{}".to_vec()).transient();
-            fleet.bus.publish(Publication::mandatory(key.clone(), envelope)).await?;
-            if let Some(delivery) = consumer.next().await {
-                delivery.settle(Settlement::Ack).await?;
-            }
-            anyhow::Ok(())
-        };
-        let late = |_| Failure::unavailable(format!("no round trip within {PING_WITHIN:?}"));
-        timeout(PING_WITHIN, ping).await.map_err(late)?.exits(exit::UNAVAILABLE)?;
-        times.push(began.elapsed());
+fn report(examination: &Examination, json: bool) -> Outcome {
+    let findings = findings(examination);
+    if json {
+        println!("{}", show::json(&to_json(examination, &findings)));
+    } else {
+        print(examination, &findings);
     }
-    times.sort();
-    Ok(times[PINGS / 2])
+    verdict(&findings).map_or(Ok(exit::OK), Err)
+}
+
+fn print(examination: &Examination, findings: &[Finding]) {
+    let Examination { bus, queues, handlers, round_trip } = examination;
+    let address = bus.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
+    println!("bus         {}", show::clean(&format!("{}{address}", bus.product)));
+    let median = show::duration(round_trip.median);
+    println!("round trip  {median} (a message to itself, median of {PINGS})");
+    println!("replies     {}, {}\n", round_trip.reply_queue, consumers(round_trip.reply_depth));
+    println!("{}\n", show::table(&dlq::HEADS, queues.iter().map(dlq::row)));
+    let heads = ["handler", "version", "tools", "running", "waiting", "oldest call"];
+    let rows = handlers.iter().map(handler_row);
+    println!("{}\n", show::table(&heads, rows));
+    let servers = servers(handlers);
+    let rows =
+        servers.iter().map(|(tool, by)| vec![show::clean(tool), show::clean(&by.join(", "))]);
+    println!("{}", show::table(&["tool", "served by"], rows));
+    for finding in findings.iter().filter(|finding| finding.is_warning()) {
+        println!("\n{}", show::dim(&format!("warning: {}", finding.message)));
+    }
+}
+
+fn consumers(depth: Option<QueueDepth>) -> String {
+    depth.map_or_else(
+        || "which does not exist".to_owned(),
+        |depth| show::count(depth.consumers as usize, "consumer"),
+    )
+}
+
+fn handler_row(handler: &KnownHandler) -> Vec<String> {
+    let unsaid = || "–".to_owned();
+    let number = |pick: fn(HandlerLoad) -> u64| {
+        handler.load.map_or_else(unsaid, |load| pick(load).to_string())
+    };
+    let oldest = handler.load.and_then(|load| load.oldest_ms);
+    vec![
+        show::clean(&name(handler)),
+        show::clean(handler.version.as_deref().unwrap_or("–")),
+        handler.tools.len().to_string(),
+        number(|load| load.running),
+        number(|load| load.waiting),
+        oldest.map_or_else(unsaid, |ms| show::duration(Duration::from_millis(ms))),
+    ]
+}
+
+fn name(handler: &KnownHandler) -> String {
+    format!("{}/{}", handler.handler, handler.instance)
+}
+
+/// Which handlers serve a tool.
+fn servers(handlers: &[KnownHandler]) -> BTreeMap<String, Vec<String>> {
+    let mut servers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for handler in handlers {
+        for tool in &handler.tools {
+            servers.entry(tool.name.clone()).or_default().push(name(handler));
+        }
+    }
+    servers
+}
+
+fn to_json(examination: &Examination, findings: &[Finding]) -> serde_json::Value {
+    let Examination { bus, queues, handlers, round_trip } = examination;
+    let handlers_said: Vec<_> = handlers
+        .iter()
+        .map(|handler| {
+            let tools: Vec<_> = handler.tools.iter().map(|tool| &tool.name).collect();
+            json!({"handler": handler.handler, "instance": handler.instance.as_str(),
+                "version": handler.version, "tools": tools, "load": handler.load})
+        })
+        .collect();
+    let findings: Vec<_> = findings
+        .iter()
+        .map(|finding| json!({"severity": finding.severity.word(), "message": finding.message}))
+        .collect();
+    json!({
+        "bus": bus.product,
+        "address": bus.address,
+        "queues": queues.iter().map(dlq::to_json).collect::<Vec<_>>(),
+        "handlers": handlers_said,
+        "tools": servers(handlers),
+        "replyQueue": {"name": round_trip.reply_queue,
+            "consumers": round_trip.reply_depth.map(|depth| depth.consumers)},
+        "roundTripMicros": round_trip.median.as_micros(),
+        "findings": findings,
+    })
 }

@@ -4,6 +4,7 @@ mod arguments;
 mod chat;
 mod conversation;
 mod demo;
+mod dlq;
 mod doctor;
 mod ending;
 mod fleet;
@@ -12,6 +13,7 @@ mod settings;
 mod show;
 mod tools;
 mod up;
+mod work_queues;
 
 use std::{io::Write, process::ExitCode};
 
@@ -79,6 +81,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Tools(command) => tools::run(&settings, command, common.json).await,
             Command::Up => up::run(&settings).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
+            Command::Dlq(command) => dlq::run(&settings, command, common.json).await,
             Command::Completions { .. } => Ok(exit::OK),
         }
     });

@@ -38,6 +38,60 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(harmless).collect()
 }
 
+/// The same text with a sign for each such character, for whoever must see what is there. Line
+/// breaks stay.
+pub(crate) fn visible(text: &str) -> String {
+    text.split('\n').map(visible_line).collect::<Vec<_>>().join("\n")
+}
+
+/// Text on one line, with a sign for each character that controls or hides.
+pub(crate) fn visible_line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hides(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// JSON that reads back as the same value, and that a terminal can be shown.
+pub(crate) fn json(value: &serde_json::Value) -> String {
+    let mut shown = String::new();
+    for c in format!("{value:#}").chars() {
+        // The line breaks between values; those inside of texts are escaped already.
+        if c == '\n' || !hides(c) {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            shown.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    shown
+}
+
+/// Controls, and what is not seen or turns the reading direction.
+fn hides(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// How long ago a Unix time was, in one unit.
+pub(crate) fn ago(unix_seconds: u64, now: u64) -> String {
+    let seconds = now.saturating_sub(unix_seconds);
+    match seconds {
+        0..60 => format!("{seconds} s ago"),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..172_800 => format!("{} h ago", seconds / 3_600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// A number of things.
+pub(crate) fn count(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
 /// A line for what happened to a call, if it is worth one.
 pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
     match body {
@@ -109,6 +163,23 @@ mod tests {
     #[test]
     fn what_could_control_a_terminal_is_left_out() {
         assert_eq!(clean("a\u{1b}[31mb\u{202e}c\r\n"), "a[31mbc\n");
+    }
+
+    #[test]
+    fn what_hides_is_made_visible() {
+        let hostile = "a\u{1b}[31mb\u{202e}c\r\nd\u{9b}\u{200b}ü";
+        assert_eq!(visible(hostile), "a\\u{1b}[31mb\\u{202e}c\\r\nd\\u{9b}\\u{200b}ü");
+        assert!(!visible_line(hostile).contains('\n'));
+        let value = serde_json::json!({ "text": format!("{hostile}\u{e0041}") });
+        let shown = json(&value);
+        assert!(shown.chars().all(|c| c == '\n' || !hides(c)), "{shown:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
+
+    #[test]
+    fn a_time_is_told_in_one_unit() {
+        let told = [0, 61, 3 * 3_600, 72 * 3_600].map(|age| ago(1_000_000 - age, 1_000_000));
+        assert_eq!(told, ["0 s ago", "1 min ago", "3 h ago", "3 days ago"]);
     }
 
     #[test]

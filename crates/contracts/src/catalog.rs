@@ -208,6 +208,27 @@ pub struct ToolCatalog {
     pub removed: Vec<String>,
     /// Changes when `tools` changes, so that a heartbeat costs its reader one comparison.
     pub fingerprint: String,
+    /// Version of the handler; older ones do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// How busy it was when it said this; older ones do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<HandlerLoad>,
+}
+
+/// How busy a handler is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandlerLoad {
+    /// Calls that began and have not ended.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub running: u64,
+    /// Calls in hand that wait for room to run in.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub waiting: u64,
+    /// For how long the oldest call in hand has been there, in milliseconds; none without a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_ms: Option<u64>,
 }
 
 impl ToolCatalog {

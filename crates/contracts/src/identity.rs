@@ -14,6 +14,8 @@ use crate::{
 /// Under which name the command line program asks for tools.
 pub const CLI: &str = "cli";
 
+const OPERATOR: &str = "operator";
+
 const AGENT: &str = "agent";
 
 /// Somebody that the broker lets in. One for each service, and one for each agent.
@@ -29,12 +31,15 @@ pub enum User {
     ScriptsManager,
     /// A person at a terminal: talks to agents and asks for tools.
     Cli,
+    /// A person who looks after dead letters: reads and removes them, and sends them again in the
+    /// name of whoever sent them.
+    Operator,
 }
 
 impl User {
     /// Every service, without the agents.
-    pub const SERVICES: [Self; 4] =
-        [Self::ToolHandler, Self::McpBridge, Self::ScriptsManager, Self::Cli];
+    pub const SERVICES: [Self; 5] =
+        [Self::ToolHandler, Self::McpBridge, Self::ScriptsManager, Self::Cli, Self::Operator];
 
     /// What the broker calls it.
     #[must_use]
@@ -54,6 +59,7 @@ impl fmt::Display for User {
             Self::McpBridge => "mcp-bridge",
             Self::ScriptsManager => "scripts-manager",
             Self::Cli => CLI,
+            Self::Operator => OPERATOR,
         })
     }
 }
@@ -64,6 +70,12 @@ fn asker(user: &str) -> Option<&str> {
     let (before, last) = user.rsplit_once('.')?;
     let is_agent = before.rsplit_once('.').is_some_and(|(_, kind)| kind == AGENT);
     (is_agent || last == CLI).then_some(last)
+}
+
+/// Whether `user` may send what others have sent before.
+fn is_operator(user: &str) -> bool {
+    let last = user.rsplit_once('.').map(|(before, last)| (before.rsplit('.').next(), last));
+    last.is_some_and(|(kind, last)| last == OPERATOR && kind != Some(AGENT))
 }
 
 /// Whose requests a worker takes.
@@ -107,6 +119,9 @@ impl Askers {
     /// When the request must not be served; see [`Impostor`].
     pub fn admit(self, request: &Envelope) -> Result<Option<AgentName>, Impostor> {
         let said = request.source.as_deref();
+        if request.user_id.as_deref().is_some_and(is_operator) {
+            return Ok(said.and_then(|said| AgentName::new(said).ok()));
+        }
         let Some((user, asker)) =
             request.user_id.as_deref().and_then(|user| Some((user, asker(user)?)))
         else {

@@ -27,7 +27,9 @@ pub mod tool;
 pub mod topology;
 pub mod user;
 
-pub use catalog::{ToolCatalog, ToolCatalogRefresh, ToolHints, ToolRegistration, ToolSource};
+pub use catalog::{
+    HandlerLoad, ToolCatalog, ToolCatalogRefresh, ToolHints, ToolRegistration, ToolSource,
+};
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use ids::{AgentName, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};

@@ -8,10 +8,10 @@ use crate::{
     identity::{CLI, User},
     shape::dead_letter_exchange,
     topology::{
-        BindingPattern, MCP_MANAGE_RESPONSE, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS, TOOL_RESULT,
-        USER_MESSAGE, USER_RESPONSE, doctor_ping, mcp_manage, script_invoke, tool_cancel,
-        tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp,
-        tool_meta_mcp_refresh, tool_result_default, user_message, word,
+        BindingPattern, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS,
+        TOOL_RESULT, USER_MESSAGE, USER_RESPONSE, doctor_ping, mcp_manage, script_invoke,
+        tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp,
+        tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_message, word,
     },
 };
 
@@ -76,6 +76,18 @@ impl Grants {
                     grants.queues.push(each(own));
                 }
                 grants.publishes.push(each(doctor_ping().as_str()));
+                grants
+            }
+            User::Operator => {
+                let works = [tool_invoke(), tool_invoke_mcp(), mcp_manage(), script_invoke()];
+                let mut grants = Self {
+                    publishes: works.iter().map(one).collect(),
+                    hears: Vec::new(),
+                    queues: works.iter().map(dead_letters_of).collect(),
+                    works: Vec::new(),
+                };
+                grants.publishes.push(each(USER_MESSAGE));
+                grants.queues.push(BindingPattern::new(&format!("{USER_MESSAGE}.*.dlq")));
                 grants
             }
             User::ToolHandler => Self::runs_tools().serves(tool_invoke()),
@@ -170,6 +182,10 @@ impl Grants {
 
 fn one(key: &RoutingKey) -> BindingPattern {
     key.into()
+}
+
+fn dead_letters_of(key: &RoutingKey) -> BindingPattern {
+    BindingPattern::new(QueueSpec::work(key).name.dead_letters().as_str())
 }
 
 /// `family.*`: one word, such as a process.

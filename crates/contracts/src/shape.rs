@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::topology::{
-    DEAD_LETTER_TTL, MAX_DELIVERIES, QueueKind, QueueName, QueueSpec, REPLY_QUEUE_EXPIRY,
+    DEAD_LETTER_LOOKS, DEAD_LETTER_TTL, MAX_DELIVERIES, QueueKind, QueueName, QueueSpec,
+    REPLY_QUEUE_EXPIRY,
 };
 
 /// The value of an argument of a queue.
@@ -45,6 +46,7 @@ impl QueueSpec {
             ]),
             QueueKind::DeadLetters => arguments.extend([
                 ("x-queue-type", text("quorum")),
+                ("x-delivery-limit", Argument::Number(DEAD_LETTER_LOOKS.into())),
                 ("x-message-ttl", millis(DEAD_LETTER_TTL)),
             ]),
             QueueKind::Reply => arguments.push(("x-expires", millis(REPLY_QUEUE_EXPIRY))),

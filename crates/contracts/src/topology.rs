@@ -231,12 +231,17 @@ pub struct QueueSpec {
 
 /// How often a message of a work queue is delivered before it is dead-lettered.
 pub const MAX_DELIVERIES: u32 = 5;
+/// The reason that a bus gives for a dead letter that was delivered [`MAX_DELIVERIES`] times.
+pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
 /// Default cap on a work queue.
 pub const WORK_QUEUE_LENGTH: u32 = 100_000;
 /// Default cap on a reply queue or on one process's announcements.
 pub const PROCESS_QUEUE_LENGTH: u32 = 10_000;
 /// Cap on a dead-letter queue.
 pub const DEAD_LETTER_LENGTH: u32 = 10_000;
+/// How often a dead letter may be looked at and put back. The broker counts each look as a
+/// delivery, and newer ones drop after twenty what has no limit of its own.
+pub const DEAD_LETTER_LOOKS: u32 = 1_000_000;
 /// How long a dead letter is kept.
 pub const DEAD_LETTER_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long a reply queue outlives its process.

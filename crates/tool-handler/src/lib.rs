@@ -81,7 +81,9 @@ impl ToolHandler {
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke(), &instance).await?;
         // Announced last: whoever hears of a tool can call it.
-        let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance).await?;
+        let observed = handler.clone();
+        let load = move || observed.load();
+        let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance, load).await?;
         Ok(Self { handler, workers, announcer })
     }
 

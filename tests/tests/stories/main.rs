@@ -21,6 +21,8 @@ mod crashes;
 #[cfg(test)]
 mod cuts;
 #[cfg(test)]
+mod dead_letters;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod http;

@@ -14,6 +14,7 @@ use rockbot_contracts::{
     envelope::TimeBudget,
     headers::{Header, WIRE_VERSION},
     ids::MAX_ID_BYTES,
+    topology::DELIVERED_TOO_OFTEN,
 };
 
 /// The bytes that go over the wire for these properties, read back.
@@ -71,6 +72,7 @@ prop_compose! {
         trace in (text(), text()),
         (wire, asked) in (any::<u32>(), 1..=u32::MAX),
         budget in budget(),
+        asked in 1..=u32::MAX,
         trust in option::of(proptest::sample::select(&ContentTrust::ALL[..])),
         body in vec(any::<u8>(), 0..64),
     ) -> Envelope {
@@ -265,6 +267,32 @@ fn without_a_version_it_is_ours_and_without_an_id_it_gets_one() {
     let second = decode(&BasicProperties::default(), Vec::new());
     assert_eq!(first.wire, WIRE_VERSION);
     assert_ne!(first.message_id, second.message_id);
+}
+
+#[test]
+fn what_the_broker_gave_up_says_why_in_plain_words() {
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let death = |reason: &str| AMQPValue::FieldTable(table(vec![("reason".into(), text(reason))]));
+    let deaths = |reasons: &[&str]| {
+        AMQPValue::FieldArray(array(reasons.iter().map(|reason| death(reason)).collect()))
+    };
+    let reason = |value| with_header("x-death", value).dead_letter_reason;
+    for (of_broker, words) in [
+        ("delivery_limit", DELIVERED_TOO_OFTEN),
+        ("expired", "it waited longer than its queue keeps messages"),
+        ("maxlen", "its queue was full"),
+        ("rejected", "its consumer rejected it without a reason"),
+        ("from_the_future", "the broker gave it up"),
+    ] {
+        // The broker puts the last death first.
+        assert_eq!(reason(deaths(&[of_broker, "expired"])).as_deref(), Some(words));
+    }
+    assert_eq!(reason(deaths(&[])), None);
+    assert_eq!(reason(text("expired")), None);
+    let ours = ("rb-dead-letter-reason".to_owned(), text("it makes no sense"));
+    let headers = table(vec![("x-death".to_owned(), deaths(&["rejected"])), ours]);
+    let envelope = decode(&BasicProperties::default().with_headers(headers), Vec::new());
+    assert_eq!(envelope.dead_letter_reason.as_deref(), Some("it makes no sense"));
 }
 
 fn with_header(name: &str, value: AMQPValue) -> Envelope {

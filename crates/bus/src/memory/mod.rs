@@ -107,7 +107,7 @@ impl Bus for MemoryBus {
             })
             .collect();
         let product = format!("in-memory bus {}", env!("CARGO_PKG_VERSION"));
-        Box::pin(std::future::ready(Ok(BusReport { product, queues })))
+        Box::pin(std::future::ready(Ok(BusReport { product, address: None, queues })))
     }
 
     fn is_ready(&self) -> bool {

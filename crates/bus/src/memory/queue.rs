@@ -10,7 +10,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{Envelope, QueueKind, QueueSpec, RoutingKey, topology::MAX_DELIVERIES};
+use rockbot_contracts::{
+    Envelope, QueueKind, QueueSpec, RoutingKey,
+    topology::{DELIVERED_TOO_OFTEN, MAX_DELIVERIES},
+};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::DeadLetters;
@@ -34,6 +37,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     ready: VecDeque<Stored>,
+    arrivals: u64,
     consumers: u32,
 }
 
@@ -41,6 +45,7 @@ struct State {
 struct Stored {
     key: RoutingKey,
     envelope: Envelope,
+    arrival: u64,
     deliveries: u32,
 }
 
@@ -86,19 +91,24 @@ impl Queue {
             }
             state.ready.pop_front();
         }
-        state.ready.push_back(Stored { key, envelope, deliveries: 0 });
+        state.arrivals += 1;
+        let arrival = state.arrivals;
+        state.ready.push_back(Stored { key, envelope, arrival, deliveries: 0 });
         drop(state);
         self.arrived.notify_one();
         true
     }
 
-    /// Puts a delivered message back to the front, or gives it up when it came too often.
+    /// Puts a delivered message back to its place, or gives it up when it came too often.
     fn put_back(&self, stored: Stored) {
         if self.kind == QueueKind::Work && stored.deliveries >= MAX_DELIVERIES {
-            self.give_up(stored, "delivered too often".into());
+            self.give_up(stored, DELIVERED_TOO_OFTEN.into());
             return;
         }
-        self.state().ready.push_front(stored);
+        let mut state = self.state();
+        let place = state.ready.partition_point(|waiting| waiting.arrival < stored.arrival);
+        state.ready.insert(place, stored);
+        drop(state);
         self.arrived.notify_one();
     }
 
@@ -193,13 +203,17 @@ impl Lease {
                 return None;
             }
             if let Some(stored) = self.queue.take() {
-                let Stored { key, envelope, deliveries } = stored;
+                let Stored { key, envelope, arrival, deliveries } = stored;
                 if self.settling == Settling::OnReceipt {
                     return Some(Delivery::received(envelope, key, deliveries));
                 }
-                let (queue, settled_key) = (self.queue.clone(), key.clone());
-                let settler =
-                    MemorySettler { queue, key: settled_key, deliveries, _permit: permit };
+                let settler = MemorySettler {
+                    queue: self.queue.clone(),
+                    key: key.clone(),
+                    arrival,
+                    deliveries,
+                    _permit: permit,
+                };
                 return Some(Delivery::new(envelope, key, deliveries, settler));
             }
             arrived.await;
@@ -210,6 +224,7 @@ impl Lease {
 struct MemorySettler {
     queue: Arc<Queue>,
     key: RoutingKey,
+    arrival: u64,
     deliveries: u32,
     /// A place in the consumer's prefetch, free again when the delivery is settled.
     _permit: OwnedSemaphorePermit,
@@ -217,7 +232,12 @@ struct MemorySettler {
 
 impl MemorySettler {
     fn stored(&self, envelope: Envelope) -> Stored {
-        Stored { key: self.key.clone(), envelope, deliveries: self.deliveries }
+        Stored {
+            key: self.key.clone(),
+            envelope,
+            arrival: self.arrival,
+            deliveries: self.deliveries,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The in-memory bus keeps the promises that every bus makes.
 
+#[cfg(test)]
 mod asking_again;
 
 async fn bed() -> rockbot_testkit::Bed {

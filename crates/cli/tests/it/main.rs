@@ -9,6 +9,8 @@ mod configuration;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod dlq;
+#[cfg(test)]
 mod pseudo_terminal;
 #[cfg(test)]
 mod terminal;

@@ -93,6 +93,8 @@ fn a_reader_that_went_away_is_no_reason_to_panic() {
         &["tools", "describe", "bash"],
         &["tools", "call", "read_file", r#"{"path": "notes.md"}"#],
         &["doctor"],
+        &["dlq", "list"],
+        &["dlq", "show", "tool.invoke"],
         &["completions", "bash"],
         &["--help"],
         &["--check-config"],

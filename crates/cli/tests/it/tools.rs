@@ -170,4 +170,10 @@ fn doctor_looks_at_the_embedded_fleet() {
     let queues = said["queues"].as_array().expect("queues");
     let invoke = queues.iter().find(|queue| queue["name"] == "tool.invoke").expect("listed");
     assert_eq!((&invoke["exists"], &invoke["consumers"]), (&true.into(), &1.into()));
+    assert_eq!((&invoke["ready"], &invoke["deadLetters"]), (&0.into(), &0.into()));
+    assert_eq!(said["replyQueue"]["consumers"], 1);
+    assert_eq!(said["findings"], serde_json::json!([]));
+    let handler = &said["handlers"][0];
+    assert_eq!(handler["tools"].as_array().map(Vec::len), Some(BUILT_IN.len()));
+    assert_eq!(handler["load"], serde_json::json!({"running": 0, "waiting": 0}));
 }

@@ -3,9 +3,9 @@
 use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
-    AgentName, AgentReply, ContentBlock, Envelope, Executed, InstanceId, Message, MessageId,
-    ReplyBody, SessionId, ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError,
-    ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
+    AgentName, AgentReply, ContentBlock, Envelope, Executed, HandlerLoad, InstanceId, Message,
+    MessageId, ReplyBody, SessionId, ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh,
+    ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
     ToolRegistration, ToolSource, UserMessage, json::Limits, user::TurnOutcome,
 };
 use serde_json::{Value, json};
@@ -122,6 +122,8 @@ fn catalog_messages() {
             fingerprint: ToolCatalog::fingerprint_of(&tools),
             tools,
             removed: vec!["old_tool".to_owned()],
+            version: Some("0.1.0".to_owned()),
+            load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200) }),
         },
     );
     check("tool-catalog-refresh.json", &ToolCatalogRefresh {});

@@ -1,7 +1,7 @@
 //! What a reader forgives: unknown fields, missing optional fields, null, newer codes.
 
 use rockbot_contracts::{
-    Executed, ToolCatalog, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest,
+    Executed, HandlerLoad, ToolCatalog, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest,
     ToolInvokeResponse, ToolSource,
 };
 use serde::de::DeserializeOwned;
@@ -30,6 +30,18 @@ fn missing_and_null_mean_the_same() {
     );
     assert_eq!(catalog.tools[0].hints, ToolHints::default());
     assert_eq!(catalog.tools[0].source, ToolSource::Mcp("x".to_owned()));
+}
+
+#[test]
+fn a_handler_of_an_older_build_says_neither_its_version_nor_its_load() {
+    let catalog: ToolCatalog = read(r#"{"handler":"h","instance":"i","fingerprint":"f"}"#);
+    assert_eq!((catalog.version, catalog.load), (None, None));
+    let catalog: ToolCatalog = read(
+        r#"{"handler":"h","instance":"i","fingerprint":"f","version":null,
+            "load":{"running":2,"waiting":null,"future":1}}"#,
+    );
+    let load = HandlerLoad { running: 2, waiting: 0, oldest_ms: None };
+    assert_eq!(catalog.load, Some(load));
 }
 
 #[test]

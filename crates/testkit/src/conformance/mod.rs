@@ -50,6 +50,7 @@ macro_rules! bus_promises {
             a_retried_delivery_comes_again_and_says_so
             a_dropped_delivery_comes_again
             a_dead_letter_keeps_its_body_and_the_reason
+            dead_letters_can_be_looked_at_often_and_stay_in_order
             a_message_delivered_too_often_becomes_a_dead_letter
         );
         $crate::bus_promises!(@ $bed, working:

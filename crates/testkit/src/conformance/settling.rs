@@ -71,6 +71,33 @@ pub async fn a_dead_letter_keeps_its_body_and_the_reason(bed: Bed) {
     never("the message again", consumer.next()).await;
 }
 
+/// An operator may look as often as needed, and what is put back keeps its order.
+pub async fn dead_letters_can_be_looked_at_often_and_stay_in_order(bed: Bed) {
+    let queue = work("jobs");
+    let mut consumer = bed.consume(queue.clone(), 1).await;
+    let texts = ["a", "b", "c"].map(str::to_owned);
+    for text in &texts {
+        bed.say(&key("jobs"), text).await.expect("taken");
+        let delivery = next(&mut consumer).await;
+        let reason = Settlement::dead_letter("it makes no sense");
+        soon("dead-lettering", delivery.settle(reason)).await.expect("settled");
+    }
+    // More often than a broker delivers what has no limit of its own.
+    for _ in 0..25 {
+        let mut letters = bed.consume(QueueSpec::dead_letters_of(&queue.name), 3).await;
+        let mut held = Vec::new();
+        for text in &texts {
+            let letter = next(&mut letters).await;
+            assert_eq!(text_of(&letter), *text);
+            held.push(letter);
+        }
+        letters.cancel().await;
+        for letter in held {
+            soon("back", letter.settle(Settlement::Retry)).await.expect("handed back");
+        }
+    }
+}
+
 /// A message that nobody can work on does not go round for ever.
 pub async fn a_message_delivered_too_often_becomes_a_dead_letter(bed: Bed) {
     let queue = work("jobs");

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Settlement, Subscription};
 use rockbot_contracts::{
-    ContentTrust, Envelope, InstanceId, QueueSpec, ToolCatalog,
+    ContentTrust, Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
 use tokio::{task::JoinHandle, time::timeout};
@@ -23,7 +23,8 @@ pub struct CatalogAnnouncer {
 }
 
 impl CatalogAnnouncer {
-    /// Starts to announce what `registry` holds.
+    /// Starts to announce what `registry` holds, and how busy the handler is: `load` is asked at
+    /// each announcement, and must not block.
     ///
     /// # Errors
     /// When the queue for refresh requests can't be consumed.
@@ -32,6 +33,7 @@ impl CatalogAnnouncer {
         registry: Arc<ToolRegistry>,
         handler: &str,
         instance: InstanceId,
+        load: impl Fn() -> HandlerLoad + Send + 'static,
     ) -> Result<Self, ConsumeError> {
         let queue = QueueSpec::exclusive(&tool_catalog_refresh(), &instance);
         let mut refreshes = bus.consume(Subscription::new(queue, 16)).await?;
@@ -55,7 +57,7 @@ impl CatalogAnnouncer {
                     }
                     else => break,
                 }
-                voice.announce().await;
+                voice.announce(load()).await;
             }
             voice.farewell().await;
         });
@@ -77,6 +79,9 @@ impl Drop for CatalogAnnouncer {
     }
 }
 
+/// All crates of the house have one version.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 const FAREWELL_WITHIN: Duration = Duration::from_secs(1);
 
 struct Voice {
@@ -88,7 +93,7 @@ struct Voice {
 }
 
 impl Voice {
-    async fn announce(&mut self) {
+    async fn announce(&mut self, load: HandlerLoad) {
         let tools = self.registry.list();
         let names: BTreeSet<String> = tools.iter().map(|tool| tool.name.clone()).collect();
         let removed = self.told.difference(&names).cloned().collect();
@@ -100,6 +105,8 @@ impl Voice {
             tools,
             removed,
             fingerprint,
+            version: Some(VERSION.to_owned()),
+            load: Some(load),
         })
         .await;
     }
@@ -112,6 +119,8 @@ impl Voice {
             tools: Vec::new(),
             removed,
             fingerprint: ToolCatalog::fingerprint_of(&[]),
+            version: Some(VERSION.to_owned()),
+            load: None,
         })
         .await;
     }

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
 use rockbot_contracts::{
-    Envelope, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh, ToolRegistration,
+    Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh,
+    ToolRegistration,
     json::Limits,
     topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
 };
@@ -33,6 +34,10 @@ pub struct KnownHandler {
     pub instance: InstanceId,
     /// What it runs.
     pub tools: Vec<ToolRegistration>,
+    /// Its version, where it says it.
+    pub version: Option<String>,
+    /// How busy it was when it last announced itself, where it says it.
+    pub load: Option<HandlerLoad>,
     fingerprint: String,
     heard: Instant,
 }
@@ -63,27 +68,32 @@ impl CatalogDirectory {
         let (known, handlers) = watch::channel(Handlers::new());
         let task = tokio::spawn(async move {
             let mut keeper = Keeper { registry, requester, offered: BTreeMap::new() };
-            let mut handlers = Handlers::new();
             let mut look = tokio::time::interval(FORGET_AFTER / 7);
             loop {
-                let changed = tokio::select! {
+                let catalog = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
                         match announcement.envelope().decode::<ToolCatalog>(Limits::default()) {
-                            Ok(catalog) => hear(&mut handlers, catalog),
+                            Ok(catalog) => Some(catalog),
                             Err(error) => {
                                 warn!(%error, "unreadable announcement");
-                                false
+                                continue;
                             }
                         }
                     }
-                    _ = look.tick() => forget_silent(&mut handlers),
+                    _ = look.tick() => None,
                 };
-                if changed {
-                    // Offered before it is told: whoever hears of a handler can call its tools.
-                    keeper.follow(&handlers);
-                    known.send_replace(handlers.clone());
-                }
+                known.send_if_modified(|handlers| {
+                    let changed = match catalog {
+                        Some(catalog) => hear(handlers, catalog),
+                        None => forget_silent(handlers),
+                    };
+                    if changed {
+                        // Offered before it is told: whoever hears of a handler can call its tools.
+                        keeper.follow(handlers);
+                    }
+                    changed
+                });
             }
         });
         Ok(Self { handlers, task })
@@ -117,9 +127,9 @@ async fn ask_for_announcements(bus: &dyn Bus) {
     }
 }
 
-/// Takes an announcement in. Whether it changed anything.
+/// Takes an announcement in. Whether it changed who runs what.
 fn hear(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
-    let ToolCatalog { handler, instance, mut tools, fingerprint, .. } = catalog;
+    let ToolCatalog { handler, instance, mut tools, fingerprint, version, load, .. } = catalog;
     tools.truncate(MOST_TOOLS);
     let heard = Instant::now();
     if tools.is_empty() {
@@ -131,6 +141,7 @@ fn hear(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
     }
     if let Some(same) = handlers.get_mut(&instance).filter(|one| one.fingerprint == fingerprint) {
         same.heard = heard;
+        same.load = load;
         return false;
     }
     if handlers.len() >= MOST_HANDLERS && !handlers.contains_key(&instance) {
@@ -138,7 +149,15 @@ fn hear(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
         return false;
     }
     info!(%handler, %instance, tools = tools.len(), "heard of a handler");
-    let one = KnownHandler { handler, instance: instance.clone(), tools, fingerprint, heard };
+    let one = KnownHandler {
+        handler,
+        instance: instance.clone(),
+        tools,
+        version,
+        load,
+        fingerprint,
+        heard,
+    };
     handlers.insert(instance, one);
     true
 }

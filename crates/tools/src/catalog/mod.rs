@@ -3,7 +3,10 @@
 mod announcer;
 mod directory;
 
-pub use self::{announcer::CatalogAnnouncer, directory::CatalogDirectory};
+pub use self::{
+    announcer::CatalogAnnouncer,
+    directory::{CatalogDirectory, KnownHandler},
+};
 
 use std::time::Duration;
 

@@ -134,6 +134,12 @@ impl Admission {
         started.await.map_err(|_| QueueFull)
     }
 
+    /// How many calls run, and how many wait for room.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.running, state.queues.iter().map(|queue| queue.waiting).sum())
+    }
+
     fn queue_of(&self, state: &mut State, tool: &str) -> usize {
         if let Some(queue) = self.named.get(tool).or_else(|| state.single.get(tool)) {
             return *queue;

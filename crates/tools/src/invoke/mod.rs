@@ -16,7 +16,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
-    AgentName, Envelope, Executed, InstanceId, QueueSpec, RoutingKey, ToolHints, ToolInvokeRequest,
+    AgentName, Envelope, Executed, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolHints,
+    ToolInvokeRequest,
     identity::Askers,
     json::Limits,
     topology::{is_tool_reply, tool_cancel, tool_result_default},
@@ -143,6 +144,19 @@ impl ToolInvokeHandler {
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.count()
+    }
+
+    /// How busy it is now.
+    #[must_use]
+    pub fn load(&self) -> HandlerLoad {
+        let (running, waiting) = self.admission.counts();
+        let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
+        let oldest = self.running.oldest().map(|age| age.as_millis());
+        HandlerLoad {
+            running: number(running),
+            waiting: number(waiting),
+            oldest_ms: oldest.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
+        }
     }
 
     /// Starts to work on the requests of `key`, and to listen for cancels.

@@ -3,10 +3,11 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use rockbot_contracts::{RoutingKey, ToolCallId, ToolCancel};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -24,6 +25,7 @@ struct Calls {
 
 #[derive(Debug)]
 struct Call {
+    since: Instant,
     reply_to: RoutingKey,
     cancellation: CancellationToken,
     answered: watch::Receiver<Option<bool>>,
@@ -65,6 +67,11 @@ impl Running {
         self.lock().by_id.len()
     }
 
+    /// For how long the oldest call has been here.
+    pub(super) fn oldest(&self) -> Option<Duration> {
+        self.lock().by_id.values().map(|call| call.since.elapsed()).max()
+    }
+
     pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey) -> Ticket<'_> {
         let mut calls = self.lock();
         if let Some(running) = calls.by_id.get(id) {
@@ -79,8 +86,12 @@ impl Running {
             cancellation.cancel();
         }
         let (answered, told) = watch::channel(None);
-        let call =
-            Call { reply_to: reply_to.clone(), cancellation: cancellation.clone(), answered: told };
+        let call = Call {
+            since: Instant::now(),
+            reply_to: reply_to.clone(),
+            cancellation: cancellation.clone(),
+            answered: told,
+        };
         calls.by_id.insert(id.clone(), call);
         Ticket::Entered(Entered { running: self, id: id.clone(), cancellation, answered })
     }

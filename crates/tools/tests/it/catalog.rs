@@ -1,9 +1,15 @@
 //! Agents discover what handlers run, and forget a handler that is gone.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use rockbot_bus::Requester;
-use rockbot_contracts::InstanceId;
+use rockbot_contracts::{HandlerLoad, InstanceId};
 use rockbot_testkit::bed::{Bed, address, until};
 use rockbot_tools::{
     CatalogAnnouncer, CatalogDirectory, ToolRegistry, ToolResult, catalog::FORGET_AFTER,
@@ -21,10 +27,17 @@ fn registry_of(names: &[&str]) -> Arc<ToolRegistry> {
 }
 
 async fn announce(bed: &Bed, registry: &Arc<ToolRegistry>) -> CatalogAnnouncer {
-    let instance = InstanceId::generate();
-    CatalogAnnouncer::start(bed.there.clone(), registry.clone(), "handler", instance)
-        .await
-        .expect("announcing")
+    announce_with(bed, registry, HandlerLoad::default).await
+}
+
+async fn announce_with(
+    bed: &Bed,
+    registry: &Arc<ToolRegistry>,
+    load: impl Fn() -> HandlerLoad + Send + 'static,
+) -> CatalogAnnouncer {
+    let (bus, instance) = (bed.there.clone(), InstanceId::generate());
+    let announcer = CatalogAnnouncer::start(bus, registry.clone(), "handler", instance, load);
+    announcer.await.expect("announcing")
 }
 
 async fn discover(bed: &Bed) -> (CatalogDirectory, Arc<ToolRegistry>) {
@@ -93,6 +106,28 @@ async fn a_handler_that_falls_silent_is_forgotten() {
     // Killed, not stopped: it says nothing.
     drop(announcer);
     until("it is forgotten", || directory.handlers().is_empty() && names(&known).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_announcement_says_how_busy_the_handler_is() {
+    let bed = Bed::memory();
+    let running = Arc::new(AtomicU64::new(1));
+    let count = running.clone();
+    let load = move || HandlerLoad {
+        running: count.load(Ordering::Relaxed),
+        waiting: 2,
+        oldest_ms: Some(3),
+    };
+    let _announcer = announce_with(&bed, &registry_of(&["read"]), load).await;
+    let (directory, _) = discover(&bed).await;
+    assert!(directory.wait_for_any(Duration::from_secs(5)).await);
+    let handler = &directory.handlers()[0];
+    assert_eq!(handler.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    let first = HandlerLoad { running: 1, waiting: 2, oldest_ms: Some(3) };
+    assert_eq!(handler.load, Some(first));
+    running.store(7, Ordering::Relaxed);
+    let busier = HandlerLoad { running: 7, ..first };
+    until("the next heartbeat", || directory.handlers()[0].load == Some(busier)).await;
 }
 
 #[tokio::test]

@@ -8,7 +8,11 @@ mod catalog;
 mod fleet;
 #[cfg(test)]
 mod identity;
+#[cfg(test)]
 mod journal;
 #[cfg(test)]
+mod load;
+#[cfg(test)]
 mod round_trip;
+#[cfg(test)]
 mod sharing;
