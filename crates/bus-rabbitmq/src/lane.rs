@@ -289,8 +289,9 @@ impl Lane {
     async fn open_fresh(&self) -> Result<Open, NoChannel> {
         let link = self.supervisor.link().await?;
         let disconnected = |reason| NoChannel::Disconnected { reason };
-        let channel = link.open_prepared(&self.namespace).await.map_err(disconnected)?;
+        let channel = link.open_channel().await.map_err(disconnected)?;
         let prepared = async {
+            self.namespace.provide_exchanges(&channel).await?;
             if self.assurance == Assurance::Confirmed {
                 channel.confirm_select(ConfirmSelectOptions::default()).await?;
             }

@@ -146,7 +146,7 @@ impl Subscriber {
             NoChannel::Disconnected { reason } => ConsumeError::Disconnected { reason },
         })?;
         let disconnected = |reason| ConsumeError::Disconnected { reason };
-        let channel = link.open_prepared(&self.namespace).await.map_err(disconnected)?;
+        let channel = link.open_channel().await.map_err(disconnected)?;
         let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
         let consumer = consumer.map_err(disconnected)?.map_err(|error| {
             if link.is_connected() {
@@ -168,6 +168,7 @@ impl Subscriber {
 
     async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
         let queue = &self.subscription.queue;
+        self.namespace.provide_exchanges(channel).await?;
         self.namespace.declare(channel, queue).await?;
         channel.basic_qos(self.subscription.prefetch, BasicQosOptions::default()).await?;
         let exclusive = queue.kind == QueueKind::Exclusive;

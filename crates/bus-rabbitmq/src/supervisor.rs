@@ -66,19 +66,16 @@ pub(crate) enum NoChannel {
 impl Link {
     /// A fresh channel.
     pub(crate) async fn open_channel(&self) -> Result<Channel, String> {
-        self.opened(self.connection.create_channel()).await
+        match self.open_once().await {
+            // A channel can inherit the error that ended an earlier one of its number.
+            Err(_) if self.is_connected() => self.open_once().await,
+            opened => opened,
+        }
     }
 
-    /// A fresh channel, with the exchanges there.
-    pub(crate) async fn open_prepared(&self, namespace: &Namespace) -> Result<Channel, String> {
-        self.opened(namespace.provide_exchanges(&self.connection)).await
-    }
-
-    async fn opened(
-        &self,
-        opening: impl Future<Output = lapin::Result<Channel>>,
-    ) -> Result<Channel, String> {
-        match self.until_lost(timeout(OPERATION_TIMEOUT, opening)).await? {
+    async fn open_once(&self) -> Result<Channel, String> {
+        let opened = timeout(OPERATION_TIMEOUT, self.connection.create_channel());
+        match self.until_lost(opened).await? {
             Ok(opened) => opened.map_err(|error| refusal::explain(&error)),
             Err(_) => Err("the broker did not open a channel in time".to_owned()),
         }
@@ -313,8 +310,12 @@ impl Task {
         };
         let runtime = lapin::runtime::default_runtime()?;
         let connection = Connection::connector(uri.clone(), runtime, socket, properties).await?;
+        let prepare = async {
+            let channel = connection.create_channel().await?;
+            self.namespace.provide_exchanges(&channel).await
+        };
         tokio::select! {
-            provided = self.namespace.provide_exchanges(&connection) => drop(provided?),
+            prepared = prepare => prepared?,
             () = ended(&connection) => {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
             }
@@ -333,7 +334,9 @@ impl Task {
             );
         }
         if text.contains("Login was refused") {
-            return "the broker refused the user, or its password or certificate".to_owned();
+            return "the broker refused the user, or its password or certificate: check the user, the \
+                    password and the certificate"
+                .to_owned();
         }
         if refusal::refusal(error) == Some(Refusal::AccessRefused) {
             return format!("the broker refused the user: check its rights ({text})");
@@ -368,17 +371,19 @@ impl Task {
     }
 
     async fn restore(&self, link: &Link, channel: Option<Channel>) -> Result<Channel, String> {
+        let channel = match channel {
+            Some(channel) => channel,
+            None => link.open_channel().await?,
+        };
         let restored = async {
-            let channel = match channel {
-                Some(channel) if self.namespace.find_exchanges(&channel).await.is_ok() => channel,
-                _ => self.namespace.provide_exchanges(&link.connection).await?,
-            };
+            self.namespace.provide_exchanges(&channel).await?;
             for queue in self.subscribers.queues() {
                 self.namespace.bind(&channel, &queue).await?;
             }
-            Ok(channel)
+            Ok(())
         };
-        restored.await.map_err(|error: lapin::Error| refusal::explain(&error))
+        restored.await.map_err(|error: lapin::Error| refusal::explain(&error))?;
+        Ok(channel)
     }
 }
 

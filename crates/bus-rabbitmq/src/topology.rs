@@ -1,7 +1,7 @@
 //! How a queue of the contracts is declared on the broker.
 
 use lapin::{
-    Channel, Connection, ExchangeKind,
+    Channel, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
@@ -43,41 +43,31 @@ impl Namespace {
             .map_err(|error| std::io::Error::other(error.to_string()).into())
     }
 
-    /// Finds both exchanges, or declares them: whoever only uses them needs no right to declare.
-    /// Returns a channel that it opened for that.
-    pub(crate) async fn provide_exchanges(
-        &self,
-        connection: &Connection,
-    ) -> lapin::Result<Channel> {
-        let channel = connection.create_channel().await?;
-        if self.find_exchanges(&channel).await.is_ok() {
-            return Ok(channel);
-        }
-        let channel = connection.create_channel().await?;
-        let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
-        self.declare_exchanges(&channel, durable).await?;
-        Ok(channel)
-    }
-
-    /// Looks for both exchanges. One that is missing closes the channel.
-    pub(crate) async fn find_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
-        let look = ExchangeDeclareOptions { passive: true, ..Default::default() };
-        self.declare_exchanges(channel, look).await
-    }
-
-    async fn declare_exchanges(
-        &self,
-        channel: &Channel,
-        options: ExchangeDeclareOptions,
-    ) -> lapin::Result<()> {
+    /// Declares both exchanges, or finds them where they are prepared. Asked for one that is
+    /// missing, the broker closes the channel.
+    pub(crate) async fn provide_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
+        let options =
+            ExchangeDeclareOptions { passive: self.prepared, durable: true, ..Default::default() };
         let exchanges =
             [(&self.exchange, ExchangeKind::Topic), (&self.dead_letters, ExchangeKind::Direct)];
         for (exchange, kind) in exchanges {
-            channel
-                .exchange_declare(exchange.clone(), kind, options, FieldTable::default())
-                .await?;
+            let declared =
+                channel.exchange_declare(exchange.clone(), kind, options, FieldTable::default());
+            declared.await.map_err(|error| self.unprepared(error))?;
         }
         Ok(())
+    }
+
+    /// Says what to do where something should have been prepared and is not there.
+    fn unprepared(&self, error: lapin::Error) -> lapin::Error {
+        if !self.prepared {
+            return error;
+        }
+        std::io::Error::other(format!(
+            "{error}; the broker is not prepared for this user: import the definitions that \
+             `cargo xtask broker-users` writes"
+        ))
+        .into()
     }
 
     /// Declares a queue with its bindings, and the queue for its dead letters before it.
@@ -100,13 +90,7 @@ impl Namespace {
         let queue = self.queue(&spec.name)?;
         let look = QueueDeclareOptions { passive: true, ..Default::default() };
         let found = channel.queue_declare(queue, look, FieldTable::default()).await;
-        found.map(drop).map_err(|error| {
-            std::io::Error::other(format!(
-                "{error}; the broker is not prepared for this user: import the definitions that \
-                 `cargo xtask broker-users` writes"
-            ))
-            .into()
-        })
+        found.map(drop).map_err(|error| self.unprepared(error))
     }
 
     async fn declare_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {

@@ -70,7 +70,7 @@ prop_compose! {
         persistent: bool,
         names in (text(), text(), text(), text(), text()),
         trace in (text(), text()),
-        (wire, asked) in (any::<u32>(), 1..=u32::MAX),
+        wire: u32,
         budget in budget(),
         asked in 1..=u32::MAX,
         trust in option::of(proptest::sample::select(&ContentTrust::ALL[..])),

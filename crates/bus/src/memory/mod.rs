@@ -132,14 +132,19 @@ impl DeliverySource for MemoryConsumer {
     }
 
     fn cancel(&mut self) -> BoxFuture<'_, ()> {
-        self.lease.cancel();
+        // A broker counts a cancelled consumer out as well.
+        if self.lease.cancel() {
+            self.broker.router().release(&self.lease);
+        }
         Box::pin(std::future::ready(()))
     }
 }
 
 impl Drop for MemoryConsumer {
     fn drop(&mut self) {
-        self.broker.router().release(&self.lease);
+        if self.lease.cancel() {
+            self.broker.router().release(&self.lease);
+        }
     }
 }
 

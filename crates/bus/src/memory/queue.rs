@@ -185,8 +185,9 @@ impl Lease {
         &self.queue
     }
 
-    pub(super) fn cancel(&mut self) {
-        self.cancelled = true;
+    /// Ends it; false when it had ended already.
+    pub(super) fn cancel(&mut self) -> bool {
+        !std::mem::replace(&mut self.cancelled, true)
     }
 
     pub(super) async fn next(&mut self) -> Option<Delivery> {

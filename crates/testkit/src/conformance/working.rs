@@ -93,14 +93,19 @@ pub async fn a_drained_worker_finishes_what_it_began(bed: Bed) {
     bed.say(&key("jobs"), "left").await.expect("taken");
     let stats = worker.stats().clone();
     let drain = tokio::spawn(worker.drain(Duration::from_secs(20)));
-    gate.exit.add_permits(1);
+    gate.exit.add_permits(2);
     assert!(soon("the drain", drain).await.expect("no panic"), "drained in time");
-    assert_eq!(stats.acked(), 1);
     let mut consumer = bed.consume(work("jobs"), 1).await;
-    let left = next(&mut consumer).await;
-    assert_eq!((text_of(&left).as_str(), left.attempt()), ("left", 1));
-    left.settle(Settlement::Ack).await.expect("acked");
-    never("the finished one", consumer.next()).await;
+    // The bus may hand the second out between the ack of the first and the end of the consumer.
+    // Then it is finished too: handed back, it would count as begun.
+    if stats.acked() == 1 {
+        let left = next(&mut consumer).await;
+        assert_eq!((text_of(&left).as_str(), left.attempt()), ("left", 1));
+        left.settle(Settlement::Ack).await.expect("acked");
+    } else {
+        assert_eq!(stats.acked(), 2);
+    }
+    never("a finished one", consumer.next()).await;
 }
 
 /// Work that does not end in time is somebody else's, marked as begun.
