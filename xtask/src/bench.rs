@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::broker::{self, PrivateBroker, free_port};
-use crate::{process, python, rabbitmq, say, workspace};
+use crate::{postgresql, process, python, rabbitmq, say, workspace};
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -25,6 +25,10 @@ enum Measurement {
     Rabbitmq,
     /// Four handlers against one
     Scaling,
+    /// What each guarantee costs
+    Guarantees,
+    /// Calls beside a tool that hangs
+    Isolation,
     /// Memory for a call in flight
     Memory,
     /// Instructions for a call, by valgrind's callgrind
@@ -63,6 +67,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted(Measurement::Scaling) {
         say::heading("scaling: four handlers against one, a tool of 5 ms");
         process::run(&mut with(&["scaling"]))?;
+    }
+    if wanted(Measurement::Guarantees) {
+        say::heading("guarantees: one after the other switched on, alternated, 7 rounds");
+        let postgres = postgresql::start(free_port()?, true)?;
+        let folder = tempfile::tempdir()?;
+        process::run(
+            with(&["guarantees"])
+                .env("ROCKBOT_TEST_POSTGRES_URL", postgres.url())
+                .env("ROCKBOT_BENCH_FOLDER", folder.path()),
+        )?;
+    }
+    if wanted(Measurement::Isolation) {
+        say::heading("isolation: calls beside a tool that hangs, alternated, 7 rounds");
+        process::run(&mut with(&["isolation"]))?;
     }
     if wanted(Measurement::Memory) {
         say::heading("memory: calls in flight");

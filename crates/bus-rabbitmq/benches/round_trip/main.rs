@@ -12,6 +12,8 @@
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
 
 mod child;
+mod guarantees;
+mod isolation;
 mod measure;
 mod raw;
 mod rockbot;
@@ -42,6 +44,10 @@ fn main() {
                 let concurrency = concurrency.parse().expect("a number");
                 rockbot::serve(namespace, concurrency, pause).await;
             }
+            ["guarded-handler", namespace, step] => rockbot::serve_loosened(namespace, step).await,
+            ["guarantees"] => guarantees::compare(7, Duration::from_secs(1)).await,
+            ["shared-handler", namespace] => rockbot::serve_shared(namespace).await,
+            ["isolation"] => isolation::compare(7, Duration::from_secs(2)).await,
             ["raw-server", namespace] => raw::serve(namespace).await,
             ["agent", namespace, calls] => {
                 rockbot::call_many(namespace, calls.parse().expect("a number"), 16).await;

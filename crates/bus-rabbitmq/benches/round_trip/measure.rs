@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 pub struct Sample {
     pub per_second: f64,
     pub p50_ms: f64,
+    pub p99_ms: f64,
 }
 
 /// Keeps `in_flight` calls open for `span`.
@@ -34,7 +35,9 @@ where
         }
     }
     let per_second = times.len() as f64 / began.elapsed().as_secs_f64();
-    Sample { per_second, p50_ms: median(times) }
+    times.sort_by(f64::total_cmp);
+    let (p50_ms, p99_ms) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    Sample { per_second, p50_ms, p99_ms }
 }
 
 pub fn median(mut values: Vec<f64>) -> f64 {

@@ -22,7 +22,11 @@ use rockbot_tools::{
 use serde_json::{Value, json};
 use tokio::{sync::Notify, task::JoinSet};
 
-use crate::child::ready_until_orphaned;
+use crate::{
+    child::ready_until_orphaned,
+    guarantees::{self, Loosened},
+    isolation,
+};
 
 /// Says its argument, after a pause.
 struct Echo {
@@ -31,6 +35,13 @@ struct Echo {
     ran: AtomicUsize,
     enough: usize,
     done: Notify,
+}
+
+impl Echo {
+    fn new(name: &str, pause: Duration, enough: usize) -> Self {
+        let (registration, done) = (registration(name), Notify::new());
+        Self { registration, pause, ran: 0.into(), enough, done }
+    }
 }
 
 impl Tool for Echo {
@@ -56,9 +67,9 @@ impl Tool for Echo {
     }
 }
 
-fn registration() -> ToolRegistration {
+fn registration(name: &str) -> ToolRegistration {
     ToolRegistration {
-        name: "echo".to_owned(),
+        name: name.to_owned(),
         label: None,
         description: "Says its argument.".to_owned(),
         tool_description: None,
@@ -81,15 +92,49 @@ async fn connect(namespace: &str, name: &str) -> Arc<dyn Bus> {
 /// Serves the tool until the parent is gone, or until it ran `enough` times.
 async fn serve_until(namespace: &str, concurrency: u16, pause: Duration, enough: usize) {
     let bus = connect(namespace, "handler").await;
-    let registry = Arc::new(ToolRegistry::new());
-    let done = Notify::new();
-    let tool = Arc::new(Echo { registration: registration(), pause, ran: 0.into(), enough, done });
-    registry.register(tool.clone()).expect("registered");
-    let instance = InstanceId::generate();
-    let executor = Arc::new(ToolExecutor::new(registry));
     let options = only_one_tool(concurrency);
+    serve_on(bus, options, &InstanceId::generate(), pause, enough).await;
+}
+
+/// Serves the tool with the guarantees up to `step` until the parent is gone.
+pub async fn serve_loosened(namespace: &str, step: &str) {
+    let bus = Loosened::over(connect(namespace, "handler").await, step);
+    let instance = InstanceId::generate();
+    let journal = guarantees::journal(step, namespace, &instance).await;
+    let options = InvokeOptions { journal, ..only_one_tool(256) };
+    serve_on(bus, options, &instance, Duration::ZERO, usize::MAX).await;
+}
+
+/// Serves the tool, and one that hangs, with the settings that a handler comes with.
+pub async fn serve_shared(namespace: &str) {
+    let bus = connect(namespace, "handler").await;
+    let registry = Arc::new(ToolRegistry::new());
+    for (name, pause) in [("echo", Duration::ZERO), ("hang", Duration::from_secs(3600))] {
+        let tool = Echo::new(name, pause, usize::MAX);
+        registry.register(Arc::new(tool)).expect("registered");
+    }
+    let (executor, instance) = (Arc::new(ToolExecutor::new(registry)), InstanceId::generate());
+    let options = InvokeOptions::running(isolation::CONCURRENCY);
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
     let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
+    ready_until_orphaned().await;
+    workers.drain(Duration::from_secs(5)).await;
+    bus.close().await;
+}
+
+async fn serve_on(
+    bus: Arc<dyn Bus>,
+    options: InvokeOptions,
+    instance: &InstanceId,
+    pause: Duration,
+    enough: usize,
+) {
+    let registry = Arc::new(ToolRegistry::new());
+    let tool = Arc::new(Echo::new("echo", pause, enough));
+    registry.register(tool.clone()).expect("registered");
+    let executor = Arc::new(ToolExecutor::new(registry));
+    let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", instance, options);
+    let workers = handler.start(&tool_invoke(), instance).await.expect("consuming");
     tokio::select! {
         () = ready_until_orphaned(), if enough == usize::MAX => {}
         () = tool.done.notified() => {}
@@ -118,22 +163,36 @@ pub struct Agent {
 
 impl Agent {
     pub async fn connect(namespace: &str) -> Self {
-        let bus = connect(namespace, "agent").await;
+        Self::on(connect(namespace, "agent").await)
+    }
+
+    /// With the guarantees up to `step`.
+    pub async fn loosened(namespace: &str, step: &str) -> Self {
+        Self::on(Loosened::over(connect(namespace, "agent").await, step))
+    }
+
+    fn on(bus: Arc<dyn Bus>) -> Self {
         let name = AgentName::new("bench").expect("a name");
         let address = ReplyAddress::new(name.clone(), InstanceId::generate());
         let requester = Arc::new(Requester::new(bus, address));
-        let remote = RemoteTool::new(registration(), requester, tool_invoke());
         let registry = Arc::new(ToolRegistry::new());
-        registry.register(Arc::new(remote)).expect("registered");
+        for tool in ["echo", "hang"] {
+            let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());
+            registry.register(Arc::new(remote)).expect("registered");
+        }
         let executor = Arc::new(ToolExecutor::new(registry));
         Self { executor, session: SessionId::generate(), name }
     }
 
     /// One call, checked.
     pub fn call(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.call_of("echo")
+    }
+
+    fn call_of(&self, tool: &'static str) -> impl Future<Output = ()> + Send + 'static {
         let Self { executor, session, name } = self.clone();
         async move {
-            let context = ToolContext::new("echo", session, name);
+            let context = ToolContext::new(tool, session, name);
             let arguments = r#"{"text":"hello"}"#.into();
             let result = executor.execute(ToolCall { context, arguments }).await;
             assert_eq!(result.expect("an answer").to_text(), "hello");
@@ -158,11 +217,27 @@ pub async fn call_many(namespace: &str, calls: usize, in_flight: usize) {
 pub struct Held(JoinSet<()>);
 
 impl Held {
+    /// Cancels them, and leaves the handler time to notice.
+    pub async fn give_up(mut self) {
+        self.0.shutdown().await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+
     pub async fn finish(mut self) {
         while let Some(ended) = self.0.join_next().await {
             ended.expect("no panic");
         }
     }
+}
+
+/// Opens so many calls of a tool that hangs.
+pub async fn hang(agent: &Agent, calls: usize) -> Held {
+    let mut open = JoinSet::new();
+    for _ in 0..calls {
+        open.spawn(agent.call_of("hang"));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    Held(open)
 }
 
 /// Opens so many calls of a slow tool, and returns when they have all had time to arrive.
