@@ -15,7 +15,13 @@
 //! two writes however long it takes. Whoever takes a call over writes a new version of its entry,
 //! and the old owner's later write fails.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use rockbot_contracts::{AgentName, InstanceId, ToolCallId};
 use rockbot_store::{Entry, Expected, Key, Store, StoreError, Version, Write, Written};
@@ -120,12 +126,16 @@ impl CallJournal {
     }
 
     /// Finds out what is to be done with a call, and writes down that it begins if it does. Waits
-    /// while another handler runs it; the caller bounds the wait.
+    /// while another handler runs it, which it says in `elsewhere`; the caller bounds the wait.
     ///
     /// # Errors
     /// When the store fails. The call is then not written down as begun, or as begun by a process
     /// that does not run it: either way it must not run.
-    pub(super) async fn enter(&self, call: &CallInQuestion<'_>) -> Result<Entrance, StoreError> {
+    pub(super) async fn enter(
+        &self,
+        call: &CallInQuestion<'_>,
+        elsewhere: &AtomicBool,
+    ) -> Result<Entrance, StoreError> {
         let life = self.alive.life().await?;
         let key = key(["calls", call.id.as_str()])?;
         let fingerprint = call.fingerprint();
@@ -160,10 +170,12 @@ impl CallJournal {
                 Earlier::Conflict => return Ok(Entrance::Conflict),
                 Earlier::Ended(ended) => return Ok(Entrance::answer(ended)),
                 Earlier::Running => {
+                    elsewhere.store(true, Ordering::Relaxed);
                     debug!(tool_call_id = ?call.id.as_str(), "another handler runs the call");
                     tokio::time::sleep(LOOK_AGAIN_AFTER).await;
                 }
                 Earlier::Interrupted => {
+                    elsewhere.store(true, Ordering::Relaxed);
                     // Written even when it does not run: what its old owner writes later fails.
                     mine = call.repeatable;
                     expected = Expected::Version(found.version);

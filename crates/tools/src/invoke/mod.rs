@@ -9,7 +9,7 @@ mod running;
 mod stats;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -299,9 +299,10 @@ impl ToolInvokeHandler {
         debug!("the call waits for room");
         // A call that may have begun was let in before; refusing it now would leave that open.
         let admitted = self.admission.admit(&context.agent, name, not_begun.again);
-        match not_begun.bounded(context, Box::pin(admitted)).await? {
-            Ok(permit) => Ok(Some(permit)),
-            Err(QueueFull) => {
+        match bounded(context, Box::pin(admitted)).await {
+            Ok(Ok(permit)) => Ok(Some(permit)),
+            Err(gave_up) => Err(not_begun.because(gave_up)),
+            Ok(Err(QueueFull)) => {
                 Err(ToolFailure::Overloaded { message: format!("too many calls of {name} wait") })
             }
         }
@@ -324,7 +325,10 @@ impl ToolInvokeHandler {
             again: not_begun.again,
         };
         let failed = |failure| Err(Box::new(Ending::failed(failure)));
-        match not_begun.bounded(context, journal.enter(&call)).await {
+        let elsewhere = AtomicBool::new(not_begun.again);
+        let entered = bounded(context, journal.enter(&call, &elsewhere)).await;
+        let not_begun = NotBegun { again: elsewhere.into_inner(), ..not_begun };
+        match entered {
             Ok(Ok(Entrance::Run(begun))) => Ok(begun),
             Ok(Ok(Entrance::Answer(kept))) => Err(Box::new(Ending::Kept(kept))),
             Ok(Ok(Entrance::RanWithoutAnswer)) => failed(ToolFailure::failed(
@@ -339,7 +343,7 @@ impl ToolInvokeHandler {
                 warn!(%error, "the journal is out of reach; the call is not begun");
                 failed(not_begun.unavailable("the record of calls is out of reach"))
             }
-            Err(failure) => failed(failure),
+            Err(gave_up) => failed(not_begun.because(gave_up)),
         }
     }
 
@@ -431,19 +435,26 @@ impl NotBegun {
         ToolFailure::Unavailable { message: message.to_owned(), executed: self.executed() }
     }
 
-    /// Waits for something that must happen before the call begins.
-    async fn bounded<T>(
-        self,
-        context: &ToolContext,
-        until: impl Future<Output = T>,
-    ) -> Result<T, ToolFailure> {
-        tokio::select! {
-            biased;
-            () = context.cancellation.cancelled() => {
-                Err(ToolFailure::Cancelled { executed: self.executed() })
-            }
-            done = timeout_at(context.deadline, until) => done.map_err(|_| self.in_time()),
+    fn because(self, gave_up: GaveUp) -> ToolFailure {
+        match gave_up {
+            GaveUp::Cancelled => ToolFailure::Cancelled { executed: self.executed() },
+            GaveUp::Late => self.in_time(),
         }
+    }
+}
+
+/// Why a call did not begin.
+enum GaveUp {
+    Cancelled,
+    Late,
+}
+
+/// Waits for something that must happen before a call begins.
+async fn bounded<T>(context: &ToolContext, until: impl Future<Output = T>) -> Result<T, GaveUp> {
+    tokio::select! {
+        biased;
+        () = context.cancellation.cancelled() => Err(GaveUp::Cancelled),
+        done = timeout_at(context.deadline, until) => done.map_err(|_| GaveUp::Late),
     }
 }
 

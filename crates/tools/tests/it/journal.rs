@@ -93,11 +93,15 @@ impl Stage {
     }
 
     async fn ask(&self, at: &RoutingKey, call: &Call) {
+        self.ask_within(at, call, Duration::from_secs(60)).await;
+    }
+
+    async fn ask_within(&self, at: &RoutingKey, call: &Call, time: Duration) {
         let mut envelope = Envelope::of(&call.request)
             .correlated(call.request.tool_call_id.as_str())
             .reply_to(self.asker.clone())
             .from_source(&call.agent)
-            .within(Duration::from_secs(60));
+            .within(time);
         if call.again {
             envelope = envelope.asked_again();
         }
@@ -202,6 +206,22 @@ async fn the_same_call_at_once_at_two_handlers_runs_once_and_both_answer() {
     assert_eq!(stage.runs(), 1);
     assert!(here.workers.drain(Duration::from_secs(5)).await);
     assert!(there.workers.drain(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn of_a_call_that_runs_elsewhere_nobody_says_that_it_did_not_run() {
+    let mut stage = Stage::set().await;
+    stage.shut_gate();
+    let _here = stage.handler(&tool_invoke(), true).await;
+    let _there = stage.handler(&elsewhere(), true).await;
+    let call = call("write");
+    stage.ask(&tool_invoke(), &call).await;
+    soon("a run", stage.begun.notified()).await;
+    // Not marked as coming again, and with little time.
+    stage.ask_within(&elsewhere(), &call, Duration::from_millis(300)).await;
+    assert_eq!(stage.error().await, (ToolErrorCode::Timeout, Executed::Unknown));
+    stage.gate.add_permits(1);
+    assert_eq!(stage.result().await, "done, run 1");
 }
 
 #[tokio::test]
