@@ -2,6 +2,10 @@
 //!
 //! `cargo xtask test` provides the neighbours.
 
+/// As the binaries have it: the soak measures an asker inside this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[cfg(test)]
 mod agents;
 #[cfg(test)]

@@ -444,6 +444,7 @@ impl NotBegun {
 }
 
 /// Why a call did not begin.
+#[derive(Clone, Copy)]
 enum GaveUp {
     Cancelled,
     Late,
