@@ -68,10 +68,12 @@ impl Fleet {
             true => StoreUrl::Memory,
             false => settings.store.parse().map_err(Failure::usage)?,
         };
-        let shared = settings.embeds() || settings.store.is_shared(&url);
         let store = rockbot_store::connect(&url, Clock::System).await.exits(exit::UNAVAILABLE)?;
         let instance = InstanceId::generate();
-        let journal = CallJournal::start(store.clone(), &instance, shared);
+        let mut options = settings.store.journal(&url);
+        // Nobody else is on a bus in memory.
+        options.shared |= settings.embeds();
+        let journal = CallJournal::start(store.clone(), &instance, options);
         let (bus, section) = (fleet.bus.clone(), &settings.handler);
         let handler = ToolHandler::start(bus, section, &settings.files, journal, instance);
         fleet.handler = Some(Embedded { handler: handler.await.exits(exit::USAGE)?, store });

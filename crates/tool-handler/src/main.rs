@@ -7,7 +7,7 @@ use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
 use rockbot_service::{
     BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown, TlsSection,
 };
-use rockbot_store::{Clock, Store, StoreError, StoreUrl, Sweeper};
+use rockbot_store::{Clock, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::{
     DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, StoreSection, ToolHandler,
 };
@@ -73,11 +73,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let shared = store.is_shared(&url);
+    let options = store.journal(&url);
     let Some(store) = open(&url, shutdown).await? else { return Ok(()) };
-    let sweeper = Sweeper::start(store.clone(), SWEEP_EVERY);
     let bus = Arc::new(connect(&bus, &name, shutdown).await?);
-    let journal = CallJournal::start(store.clone(), &instance, shared);
+    let journal = CallJournal::start(store.clone(), &instance, options);
     let started = tokio::select! {
         started = ToolHandler::start(bus.clone(), &handler, &files, journal, instance) => started,
         () = shutdown.requested() => return Ok(()),
@@ -86,17 +85,13 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
-    tracing::info!(%name, %url, shared, "ready");
+    tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
     bus.close().await;
-    sweeper.stop().await;
     store.close().await;
     Ok(())
 }
-
-/// How often what has expired is removed from the store.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// The pause between two attempts to reach the store.
 const STORE_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
 //! The handler's sections of the configuration.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use rockbot_contracts::identity::Askers;
 use rockbot_store::StoreUrl;
 use rockbot_tools::{
-    AdmissionLimits, InvokeOptions, QueueLimits, executor::DEFAULT_MAX_RESULT_BYTES,
+    AdmissionLimits, InvokeOptions, JournalOptions, QueueLimits, executor::DEFAULT_MAX_RESULT_BYTES,
 };
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -117,6 +117,8 @@ pub struct StoreSection {
     /// Whether every handler of the namespace uses this store: then a call that is not in it has
     /// not begun anywhere. Default: true for PostgreSQL, false for the others.
     pub shared: Option<bool>,
+    /// How long the end of a call is kept, in seconds. Default 24 hours; 10 minutes for `memory:`.
+    pub keep_seconds: Option<u64>,
 }
 
 impl StoreSection {
@@ -135,12 +137,22 @@ impl StoreSection {
         }
     }
 
-    /// Whether every handler writes to `store`.
+    /// What a journal in `store` is worth.
     #[must_use]
-    pub fn is_shared(&self, store: &StoreUrl) -> bool {
-        self.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_)))
+    pub fn journal(&self, store: &StoreUrl) -> JournalOptions {
+        let default = match store {
+            StoreUrl::Memory => IN_MEMORY,
+            _ => JournalOptions::default().keep,
+        };
+        JournalOptions {
+            shared: self.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_))),
+            keep: self.keep_seconds.map_or(default, Duration::from_secs),
+        }
     }
 }
+
+/// Memory is short, and what is in it ends with the process anyway.
+const IN_MEMORY: Duration = Duration::from_secs(600);
 
 /// Where programs keep what outlives them, by the XDG base directory specification.
 fn state_folder() -> Option<PathBuf> {

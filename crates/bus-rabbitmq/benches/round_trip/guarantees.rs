@@ -10,7 +10,7 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{InstanceId, QueueKind, QueueName};
 use rockbot_store::{Clock, StoreUrl};
-use rockbot_tools::CallJournal;
+use rockbot_tools::{CallJournal, JournalOptions};
 
 use crate::{
     child::Child,
@@ -108,7 +108,8 @@ pub async fn journal(
         _ => return None,
     };
     let store = rockbot_store::connect(&url, Clock::System).await.expect("a store");
-    Some(CallJournal::start(store, instance, true))
+    let options = JournalOptions { shared: true, ..JournalOptions::default() };
+    Some(CallJournal::start(store, instance, options))
 }
 
 /// Rounds of all steps and of the exchange by hand, alternated.

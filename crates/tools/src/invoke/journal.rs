@@ -24,7 +24,7 @@ use std::{
 };
 
 use rockbot_contracts::{AgentName, InstanceId, ToolCallId};
-use rockbot_store::{Entry, Expected, Key, Store, StoreError, Version, Write, Written};
+use rockbot_store::{Entry, Expected, Key, Store, StoreError, Sweeper, Version, Write, Written};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -32,8 +32,8 @@ use tracing::{debug, warn};
 
 use super::alive::Alive;
 
-/// How long what became of a call is kept.
-const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
+/// How often what is kept no longer is removed from the store, at least.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// The pause between two looks at a call that runs elsewhere.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -44,8 +44,28 @@ const MAX_KEPT_BYTES: usize = 2 * 1024 * 1024;
 /// The journal of one handler process.
 pub struct CallJournal {
     store: Arc<dyn Store>,
-    shared: bool,
+    options: JournalOptions,
     alive: Alive,
+    _sweeper: Sweeper,
+}
+
+/// What a journal is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// Whether every handler of the queue writes to this store: then a call that is not in it has
+    /// not begun anywhere. Without it, a call that was delivered before may be in the journal of
+    /// another handler.
+    pub shared: bool,
+    /// How long the end of a call is kept. Default 24 hours. Its beginning is kept for as long as a
+    /// call may run.
+    pub keep: Duration,
+}
+
+impl Default for JournalOptions {
+    /// A journal that is one of several, kept for 24 hours.
+    fn default() -> Self {
+        Self { shared: false, keep: Duration::from_secs(24 * 3600) }
+    }
 }
 
 /// What is written down about a call.
@@ -109,15 +129,17 @@ pub(super) struct Begun {
 }
 
 impl CallJournal {
-    /// The journal of the process `instance` on `store`.
-    ///
-    /// `shared` says that every handler of the queue writes to this store: then a call that is not
-    /// in it has not begun anywhere. Without it, a call that was delivered before may be in the
-    /// journal of another handler.
+    /// The journal of the process `instance` on `store`. It also removes from the store what has
+    /// expired.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, instance: &InstanceId, shared: bool) -> Arc<Self> {
+    pub fn start(
+        store: Arc<dyn Store>,
+        instance: &InstanceId,
+        options: JournalOptions,
+    ) -> Arc<Self> {
         let alive = Alive::start(store.clone(), instance.clone());
-        Arc::new(Self { store, shared, alive })
+        let sweeper = Sweeper::start(store.clone(), SWEEP_EVERY.min(options.keep / 10));
+        Arc::new(Self { store, options, alive, _sweeper: sweeper })
     }
 
     /// Says that this process runs nothing any more, so that nobody waits for its lease to end.
@@ -139,7 +161,11 @@ impl CallJournal {
         let life = self.alive.life().await?;
         let key = key(["calls", call.id.as_str()])?;
         let fingerprint = call.fingerprint();
-        if call.again && !self.shared && self.store.get(&key).await?.is_none() && !call.repeatable {
+        if call.again
+            && !self.options.shared
+            && self.store.get(&key).await?.is_none()
+            && !call.repeatable
+        {
             return Ok(Entrance::Interrupted(None));
         }
         let mut begun = Begun {
@@ -150,7 +176,7 @@ impl CallJournal {
         let mut expected = Expected::Absent;
         let mut mine = true;
         loop {
-            let found = match begun.write(&self.store, expected).await {
+            let found = match begun.write(&self.store, expected, super::MAX_BUDGET).await {
                 Ok(Written::Done(version)) => {
                     begun.version = version;
                     return Ok(if mine {
@@ -208,7 +234,8 @@ impl CallJournal {
         // Answers are our own JSON.
         let kept = kept.and_then(|answer| serde_json::from_slice(answer).ok());
         begun.record.ended = Some(Ended { r#type: message_type.to_owned(), answer: kept });
-        match begun.write(&self.store, Expected::Version(begun.version)).await {
+        let expected = Expected::Version(begun.version);
+        match begun.write(&self.store, expected, self.options.keep).await {
             Ok(Written::Done(_)) => {}
             Ok(Written::Conflict(_)) => {
                 warn!("another handler took the call over while it ran");
@@ -253,10 +280,11 @@ impl Begun {
         &self,
         store: &Arc<dyn Store>,
         expected: Expected,
+        keep: Duration,
     ) -> Result<Written, StoreError> {
         let value = serde_json::to_vec(&self.record)
             .map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
-        let write = Write::new(self.key.clone(), value).for_a_time(KEPT_FOR).expecting(expected);
+        let write = Write::new(self.key.clone(), value).for_a_time(keep).expecting(expected);
         store.write(write).await
     }
 }
@@ -267,6 +295,6 @@ fn key<const N: usize>(segments: [&str; N]) -> Result<Key, StoreError> {
 
 impl std::fmt::Debug for CallJournal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CallJournal").field("shared", &self.shared).finish_non_exhaustive()
+        f.debug_struct("CallJournal").field("options", &self.options).finish_non_exhaustive()
     }
 }

@@ -40,7 +40,7 @@ use self::{
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits},
-    journal::CallJournal,
+    journal::{CallJournal, JournalOptions},
     stats::HandlerStats,
 };
 

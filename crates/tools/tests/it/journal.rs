@@ -17,7 +17,7 @@ use rockbot_contracts::{
 use rockbot_store::{Clock, ManualClock, MemoryStore, Prefix, Store};
 use rockbot_testkit::bed::{Bed, key, never, next, soon};
 use rockbot_tools::{
-    CallJournal, InvokeOptions, Tool, ToolHints, ToolInvokeHandler, ToolResult,
+    CallJournal, InvokeOptions, JournalOptions, Tool, ToolHints, ToolInvokeHandler, ToolResult,
     invoke::InvokeWorkers,
 };
 use serde_json::Value;
@@ -84,7 +84,8 @@ impl Stage {
 
     async fn handler(&self, key: &RoutingKey, shared: bool) -> Running {
         let instance = InstanceId::generate();
-        let journal = CallJournal::start(self.store.clone(), &instance, shared);
+        let options = JournalOptions { shared, ..JournalOptions::default() };
+        let journal = CallJournal::start(self.store.clone(), &instance, options);
         let options = InvokeOptions::running(8).journaled(journal.clone());
         let registry = registry_of(self.tools());
         let (handler, workers) =
