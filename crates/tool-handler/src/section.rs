@@ -19,7 +19,8 @@ pub struct HandlerSection {
     /// Calls of one tool that run at once, of tools in no queue. Default three quarters of
     /// `concurrency`, so that one that hangs leaves room for the others.
     pub per_tool: Option<u16>,
-    /// Calls that wait here for room, beyond those that run. Default three times `concurrency`.
+    /// Calls that wait here for room, beyond those that run; at most half of them of one tool that is
+    /// in no queue. Default sixteen times `concurrency`.
     pub backlog: Option<u16>,
     /// The largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
@@ -100,10 +101,10 @@ impl HandlerSection {
         if self.require_identity {
             options.askers = Askers::Known;
         }
-        if let Some(backlog) = self.backlog {
-            options.backlog = backlog;
+        match self.backlog {
+            Some(backlog) => options.with_backlog(backlog),
+            None => options,
         }
-        options
     }
 }
 

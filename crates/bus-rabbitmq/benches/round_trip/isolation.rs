@@ -12,7 +12,7 @@ use crate::{
 /// More than run of one tool at once and wait in the handler.
 const HANGING: usize = 300;
 
-/// The handler's setting: 48 of a tool run, 192 wait.
+/// The handler's setting: 48 of a tool run, up to 512 wait.
 pub const CONCURRENCY: u16 = 64;
 
 pub async fn compare(rounds: usize, span: Duration) {

@@ -70,7 +70,7 @@ pub struct InvokeOptions {
     /// How many calls run at once, and of which tools.
     pub admission: AdmissionLimits,
     /// Calls in hand beyond those that run. They are what agents take turns with and what waits
-    /// behind a busy tool; other handlers can't have them.
+    /// behind a busy tool; other handlers can't have them. See [`InvokeOptions::with_backlog`].
     pub backlog: u16,
     /// What became of calls. Without one, a call that may have begun before and must not run twice
     /// is answered `outcome_unknown`.
@@ -78,15 +78,21 @@ pub struct InvokeOptions {
 }
 
 impl InvokeOptions {
-    /// At most `running` calls at once, three times as many waiting, of anybody, no journal.
+    /// At most `running` calls at once, sixteen times as many waiting, of anybody, no journal.
     #[must_use]
     pub fn running(running: u16) -> Self {
-        Self {
-            askers: Askers::Anybody,
-            admission: AdmissionLimits::of(running.into()),
-            backlog: running.saturating_mul(3),
-            journal: None,
-        }
+        let admission = AdmissionLimits::of(running.into());
+        let options = Self { askers: Askers::Anybody, admission, backlog: 0, journal: None };
+        options.with_backlog(running.saturating_mul(16))
+    }
+
+    /// The same with so many calls that wait. A tool by itself gets half of them, so that one that
+    /// hangs does not keep the others' calls from coming in; on top its calls are refused.
+    #[must_use]
+    pub fn with_backlog(mut self, backlog: u16) -> Self {
+        self.backlog = backlog;
+        self.admission.each.waiting = usize::from(backlog).div_ceil(2);
+        self
     }
 
     /// The same with a journal.

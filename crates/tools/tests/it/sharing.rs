@@ -117,13 +117,22 @@ async fn all_ended(mut calls: Called) {
 async fn a_tool_that_hangs_does_not_stop_the_others() {
     let stage = Stage::set(InvokeOptions::running(8)).await;
     let agent = stage.agent("agent");
-    // As many as run of one tool and wait in the handler; more would wait on the bus.
-    let hanging = calls(&agent, "wait", 20);
+    // More than run of one tool and wait in the handler.
+    let mut hanging = calls(&agent, "wait", 200);
     stage.begun(6).await;
     all_ended(calls(&agent, "echo", 200)).await;
     assert_eq!(stage.begun.load(Ordering::SeqCst), 6, "three quarters of the handler");
-    stage.gate.add_permits(20);
-    all_ended(hanging).await;
+    stage.gate.add_permits(200);
+    let mut refused = 0;
+    while let Some(ended) = soon("an answer", hanging.join_next()).await {
+        if let Err(failure) = ended.expect("no panic") {
+            let told = (failure.code(), failure.executed());
+            assert_eq!(told, (ToolErrorCode::Overloaded, Executed::No));
+            refused += 1;
+        }
+    }
+    assert_eq!(stage.begun.load(Ordering::SeqCst), 200 - refused);
+    assert_eq!(refused, 200 - 6 - 64, "half of what the handler holds may wait for one tool");
 }
 
 #[tokio::test]
