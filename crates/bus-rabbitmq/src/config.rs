@@ -121,6 +121,15 @@ impl RabbitConfig {
         problems
     }
 
+    /// Whether it connects as a user that was made for its namespace
+    /// ([`rockbot_contracts::identity`]), so that the others of the fleet have users too.
+    #[must_use]
+    pub fn has_own_user(&self) -> bool {
+        let user = self.parse_url().ok().and_then(|uri| user_of(&uri).ok());
+        let rest = user.as_ref().and_then(|user| user.as_str().strip_prefix(&self.namespace));
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    }
+
     pub(crate) fn parse_url(&self) -> Result<AMQPUri, InvalidUrl> {
         let mut uri: AMQPUri = self.url.expose_secret().parse().map_err(|reason| {
             InvalidUrl::because(format!(
@@ -160,3 +169,18 @@ fn is_loopback(host: &str) -> bool {
 /// The user that every broker has, and that the library takes where a URL names none.
 const GUEST: &str = "guest";
 const HEARTBEAT_SECONDS: u16 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_of_its_own_is_one_of_its_namespace() {
+        let of = |user: &str| {
+            let url = format!("amqp://{user}:secret@localhost:5672/%2f");
+            RabbitConfig::new(url, "test").in_namespace("rockbot").has_own_user()
+        };
+        assert!(of("rockbot.tool-handler"));
+        assert!(!of("guest") && !of("rockbot") && !of("rockbots.cli"));
+    }
+}

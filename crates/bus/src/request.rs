@@ -16,6 +16,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::port::{Bus, ConsumeError, Publication, PublishError, Subscription};
@@ -56,6 +57,8 @@ pub struct Request {
     /// [`Envelope::asked`], when nobody knows whether it arrived. For questions whose receivers
     /// recognise the second of two.
     pub ask_again: bool,
+    /// Cancelled when the asker gives up: a question that waits for its turn is then not sent.
+    pub give_up: Option<CancellationToken>,
 }
 
 /// Why there is no answer.
@@ -73,8 +76,9 @@ pub enum RequestError {
         /// How long the worker had.
         after: Duration,
     },
-    /// Too many questions were out for all of its time, so this one was never sent.
-    #[error("not sent within {after:?}: {window} questions are out already")]
+    /// Too many questions were out until its time was over or its asker gave up, so this one was
+    /// never sent.
+    #[error("never sent, with {after:?} to do so: {window} questions are out already")]
     NeverSent {
         /// How long it waited.
         after: Duration,
@@ -220,12 +224,14 @@ impl Requester {
     /// Dropping the future closes the question: its answer will count as late. Whoever works on it
     /// is not told; send a cancel for that.
     pub async fn ask(&self, request: Request) -> Result<Envelope, RequestError> {
-        let Request { key, envelope, timeout: after, grace, on_interim, ask_again } = request;
+        let Request { key, envelope, timeout: after, grace, on_interim, ask_again, give_up } =
+            request;
         let deadline = Instant::now() + after;
         let asked = async {
-            self.listen().await?;
+            let late = |_| ConsumeError::Disconnected { reason: "no answer in time".to_owned() };
+            timeout_at(deadline, self.listen()).await.map_err(late)??;
             let (ticket, answer) = self.register(&envelope, on_interim)?;
-            let turn = self.turn(after, deadline).await?;
+            let turn = self.turn(after, deadline, give_up.as_ref()).await?;
             let envelope = envelope.reply_to(self.reply_to.clone());
             let answer = answered(self.send(key, envelope, deadline, ask_again), answer).await;
             drop((ticket, turn));
@@ -239,18 +245,30 @@ impl Requester {
         &self,
         after: Duration,
         deadline: Instant,
+        give_up: Option<&CancellationToken>,
     ) -> Result<SemaphorePermit<'_>, RequestError> {
         if let Ok(turn) = self.window.try_acquire() {
             return Ok(turn);
         }
-        match timeout_at(deadline, self.window.acquire()).await {
-            Ok(turn) => turn.map_err(|_| RequestError::Stopped),
-            Err(_) => Err(RequestError::NeverSent { after, window: self.window_size }),
+        let never_sent = RequestError::NeverSent { after, window: self.window_size };
+        let given_up = async {
+            match give_up {
+                Some(give_up) => give_up.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = given_up => Err(never_sent),
+            turn = timeout_at(deadline, self.window.acquire()) => match turn {
+                Ok(turn) => turn.map_err(|_| RequestError::Stopped),
+                Err(_) => Err(never_sent),
+            },
         }
     }
 
     /// Publishes the question, once more where that is allowed and nobody knows whether it
-    /// arrived.
+    /// arrived. While nobody knows, it is worth waiting for an answer.
     async fn send(
         &self,
         key: RoutingKey,
@@ -258,27 +276,31 @@ impl Requester {
         deadline: Instant,
         ask_again: bool,
     ) -> Result<(), PublishError> {
-        // While nobody knows of one, a later one that surely did not arrive changes nothing.
-        let mut unknown = None;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
+            let asked = envelope.asked;
             let next = (ask_again && envelope.asked < MOST_ASKED).then(|| envelope.clone());
             let publication = Publication::mandatory(key.clone(), envelope.within(left));
             let error = match self.bus.publish(publication.within(left)).await {
                 Ok(()) => return Ok(()),
                 Err(error @ PublishError::Unconfirmed { .. }) => error,
-                Err(error) => return Err(unknown.unwrap_or(error)),
+                Err(error) if asked > 1 => {
+                    debug!(%error, "asking again failed; an earlier question may have arrived");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             };
-            let Some(next) = next else { return Err(error) };
+            let Some(next) = next else {
+                return if ask_again { Ok(()) } else { Err(error) };
+            };
             let pause = ASK_AGAIN_AFTER * next.asked;
             if Instant::now() + pause >= deadline {
-                return Err(error);
+                return Ok(());
             }
             tokio::time::sleep(pause).await;
             info!(correlation_id = next.correlation_id.as_deref(), asked = next.asked, %error,
                 "asking again under the same id");
             self.pending.stats.asked_again.fetch_add(1, Ordering::Relaxed);
-            unknown = Some(error);
             envelope = next.asked_again();
         }
     }

@@ -1,6 +1,7 @@
 //! The loop that runs a handler on each delivery.
 
 use std::{
+    borrow::Cow,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -163,8 +164,15 @@ async fn work(delivery: Delivery, handler: Arc<dyn Handler>, stats: Arc<WorkerSt
         Settlement::Ack => &stats.acked,
         Settlement::Retry => &stats.retried,
         Settlement::DeadLetter { reason } => {
-            warn!(correlation_id = delivery.envelope().correlation_id.as_deref(), %reason,
-                "dead-lettering");
+            let correlation_id = delivery.envelope().correlation_id.as_deref();
+            // A reason of ours is fixed text; another one quotes the message.
+            match reason {
+                Cow::Borrowed(reason) => warn!(correlation_id, reason, "dead-lettering"),
+                Cow::Owned(reason) => {
+                    warn!(correlation_id, "dead-lettering; the reason is with the letter");
+                    debug!(correlation_id, reason, "dead-lettering");
+                }
+            }
             &stats.dead_lettered
         }
     };

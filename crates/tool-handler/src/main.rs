@@ -55,6 +55,8 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = rabbit.check() {
         configuration.problem(format!("bus: {problem}"));
     }
+    // With a user of its own on the broker, everybody has one: who does not sign is nobody.
+    settings.handler.require_identity |= rabbit.has_own_user();
     if settings.service.is_production() {
         rabbit
             .unsafe_in_production()
@@ -108,7 +110,9 @@ async fn open(url: &StoreUrl, shutdown: &Shutdown) -> Result<Option<Arc<dyn Stor
             Err(error @ StoreError::Unavailable { .. }) => {
                 tracing::warn!(%error, %url, "waiting for the store");
             }
-            Err(error) => return Err(ServeError::Configuration(format!("store.url: {error}"))),
+            Err(error) => {
+                return Err(ServeError::Configuration(format!("store.url: {url}: {error}")));
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(STORE_AGAIN_AFTER) => {}

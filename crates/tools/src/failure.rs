@@ -144,6 +144,17 @@ impl ToolFailure {
         }
     }
 
+    /// The same of a call that may have run before: that it did not begin this time does not mean
+    /// that it never did.
+    pub(crate) fn of_a_second_run(mut self) -> Self {
+        if let Self::TimedOut { executed, .. } | Self::Cancelled { executed } = &mut self
+            && *executed == Executed::No
+        {
+            *executed = Executed::Unknown;
+        }
+        self
+    }
+
     /// The error as it crosses the bus.
     #[must_use]
     pub fn to_wire(&self, tool_call_id: ToolCallId, tool_name: &str) -> ToolError {

@@ -63,6 +63,7 @@ impl RemoteTool {
             on_interim: context.updates.is_some().then(|| on_progress(context)),
             // Handlers know the second of two by the id.
             ask_again: true,
+            give_up: Some(context.cancellation.clone()),
         };
         let mut cancel = CancelOnDrop::armed(self.requester.bus(), &context.tool_call_id);
         let asked = self.requester.ask(question);
@@ -85,6 +86,10 @@ impl RemoteTool {
             Ok(answer) => {
                 cancel.disarm();
                 read_answer(&answer, &context.tool_call_id)
+            }
+            Err(RequestError::NeverSent { .. }) if context.cancellation.is_cancelled() => {
+                cancel.disarm();
+                Err(ToolFailure::Cancelled { executed: Executed::No })
             }
             Err(error) => {
                 if !matches!(error, RequestError::TimedOut { .. } | RequestError::Stopped) {

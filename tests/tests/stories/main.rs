@@ -13,6 +13,8 @@ mod bad_input;
 #[cfg(test)]
 mod binaries;
 #[cfg(test)]
+mod broker_outage;
+#[cfg(test)]
 mod caller;
 #[cfg(test)]
 mod calls;

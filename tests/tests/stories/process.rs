@@ -64,6 +64,11 @@ impl Running {
         self.child.try_wait().expect("it can be asked").is_none()
     }
 
+    /// Returns when it ends, for whoever expects that it does not.
+    pub(crate) async fn dies(&mut self) {
+        self.child.wait().await.expect("it can be waited for");
+    }
+
     /// Waits for its end.
     pub(crate) async fn ended(self) -> Ended {
         self.ended_within(PATIENCE * 3).await

@@ -126,6 +126,7 @@ fn question(key: RoutingKey) -> Request {
         grace: Duration::ZERO,
         on_interim: None,
         ask_again: false,
+        give_up: None,
     }
 }
 

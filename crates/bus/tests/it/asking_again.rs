@@ -14,7 +14,8 @@ use rockbot_bus::{
     RequestError, Requester, Settlement, Subscription,
 };
 use rockbot_contracts::{Envelope, QueueName};
-use rockbot_testkit::bed::{address, key, message, next, work};
+use rockbot_testkit::bed::{address, key, message, next, until, work};
+use tokio_util::sync::CancellationToken;
 
 /// A bus that loses the confirms of the first messages, and the messages if told so.
 struct Doubtful {
@@ -86,6 +87,7 @@ fn question(ask_again: bool) -> Request {
         grace: Duration::ZERO,
         on_interim: None,
         ask_again,
+        give_up: None,
     }
 }
 
@@ -149,10 +151,10 @@ async fn it_is_asked_once_where_the_second_would_not_be_recognised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_again_has_an_end() {
+async fn asking_again_has_an_end_and_an_answer_is_still_waited_for() {
     let stage = stage(u32::MAX, true, None).await;
-    let error = stage.ask(true).await.expect("no panic").expect_err("nobody knows");
-    assert!(matches!(error, RequestError::Publish(PublishError::Unconfirmed { .. })), "{error}");
+    let error = stage.ask(true).await.expect("no panic").expect_err("nobody answers");
+    assert!(matches!(error, RequestError::TimedOut { .. }), "{error}");
     assert_eq!(stage.requester.stats().asked_again(), 7);
     assert_eq!(stage.requester.pending(), 0);
 }
@@ -160,9 +162,36 @@ async fn asking_again_has_an_end() {
 #[tokio::test(start_paused = true)]
 async fn that_a_second_one_surely_failed_says_nothing_about_the_first() {
     let refused = PublishError::Refused { key: key("questions") };
-    let stage = stage(1, false, Some(refused)).await;
-    let error = stage.ask(true).await.expect("no panic").expect_err("nobody knows");
-    assert!(matches!(error, RequestError::Publish(PublishError::Unconfirmed { .. })), "{error}");
+    let mut stage = stage(1, false, Some(refused)).await;
+    let asking = stage.ask(true);
+    let first = stage.heard().await;
+    until("the second", || stage.requester.stats().asked_again() == 1).await;
+    stage.answer(&first).await;
+    asking.await.expect("no panic").expect("the answer to the first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_given_up_while_it_waits_is_never_sent() {
+    let mut stage = stage(0, false, None).await;
+    let requester = Arc::new(
+        Requester::new(Arc::new(stage.bus.clone()), address("asker", "two")).with_window(1),
+    );
+    let of = |id: &str, give_up: &CancellationToken| Request {
+        envelope: message(id).correlated(id),
+        give_up: Some(give_up.clone()),
+        ..question(false)
+    };
+    let give_up = CancellationToken::new();
+    let (first, here) = (of("first", &CancellationToken::new()), requester.clone());
+    let first = tokio::spawn(async move { here.ask(first).await });
+    stage.heard().await;
+    let (second, here) = (of("second", &give_up), requester.clone());
+    let second = tokio::spawn(async move { here.ask(second).await });
+    until("both", || requester.pending() == 2).await;
+    give_up.cancel();
+    let error = second.await.expect("no panic").expect_err("given up");
+    assert!(matches!(error, RequestError::NeverSent { .. }), "{error}");
+    first.abort();
 }
 
 #[tokio::test(start_paused = true)]

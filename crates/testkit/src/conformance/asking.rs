@@ -20,6 +20,7 @@ fn question(id: &str) -> Request {
         grace: Duration::ZERO,
         on_interim: None,
         ask_again: false,
+        give_up: None,
     }
 }
 

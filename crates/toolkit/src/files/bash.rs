@@ -135,7 +135,9 @@ impl Bash {
         let started = Instant::now();
         let spawned = ProcessGroup::spawn(&mut self.command(&arguments.command));
         let (mut group, stdout, stderr) = spawned.map_err(|error| {
-            ToolFailure::caused("the shell could not be started; try again later", error)
+            tracing::warn!(%error, "the shell could not be started");
+            let message = "the shell could not be started; try again later".to_owned();
+            ToolFailure::Unavailable { message, executed: Executed::No }
         })?;
         let mut capture = Capture::new(self.max_output_bytes);
         let pipes = (Pipe::new(stdout), Pipe::new(stderr));

@@ -125,7 +125,8 @@ impl Answers<'_> {
         error: &DecodeError,
     ) -> Settlement {
         self.stats.count_unreadable();
-        warn!(correlation_id = &*asker.correlation_id, %error, "unreadable request");
+        // It quotes what could not be read.
+        debug!(correlation_id = &*asker.correlation_id, %error, "unreadable request");
         if let (Ok(id), Some(_)) = (ToolCallId::new(&*asker.correlation_id), &envelope.reply_to) {
             let answer = ToolFailure::invalid(error.to_string()).to_wire(id, "");
             // The dead letter keeps the request, whether or not somebody hears the answer.

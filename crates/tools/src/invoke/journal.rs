@@ -38,6 +38,14 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// The pause between two looks at a call that runs elsewhere.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// The pauses between attempts to write down that a call ended.
+const END_AGAIN_AFTER: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(800),
+    Duration::from_secs(2),
+];
+
 /// Answers over this size are not kept, only that there was one.
 const MAX_KEPT_BYTES: usize = 2 * 1024 * 1024;
 
@@ -147,6 +155,11 @@ impl CallJournal {
         self.alive.stop().await;
     }
 
+    /// Whether a call that is not in it has not begun anywhere.
+    pub(super) fn is_shared(&self) -> bool {
+        self.options.shared
+    }
+
     /// Finds out what is to be done with a call, and writes down that it begins if it does. Waits
     /// while another handler runs it, which it says in `elsewhere`; the caller bounds the wait.
     ///
@@ -158,21 +171,11 @@ impl CallJournal {
         call: &CallInQuestion<'_>,
         elsewhere: &AtomicBool,
     ) -> Result<Entrance, StoreError> {
-        let life = self.alive.life().await?;
-        let key = key(["calls", call.id.as_str()])?;
-        let fingerprint = call.fingerprint();
-        if call.again
-            && !self.options.shared
-            && self.store.get(&key).await?.is_none()
-            && !call.repeatable
-        {
+        let mut begun = self.beginning(call).await?;
+        let unproved = call.again && !self.options.shared && !call.repeatable;
+        if unproved && self.store.get(&begun.key).await?.is_none() {
             return Ok(Entrance::Interrupted(None));
         }
-        let mut begun = Begun {
-            key,
-            version: Version::from_number(0),
-            record: Record { fingerprint, owner: life.to_string(), ended: None },
-        };
         let mut expected = Expected::Absent;
         let mut mine = true;
         loop {
@@ -196,9 +199,7 @@ impl CallJournal {
                 Earlier::Conflict => return Ok(Entrance::Conflict),
                 Earlier::Ended(ended) => return Ok(Entrance::answer(ended)),
                 Earlier::Running => {
-                    elsewhere.store(true, Ordering::Relaxed);
-                    debug!(tool_call_id = ?call.id.as_str(), "another handler runs the call");
-                    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                    self.outwait(&begun, elsewhere).await?;
                 }
                 Earlier::Interrupted => {
                     elsewhere.store(true, Ordering::Relaxed);
@@ -208,6 +209,46 @@ impl CallJournal {
                 }
             }
         }
+    }
+
+    /// Waits until no other handler runs the call, and says whether it may run here then.
+    pub(super) async fn may_run(
+        &self,
+        call: &CallInQuestion<'_>,
+        elsewhere: &AtomicBool,
+    ) -> Result<bool, StoreError> {
+        let begun = self.beginning(call).await?;
+        Ok(match self.outwait(&begun, elsewhere).await? {
+            None => true,
+            Some(Earlier::Interrupted) => call.repeatable,
+            Some(_) => false,
+        })
+    }
+
+    async fn outwait(
+        &self,
+        begun: &Begun,
+        elsewhere: &AtomicBool,
+    ) -> Result<Option<Earlier>, StoreError> {
+        while let Some(found) = self.store.get(&begun.key).await? {
+            match self.judge(begun, &found).await? {
+                Earlier::Running => {
+                    elsewhere.store(true, Ordering::Relaxed);
+                    debug!("another handler runs the call");
+                    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+                }
+                other => return Ok(Some(other)),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn beginning(&self, call: &CallInQuestion<'_>) -> Result<Begun, StoreError> {
+        let owner = self.alive.life().await?.to_string();
+        let record = Record { fingerprint: call.fingerprint(), owner, ended: None };
+        // Hashed, since an id from outside can be longer than a key.
+        let key = key(["calls", &digest([call.id.as_str()])])?;
+        Ok(Begun { key, version: Version::from_number(0), record })
     }
 
     async fn judge(&self, begun: &Begun, found: &Entry) -> Result<Earlier, StoreError> {
@@ -235,12 +276,19 @@ impl CallJournal {
         let kept = kept.and_then(|answer| serde_json::from_slice(answer).ok());
         begun.record.ended = Some(Ended { r#type: message_type.to_owned(), answer: kept });
         let expected = Expected::Version(begun.version);
-        match begun.write(&self.store, expected, self.options.keep).await {
-            Ok(Written::Done(_)) => {}
-            Ok(Written::Conflict(_)) => {
-                warn!("another handler took the call over while it ran");
+        for pause in END_AGAIN_AFTER {
+            match begun.write(&self.store, expected, self.options.keep).await {
+                Ok(Written::Done(_)) => return,
+                Ok(Written::Conflict(_)) => {
+                    debug!("the call was taken over, or its end was written after all");
+                    return;
+                }
+                Err(error) => debug!(%error, "writing down the end of the call again"),
             }
-            Err(error) => warn!(%error, "the journal does not know that the call ended"),
+            tokio::time::sleep(pause).await;
+        }
+        if let Err(error) = begun.write(&self.store, expected, self.options.keep).await {
+            warn!(%error, "the journal does not know that the call ended");
         }
     }
 }
@@ -265,14 +313,19 @@ impl Entrance {
 }
 
 impl CallInQuestion<'_> {
-    fn fingerprint(&self) -> String {
-        let mut hash = Sha256::new();
-        for part in [self.agent.as_str(), self.tool, self.arguments] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    pub(super) fn fingerprint(&self) -> String {
+        digest([self.agent.as_str(), self.tool, self.arguments])
     }
+}
+
+/// A hash of the parts in their order.
+fn digest<const N: usize>(parts: [&str; N]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Begun {

@@ -36,7 +36,7 @@ use self::{
     answer::{Answers, Asker, Ending},
     journal::{Begun, CallInQuestion, Entrance},
     progress::ProgressSender,
-    running::{Running, Ticket},
+    running::{Running, Same, Ticket},
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits},
@@ -225,7 +225,8 @@ impl ToolInvokeHandler {
         tool: Option<&Registered>,
         asker: Asker,
     ) -> Settlement {
-        let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to) {
+        let same = Same::call(&request, &asker);
+        let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
             Ticket::Entered(ticket) => ticket,
             Ticket::Attached(running) => {
                 // The answer of the call that runs goes to the same asker.
@@ -263,9 +264,21 @@ impl ToolInvokeHandler {
             return Ending::failed(not_begun.in_time());
         }
         let context = self.context(envelope, request, asker, cancellation);
+        let read_only = hints.is_none_or(|hints| hints.read_only);
+        let journal = self.journal.as_deref().filter(|_| !read_only);
+        // A call that runs elsewhere, or ended, needs no room here.
+        let needs_room = match journal {
+            Some(journal) if again => {
+                match Box::pin(self.may_run(journal, request, &context, not_begun)).await {
+                    Ok(may_run) => may_run,
+                    Err(failure) => return Ending::failed(failure),
+                }
+            }
+            _ => true,
+        };
         let permit = match tool {
-            Some(tool) => self.room(tool, &context, not_begun).await,
-            None => Ok(None),
+            Some(tool) if needs_room => self.room(tool, &context, not_begun).await,
+            _ => Ok(None),
         };
         // Held until the tool ended.
         let _permit = match permit {
@@ -273,12 +286,15 @@ impl ToolInvokeHandler {
             Err(failure) => return Ending::failed(failure),
         };
         let mut begun = None;
-        let read_only = hints.is_none_or(|hints| hints.read_only);
-        match &self.journal {
-            Some(journal) if !read_only => {
+        let mut may_have_run = again;
+        match journal {
+            Some(journal) => {
                 let entered = self.look_up(journal, request, &context, not_begun);
                 match Box::pin(entered).await {
-                    Ok(run) => begun = Some(run),
+                    Ok((run, ran_before)) => {
+                        begun = Some(run);
+                        may_have_run = ran_before;
+                    }
                     Err(ending) => return *ending,
                 }
             }
@@ -288,6 +304,10 @@ impl ToolInvokeHandler {
         let arguments = request.arguments.as_str().into();
         let since = Instant::now();
         let ended = self.executor.execute(ToolCall { context, arguments }).await;
+        let ended = ended.map_err(|failure| match may_have_run {
+            true => failure.of_a_second_run(),
+            false => failure,
+        });
         Ending::Ran { ended, elapsed: since.elapsed(), begun }
     }
 
@@ -314,28 +334,45 @@ impl ToolInvokeHandler {
         }
     }
 
-    /// Asks the journal, and writes down that the call begins.
+    /// Waits while another handler runs the call: whether it may run here then.
+    async fn may_run(
+        &self,
+        journal: &CallJournal,
+        request: &ToolInvokeRequest,
+        context: &ToolContext,
+        not_begun: NotBegun,
+    ) -> Result<bool, ToolFailure> {
+        let call = question(request, context, not_begun);
+        let elsewhere = AtomicBool::new(false);
+        match bounded(context, journal.may_run(&call, &elsewhere)).await {
+            Ok(Ok(may_run)) => Ok(may_run),
+            Ok(Err(error)) => {
+                warn!(%error, "the journal is out of reach; the call is not begun");
+                Err(not_begun.unavailable("the record of calls is out of reach"))
+            }
+            Err(gave_up) => Err(not_begun.because(gave_up)),
+        }
+    }
+
+    /// Asks the journal, and writes down that the call begins. Whether it may have run before comes
+    /// with it.
     async fn look_up(
         &self,
         journal: &CallJournal,
         request: &ToolInvokeRequest,
         context: &ToolContext,
         not_begun: NotBegun,
-    ) -> Result<Begun, Box<Ending>> {
-        let call = CallInQuestion {
-            id: &request.tool_call_id,
-            agent: &context.agent,
-            tool: &request.tool_name,
-            arguments: &request.arguments,
-            repeatable: not_begun.repeatable,
-            again: not_begun.again,
-        };
+    ) -> Result<(Begun, bool), Box<Ending>> {
+        let call = question(request, context, not_begun);
         let failed = |failure| Err(Box::new(Ending::failed(failure)));
-        let elsewhere = AtomicBool::new(not_begun.again);
+        let elsewhere = AtomicBool::new(false);
         let entered = bounded(context, journal.enter(&call, &elsewhere)).await;
-        let not_begun = NotBegun { again: elsewhere.into_inner(), ..not_begun };
+        let began_before = elsewhere.into_inner();
+        let not_begun = NotBegun { again: began_before || not_begun.again, ..not_begun };
         match entered {
-            Ok(Ok(Entrance::Run(begun))) => Ok(begun),
+            Ok(Ok(Entrance::Run(begun))) => {
+                Ok((begun, began_before || (call.again && !journal.is_shared())))
+            }
             Ok(Ok(Entrance::Answer(kept))) => Err(Box::new(Ending::Kept(kept))),
             Ok(Ok(Entrance::RanWithoutAnswer)) => failed(ToolFailure::failed(
                 "it ran before, and its result was too large to be kept",
@@ -462,6 +499,21 @@ async fn bounded<T>(context: &ToolContext, until: impl Future<Output = T>) -> Re
         biased;
         () = context.cancellation.cancelled() => Err(GaveUp::Cancelled),
         done = timeout_at(context.deadline, until) => done.map_err(|_| GaveUp::Late),
+    }
+}
+
+fn question<'a>(
+    request: &'a ToolInvokeRequest,
+    context: &'a ToolContext,
+    not_begun: NotBegun,
+) -> CallInQuestion<'a> {
+    CallInQuestion {
+        id: &request.tool_call_id,
+        agent: &context.agent,
+        tool: &request.tool_name,
+        arguments: &request.arguments,
+        repeatable: not_begun.repeatable,
+        again: not_begun.again,
     }
 }
 

@@ -1,18 +1,36 @@
 //! The calls that run in this process, and the cancels that are ahead of theirs.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    collections::{HashMap, VecDeque, hash_map::RandomState},
+    hash::BuildHasher,
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use rockbot_contracts::{RoutingKey, ToolCallId, ToolCancel};
+use rockbot_contracts::{RoutingKey, ToolCallId, ToolCancel, ToolInvokeRequest};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::answer::Asker;
+
 /// Cancels are remembered for calls that are still in a queue; this many, the oldest go first.
 const MOST_EARLY_CANCELS: usize = 1024;
+
+/// And for so long: a call that is sent again later, by an operator, is meant to run.
+const EARLY_FOR: Duration = Duration::from_secs(120);
+
+/// What a call is, for telling it from another under the same id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Same(u64);
+
+impl Same {
+    pub(super) fn call(request: &ToolInvokeRequest, asker: &Asker) -> Self {
+        static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let agent = asker.name.as_str();
+        Self(STATE.hash_one((agent, request.tool_name.as_str(), request.arguments.as_str())))
+    }
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Running(Mutex<Calls>);
@@ -20,13 +38,14 @@ pub(super) struct Running(Mutex<Calls>);
 #[derive(Debug, Default)]
 struct Calls {
     by_id: HashMap<ToolCallId, Call>,
-    cancelled_early: VecDeque<ToolCallId>,
+    cancelled_early: VecDeque<(ToolCallId, Instant)>,
 }
 
 #[derive(Debug)]
 struct Call {
     since: Instant,
     reply_to: RoutingKey,
+    same: Same,
     cancellation: CancellationToken,
     answered: watch::Receiver<Option<bool>>,
 }
@@ -37,7 +56,7 @@ pub(super) enum Ticket<'a> {
     Entered(Entered<'a>),
     /// The same call runs here and answers the same asker.
     Attached(Attached),
-    /// Another asker's call has this id.
+    /// Another call, or one of another asker, has this id.
     Conflict,
 }
 
@@ -72,23 +91,26 @@ impl Running {
         self.lock().by_id.values().map(|call| call.since.elapsed()).max()
     }
 
-    pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey) -> Ticket<'_> {
+    pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey, same: Same) -> Ticket<'_> {
         let mut calls = self.lock();
         if let Some(running) = calls.by_id.get(id) {
-            if running.reply_to != *reply_to {
+            if running.reply_to != *reply_to || running.same != same {
                 return Ticket::Conflict;
             }
             return Ticket::Attached(Attached(running.answered.clone()));
         }
         let cancellation = CancellationToken::new();
-        if let Some(at) = calls.cancelled_early.iter().position(|cancelled| cancelled == id) {
-            calls.cancelled_early.remove(at);
+        if let Some(at) = calls.cancelled_early.iter().position(|(cancelled, _)| cancelled == id)
+            && let Some((_, since)) = calls.cancelled_early.remove(at)
+            && since.elapsed() < EARLY_FOR
+        {
             cancellation.cancel();
         }
         let (answered, told) = watch::channel(None);
         let call = Call {
             since: Instant::now(),
             reply_to: reply_to.clone(),
+            same,
             cancellation: cancellation.clone(),
             answered: told,
         };
@@ -108,7 +130,7 @@ impl Running {
         if calls.cancelled_early.len() >= MOST_EARLY_CANCELS {
             calls.cancelled_early.pop_front();
         }
-        calls.cancelled_early.push_back(cancel.tool_call_id.clone());
+        calls.cancelled_early.push_back((cancel.tool_call_id.clone(), Instant::now()));
     }
 
     fn lock(&self) -> MutexGuard<'_, Calls> {

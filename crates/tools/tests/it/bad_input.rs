@@ -31,6 +31,7 @@ async fn ask(fleet: &Fleet, envelope: Envelope) -> Result<Envelope, RequestError
         grace: Duration::ZERO,
         on_interim: None,
         ask_again: false,
+        give_up: None,
     };
     fleet.requester.ask(request).await
 }

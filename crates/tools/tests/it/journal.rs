@@ -337,3 +337,41 @@ async fn of_an_answer_too_large_to_keep_it_is_kept_that_it_ran() {
     stage.ask(&tool_invoke(), &call).await;
     assert_eq!(stage.error().await, (ToolErrorCode::ExecutionFailed, Executed::Yes));
 }
+
+#[tokio::test]
+async fn an_id_with_other_arguments_is_refused_while_the_call_runs() {
+    let mut stage = Stage::set().await;
+    stage.shut_gate();
+    let _here = stage.handler(&tool_invoke(), true).await;
+    let call = call("write");
+    stage.ask(&tool_invoke(), &call).await;
+    soon("a run", stage.begun.notified()).await;
+    let mut other = call.clone();
+    other.request.arguments = r#"{"text":"other"}"#.to_owned();
+    stage.ask(&tool_invoke(), &other).await;
+    assert_eq!(stage.error().await, (ToolErrorCode::NotPermitted, Executed::No));
+    stage.gate.add_permits(1);
+    assert_eq!(stage.result().await, "done, run 1");
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_a_dead_handlers_lease_take_no_room_from_others() {
+    let mut stage = Stage::set().await;
+    stage.shut_gate();
+    let here = stage.handler(&tool_invoke(), true).await;
+    // As many as run of one tool.
+    let lost: Vec<_> = (0..6).map(|_| call("write")).collect();
+    for call in &lost {
+        stage.ask(&tool_invoke(), call).await;
+        soon("a run", stage.begun.notified()).await;
+    }
+    drop(here);
+    let _there = stage.handler(&elsewhere(), true).await;
+    for call in lost {
+        stage.ask(&elsewhere(), &Call { again: true, ..call }).await;
+    }
+    never("an answer while it may live", stage.answers.next()).await;
+    stage.gate.add_permits(1);
+    stage.ask(&elsewhere(), &call("write")).await;
+    assert_eq!(stage.result().await, "done, run 7");
+}

@@ -1,0 +1,76 @@
+//! The broker is stopped and started again under running processes.
+
+use std::time::Duration;
+
+use rockbot_testkit::broker::PrivateBroker;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    agents::scripted,
+    fleet::{Fleet, assert_says},
+    process::Running,
+};
+
+/// How long the broker is away at least: longer than every wait between two attempts.
+const AWAY: Duration = Duration::from_secs(10);
+
+/// How long the processes have, once the broker speaks AMQP again.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the story does with its broker, on a thread that may block.
+async fn act<T: Send + 'static>(
+    mut broker: PrivateBroker,
+    act: impl FnOnce(&mut PrivateBroker) -> anyhow::Result<T> + Send + 'static,
+) -> (PrivateBroker, T) {
+    tokio::task::spawn_blocking(move || {
+        let done = act(&mut broker).expect("the broker obeys");
+        (broker, done)
+    })
+    .await
+    .expect("no panic")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_process_outlives_the_broker_and_works_again_within_five_seconds() {
+    let fleet = Fleet::new();
+    fleet.write("notes.md", "# Notes\n\nThe bus carries each call.\n");
+    let broker = tokio::task::spawn_blocking(PrivateBroker::start).await.expect("no panic");
+    let (broker, url) = act(broker.expect("a broker"), |broker| Ok(broker.amqp_url())).await;
+    let at = ("ROCKBOT_BUS__URL", url.as_str());
+    let mut handler = fleet.handler_with("handler-1", &[at]).await;
+    let mut agent = fleet.program("rockbot-agent");
+    agent.env(at.0, at.1);
+    scripted(&mut agent);
+    let mut agent = Running::start(agent);
+    agent.says("ready").await;
+    chat(&fleet, &url).await;
+
+    let (broker, ()) = act(broker, PrivateBroker::shut_down).await;
+    let back = Instant::now() + AWAY;
+    for process in [&mut handler, &mut agent] {
+        process.says("lost the connection to the broker").await;
+    }
+    let during = fleet.run(&["--bus", &url, "tools", "call", "list_files"]).await;
+    during.assert_code(69);
+    let dies = async {
+        tokio::select! {
+            () = handler.dies() => {}
+            () = agent.dies() => {}
+        }
+    };
+    assert!(timeout_at(back, dies).await.is_err(), "a process ended with the broker");
+    let (_broker, ()) = act(broker, PrivateBroker::start_again).await;
+    let since = Instant::now();
+    handler.says("consuming again queue=\"tool.invoke\"").await;
+    agent.says("consuming again queue=\"user.message.assistant\"").await;
+    assert!(since.elapsed() < BACK_WITHIN, "{:?}", since.elapsed());
+    chat(&fleet, &url).await;
+    assert!(handler.is_alive() && agent.is_alive());
+}
+
+/// A conversation in which the agent has the handler run tools.
+async fn chat(fleet: &Fleet, url: &str) {
+    let chat = fleet.run(&["--bus", url, "chat", "What is in this folder?"]).await;
+    chat.assert_code(0);
+    assert_says(&chat.out, &["← read_file ran on tool-handler/handler-1"]);
+}
