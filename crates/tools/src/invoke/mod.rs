@@ -199,6 +199,8 @@ impl ToolInvokeHandler {
             Ok(name) => name.unwrap_or_else(|| unknown_agent().clone()),
             Err(impostor) => {
                 self.stats.count_unreadable();
+                // The broker vouches for the name in it.
+                warn!(%impostor, "refused a request");
                 return Settlement::dead_letter(impostor.to_string());
             }
         };
