@@ -174,7 +174,8 @@ impl Agent {
     fn on(bus: Arc<dyn Bus>) -> Self {
         let name = AgentName::new("bench").expect("a name");
         let address = ReplyAddress::new(name.clone(), InstanceId::generate());
-        let requester = Arc::new(Requester::new(bus, address));
+        // More than the memory of calls in flight is measured with.
+        let requester = Arc::new(Requester::new(bus, address).with_window(10_000));
         let registry = Arc::new(ToolRegistry::new());
         for tool in ["echo", "hang"] {
             let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());
