@@ -106,6 +106,8 @@ pub(super) struct CallInQuestion<'a> {
     pub(super) repeatable: bool,
     /// Whether somebody may have had it before.
     pub(super) again: bool,
+    /// Set when the journal turns out to know that it began.
+    pub(super) found_begun: AtomicBool,
 }
 
 /// What a handler is to do with a call.
@@ -161,16 +163,12 @@ impl CallJournal {
     }
 
     /// Finds out what is to be done with a call, and writes down that it begins if it does. Waits
-    /// while another handler runs it, which it says in `elsewhere`; the caller bounds the wait.
+    /// while another handler runs it; the caller bounds the wait.
     ///
     /// # Errors
     /// When the store fails. The call is then not written down as begun, or as begun by a process
     /// that does not run it: either way it must not run.
-    pub(super) async fn enter(
-        &self,
-        call: &CallInQuestion<'_>,
-        elsewhere: &AtomicBool,
-    ) -> Result<Entrance, StoreError> {
+    pub(super) async fn enter(&self, call: &CallInQuestion<'_>) -> Result<Entrance, StoreError> {
         let mut begun = self.beginning(call).await?;
         let unproved = call.again && !self.options.shared && !call.repeatable;
         if unproved && self.store.get(&begun.key).await?.is_none() {
@@ -199,10 +197,10 @@ impl CallJournal {
                 Earlier::Conflict => return Ok(Entrance::Conflict),
                 Earlier::Ended(ended) => return Ok(Entrance::answer(ended)),
                 Earlier::Running => {
-                    self.outwait(&begun, elsewhere).await?;
+                    self.outwait(call, &begun).await?;
                 }
                 Earlier::Interrupted => {
-                    elsewhere.store(true, Ordering::Relaxed);
+                    call.found_begun.store(true, Ordering::Relaxed);
                     // Written even when it does not run: what its old owner writes later fails.
                     mine = call.repeatable;
                     expected = Expected::Version(found.version);
@@ -212,13 +210,9 @@ impl CallJournal {
     }
 
     /// Waits until no other handler runs the call, and says whether it may run here then.
-    pub(super) async fn may_run(
-        &self,
-        call: &CallInQuestion<'_>,
-        elsewhere: &AtomicBool,
-    ) -> Result<bool, StoreError> {
+    pub(super) async fn may_run(&self, call: &CallInQuestion<'_>) -> Result<bool, StoreError> {
         let begun = self.beginning(call).await?;
-        Ok(match self.outwait(&begun, elsewhere).await? {
+        Ok(match self.outwait(call, &begun).await? {
             None => true,
             Some(Earlier::Interrupted) => call.repeatable,
             Some(_) => false,
@@ -227,13 +221,13 @@ impl CallJournal {
 
     async fn outwait(
         &self,
+        call: &CallInQuestion<'_>,
         begun: &Begun,
-        elsewhere: &AtomicBool,
     ) -> Result<Option<Earlier>, StoreError> {
         while let Some(found) = self.store.get(&begun.key).await? {
             match self.judge(begun, &found).await? {
                 Earlier::Running => {
-                    elsewhere.store(true, Ordering::Relaxed);
+                    call.found_begun.store(true, Ordering::Relaxed);
                     debug!("another handler runs the call");
                     tokio::time::sleep(LOOK_AGAIN_AFTER).await;
                 }
@@ -313,7 +307,11 @@ impl Entrance {
 }
 
 impl CallInQuestion<'_> {
-    pub(super) fn fingerprint(&self) -> String {
+    pub(super) fn was_found_begun(&self) -> bool {
+        self.found_begun.load(Ordering::Relaxed)
+    }
+
+    fn fingerprint(&self) -> String {
         digest([self.agent.as_str(), self.tool, self.arguments])
     }
 }

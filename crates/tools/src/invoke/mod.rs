@@ -3,38 +3,34 @@
 mod admission;
 mod alive;
 mod answer;
+mod beginning;
 mod journal;
 mod progress;
 mod running;
 mod stats;
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
-    AgentName, Envelope, Executed, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolHints,
-    ToolInvokeRequest,
+    AgentName, Envelope, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolInvokeRequest,
     identity::Askers,
     json::Limits,
     topology::{is_tool_reply, tool_cancel, tool_result_default},
 };
-use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use crate::{
-    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
-    tool::ToolContext,
-};
+use crate::{executor::ToolExecutor, layers::ToolCall, registry::Registered, tool::ToolContext};
 
 use self::{
-    admission::{Admission, Permit, QueueFull},
+    admission::Admission,
     answer::{Answers, Asker, Ending},
-    journal::{Begun, CallInQuestion, Entrance},
+    beginning::{Beginning, Started, id_in_use},
     progress::ProgressSender,
     running::{Running, Same, Ticket},
 };
@@ -246,8 +242,6 @@ impl ToolInvokeHandler {
         settlement
     }
 
-    /// The way of a call here: is there time, is there room, has it begun before, and then the
-    /// tool.
     async fn run(
         &self,
         delivery: &Delivery,
@@ -256,140 +250,22 @@ impl ToolInvokeHandler {
         asker: &Asker,
         cancellation: CancellationToken,
     ) -> Ending {
-        let envelope = delivery.envelope();
-        let hints = tool.map(|tool| tool.registration().hints);
-        let repeatable = hints.is_some_and(ToolHints::may_run_again);
-        let again = delivery.is_redelivered() || envelope.asked > 1;
-        let budget = envelope.budget.map(|budget| budget.timeout).unwrap_or_default();
-        let not_begun = NotBegun { again, repeatable, budget };
-        if envelope.remaining().is_some_and(|left| left.is_zero()) {
-            return Ending::failed(not_begun.in_time());
-        }
-        let context = self.context(envelope, request, asker, cancellation);
-        let read_only = hints.is_none_or(|hints| hints.read_only);
-        let journal = self.journal.as_deref().filter(|_| !read_only);
-        // A call that runs elsewhere, or ended, needs no room here.
-        let needs_room = match journal {
-            Some(journal) if again => {
-                match Box::pin(self.may_run(journal, request, &context, not_begun)).await {
-                    Ok(may_run) => may_run,
-                    Err(failure) => return Ending::failed(failure),
-                }
-            }
-            _ => true,
+        let context = self.context(delivery.envelope(), request, asker, cancellation);
+        let journal = self.journal.as_deref();
+        let beginning = Beginning::of(delivery, &self.admission, journal, tool, request, &context);
+        let Started { permit, begun, may_have_run } = match beginning.begin().await {
+            Ok(started) => started,
+            Err(ending) => return *ending,
         };
-        let permit = match tool {
-            Some(tool) if needs_room => self.room(tool, &context, not_begun).await,
-            _ => Ok(None),
-        };
-        // Held until the tool ended.
-        let _permit = match permit {
-            Ok(permit) => permit,
-            Err(failure) => return Ending::failed(failure),
-        };
-        let mut begun = None;
-        let mut may_have_run = again;
-        match journal {
-            Some(journal) => {
-                let entered = self.look_up(journal, request, &context, not_begun);
-                match Box::pin(entered).await {
-                    Ok((run, ran_before)) => {
-                        begun = Some(run);
-                        may_have_run = ran_before;
-                    }
-                    Err(ending) => return *ending,
-                }
-            }
-            _ if again && !repeatable => return Ending::failed(interrupted()),
-            _ => {}
-        }
         let arguments = request.arguments.as_str().into();
         let since = Instant::now();
         let ended = self.executor.execute(ToolCall { context, arguments }).await;
+        drop(permit);
         let ended = ended.map_err(|failure| match may_have_run {
             true => failure.of_a_second_run(),
             false => failure,
         });
         Ending::Ran { ended, elapsed: since.elapsed(), begun }
-    }
-
-    /// Waits for room to run in.
-    async fn room(
-        &self,
-        tool: &Registered,
-        context: &ToolContext,
-        not_begun: NotBegun,
-    ) -> Result<Option<Permit>, ToolFailure> {
-        let name = tool.registration().name.as_str();
-        if let Some(permit) = self.admission.try_admit(name) {
-            return Ok(Some(permit));
-        }
-        debug!("the call waits for room");
-        // A call that may have begun was let in before; refusing it now would leave that open.
-        let admitted = self.admission.admit(&context.agent, name, not_begun.again);
-        match bounded(context, Box::pin(admitted)).await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            Err(gave_up) => Err(not_begun.because(gave_up)),
-            Ok(Err(QueueFull)) => {
-                Err(ToolFailure::Overloaded { message: format!("too many calls of {name} wait") })
-            }
-        }
-    }
-
-    /// Waits while another handler runs the call: whether it may run here then.
-    async fn may_run(
-        &self,
-        journal: &CallJournal,
-        request: &ToolInvokeRequest,
-        context: &ToolContext,
-        not_begun: NotBegun,
-    ) -> Result<bool, ToolFailure> {
-        let call = question(request, context, not_begun);
-        let elsewhere = AtomicBool::new(false);
-        match bounded(context, journal.may_run(&call, &elsewhere)).await {
-            Ok(Ok(may_run)) => Ok(may_run),
-            Ok(Err(error)) => {
-                warn!(%error, "the journal is out of reach; the call is not begun");
-                Err(not_begun.unavailable("the record of calls is out of reach"))
-            }
-            Err(gave_up) => Err(not_begun.because(gave_up)),
-        }
-    }
-
-    /// Asks the journal, and writes down that the call begins. Whether it may have run before comes
-    /// with it.
-    async fn look_up(
-        &self,
-        journal: &CallJournal,
-        request: &ToolInvokeRequest,
-        context: &ToolContext,
-        not_begun: NotBegun,
-    ) -> Result<(Begun, bool), Box<Ending>> {
-        let call = question(request, context, not_begun);
-        let failed = |failure| Err(Box::new(Ending::failed(failure)));
-        let elsewhere = AtomicBool::new(false);
-        let entered = bounded(context, journal.enter(&call, &elsewhere)).await;
-        let began_before = elsewhere.into_inner();
-        let not_begun = NotBegun { again: began_before || not_begun.again, ..not_begun };
-        match entered {
-            Ok(Ok(Entrance::Run(begun))) => {
-                Ok((begun, began_before || (call.again && !journal.is_shared())))
-            }
-            Ok(Ok(Entrance::Answer(kept))) => Err(Box::new(Ending::Kept(kept))),
-            Ok(Ok(Entrance::RanWithoutAnswer)) => failed(ToolFailure::failed(
-                "it ran before, and its result was too large to be kept",
-            )),
-            Ok(Ok(Entrance::Conflict)) => failed(id_in_use()),
-            Ok(Ok(Entrance::Interrupted(begun))) => {
-                let ended = Err(interrupted());
-                Err(Box::new(Ending::Ran { ended, elapsed: Duration::ZERO, begun }))
-            }
-            Ok(Err(error)) => {
-                warn!(%error, "the journal is out of reach; the call is not begun");
-                failed(not_begun.unavailable("the record of calls is out of reach"))
-            }
-            Err(gave_up) => failed(not_begun.because(gave_up)),
-        }
     }
 
     fn context(
@@ -447,7 +323,11 @@ impl Handler for Cancels {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
         match delivery.envelope().decode(Limits::default()) {
             Ok(cancel) => self.0.running.cancel(&cancel),
-            Err(error) => warn!(%error, "unreadable cancel"),
+            Err(error) => {
+                warn!("unreadable cancel");
+                // It quotes what could not be read.
+                debug!(%error, "unreadable cancel");
+            }
         }
         // A cancel is for whoever runs the call; there is nothing to try again.
         Box::pin(std::future::ready(Settlement::Ack))
@@ -456,77 +336,6 @@ impl Handler for Cancels {
 
 /// No call runs longer, whatever its asker allows.
 const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
-
-/// What is known of a call as long as this process has not begun it.
-#[derive(Clone, Copy)]
-struct NotBegun {
-    /// Somebody may have had it before, and begun it.
-    again: bool,
-    repeatable: bool,
-    budget: Duration,
-}
-
-impl NotBegun {
-    fn executed(self) -> Executed {
-        if self.again { Executed::Unknown } else { Executed::No }
-    }
-
-    fn in_time(self) -> ToolFailure {
-        let (executed, repeatable) = (self.executed(), self.repeatable);
-        ToolFailure::TimedOut { after: self.budget, executed, repeatable }
-    }
-
-    fn unavailable(self, message: &str) -> ToolFailure {
-        ToolFailure::Unavailable { message: message.to_owned(), executed: self.executed() }
-    }
-
-    fn because(self, gave_up: GaveUp) -> ToolFailure {
-        match gave_up {
-            GaveUp::Cancelled => ToolFailure::Cancelled { executed: self.executed() },
-            GaveUp::Late => self.in_time(),
-        }
-    }
-}
-
-/// Why a call did not begin.
-#[derive(Clone, Copy)]
-enum GaveUp {
-    Cancelled,
-    Late,
-}
-
-/// Waits for something that must happen before a call begins.
-async fn bounded<T>(context: &ToolContext, until: impl Future<Output = T>) -> Result<T, GaveUp> {
-    tokio::select! {
-        biased;
-        () = context.cancellation.cancelled() => Err(GaveUp::Cancelled),
-        done = timeout_at(context.deadline, until) => done.map_err(|_| GaveUp::Late),
-    }
-}
-
-fn question<'a>(
-    request: &'a ToolInvokeRequest,
-    context: &'a ToolContext,
-    not_begun: NotBegun,
-) -> CallInQuestion<'a> {
-    CallInQuestion {
-        id: &request.tool_call_id,
-        agent: &context.agent,
-        tool: &request.tool_name,
-        arguments: &request.arguments,
-        repeatable: not_begun.repeatable,
-        again: not_begun.again,
-    }
-}
-
-fn id_in_use() -> ToolFailure {
-    ToolFailure::NotPermitted { reason: "another call has this id".to_owned() }
-}
-
-fn interrupted() -> ToolFailure {
-    let message = "the process that took the call was lost; it may have run".to_owned();
-    ToolFailure::OutcomeUnknown { message }
-}
 
 fn unknown_agent() -> &'static AgentName {
     static UNKNOWN: std::sync::LazyLock<AgentName> = std::sync::LazyLock::new(|| {
