@@ -163,7 +163,7 @@ impl Requester {
     /// A requester that takes its answers at `address`.
     #[must_use]
     pub fn new(bus: Arc<dyn Bus>, address: ReplyAddress) -> Self {
-        let reply_to = address.tool_result();
+        let reply_to = address.reply_to();
         Self {
             bus,
             address,

@@ -53,19 +53,9 @@ impl Grants {
                 let own = word(agent.as_str());
                 let inbox = user_message(agent);
                 let mut grants = Self::asks_as(&own);
-                grants.publishes.extend([
-                    one(&tool_invoke_mcp()),
-                    one(&tool_meta_mcp_refresh()),
-                    one(&mcp_manage()),
-                    one(&script_invoke()),
-                    each(USER_RESPONSE),
-                ]);
-                grants.hears.push(one(&tool_meta_mcp()));
-                grants.queues.push(each(tool_meta_mcp().as_str()));
-                for answers in [MCP_MANAGE_RESPONSE, SCRIPT_RESULT] {
-                    grants.hears.push(each_of(answers, &own));
-                    grants.queues.push(each_of(answers, &own));
-                }
+                grants.publishes.extend([one(&script_invoke()), each(USER_RESPONSE)]);
+                grants.hears.push(each_of(SCRIPT_RESULT, &own));
+                grants.queues.push(each_of(SCRIPT_RESULT, &own));
                 grants.serves(inbox)
             }
             User::Cli => {
@@ -111,19 +101,25 @@ impl Grants {
         }
     }
 
-    /// Whoever asks for tools: requests go out, its own answers come in.
+    /// Whoever asks for tools, those of MCP servers too: requests go out, its own answers come in.
     fn asks_as(own: &str) -> Self {
+        let requests = [tool_invoke(), tool_cancel(), tool_catalog_refresh()];
+        let of_mcp = [tool_invoke_mcp(), tool_meta_mcp_refresh(), mcp_manage()];
         Self {
-            publishes: [tool_invoke(), tool_cancel(), tool_catalog_refresh()]
-                .iter()
-                .map(one)
-                .collect(),
+            publishes: requests.iter().chain(&of_mcp).map(one).collect(),
             hears: vec![
                 each_of(TOOL_RESULT, own),
                 each_of(TOOL_PROGRESS, own),
                 one(&tool_catalog_announce()),
+                one(&tool_meta_mcp()),
+                each_of(MCP_MANAGE_RESPONSE, own),
             ],
-            queues: vec![each_of(TOOL_RESULT, own), each(tool_catalog_announce().as_str())],
+            queues: vec![
+                each_of(TOOL_RESULT, own),
+                each(tool_catalog_announce().as_str()),
+                each(tool_meta_mcp().as_str()),
+                each_of(MCP_MANAGE_RESPONSE, own),
+            ],
             works: Vec::new(),
         }
     }
@@ -388,7 +384,10 @@ mod tests {
             (Publish, "doctor.ping.i", true),
             (Publish, "tool.invoke", true),
             (Publish, "tool.cancel", true),
-            (Publish, "tool.invoke.mcp", false),
+            (Publish, "tool.invoke.mcp", true),
+            (Publish, "mcp.manage", true),
+            (Bind, "mcp.manage.response.cli.i", true),
+            (Bind, "mcp.manage.response.assistant.i", false),
             (Publish, "tool.result.cli.i", false),
             (Publish, "user.response.p", false),
             (Bind, "user.response.p", true),

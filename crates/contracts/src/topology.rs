@@ -406,13 +406,27 @@ fixed_key!(
 pub struct ReplyAddress {
     agent: AgentName,
     instance: InstanceId,
+    answers: Answers,
+}
+
+/// What kind of answers arrive at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    ToolResults,
+    McpManagement,
 }
 
 impl ReplyAddress {
     /// The address of one process.
     #[must_use]
     pub fn new(agent: AgentName, instance: InstanceId) -> Self {
-        Self { agent, instance }
+        Self { agent, instance, answers: Answers::ToolResults }
+    }
+
+    /// The same process's address for what bridges say about MCP servers.
+    #[must_use]
+    pub fn for_mcp_management(self) -> Self {
+        Self { answers: Answers::McpManagement, ..self }
     }
 
     /// Name of the agent or service.
@@ -439,11 +453,25 @@ impl ReplyAddress {
         self.under(TOOL_PROGRESS)
     }
 
-    /// The queue that takes both.
+    /// Where answers go: `tool.result.<agent>.<instance>`, or for what bridges say
+    /// `mcp.manage.response.<agent>.<instance>`.
+    #[must_use]
+    pub fn reply_to(&self) -> RoutingKey {
+        match self.answers {
+            Answers::ToolResults => self.tool_result(),
+            Answers::McpManagement => self.under(MCP_MANAGE_RESPONSE),
+        }
+    }
+
+    /// The queue that takes them, and progress with tool results.
     #[must_use]
     pub fn queue(&self) -> QueueSpec {
-        let result = self.tool_result();
-        QueueSpec::reply(&result, vec![(&result).into(), (&self.tool_progress()).into()])
+        let answers = self.reply_to();
+        let mut bindings = vec![(&answers).into()];
+        if self.answers == Answers::ToolResults {
+            bindings.push((&self.tool_progress()).into());
+        }
+        QueueSpec::reply(&answers, bindings)
     }
 
     fn under(&self, family: &str) -> RoutingKey {
@@ -471,11 +499,19 @@ pub fn is_tool_reply(key: &RoutingKey) -> bool {
     key.is_in(TOOL_RESULT)
 }
 
-/// The word for the asker in `tool.result.<asker>.<instance>`; `None` for a key that is nobody's own.
+/// Whether `key` is where answers about MCP servers go.
+#[must_use]
+pub fn is_mcp_manage_reply(key: &RoutingKey) -> bool {
+    key.is_in(MCP_MANAGE_RESPONSE)
+}
+
+/// The word for the asker in `tool.result.<asker>.<instance>` or
+/// `mcp.manage.response.<asker>.<instance>`; `None` for a key that is nobody's own.
 #[must_use]
 pub fn asker_of(reply_to: &RoutingKey) -> Option<&str> {
-    let own = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;
-    own.split('.').next()
+    let key = reply_to.as_str();
+    let own = [TOOL_RESULT, MCP_MANAGE_RESPONSE].iter().find_map(|family| key.strip_prefix(family));
+    own?.strip_prefix('.')?.split('.').next()
 }
 
 /// Whether `key` is where an agent's answers to people go.

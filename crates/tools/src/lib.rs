@@ -6,7 +6,8 @@
 //! - [`ExecutionStrategy`]: how several calls of one answer are run;
 //! - [`ToolInvokeHandler`] and [`RemoteTool`]: the two ends of a call on the bus, side by side
 //!   because they are one protocol;
-//! - [`catalog`]: how agents learn what handlers run.
+//! - [`catalog`]: how agents learn what handlers run;
+//! - [`mcp`]: MCP servers, as agents see them.
 
 pub mod arguments;
 pub mod catalog;
@@ -15,6 +16,7 @@ pub mod failure;
 pub mod hooks;
 pub mod invoke;
 pub mod layers;
+pub mod mcp;
 pub mod names;
 pub mod registry;
 pub mod remote;

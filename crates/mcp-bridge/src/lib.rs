@@ -1,0 +1,3 @@
+//! Sessions with MCP servers of any kind and era, and the process behind `tool.invoke.mcp`.
+
+mod frame;

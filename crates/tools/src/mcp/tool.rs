@@ -1,0 +1,59 @@
+//! A tool of an MCP server, under a name that a model can call.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{ToolRegistration, mcp::McpToolDefinition};
+use serde_json::Value;
+
+use super::McpGateway;
+use crate::{
+    failure::ToolFailure,
+    result::ToolResult,
+    tool::{Tool, ToolContext},
+};
+
+/// One tool of one server. Where it goes is kept here; its model name is never taken apart.
+pub struct McpTool {
+    registration: ToolRegistration,
+    server: Box<str>,
+    tool: Box<str>,
+    gateway: Arc<dyn McpGateway>,
+}
+
+impl McpTool {
+    /// The tool that `definition` describes, of the server called `server`.
+    #[must_use]
+    pub fn new(server: &str, definition: &McpToolDefinition, gateway: Arc<dyn McpGateway>) -> Self {
+        Self {
+            registration: definition.registration(server),
+            server: server.into(),
+            tool: definition.name.as_str().into(),
+            gateway,
+        }
+    }
+}
+
+impl Tool for McpTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        self.gateway.call(&self.server, &self.tool, arguments, context)
+    }
+
+    fn keeps_deadline(&self) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for McpTool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpTool").field("server", &self.server).field("tool", &self.tool).finish()
+    }
+}
