@@ -20,7 +20,6 @@ mod file_tool;
 mod ignored;
 mod list;
 mod path;
-mod process_group;
 mod read;
 mod root;
 mod search;

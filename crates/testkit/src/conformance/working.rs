@@ -97,10 +97,12 @@ pub async fn a_drained_worker_finishes_what_it_began(bed: Bed) {
     assert!(soon("the drain", drain).await.expect("no panic"), "drained in time");
     let mut consumer = bed.consume(work("jobs"), 1).await;
     // The bus may hand the second out between the ack of the first and the end of the consumer.
-    // Then it is finished too: handed back, it would count as begun.
+    // Then it is finished too, unless it comes when the consumer has ended already: then the bus
+    // takes it back, and counts that.
     if stats.acked() == 1 {
         let left = next(&mut consumer).await;
-        assert_eq!((text_of(&left).as_str(), left.attempt()), ("left", 1));
+        assert_eq!(text_of(&left), "left");
+        assert!(left.attempt() <= 2, "{}", left.attempt());
         left.settle(Settlement::Ack).await.expect("acked");
     } else {
         assert_eq!(stats.acked(), 2);

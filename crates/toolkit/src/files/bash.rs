@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use rockbot_child::{Pipes, ProcessGroup};
 use rockbot_tools::{
     Executed, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
 };
@@ -26,7 +27,6 @@ use super::{
     capture::{Capture, Output, Stream},
     config::FilesConfig,
     definition,
-    process_group::ProcessGroup,
     root::Root,
 };
 
@@ -134,7 +134,7 @@ impl Bash {
         }
         let started = Instant::now();
         let spawned = ProcessGroup::spawn(&mut self.command(&arguments.command));
-        let (mut group, stdout, stderr) = spawned.map_err(|error| {
+        let (mut group, Pipes { stdout, stderr, .. }) = spawned.map_err(|error| {
             tracing::warn!(%error, "the shell could not be started");
             let message = "the shell could not be started; try again later".to_owned();
             ToolFailure::Unavailable { message, executed: Executed::No }

@@ -7,7 +7,7 @@ use rustix::process::{
     Pid, Signal as UnixSignal, WaitId, WaitIdOptions, kill_process_group, waitid,
 };
 use tokio::{
-    process::{Child, ChildStderr, ChildStdout, Command},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     signal::unix::{Signal, SignalKind, signal},
     time::timeout,
 };
@@ -16,12 +16,23 @@ use tokio::{
 /// interrupted.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Kills the group when dropped.
+/// This side of the pipes that a command was given.
+#[derive(Debug)]
+pub struct Pipes {
+    /// What it reads.
+    pub stdin: Option<ChildStdin>,
+    /// What it writes.
+    pub stdout: Option<ChildStdout>,
+    /// What it complains about.
+    pub stderr: Option<ChildStderr>,
+}
+
+/// A process and those it starts, unless they leave the group. Killed when dropped.
 ///
 /// The leader is reaped last. Until then nothing else can have its number, so a signal to the
 /// group can't hit a stranger.
 #[derive(Debug)]
-pub(super) struct ProcessGroup {
+pub struct ProcessGroup {
     child: Child,
     group: Option<Pid>,
     exits: Signal,
@@ -29,19 +40,24 @@ pub(super) struct ProcessGroup {
 
 impl ProcessGroup {
     /// Starts a command as the leader of a new group.
-    pub(super) fn spawn(
-        command: &mut Command,
-    ) -> io::Result<(Self, Option<ChildStdout>, Option<ChildStderr>)> {
+    ///
+    /// # Errors
+    /// When the program can't be started.
+    pub fn spawn(command: &mut Command) -> io::Result<(Self, Pipes)> {
         // Listens before there is anything to hear.
         let exits = signal(SignalKind::child())?;
         let mut child = command.process_group(0).kill_on_drop(true).spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        Ok((Self { child, group, exits }, stdout, stderr))
+        let pipes = Pipes {
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+        };
+        Ok((Self { child, group, exits }, pipes))
     }
 
     /// Returns once the leader has ended. Does not reap it. Safe to drop and to call again.
-    pub(super) async fn leader_ended(&mut self) {
+    pub async fn leader_ended(&mut self) {
         let Some(leader) = self.group else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         while matches!(waitid(WaitId::Pid(leader), options), Ok(None)) {
@@ -52,12 +68,12 @@ impl ProcessGroup {
     }
 
     /// Asks the group to end.
-    pub(super) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.send(UnixSignal::TERM);
     }
 
     /// Kills what is left of the group and reaps the leader; none when it would not go.
-    pub(super) async fn finish(mut self) -> Option<ExitStatus> {
+    pub async fn finish(mut self) -> Option<ExitStatus> {
         self.send(UnixSignal::KILL);
         let status = timeout(REAP_TIMEOUT, self.child.wait()).await.ok()?.ok()?;
         self.group = None;
