@@ -1,3 +1,24 @@
 //! Sessions with MCP servers of any kind and era, and the process behind `tool.invoke.mcp`.
 
+mod backoff;
+mod bridge;
+mod client;
+mod config;
+mod connect;
+mod definitions;
 mod frame;
+mod offer;
+mod ownership;
+mod queue;
+mod result;
+mod server;
+mod session;
+mod stdio;
+mod summary;
+mod text;
+
+pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};
+pub use config::{
+    FileProblem, FileWatch, OAuthClient, Remote, ServerConfig, ServersFile, Transport,
+};
+pub use queue::QueueConfig;

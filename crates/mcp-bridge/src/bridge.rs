@@ -1,0 +1,414 @@
+//! All servers of a process, behind one port.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, join_all};
+use rockbot_contracts::{
+    InstanceId,
+    mcp::{
+        McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
+        McpServerDetailsRequest, McpServerSummary,
+    },
+};
+use rockbot_llm::ChatModel;
+use rockbot_store::Store;
+use rockbot_tools::{
+    Executed, ToolContext, ToolFailure, ToolRegistry, ToolResult,
+    mcp::{McpGateway, McpIndex},
+};
+use serde_json::Value;
+use tokio::{
+    sync::{Semaphore, watch},
+    time::timeout,
+};
+use tracing::{info, warn};
+
+use crate::{
+    config::{Remote, ServerConfig, ServersFile, Transport},
+    connect::Dialling,
+    offer::Offer,
+    ownership::Ownership,
+    queue::{QueueConfig, Queues},
+    server::{Server, State, Surroundings},
+};
+
+/// How long a server that is registered at run time may take to connect.
+const REGISTER_WITHIN: Duration = Duration::from_secs(45);
+/// The most servers that are registered at run time.
+const MOST_REGISTERED: usize = 32;
+/// The most arguments of a program that is registered at run time.
+const MOST_ARGUMENTS: usize = 64;
+/// The longest of them, in bytes.
+const MAX_ARGUMENT_BYTES: usize = 4096;
+
+/// How a bridge works.
+#[derive(Clone, Default)]
+pub struct BridgeOptions {
+    /// Queues that servers may share, by name.
+    pub queues: BTreeMap<String, QueueConfig>,
+    /// How many servers are connected at once at the start; 8 when 0.
+    pub init_concurrency: usize,
+    /// Whether servers may be added at run time.
+    pub registration: RegistrationPolicy,
+    /// Where bridges agree on who serves a program: the store, the namespace of the fleet and this
+    /// process. Without it this bridge serves all.
+    pub shared: Option<(Arc<dyn Store>, String, InstanceId)>,
+    /// Who says what a server is for; a fixed text when absent.
+    pub model: Option<Arc<dyn ChatModel>>,
+}
+
+/// What callers may add at run time. Nothing by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistrationPolicy {
+    /// Whether callers may add servers at all.
+    pub allowed: bool,
+    /// Programs that may be started, as they are named in a request.
+    pub commands: BTreeSet<String>,
+}
+
+/// A server, as people are told about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether the bridge is not ready without it.
+    pub required: bool,
+    /// Whether it serves, here or at another bridge.
+    pub ready: bool,
+    /// Its tools; none while it does not serve here.
+    pub tools: usize,
+    /// The revision of the protocol, while it serves here.
+    pub protocol_version: Option<String>,
+    /// Why it does not serve here, where that is known.
+    pub why: Option<String>,
+}
+
+/// The servers of this process. Also the way to them without a bus.
+pub struct Bridge {
+    surroundings: Arc<Surroundings>,
+    queues: BTreeMap<String, QueueConfig>,
+    registration: RegistrationPolicy,
+    servers: RwLock<BTreeMap<String, Entry>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    server: Arc<Server>,
+    /// Whether it came at run time, and not from the configuration.
+    registered: bool,
+}
+
+impl Bridge {
+    /// A bridge without servers.
+    #[must_use]
+    pub fn new(options: BridgeOptions) -> Arc<Self> {
+        let BridgeOptions { queues, init_concurrency, registration, shared, model } = options;
+        let ownership = shared.map(|(store, namespace, us)| Ownership::new(store, &namespace, &us));
+        let at_once = if init_concurrency == 0 { 8 } else { init_concurrency };
+        let surroundings = Surroundings {
+            offer: Offer::new(),
+            queues: Queues::new(&queues),
+            dialling: Dialling::default(),
+            ownership,
+            model,
+            starting: Arc::new(Semaphore::new(at_once)),
+        };
+        Arc::new(Self {
+            surroundings: Arc::new(surroundings),
+            queues,
+            registration,
+            servers: RwLock::default(),
+        })
+    }
+
+    /// Serves what the file says: what is new is started, what is gone is stopped, what changed is
+    /// started anew, and all others are left alone. Servers that came at run time stay, unless the
+    /// file takes their name.
+    pub async fn apply(&self, file: ServersFile) {
+        let ServersFile { servers: mut wanted, problems } = file;
+        for problem in &problems {
+            warn!(%problem, "the file of servers");
+        }
+        wanted.retain(|_, config| {
+            let known = config.queue.as_ref().is_none_or(|queue| self.queues.contains_key(queue));
+            if !known {
+                warn!(server = %config.name, queue = ?config.queue, "left out: no such queue");
+            }
+            known
+        });
+        let mut gone = Vec::new();
+        {
+            let mut servers = self.write();
+            servers.retain(|name, entry| {
+                let keep = match wanted.get(name) {
+                    Some(config) => entry.server.config() == config && !entry.registered,
+                    None => entry.registered,
+                };
+                if !keep {
+                    gone.push(entry.server.clone());
+                }
+                keep
+            });
+        }
+        // Two programs of one server must not run side by side, so what changed ends first.
+        join_all(gone.iter().map(|server| server.stop())).await;
+        let mut servers = self.write();
+        let (before, mut added) = (servers.len(), 0);
+        for (name, config) in wanted {
+            servers.entry(name).or_insert_with(|| {
+                added += 1;
+                self.start(config, false)
+            });
+        }
+        info!(stopped = gone.len(), added, unchanged = before, "servers are as the file says");
+    }
+
+    fn start(&self, config: ServerConfig, registered: bool) -> Entry {
+        let server = Arc::new(Server::start(config, self.surroundings.clone()));
+        Entry { server, registered }
+    }
+
+    /// The tools of all servers that are connected, under the names that models use.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<ToolRegistry> {
+        self.surroundings.offer.registry()
+    }
+
+    /// The registry's name of a server's tool; the server's name without regard to case.
+    #[must_use]
+    pub fn registered(&self, server: &str, tool: &str) -> Option<String> {
+        self.surroundings.offer.registered(server, tool)
+    }
+
+    /// How every server is, in order of their names.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerStatus> {
+        self.read().values().map(|entry| status(&entry.server)).collect()
+    }
+
+    /// Waits until every server has connected or failed once, at most `wait`.
+    pub async fn settled(&self, wait: Duration) {
+        let servers: Vec<_> = self.read().values().map(|entry| entry.server.states()).collect();
+        let settled = servers.into_iter().map(|mut states| async move {
+            let begun = |state: &State| !matches!(state, State::Connecting { failed: 0, .. });
+            let _ = states.wait_for(begun).await;
+        });
+        let _ = timeout(wait, join_all(settled)).await;
+    }
+
+    /// Whether every server that is required serves.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.servers().iter().all(|server| server.ready || !server.required)
+    }
+
+    /// Ends every session. Programs that don't go are killed.
+    pub async fn stop(&self) {
+        let servers = std::mem::take(&mut *self.write());
+        join_all(servers.values().map(|entry| entry.server.stop())).await;
+    }
+
+    fn find(&self, server: &str) -> Option<Entry> {
+        self.read().get(&server.to_lowercase()).cloned()
+    }
+
+    async fn add(
+        &self,
+        request: McpRegisterServerRequest,
+    ) -> Result<McpServerSummary, McpManageError> {
+        let name = request.server_name.clone();
+        let refuse = |code, message: String| refusal(&name, code, message);
+        if !self.registration.allowed {
+            let message = "servers can't be added at run time here; an operator can allow it";
+            return Err(refuse(McpManageErrorCode::NotPermitted, message.to_owned()));
+        }
+        let config = self.config_of(request)?;
+        let server = {
+            let mut servers = self.write();
+            if servers.contains_key(&name.to_lowercase()) {
+                let message = format!("there is a server {name} already");
+                return Err(refuse(McpManageErrorCode::Conflict, message));
+            }
+            if servers.values().filter(|entry| entry.registered).count() >= MOST_REGISTERED {
+                let message = format!("{MOST_REGISTERED} servers were added already");
+                return Err(refuse(McpManageErrorCode::NotPermitted, message));
+            }
+            let entry = self.start(config, true);
+            let server = entry.server.clone();
+            servers.insert(name.to_lowercase(), entry);
+            server
+        };
+        let mut states = server.states();
+        let begun = states.wait_for(|state| !matches!(state, State::Connecting { failed: 0, .. }));
+        let begun = timeout(REGISTER_WITHIN, begun).await.is_ok();
+        if let Some(details) = self.surroundings.offer.details(&name) {
+            return Ok(details.server);
+        }
+        // One that never worked is not kept.
+        self.write().remove(&name.to_lowercase());
+        server.stop().await;
+        let why = if begun { "it can't be connected" } else { "it did not connect in time" };
+        Err(refuse(McpManageErrorCode::Unavailable, format!("{name} was not added: {why}")))
+    }
+
+    /// A request as if an operator had written it, but for what only operators may say.
+    fn config_of(&self, request: McpRegisterServerRequest) -> Result<ServerConfig, McpManageError> {
+        let McpRegisterServerRequest { server_name, command, arguments, url } = request;
+        let refuse = |code, message: &str| Err(refusal(&server_name, code, message.to_owned()));
+        let too_long = arguments.iter().any(|argument| argument.len() > MAX_ARGUMENT_BYTES);
+        if arguments.len() > MOST_ARGUMENTS || too_long {
+            return refuse(
+                McpManageErrorCode::InvalidRequest,
+                "its arguments are too many or long",
+            );
+        }
+        let transport = match (command, url) {
+            (Some(command), None) if !self.registration.commands.contains(&command) => {
+                let message = "that program is not among those that an operator allowed";
+                return refuse(McpManageErrorCode::NotPermitted, message);
+            }
+            (Some(command), None) => {
+                Transport::Stdio { command, args: arguments, env: BTreeMap::new(), cwd: None }
+            }
+            (None, Some(url)) if arguments.is_empty() => {
+                let is_socket = url.starts_with("wss://") || url.starts_with("ws://");
+                let remote = Remote { url, headers: BTreeMap::new(), oauth: None };
+                if is_socket { Transport::WebSocket(remote) } else { Transport::Http(remote) }
+            }
+            _ => {
+                let message = "give a command with its arguments, or a url, and not both";
+                return refuse(McpManageErrorCode::InvalidRequest, message);
+            }
+        };
+        ServerConfig::at_run_time(&server_name, transport)
+            .map_err(|why| refusal(&server_name, McpManageErrorCode::InvalidRequest, why))
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), McpManageError> {
+        let server = {
+            let mut servers = self.write();
+            match servers.get(&name.to_lowercase()) {
+                None => return Err(not_found(name)),
+                Some(entry) if !entry.registered => {
+                    let message =
+                        format!("{name} is in the configuration; only an operator ends it");
+                    return Err(refusal(name, McpManageErrorCode::NotPermitted, message));
+                }
+                Some(_) => servers.remove(&name.to_lowercase()),
+            }
+        };
+        if let Some(entry) = server {
+            entry.server.stop().await;
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Entry>> {
+        self.servers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<String, Entry>> {
+        self.servers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn status(server: &Server) -> ServerStatus {
+    let ServerConfig { name, required, .. } = server.config();
+    let (name, required) = (name.clone(), *required);
+    let mut status =
+        ServerStatus { name, required, ready: false, tools: 0, protocol_version: None, why: None };
+    match server.state() {
+        State::Ready(offered) => {
+            status.ready = true;
+            status.tools = offered.tools.len();
+            status.protocol_version = Some(offered.session.protocol_version.clone());
+        }
+        State::Elsewhere { owner } => {
+            status.ready = true;
+            status.why = Some(format!("the bridge {owner} serves it"));
+        }
+        State::Connecting { why, .. } => status.why = why.map(|why| why.to_string()),
+        State::Stopped => {}
+    }
+    status
+}
+
+fn refusal(server: &str, code: McpManageErrorCode, message: String) -> McpManageError {
+    let server_name = server.chars().take(128).collect();
+    McpManageError { server_name, code, message }
+}
+
+fn not_found(server: &str) -> McpManageError {
+    let name: String = server.chars().take(128).collect();
+    let message = format!("there is no server {name:?}; list the servers for their names");
+    refusal(server, McpManageErrorCode::NotFound, message)
+}
+
+impl McpGateway for Bridge {
+    fn index(&self) -> watch::Receiver<McpIndex> {
+        self.surroundings.offer.index()
+    }
+
+    fn details(
+        &self,
+        request: McpServerDetailsRequest,
+    ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
+        Box::pin(async move {
+            let McpServerDetailsRequest { server_name, tool_name } = request;
+            let Some(mut details) = self.surroundings.offer.details(&server_name) else {
+                let known = self.find(&server_name).is_some();
+                let away = || {
+                    let message = format!("{server_name} is not connected now; try again later");
+                    refusal(&server_name, McpManageErrorCode::Unavailable, message)
+                };
+                return Err(if known { away() } else { not_found(&server_name) });
+            };
+            if let Some(tool_name) = tool_name {
+                details.tools.retain(|tool| tool.name == tool_name);
+                if details.tools.is_empty() {
+                    let tool: String = tool_name.chars().take(128).collect();
+                    let message = format!("{server_name} has no tool {tool:?}");
+                    return Err(refusal(&server_name, McpManageErrorCode::NotFound, message));
+                }
+            }
+            Ok(details)
+        })
+    }
+
+    fn call<'a>(
+        &'a self,
+        server: &'a str,
+        tool: &'a str,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(async move {
+            let Some(entry) = self.find(server) else {
+                let message = format!("there is no MCP server {server:?}");
+                return Err(ToolFailure::Unavailable { message, executed: Executed::No });
+            };
+            entry.server.caller().call(tool, arguments, context).await
+        })
+    }
+
+    fn register(
+        &self,
+        request: McpRegisterServerRequest,
+    ) -> BoxFuture<'_, Result<McpServerSummary, McpManageError>> {
+        Box::pin(self.add(request))
+    }
+
+    fn unregister<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), McpManageError>> {
+        Box::pin(self.remove(server))
+    }
+}
+
+impl std::fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bridge").field("servers", &self.servers()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,14 @@
+//! Which servers a bridge serves, as operators write it down.
+//!
+//! The file is the `mcp.json` that MCP clients share. See [`ServersFile::read`] for its forms.
+
+mod expand;
+mod file;
+mod server;
+mod watch;
+
+pub use self::{
+    file::{FileProblem, ServersFile},
+    server::{OAuthClient, Remote, ServerConfig, Transport},
+    watch::FileWatch,
+};

@@ -1,0 +1,136 @@
+//! Opening a session, in the era of the protocol that the server speaks.
+//!
+//! Up to 2025-11-25 a session begins with a handshake; from 2026-07-28 on there is none, and every
+//! request stands alone. Which one it is, is found out by asking as the specification says, and
+//! remembered for the next time.
+
+use std::time::Duration;
+
+use rmcp::{
+    RoleClient,
+    model::ProtocolVersion,
+    service::{
+        ClientInitializeError, ClientLifecycleMode, RunningService, serve_client_with_lifecycle,
+    },
+    transport::Transport as McpTransport,
+};
+use tokio::time::timeout;
+
+use crate::{
+    client::Client,
+    config::{ServerConfig, Transport},
+    session::Session,
+    stdio::StdioTransport,
+    text::plain,
+};
+
+/// How long a server may take to begin. Many are fetched when they are started for the first time.
+const BEGIN_WITHIN: Duration = Duration::from_secs(90);
+
+/// How remote servers are dialled.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dialling {}
+
+/// What is known of the protocol that a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// Not known yet: ask.
+    Unknown,
+    /// Sessions begin with a handshake: up to 2025-11-25.
+    Handshake,
+    /// No handshake: from 2026-07-28 on.
+    Stateless,
+}
+
+impl Era {
+    pub(crate) fn of(session: &Session) -> Self {
+        if session.has_handshake { Self::Handshake } else { Self::Stateless }
+    }
+
+    fn lifecycle(self) -> ClientLifecycleMode {
+        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+        match self {
+            Self::Unknown => ClientLifecycleMode::Auto {
+                preferred_versions,
+                legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+            },
+            Self::Handshake => ClientLifecycleMode::Initialize,
+            Self::Stateless => ClientLifecycleMode::Discover { preferred_versions },
+        }
+    }
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectFailure {
+    #[error("its program can't be started: {0}")]
+    Start(#[from] std::io::Error),
+    #[error("{}", plain(&.0.to_string(), 500))]
+    Begin(Box<ClientInitializeError>),
+    #[error("it did not begin within {BEGIN_WITHIN:?}")]
+    Late,
+}
+
+impl From<ClientInitializeError> for ConnectFailure {
+    fn from(error: ClientInitializeError) -> Self {
+        Self::Begin(Box::new(error))
+    }
+}
+
+impl ConnectFailure {
+    /// What to believe of the server's era after this failure.
+    ///
+    /// A program that ends when it is asked something unknown, or answers the question after the
+    /// time for it, is of the older era. Nothing else says anything about eras: above all not a
+    /// refused login, a name that can't be resolved or an answer that is none.
+    pub(crate) fn next_era(&self, tried: Era) -> Era {
+        let Self::Begin(error) = self else { return tried };
+        let of_older = matches!(
+            **error,
+            ClientInitializeError::ConnectionClosed(_)
+                | ClientInitializeError::UncorrelatedErrorResponse { .. }
+                | ClientInitializeError::ConflictInitResponseId(..)
+        );
+        match tried {
+            Era::Unknown if of_older => Era::Handshake,
+            // What was known may be over: the server was exchanged for another.
+            _ => Era::Unknown,
+        }
+    }
+}
+
+/// A session, and this side of it.
+pub(crate) type Opened = (RunningService<RoleClient, Client>, Client, Session);
+
+/// Opens a session with a server.
+///
+/// # Errors
+/// See [`ConnectFailure`].
+///
+/// # Cancellation
+/// What was begun is ended: a program is killed.
+pub(crate) async fn open(
+    config: &ServerConfig,
+    era: Era,
+    _dialling: &Dialling,
+) -> Result<Opened, ConnectFailure> {
+    let opened = async {
+        match &config.transport {
+            Transport::Stdio { .. } => {
+                begin(StdioTransport::start(&config.name, &config.transport)?, era).await
+            }
+            _ => Err(std::io::Error::other("not yet").into()),
+        }
+    };
+    timeout(BEGIN_WITHIN, opened).await.map_err(|_| ConnectFailure::Late)?
+}
+
+async fn begin<T>(transport: T, era: Era) -> Result<Opened, ConnectFailure>
+where
+    T: McpTransport<RoleClient> + 'static,
+{
+    let client = Client::default();
+    let running = serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?;
+    let session = Session::of(running.peer().clone(), client.clone()).await;
+    Ok((running, client, session))
+}

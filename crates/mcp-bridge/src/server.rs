@@ -1,0 +1,442 @@
+//! One server, and the task that owns its connection.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rmcp::{
+    RoleClient,
+    model::SubscriptionFilter,
+    service::{RunningService, Subscription},
+};
+use rockbot_contracts::{Executed, mcp::McpToolDefinition};
+use rockbot_llm::ChatModel;
+use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
+use serde_json::Value;
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{
+    backoff::{LASTING, pause},
+    client::Client,
+    config::ServerConfig,
+    connect::{self, ConnectFailure, Era},
+    definitions::Definitions,
+    offer::Offer,
+    ownership::{Owned, Ownership},
+    queue::Queues,
+    session::{DEFAULT_IDLE, Offered, Session},
+    summary,
+};
+
+/// How long a call waits for a session that is being opened.
+const SESSION_WITHIN: Duration = Duration::from_secs(5);
+/// How often a server is asked for a sign of life.
+const PROBE_EVERY: Duration = Duration::from_secs(30);
+/// So many signs that did not come in a row, and the session is given up.
+const MOST_MISSED: u32 = 3;
+/// A server whose tools changed is left alone for this long before it is asked for them: changes
+/// come in swarms.
+const DEBOUNCE: Duration = Duration::from_millis(250);
+/// How often at most it is asked.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// How long a session may take to end in good order.
+const CLOSE_WITHIN: Duration = Duration::from_secs(6);
+/// So many attempts in vain, and the tools of a server that was there before are not offered any
+/// more.
+const FORGET_AFTER: u32 = 3;
+
+/// What every server of a bridge has in common.
+pub(crate) struct Surroundings {
+    pub(crate) offer: Offer,
+    pub(crate) queues: Queues,
+    pub(crate) dialling: connect::Dialling,
+    pub(crate) ownership: Option<Ownership>,
+    /// Who says what a server is for; a fixed text when absent.
+    pub(crate) model: Option<Arc<dyn ChatModel>>,
+    /// How many servers are being connected for the first time at once.
+    pub(crate) starting: Arc<Semaphore>,
+}
+
+/// Where a server is in its life.
+#[derive(Clone)]
+pub(crate) enum State {
+    /// It is being connected for the first time, or after so many attempts in vain.
+    Connecting { failed: u32, why: Option<Arc<str>> },
+    /// Another bridge serves it.
+    Elsewhere { owner: Arc<str> },
+    /// It serves.
+    Ready(Arc<Offered>),
+    /// It was removed.
+    Stopped,
+}
+
+/// A server of the bridge.
+pub(crate) struct Server {
+    caller: Caller,
+    stop: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    pub(crate) fn start(config: ServerConfig, surroundings: Arc<Surroundings>) -> Self {
+        let config = Arc::new(config);
+        let (sender, state) = watch::channel(State::Connecting { failed: 0, why: None });
+        let caller = Caller { config, state, queues: surroundings.queues.clone() };
+        let stop = CancellationToken::new();
+        let owner = Owner {
+            caller: caller.clone(),
+            state: sender,
+            surroundings,
+            stop: stop.clone(),
+            era: Era::Unknown,
+            owned: None,
+        };
+        let task = Mutex::new(Some(tokio::spawn(owner.run())));
+        Self { caller, stop, task }
+    }
+
+    pub(crate) fn config(&self) -> &ServerConfig {
+        &self.caller.config
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.caller.state.borrow().clone()
+    }
+
+    pub(crate) fn states(&self) -> watch::Receiver<State> {
+        self.caller.state.clone()
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Ends the session and what belongs to it. Bounded.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut task) = task
+            && timeout(CLOSE_WITHIN * 2, &mut task).await.is_err()
+        {
+            warn!(server = %self.config().name, "a server could not be stopped in good order");
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+}
+
+/// Calls tools of a server, whatever session it has.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    config: Arc<ServerConfig>,
+    state: watch::Receiver<State>,
+    queues: Queues,
+}
+
+impl Caller {
+    /// Calls a tool by its name on the server.
+    ///
+    /// # Errors
+    /// See [`ToolFailure`].
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let offered = self.session(context).await?;
+        let not_found = || ToolFailure::NotFound { name: tool.chars().take(128).collect() };
+        // Listed tools are permitted ones; asked again, so that no list can be wrong about it.
+        let definition = offered.tools.get(tool).filter(|_| self.config.permits(tool));
+        let definition = definition.ok_or_else(not_found)?;
+        let repeatable = definition.hints.may_run_again();
+        let queue = self.config.queue.as_deref();
+        let _place = self.queues.place(queue, context, repeatable).await?;
+        let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
+        offered.session.call(definition, arguments, context, idle).await
+    }
+
+    /// The session; waits a little for one that is being opened.
+    async fn session(&self, context: &ToolContext) -> Result<Arc<Offered>, ToolFailure> {
+        let mut state = self.state.clone();
+        let until = context.deadline.min(Instant::now() + SESSION_WITHIN);
+        let ready = state.wait_for(|state| !matches!(state, State::Connecting { failed: 0, .. }));
+        let executed = Executed::No;
+        let state = tokio::select! {
+            state = timeout_at(until, ready) => state,
+            () = context.cancellation.cancelled() => {
+                return Err(ToolFailure::Cancelled { executed });
+            }
+        };
+        let name = &self.config.name;
+        let message = match state {
+            Ok(Ok(state)) => match &*state {
+                State::Ready(offered) => return Ok(offered.clone()),
+                State::Elsewhere { .. } => format!("{name} is served by another bridge now"),
+                State::Stopped => format!("{name} is served no longer"),
+                State::Connecting { .. } => format!("{name} can't be reached now"),
+            },
+            _ => format!("{name} can't be reached now"),
+        };
+        Err(ToolFailure::Unavailable { message, executed })
+    }
+}
+
+/// The task's side of a server.
+struct Owner {
+    caller: Caller,
+    state: watch::Sender<State>,
+    surroundings: Arc<Surroundings>,
+    stop: CancellationToken,
+    era: Era,
+    owned: Option<Owned>,
+}
+
+/// Why a session ended.
+enum Ended {
+    Stopped,
+    Lost,
+    /// It is somebody else's server now.
+    Disowned,
+}
+
+impl Owner {
+    async fn run(mut self) {
+        let stop = self.stop.clone();
+        let mut failed = 0;
+        while let Some(prepared) = stop.run_until_cancelled(self.prepare(failed)).await {
+            let Some((running, client, session)) = prepared else {
+                failed += 1;
+                continue;
+            };
+            let began = Instant::now();
+            let name = self.name();
+            match self.serve(running, &client, session).await {
+                Ended::Stopped => break,
+                Ended::Disowned => {
+                    warn!(server = %name, "another bridge may serve it now");
+                    self.surroundings.offer.withdraw(&name);
+                    self.owned = None;
+                    failed = 0;
+                }
+                Ended::Lost => {
+                    info!(server = %name, lasted = ?began.elapsed(), "a session ended");
+                    failed = if began.elapsed() >= LASTING { 0 } else { failed + 1 };
+                }
+            }
+            // Calls wait for the next session, which is on its way.
+            self.state.send_replace(State::Connecting { failed: 0, why: None });
+        }
+        self.surroundings.offer.withdraw(&self.name());
+        self.state.send_replace(State::Stopped);
+        if let Some(owned) = self.owned.take() {
+            owned.give_back().await;
+        }
+    }
+
+    fn name(&self) -> String {
+        self.caller.config.name.clone()
+    }
+
+    /// Waits for its turn, and connects. None when that failed.
+    async fn prepare(&mut self, failed: u32) -> Option<connect::Opened> {
+        sleep(pause(failed)).await;
+        self.own().await;
+        let config = self.caller.config.clone();
+        let starting = self.surroundings.starting.clone();
+        let turn = if failed == 0 { starting.acquire_owned().await.ok() } else { None };
+        let opened = connect::open(&config, self.era, &self.surroundings.dialling).await;
+        drop(turn);
+        match opened {
+            Ok(opened) => {
+                self.era = Era::of(&opened.2);
+                Some(opened)
+            }
+            Err(failure) => {
+                self.failed(failed + 1, &failure);
+                None
+            }
+        }
+    }
+
+    /// Waits until the server is ours, where only one bridge can serve it.
+    async fn own(&mut self) {
+        let config = &self.caller.config;
+        let Some(ownership) = &self.surroundings.ownership else { return };
+        if !config.has_one_owner() || self.owned.as_ref().is_some_and(|owned| !owned.is_lost()) {
+            return;
+        }
+        let owned = ownership.of(&config.name, |owner| {
+            self.surroundings.offer.withdraw(&config.name);
+            self.state.send_replace(State::Elsewhere { owner: owner.into() });
+        });
+        self.owned = Some(owned.await);
+        self.state.send_replace(State::Connecting { failed: 0, why: None });
+    }
+
+    fn failed(&mut self, failed: u32, failure: &ConnectFailure) {
+        let name = self.name();
+        self.era = failure.next_era(self.era);
+        let again = pause(failed);
+        warn!(server = %name, %failed, ?again, why = %failure, "a server can't be connected");
+        if failed >= FORGET_AFTER {
+            self.surroundings.offer.withdraw(&name);
+        }
+        let why = Some(failure.to_string().into());
+        self.state.send_replace(State::Connecting { failed, why });
+    }
+
+    /// Serves until the session ends.
+    async fn serve(
+        &self,
+        running: RunningService<RoleClient, Client>,
+        client: &Client,
+        session: Session,
+    ) -> Ended {
+        let session = Arc::new(session);
+        let cancel = running.cancellation_token();
+        let closed = running.waiting();
+        tokio::pin!(closed);
+        let disowned = async {
+            match &self.owned {
+                Some(owned) => owned.lost().await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            _ = &mut closed => return Ended::Lost,
+            () = self.stop.cancelled() => Ended::Stopped,
+            () = disowned => Ended::Disowned,
+            () = self.keep(&session, client) => Ended::Lost,
+        };
+        cancel.cancel();
+        // Closing tells the server, and waits for its program to end.
+        let _ = timeout(CLOSE_WITHIN, closed).await;
+        ended
+    }
+
+    /// Offers the tools and keeps them up to date. Returns when the server does not answer any more.
+    async fn keep(&self, session: &Arc<Session>, client: &Client) {
+        if let Err(error) = self.list(session).await {
+            warn!(server = %self.name(), %error, "a server does not list its tools");
+            return;
+        }
+        info!(server = %self.name(), protocol = %session.protocol_version, "a server is connected");
+        let mut changes = Changes::of(session).await;
+        let mut probe = interval_at(Instant::now() + PROBE_EVERY, PROBE_EVERY);
+        probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut missed = 0;
+        let summary = self.summarise();
+        tokio::pin!(summary);
+        let mut summarised = false;
+        loop {
+            tokio::select! {
+                () = client.tools_changed() => {}
+                () = changes.next() => {}
+                () = &mut summary, if !summarised => {
+                    summarised = true;
+                    continue;
+                }
+                _ = probe.tick() => {
+                    if session.answers().await {
+                        missed = 0;
+                    } else {
+                        missed += 1;
+                        warn!(server = %self.name(), missed, "a server gave no sign of life");
+                    }
+                    // A call that runs has its own time-out; it is not cut short by ours.
+                    if missed >= MOST_MISSED && session.calls() == 0 {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            sleep(DEBOUNCE).await;
+            changes.drain();
+            if let Err(error) = self.list(session).await {
+                // What was offered before still is.
+                warn!(server = %self.name(), %error, "a server does not list its tools again");
+            }
+            sleep(LIST_EVERY - DEBOUNCE).await;
+        }
+    }
+
+    async fn list(&self, session: &Arc<Session>) -> Result<(), rmcp::ServiceError> {
+        let config = &self.caller.config;
+        let Definitions { tools, left_out } = Definitions::of(config, session.tools().await?);
+        for why in &left_out {
+            warn!(server = %config.name, tool = %why, "a tool of a server is left out");
+        }
+        self.take(session, tools);
+        Ok(())
+    }
+
+    fn take(&self, session: &Arc<Session>, tools: BTreeMap<String, McpToolDefinition>) {
+        let config = &self.caller.config;
+        debug!(server = %config.name, tools = tools.len(), "took over the tools of a server");
+        // Ready before it is told: whoever hears of a tool can call it.
+        let offered = Offered { session: session.clone(), tools: tools.clone() };
+        self.state.send_replace(State::Ready(Arc::new(offered)));
+        self.surroundings.offer.put(&config.name, session, &tools, &self.caller);
+    }
+
+    /// Has a model say what the server is for.
+    async fn summarise(&self) {
+        let Some(model) = &self.surroundings.model else { return std::future::pending().await };
+        let name = self.name();
+        let Some(details) = self.surroundings.offer.details(&name) else { return };
+        if let Some(words) = summary::by(model.as_ref(), &details).await {
+            self.surroundings.offer.describe(&name, words);
+        }
+    }
+}
+
+/// What a server of the later revisions says about changes, on a stream of its own.
+struct Changes(Option<Subscription>);
+
+impl Changes {
+    async fn of(session: &Session) -> Self {
+        if session.has_handshake {
+            return Self(None);
+        }
+        let filter = SubscriptionFilter::builder().tools_list_changed().build();
+        let opened = timeout(SESSION_WITHIN, session.peer().listen(filter)).await;
+        Self(opened.ok().and_then(Result::ok))
+    }
+
+    /// Returns at the next change; never when the server does not tell.
+    async fn next(&mut self) {
+        if let Some(subscription) = &mut self.0 {
+            match subscription.next().await {
+                Ok(Some(_)) => return,
+                // What changed meanwhile is found by asking.
+                Ok(None) | Err(_) => self.0 = None,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Forgets changes that one look covers.
+    fn drain(&mut self) {
+        use futures_util::FutureExt;
+        while let Some(Some(Ok(Some(_)))) =
+            self.0.as_mut().map(|subscription| subscription.next().now_or_never())
+        {}
+    }
+}

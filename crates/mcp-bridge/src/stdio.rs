@@ -1,0 +1,294 @@
+//! A server that is a program of this machine, spoken with over its standard input and output.
+//!
+//! One message is one line. A line that can't be taken ends the call that it answers and no other.
+
+use std::{collections::BTreeMap, io, process::Stdio, time::Duration};
+
+use rmcp::{
+    RoleClient,
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    transport::Transport,
+};
+use rockbot_child::{Pipes, ProcessGroup};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    process::{ChildStderr, ChildStdin, ChildStdout, Command},
+    sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
+};
+use tracing::{debug, info, warn};
+
+use crate::{
+    config,
+    frame::{self, LOOK_BYTES, MAX_FRAME_BYTES, Unreadable},
+    text::plain,
+};
+
+/// Messages on their way to a program that does not read.
+const OUTGOING: usize = 256;
+/// How long a message waits for a program to read.
+const SEND_WITHIN: Duration = Duration::from_secs(10);
+/// How long a program may take to end when its input does, and again when it is asked to.
+const END_WITHIN: Duration = Duration::from_secs(2);
+/// The longest line of a program's complaints that is logged, in bytes.
+const MAX_LOG_LINE: usize = 2048;
+/// Variables of the bridge's own environment that every program gets: without them few start.
+const INHERITED: [&str; 9] =
+    ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "TERM"];
+
+/// Why a program can't be spoken with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StdioError {
+    /// It does not take what is sent.
+    #[error("the program does not read its input")]
+    NotReading,
+    /// Its input is closed: it ended, or it is being stopped.
+    #[error("the program has ended")]
+    Ended,
+    /// A message can't be written as JSON.
+    #[error("the message can't be written: {0}")]
+    Unwritable(#[from] serde_json::Error),
+}
+
+/// A program that serves, with all that it starts. Killed when dropped.
+pub(crate) struct StdioTransport {
+    outgoing: Option<mpsc::Sender<Vec<u8>>>,
+    lines: Lines<BufReader<ChildStdout>>,
+    group: Option<ProcessGroup>,
+    writer: JoinHandle<()>,
+    complaints: JoinHandle<()>,
+}
+
+impl StdioTransport {
+    /// Starts the program of the server called `name`.
+    ///
+    /// It sees the variables in `env`, and of this process's own only those that say where programs
+    /// and the home folder are and which language is spoken: no secret of the bridge.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub(crate) fn start(name: &str, transport: &config::Transport) -> io::Result<Self> {
+        let config::Transport::Stdio { command, args, env, cwd } = transport else {
+            return Err(io::Error::other("not a program"));
+        };
+        let mut program = Command::new(command);
+        program.args(args).env_clear().envs(inherited()).envs(exposed(env));
+        if let Some(folder) = cwd {
+            program.current_dir(folder);
+        }
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (group, pipes) = ProcessGroup::spawn(&mut program)?;
+        let Pipes { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr) } = pipes else {
+            return Err(io::Error::other("it was started without pipes"));
+        };
+        let (outgoing, messages) = mpsc::channel(OUTGOING);
+        Ok(Self {
+            outgoing: Some(outgoing),
+            lines: Lines::new(BufReader::with_capacity(64 * 1024, stdout)),
+            group: Some(group),
+            writer: tokio::spawn(write(stdin, messages)),
+            complaints: tokio::spawn(log(name.to_owned(), stderr)),
+        })
+    }
+}
+
+fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
+    INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
+}
+
+fn exposed(env: &BTreeMap<String, SecretString>) -> impl Iterator<Item = (&String, &str)> {
+    env.iter().map(|(name, value)| (name, value.expose_secret()))
+}
+
+impl Transport<RoleClient> for StdioTransport {
+    type Error = StdioError;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), StdioError>> + Send + 'static {
+        let outgoing = self.outgoing.clone();
+        async move {
+            let outgoing = outgoing.ok_or(StdioError::Ended)?;
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            match outgoing.send_timeout(line, SEND_WITHIN).await {
+                Ok(()) => Ok(()),
+                Err(mpsc::error::SendTimeoutError::Timeout(_)) => Err(StdioError::NotReading),
+                Err(mpsc::error::SendTimeoutError::Closed(_)) => Err(StdioError::Ended),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        self.lines.next_message().await
+    }
+
+    async fn close(&mut self) -> Result<(), StdioError> {
+        // The end of its input is how a program is told to go.
+        self.outgoing = None;
+        let Some(mut group) = self.group.take() else { return Ok(()) };
+        if timeout(END_WITHIN, group.leader_ended()).await.is_err() {
+            group.terminate();
+            let _ = timeout(END_WITHIN, group.leader_ended()).await;
+        }
+        if group.finish().await.is_none() {
+            warn!("a server's program could not be killed");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StdioTransport {
+    fn drop(&mut self) {
+        self.writer.abort();
+        self.complaints.abort();
+        let Some(group) = self.group.take() else { return };
+        // Its drop kills; somebody must also reap, or a zombie stays.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(group.finish());
+        }
+    }
+}
+
+/// Writes messages until there are no more, and closes the program's input.
+async fn write(mut stdin: ChildStdin, mut messages: mpsc::Receiver<Vec<u8>>) {
+    while let Some(message) = messages.recv().await {
+        if let Err(error) = stdin.write_all(&message).await {
+            debug!(%error, "a server's program does not take its input any more");
+            return;
+        }
+    }
+}
+
+/// Says in the log what a program says to its standard error.
+async fn log(name: String, stderr: ChildStderr) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let limit = MAX_LOG_LINE as u64;
+        match (&mut stderr).take(limit).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line);
+                // Outside text, and often talkative: at debug.
+                debug!(server = %name, says = %plain(text.trim_end(), MAX_LOG_LINE), "stderr");
+            }
+        }
+    }
+}
+
+/// Takes messages out of a stream of lines.
+struct Lines<R> {
+    stream: R,
+    line: Vec<u8>,
+    /// Bytes of the current line that were thrown away because it is too long.
+    skipped: usize,
+}
+
+impl<R: tokio::io::AsyncBufRead + Unpin> Lines<R> {
+    fn new(stream: R) -> Self {
+        Self { stream, line: Vec::new(), skipped: 0 }
+    }
+
+    /// The next message; none when the stream has ended.
+    ///
+    /// Cancel safe: a line that has not ended stays in `self`.
+    async fn next_message(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            let ended = self.fill().await;
+            if ended == Ended::Stream {
+                // Half a message is none.
+                return None;
+            }
+            let (line, skipped) = (std::mem::take(&mut self.line), self.skipped);
+            self.skipped = 0;
+            let why = match skipped {
+                0 if line.iter().all(u8::is_ascii_whitespace) => continue,
+                0 => match frame::read(&line) {
+                    Ok(message) => return Some(message),
+                    Err(why) => why,
+                },
+                _ => Unreadable::TooLarge,
+            };
+            info!(bytes = line.len() + skipped, %why, "a message of a server was not taken");
+            if let Some(instead) = frame::in_place_of(&line, why) {
+                return Some(instead);
+            }
+        }
+    }
+
+    async fn fill(&mut self) -> Ended {
+        loop {
+            let Ok(chunk) = self.stream.fill_buf().await else { return Ended::Stream };
+            if chunk.is_empty() {
+                return Ended::Stream;
+            }
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let taken = end.unwrap_or(chunk.len());
+            if self.skipped > 0 || self.line.len() + taken > MAX_FRAME_BYTES {
+                // What is kept is for finding out whom it was meant for.
+                self.line.extend_from_slice(&chunk[..taken]);
+                self.skipped += self.line.len().saturating_sub(LOOK_BYTES);
+                self.line.truncate(LOOK_BYTES);
+                self.line.shrink_to(LOOK_BYTES);
+            } else {
+                self.line.extend_from_slice(&chunk[..taken]);
+            }
+            self.stream.consume(taken + usize::from(end.is_some()));
+            if end.is_some() {
+                return Ended::Line;
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Line,
+    Stream,
+}
+
+impl std::fmt::Debug for StdioTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StdioTransport").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::RequestId;
+
+    use super::*;
+
+    async fn ids(text: Vec<u8>) -> Vec<String> {
+        let mut lines = Lines::new(BufReader::with_capacity(1000, text.as_slice()));
+        let mut ids = Vec::new();
+        while let Some(message) = lines.next_message().await {
+            ids.push(match message {
+                ServerJsonRpcMessage::Response(answer) => format!("{}", answer.id),
+                ServerJsonRpcMessage::Error(error) => {
+                    format!("error {}", error.id.unwrap_or(RequestId::Number(-1)))
+                }
+                other => panic!("{other:?}"),
+            });
+        }
+        ids
+    }
+
+    #[tokio::test]
+    async fn a_line_that_cant_be_taken_ends_its_own_call_only() {
+        let mut text = Vec::new();
+        text.extend(b"npm warn this is not for you\n\n");
+        text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n");
+        text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":\n");
+        text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"text\":\"");
+        text.resize(text.len() + MAX_FRAME_BYTES, b'x');
+        text.extend(b"\"}}\n");
+        text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":4,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":5");
+        assert_eq!(ids(text).await, ["1", "error 2", "error 3", "4"]);
+    }
+}

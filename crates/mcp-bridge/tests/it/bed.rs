@@ -1,0 +1,52 @@
+//! A bridge with servers, and calls of their tools.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_contracts::{AgentName, SessionId};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
+use rockbot_testkit::bed::until;
+use rockbot_tools::{ToolContext, ToolFailure, ToolResult, mcp::McpGateway};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// The entry of a server that does everything wrong.
+pub(crate) fn misbehaving() -> Value {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/servers/misbehaving.py");
+    json!({"command": "python3", "args": [script]})
+}
+
+pub(crate) fn file(servers: Value) -> ServersFile {
+    let text = json!({"mcpServers": servers}).to_string();
+    ServersFile::parse(text.as_bytes(), |name| std::env::var(name).ok()).expect("a file of servers")
+}
+
+/// A bridge with these servers, all of them connected.
+pub(crate) async fn bridge(servers: Value) -> Arc<Bridge> {
+    let bridge = Bridge::new(BridgeOptions::default());
+    bridge.apply(file(servers)).await;
+    let all_ready = || bridge.servers().iter().all(|server| server.ready);
+    until("every server to be connected", all_ready).await;
+    bridge
+}
+
+pub(crate) fn context(tool: &str) -> ToolContext {
+    let agent = AgentName::new("tester").expect("a name");
+    let mut context = ToolContext::new(tool, SessionId::generate(), agent);
+    context.deadline = Instant::now() + Duration::from_secs(30);
+    context
+}
+
+pub(crate) async fn call(
+    bridge: &Bridge,
+    server: &str,
+    tool: &str,
+    arguments: Value,
+) -> Result<ToolResult, ToolFailure> {
+    bridge.call(server, tool, arguments, &context(tool)).await
+}
+
+/// The text of a call that works.
+pub(crate) async fn said(bridge: &Bridge, server: &str, tool: &str, arguments: Value) -> String {
+    let result = call(bridge, server, tool, arguments).await;
+    result.unwrap_or_else(|failure| panic!("{tool}: {failure}")).to_text().into_owned()
+}

@@ -1,0 +1,5 @@
+//! Bridges and servers of every kind.
+
+mod bed;
+mod faults;
+mod lifecycle;
