@@ -291,4 +291,43 @@ mod tests {
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":4,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":5");
         assert_eq!(ids(text).await, ["1", "error 2", "error 3", "4"]);
     }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_thousand_programs_leave_nothing_behind() {
+        let transport = |command: &str| config::Transport::Stdio {
+            command: command.to_owned(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+        };
+        // Those that end by themselves, and those that wait for their input to end.
+        let (ends, waits) = (transport("true"), transport("cat"));
+        for round in 0..500 {
+            let mut one = StdioTransport::start("ends", &ends).unwrap();
+            let two = StdioTransport::start("waits", &waits).unwrap();
+            if round % 2 == 0 {
+                one.close().await.unwrap();
+            }
+            drop(two);
+        }
+        let left = || children_of(std::process::id());
+        let mut look = tokio::time::interval(Duration::from_millis(20));
+        let gone = async {
+            while !left().is_empty() {
+                look.tick().await;
+            }
+        };
+        assert!(timeout(Duration::from_secs(20), gone).await.is_ok(), "left: {:?}", left());
+    }
+
+    /// The states and names of a process's children, zombies too.
+    fn children_of(parent: u32) -> Vec<String> {
+        let stats = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let after = stat.rsplit_once(") ")?.1.to_owned();
+            let mut words = after.split(' ').skip(1);
+            (words.next()?.parse() == Ok(parent)).then_some(stat)
+        });
+        stats.collect()
+    }
 }

@@ -3,3 +3,5 @@
 mod bed;
 mod faults;
 mod lifecycle;
+mod owners;
+mod peers;
