@@ -12,6 +12,7 @@ Examples:
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b rockbot chat
   rockbot tools list
   rockbot tools call read_file '{\"path\":\"README.md\"}'
+  rockbot --mcp mcp.json mcp list
   rockbot --bus amqp://guest:guest@localhost:5672/%2f doctor
   rockbot --bus amqp://guest:guest@localhost:5672/%2f dlq list
 
@@ -41,6 +42,9 @@ pub(crate) struct Common {
     /// The directory that embedded file tools work in [default: the current one]
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Option<PathBuf>,
+    /// Serve the MCP servers of this file beside an embedded fleet [env: ROCKBOT_MCP__CONFIG]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) mcp: Option<PathBuf>,
     /// Print JSON for machines
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -64,6 +68,9 @@ pub(crate) enum Command {
     /// List, describe and call tools
     #[command(subcommand)]
     Tools(Tools),
+    /// Show MCP servers, call their tools, add and remove servers, check a file of servers
+    #[command(subcommand)]
+    Mcp(Mcp),
     /// Run the fleet in this process until stopped: a tool handler, and an agent where a model is
     /// configured
     Up,
@@ -115,6 +122,66 @@ pub(crate) enum Tools {
         /// How long the call may take, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mcp {
+    /// List the servers that are connected, and what each is for
+    List,
+    /// Show a server and its tools, or one tool with its arguments
+    Describe {
+        /// The server, in any case
+        server: String,
+        /// One of its tools
+        tool: Option<String>,
+    },
+    /// Call a tool of a server
+    #[command(after_help = "Examples:
+  rockbot --mcp mcp.json mcp call time get_current_time '{\"timezone\":\"UTC\"}'
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f mcp call github search_code @query.json")]
+    Call {
+        /// The server, in any case
+        server: String,
+        /// The tool, as the server names it
+        tool: String,
+        /// Its arguments: a JSON object, @FILE, or - for standard input [default: {}]
+        arguments: Option<String>,
+        /// How long the call may take, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        timeout: u64,
+    },
+    /// Add a server to a running fleet, where its bridge allows that
+    ///
+    /// It is forgotten when the bridge stops. What is to stay belongs into the bridge's file of
+    /// servers.
+    #[command(after_help = "Examples:
+  rockbot --bus amqp://… mcp add docs --url https://docs.example.com/mcp
+  rockbot --bus amqp://… mcp add time -- uvx mcp-server-time")]
+    Add {
+        /// The name it gets
+        server: String,
+        /// Where it is served
+        #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+        url: Option<String>,
+        /// A program that the bridge allows, and its arguments
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// Remove a server that was added at run time
+    Remove {
+        /// The server, in any case
+        server: String,
+    },
+    /// Connect to every server of a file, and tell how that went
+    #[command(after_help = "Examples:
+  rockbot mcp check mcp.json
+
+Exit codes: 0 all connected, 1 some did not or an entry is wrong, 64 the file can't be used")]
+    Check {
+        /// A file of servers, such as mcp.json
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
     },
 }
 

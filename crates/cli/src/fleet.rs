@@ -9,10 +9,14 @@ use rockbot_contracts::{
     AgentName, InstanceId, QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
 };
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
-use rockbot_tools::{CallJournal, CatalogDirectory, ToolRegistry};
+use rockbot_tools::{
+    CallJournal, CatalogDirectory, ToolRegistry,
+    mcp::{BusGateway, McpGateway},
+};
 
 use crate::{
     ending::{Exits, Failure},
@@ -28,6 +32,9 @@ const DISCOVER_WITHIN: Duration = Duration::from_secs(3);
 /// How long to wait for the others once one handler announced itself.
 const ALL_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long the MCP servers of an embedded fleet may take to begin.
+const SERVERS_WITHIN: Duration = Duration::from_secs(60);
+
 /// A bus, and the handler on it when this process embeds one.
 pub(crate) struct Fleet {
     pub(crate) bus: Arc<dyn Bus>,
@@ -36,10 +43,17 @@ pub(crate) struct Fleet {
     drain: Duration,
 }
 
-/// A handler in this process, and where it keeps its journal.
+/// A handler in this process, where it keeps its journal, and MCP servers without a bus between.
 struct Embedded {
     handler: ToolHandler,
     store: Arc<dyn Store>,
+    bridge: Arc<Bridge>,
+}
+
+/// The MCP servers of the fleet, and who asks.
+pub(crate) struct McpServers {
+    pub(crate) gateway: Arc<dyn McpGateway>,
+    pub(crate) name: AgentName,
 }
 
 /// What the fleet runs, as this process discovered it.
@@ -76,7 +90,9 @@ impl Fleet {
         let journal = CallJournal::start(store.clone(), &instance, options);
         let (bus, section) = (fleet.bus.clone(), &settings.handler);
         let handler = ToolHandler::start(bus, section, &settings.files, journal, instance);
-        fleet.handler = Some(Embedded { handler: handler.await.exits(exit::USAGE)?, store });
+        let handler = handler.await.exits(exit::USAGE)?;
+        let bridge = embed_bridge(settings).await?;
+        fleet.handler = Some(Embedded { handler, store, bridge });
         Ok(fleet)
     }
 
@@ -122,6 +138,20 @@ impl Fleet {
         Ok(discovered)
     }
 
+    /// Learns which MCP servers the fleet serves.
+    pub(crate) async fn mcp_servers(&self, name: &str) -> Result<McpServers, Failure> {
+        let name = AgentName::new(name).exits(exit::USAGE)?;
+        if let Some(Embedded { bridge, .. }) = &self.handler {
+            bridge.settled(SERVERS_WITHIN).await;
+            return Ok(McpServers { gateway: bridge.clone(), name });
+        }
+        let address = ReplyAddress::new(name.clone(), self.instance.clone());
+        let requester = Arc::new(Requester::new(self.bus.clone(), address));
+        let gateway = BusGateway::start(requester).await.exits(exit::UNAVAILABLE)?;
+        gateway.wait_for_any(DISCOVER_WITHIN).await;
+        Ok(McpServers { gateway, name })
+    }
+
     /// Fails when nobody takes messages for `agent`: its queue outlives it, so that a message would
     /// wait there for the next one.
     pub(crate) async fn expect_agent(&self, agent: &AgentName) -> Result<(), Failure> {
@@ -135,10 +165,29 @@ impl Fleet {
 
     /// Finishes what is under way, and leaves the bus.
     pub(crate) async fn leave(self) {
-        if let Some(Embedded { handler, store }) = self.handler {
+        if let Some(Embedded { handler, store, bridge }) = self.handler {
             handler.drain(self.drain).await;
+            bridge.stop().await;
             store.close().await;
         }
         self.bus.close().await;
     }
+}
+
+/// The MCP servers of this process; none where no file of servers is named.
+async fn embed_bridge(settings: &Settings) -> Result<Arc<Bridge>, Failure> {
+    let section = &settings.mcp;
+    let bridge = Bridge::new(BridgeOptions {
+        init_concurrency: section.init_concurrency,
+        queues: section.queues.clone(),
+        dial: section.dial_policy(),
+        registration: section.registration(),
+        ..BridgeOptions::default()
+    });
+    if let Some(path) = &section.config {
+        let servers = ServersFile::read(path, |name| std::env::var(name).ok());
+        let named = |problem| Failure::usage(format!("mcp.config: {}: {problem}", path.display()));
+        bridge.apply(servers.map_err(named)?).await;
+    }
+    Ok(bridge)
 }

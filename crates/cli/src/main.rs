@@ -9,6 +9,7 @@ mod doctor;
 mod ending;
 mod fleet;
 mod host;
+mod mcp;
 mod settings;
 mod show;
 mod tools;
@@ -79,6 +80,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Tools(command) => tools::run(&settings, command, common.json).await,
+            Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
             Command::Up => up::run(&settings).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,

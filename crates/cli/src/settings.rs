@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rockbot_bus_rabbitmq::{RabbitConfig, TlsFiles};
 use rockbot_llm::LlmConfig;
+use rockbot_mcp_bridge::McpSection;
 use rockbot_service::{
     BusSection, ConfigProblems, Configuration, LogSection, ServiceSection, TlsSection,
 };
@@ -25,6 +26,7 @@ pub(crate) struct Settings {
     pub(crate) log: LogSection,
     pub(crate) handler: HandlerSection,
     pub(crate) files: FilesConfig,
+    pub(crate) mcp: McpSection,
     pub(crate) store: StoreSection,
     pub(crate) agent: AgentSection,
     pub(crate) llm: LlmConfig,
@@ -42,6 +44,7 @@ impl Settings {
             log: layers.section("log"),
             handler: layers.section("handler"),
             files: layers.section("files"),
+            mcp: layers.section("mcp"),
             store: layers.section("store"),
             agent: layers.section("agent"),
             llm: layers.section("llm"),
@@ -52,6 +55,9 @@ impl Settings {
         if let Some(root) = &options.root {
             settings.files.root = PathBuf::from(root);
         }
+        if let Some(file) = &options.mcp {
+            settings.mcp.config = Some(file.clone());
+        }
         if let Err(problem) = rockbot_service::logging::check(&settings.log) {
             layers.problem(problem.to_string());
         }
@@ -59,6 +65,7 @@ impl Settings {
             .handler
             .problems()
             .into_iter()
+            .chain(settings.mcp.problems())
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
         {
             layers.problem(problem);

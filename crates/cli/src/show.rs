@@ -29,6 +29,16 @@ pub(crate) fn dim(text: &str) -> String {
     format!("{DIM}{text}{DIM:#}")
 }
 
+/// A word for what is as it should be.
+pub(crate) fn good(text: &str) -> String {
+    format!("{GOOD}{text}{GOOD:#}")
+}
+
+/// A word for what is not.
+pub(crate) fn bad(text: &str) -> String {
+    format!("{BAD}{text}{BAD:#}")
+}
+
 /// Text from a model or a tool, without what could control a terminal or turn the reading
 /// direction.
 pub(crate) fn clean(text: &str) -> String {

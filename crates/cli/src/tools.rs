@@ -8,10 +8,11 @@ use std::{
 
 use anstream::{eprintln, println};
 use anyhow::Context;
-use rockbot_contracts::{SessionId, ToolRegistration};
+use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
 use rockbot_service::{exit, interrupted};
 use rockbot_tools::{
-    ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolResult, ToolUpdate,
+    ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry, ToolResult,
+    ToolUpdate,
 };
 use serde_json::json;
 
@@ -45,7 +46,10 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
         Tools::Describe { name } => describe(&discovered, &name, json),
         Tools::Call { name, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);
-            invoke(&discovered, &name, call.unwrap_or_default(), timeout, json).await
+            let tool = find(&discovered, &name)?;
+            let Discovered { registry, name: caller, .. } = &discovered;
+            let (registry, caller) = (registry.clone(), caller.clone());
+            invoke(registry, tool, caller, call.unwrap_or_default(), timeout, json).await
         }
     };
     fleet.leave().await;
@@ -134,16 +138,17 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     Ok(exit::OK)
 }
 
-async fn invoke(
-    discovered: &Discovered,
-    name: &str,
+/// Calls a tool of a registry in the name of `caller`, and shows how it goes and ends.
+pub(crate) async fn invoke(
+    registry: Arc<ToolRegistry>,
+    tool: ToolRegistration,
+    caller: AgentName,
     arguments: String,
     timeout: Duration,
     json: bool,
 ) -> Outcome {
-    let tool = find(discovered, name)?;
-    let executor = ToolExecutor::new(discovered.registry.clone());
-    let mut context = ToolContext::new(&tool.name, SessionId::generate(), discovered.name.clone());
+    let executor = ToolExecutor::new(registry);
+    let mut context = ToolContext::new(&tool.name, SessionId::generate(), caller);
     context.deadline = tokio::time::Instant::now() + timeout;
     if !json {
         context.updates = Some(Arc::new(|update| {
@@ -221,7 +226,7 @@ fn to_json(
 }
 
 /// The arguments as text: given, from a file, or from standard input.
-fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
+pub(crate) fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
     use std::io::Read;
     let read = |source: &mut dyn Read, name: &str| {
         let mut text = String::new();

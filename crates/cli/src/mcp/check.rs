@@ -1,0 +1,77 @@
+//! `rockbot mcp check`: connects to every server of a file and tells how that went.
+
+use std::{path::Path, time::Duration};
+
+use anstream::{eprintln, println};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus, ServersFile};
+use rockbot_service::{exit, interrupted};
+use serde_json::json;
+
+use crate::{
+    ending::{Failure, Outcome},
+    settings::Settings,
+    show,
+};
+
+/// How long servers may take: many are fetched when they are started for the first time.
+const WITHIN: Duration = Duration::from_secs(100);
+
+pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome {
+    let read = ServersFile::read(file, |name| std::env::var(name).ok());
+    let servers = read.map_err(|problem| {
+        Failure::usage(format!("{}: {problem}", show::clean(&file.display().to_string())))
+    })?;
+    let problems = servers.problems.clone();
+    let bridge = Bridge::new(BridgeOptions {
+        init_concurrency: settings.mcp.init_concurrency,
+        queues: settings.mcp.queues.clone(),
+        dial: settings.mcp.dial_policy(),
+        ..BridgeOptions::default()
+    });
+    if !json {
+        eprintln!("{}", show::dim(&format!("connecting to {} servers…", servers.servers.len())));
+    }
+    bridge.apply(servers).await;
+    tokio::select! {
+        () = bridge.settled(WITHIN) => {}
+        _ = interrupted() => {}
+    }
+    let servers = bridge.servers();
+    bridge.stop().await;
+    tell(&servers, &problems, json);
+    let good = problems.is_empty() && servers.iter().all(|server| server.ready);
+    Ok(if good { exit::OK } else { exit::ANSWERED_WITH_ERROR })
+}
+
+fn tell(servers: &[ServerStatus], problems: &[String], json: bool) {
+    if json {
+        let servers = servers.iter().map(|server| {
+            json!({
+                "name": server.name, "ready": server.ready, "tools": server.tools,
+                "required": server.required, "protocolVersion": server.protocol_version,
+                "why": server.why,
+            })
+        });
+        let servers: Vec<_> = servers.collect();
+        println!("{:#}", json!({"servers": servers, "problems": problems}));
+        return;
+    }
+    let rows = servers.iter().map(|server| {
+        let state = if server.ready { show::good("ready") } else { show::bad("failed") };
+        let why = server.why.clone().unwrap_or_else(|| {
+            if server.ready { String::new() } else { "it did not connect in time".to_owned() }
+        });
+        let version = server.protocol_version.clone().unwrap_or_default();
+        vec![
+            show::clean(&server.name),
+            state,
+            server.tools.to_string(),
+            show::clean(&version),
+            show::clean(&why),
+        ]
+    });
+    println!("{}", show::table(&["server", "state", "tools", "protocol", ""], rows));
+    for problem in problems {
+        println!("{} {}", show::bad("!"), show::clean(problem));
+    }
+}
