@@ -1,3 +1,4 @@
 //! Sessions with MCP servers of any kind and era, and the process behind `tool.invoke.mcp`.
 
 mod frame;
+pub mod transport;
