@@ -6,7 +6,10 @@
 
 mod address;
 mod dial;
+mod event_stream;
 mod failure;
+pub mod http;
+mod peer;
 mod server;
 mod tls;
 
