@@ -11,6 +11,7 @@ mod failure;
 pub mod http;
 mod peer;
 mod server;
+pub mod sse;
 mod tls;
 
 pub use dial::{AddressRefused, BadTarget, DialPolicy, DnsFailed, PrivateTarget, RedirectRefused};

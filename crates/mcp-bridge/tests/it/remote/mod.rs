@@ -2,6 +2,7 @@
 
 mod hostile;
 mod http;
+mod sse;
 
 use std::sync::Arc;
 use std::time::Duration;
