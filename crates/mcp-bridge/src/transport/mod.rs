@@ -13,6 +13,7 @@ mod peer;
 mod server;
 pub mod sse;
 mod tls;
+pub mod websocket;
 
 pub use dial::{AddressRefused, BadTarget, DialPolicy, DnsFailed, PrivateTarget, RedirectRefused};
 pub use failure::{ConnectError, FailureClass, call_failure_class, failure_class};

@@ -1,8 +1,10 @@
 //! The transports to remote servers, and servers that try everything on them.
 
+mod dialling;
 mod hostile;
 mod http;
 mod sse;
+mod websocket;
 
 use std::sync::Arc;
 use std::time::Duration;
