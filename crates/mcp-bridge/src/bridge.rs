@@ -34,6 +34,7 @@ use crate::{
     ownership::Ownership,
     queue::{QueueConfig, Queues},
     server::{Server, State, Surroundings},
+    transport::DialPolicy,
 };
 
 /// How long a server that is registered at run time may take to connect.
@@ -52,6 +53,8 @@ pub struct BridgeOptions {
     pub queues: BTreeMap<String, QueueConfig>,
     /// How many servers are connected at once at the start; 8 when 0.
     pub init_concurrency: usize,
+    /// What may be dialled; only servers on public addresses, by TLS, by default.
+    pub dial: DialPolicy,
     /// Whether servers may be added at run time.
     pub registration: RegistrationPolicy,
     /// Where bridges agree on who serves a program: the store, the namespace of the fleet and this
@@ -106,13 +109,13 @@ impl Bridge {
     /// A bridge without servers.
     #[must_use]
     pub fn new(options: BridgeOptions) -> Arc<Self> {
-        let BridgeOptions { queues, init_concurrency, registration, shared, model } = options;
+        let BridgeOptions { queues, init_concurrency, dial, registration, shared, model } = options;
         let ownership = shared.map(|(store, namespace, us)| Ownership::new(store, &namespace, &us));
         let at_once = if init_concurrency == 0 { 8 } else { init_concurrency };
         let surroundings = Surroundings {
             offer: Offer::new(),
             queues: Queues::new(&queues),
-            dialling: Dialling::default(),
+            dialling: Dialling(Arc::new(dial)),
             ownership,
             model,
             starting: Arc::new(Semaphore::new(at_once)),

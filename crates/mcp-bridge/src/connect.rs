@@ -4,7 +4,7 @@
 //! request stands alone. Which one it is, is found out by asking as the specification says, and
 //! remembered for the next time.
 
-use std::time::Duration;
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use rmcp::{
     RoleClient,
@@ -18,18 +18,19 @@ use tokio::time::timeout;
 
 use crate::{
     client::Client,
-    config::{ServerConfig, Transport},
+    config::{Remote, ServerConfig, Transport},
     session::Session,
     stdio::StdioTransport,
     text::plain,
+    transport::{self, ConnectError, DialPolicy, RemoteServer},
 };
 
 /// How long a server may take to begin. Many are fetched when they are started for the first time.
 const BEGIN_WITHIN: Duration = Duration::from_secs(90);
 
 /// How remote servers are dialled.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Dialling {}
+#[derive(Debug, Clone)]
+pub(crate) struct Dialling(pub(crate) Arc<DialPolicy>);
 
 /// What is known of the protocol that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +66,11 @@ impl Era {
 pub(crate) enum ConnectFailure {
     #[error("its program can't be started: {0}")]
     Start(#[from] std::io::Error),
-    #[error("{}", plain(&.0.to_string(), 500))]
+    #[error("its url is not one: {0}")]
+    Url(String),
+    #[error("{}", chain(.0))]
+    Connect(#[from] ConnectError),
+    #[error("{}", chain(.0.as_ref()))]
     Begin(Box<ClientInitializeError>),
     #[error("it did not begin within {BEGIN_WITHIN:?}")]
     Late,
@@ -75,6 +80,22 @@ impl From<ClientInitializeError> for ConnectFailure {
     fn from(error: ClientInitializeError) -> Self {
         Self::Begin(Box::new(error))
     }
+}
+
+/// An error with its causes, as people may see it: servers have a say in it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        // Many repeat their cause.
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    plain(&text, 500)
 }
 
 impl ConnectFailure {
@@ -112,17 +133,36 @@ pub(crate) type Opened = (RunningService<RoleClient, Client>, Client, Session);
 pub(crate) async fn open(
     config: &ServerConfig,
     era: Era,
-    _dialling: &Dialling,
+    dialling: &Dialling,
 ) -> Result<Opened, ConnectFailure> {
     let opened = async {
         match &config.transport {
             Transport::Stdio { .. } => {
                 begin(StdioTransport::start(&config.name, &config.transport)?, era).await
             }
-            _ => Err(std::io::Error::other("not yet").into()),
+            Transport::Http(remote) => {
+                begin(transport::http::connect(&server(remote, dialling)?).await?, era).await
+            }
+            // That transport is of the older era itself.
+            Transport::Sse(remote) => {
+                let transport = transport::sse::connect(&server(remote, dialling)?).await?;
+                begin(transport, Era::Handshake).await
+            }
+            Transport::WebSocket(remote) => {
+                begin(transport::websocket::connect(&server(remote, dialling)?).await?, era).await
+            }
         }
     };
     timeout(BEGIN_WITHIN, opened).await.map_err(|_| ConnectFailure::Late)?
+}
+
+fn server(remote: &Remote, dialling: &Dialling) -> Result<RemoteServer, ConnectFailure> {
+    let url = remote.url.parse();
+    let url = url.map_err(|error: <reqwest::Url as FromStr>::Err| {
+        ConnectFailure::Url(error.to_string())
+    })?;
+    let headers = remote.headers.clone();
+    Ok(RemoteServer { headers, ..RemoteServer::new(url, dialling.0.clone()) })
 }
 
 async fn begin<T>(transport: T, era: Era) -> Result<Opened, ConnectFailure>

@@ -11,14 +11,17 @@ mod offer;
 mod ownership;
 mod queue;
 mod result;
+mod section;
 mod server;
 mod session;
 mod stdio;
 mod summary;
 mod text;
+pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};
 pub use config::{
     FileProblem, FileWatch, OAuthClient, Remote, ServerConfig, ServersFile, Transport,
 };
 pub use queue::QueueConfig;
+pub use section::McpSection;

@@ -1,0 +1,261 @@
+//! MCP over WebSocket: the subprotocol `mcp`, one message of the protocol in each text message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, Stream, StreamExt};
+use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use rustls::pki_types::ServerName;
+use secrecy::SecretString;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{interval, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::dial::CONNECT_TIMEOUT;
+use super::failure::ConnectError;
+use super::server::{RemoteServer, bearer};
+use super::tls;
+use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
+
+/// A message that is too large ends its own call; one that is larger than this, the session, as
+/// nothing after it can be read.
+const MAX_MESSAGE_BYTES: usize = 4 * MAX_FRAME_BYTES;
+/// How many messages wait in each direction, before whoever brings the next one waits.
+const WAITING: usize = 64;
+/// How often the server is asked whether it is there.
+const PING: Duration = Duration::from_secs(30);
+/// How long it may say nothing at all, not even that it is there.
+const SILENCE: Duration = Duration::from_secs(90);
+/// How long one message may take to be sent.
+const SENDING: Duration = Duration::from_secs(30);
+/// How long a farewell may take.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// Connects, and agrees on the subprotocol.
+///
+/// # Errors
+/// Says why there is no session. Nothing of it stays open then.
+pub async fn connect(server: &RemoteServer) -> Result<WebSocketTransport, ConnectError> {
+    let tokens = server.token_source();
+    let token = match &tokens {
+        Some(tokens) => tokens.token().await?,
+        None => None,
+    };
+    let socket = match (open(server, token.as_ref()).await, tokens, token) {
+        (Err(refused @ ConnectError::Unauthorised { .. }), Some(tokens), Some(token)) => {
+            let token = tokens.renewed(&token).await?.ok_or(refused)?;
+            open(server, Some(&token)).await?
+        }
+        (socket, ..) => socket?,
+    };
+    let (outgoing, to_send) = mpsc::channel(WAITING);
+    let (received, incoming) = mpsc::channel(WAITING);
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(serve(socket, to_send, received, stop.clone()));
+    Ok(WebSocketTransport { outgoing, incoming, stop, task: AbortOnDropHandle::new(task) })
+}
+
+/// A session over WebSocket. It ends with its connection, and is closed when dropped.
+pub struct WebSocketTransport {
+    outgoing: mpsc::Sender<Outgoing>,
+    incoming: mpsc::Receiver<ServerJsonRpcMessage>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
+}
+
+struct Outgoing {
+    message: Message,
+    sent: oneshot::Sender<Result<(), ConnectError>>,
+}
+
+impl Transport<RoleClient> for WebSocketTransport {
+    type Error = ConnectError;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), ConnectError>> + Send + 'static {
+        let outgoing = self.outgoing.clone();
+        async move {
+            let text = serde_json::to_string(&message)
+                .map_err(|error| ConnectError::Connection(error.into()))?;
+            let (sent, done) = oneshot::channel();
+            let message = Outgoing { message: Message::text(text), sent };
+            outgoing.send(message).await.map_err(|_| ConnectError::Closed)?;
+            done.await.map_err(|_| ConnectError::Closed)?
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        self.incoming.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), ConnectError> {
+        self.incoming.close();
+        self.stop.cancel();
+        // It ends by itself within the time for a farewell.
+        let _ = (&mut self.task).await;
+        Ok(())
+    }
+}
+
+/// A connection, with TLS or without.
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+
+type Socket = WebSocketStream<Box<dyn Wire>>;
+
+async fn open(server: &RemoteServer, token: Option<&SecretString>) -> Result<Socket, ConnectError> {
+    let opening = async {
+        let wire = dial(server).await?;
+        let request = request(server, token)?;
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MAX_MESSAGE_BYTES))
+            .max_frame_size(Some(MAX_MESSAGE_BYTES));
+        let (socket, _) = client_async_with_config(request, wire, Some(config)).await?;
+        Ok(socket)
+    };
+    timeout(2 * CONNECT_TIMEOUT, opening).await.unwrap_or(Err(ConnectError::TimedOut))
+}
+
+async fn dial(server: &RemoteServer) -> Result<Box<dyn Wire>, ConnectError> {
+    let addresses = server.find().await?;
+    let tcp = TcpStream::connect(&addresses[..]).await?;
+    tcp.set_nodelay(true)?;
+    if server.url.scheme() != "wss" {
+        return Ok(Box::new(tcp));
+    }
+    let host = server.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(host)
+        .map_err(|_| ConnectError::Malformed("its name can't be in a certificate"))?;
+    let connector = TlsConnector::from(Arc::new(tls::client_config(&server.policy)?));
+    Ok(Box::new(connector.connect(name, tcp).await?))
+}
+
+fn request(
+    server: &RemoteServer,
+    token: Option<&SecretString>,
+) -> Result<tungstenite::handshake::client::Request, ConnectError> {
+    let mut request = server.url.as_str().into_client_request()?;
+    let headers = request.headers_mut();
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("mcp"));
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, bearer(token)?);
+    }
+    for (name, value) in &server.header_map()? {
+        if is_of_the_handshake(name) {
+            return Err(ConnectError::BadHeader(name.to_string()));
+        }
+        headers.insert(name, value.clone());
+    }
+    Ok(request)
+}
+
+fn is_of_the_handshake(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.starts_with("sec-websocket-") || matches!(name, "connection" | "upgrade" | "host")
+}
+
+/// Carries messages both ways until one end is done.
+async fn serve(
+    mut socket: Socket,
+    to_send: mpsc::Receiver<Outgoing>,
+    received: mpsc::Sender<ServerJsonRpcMessage>,
+    stop: CancellationToken,
+) {
+    let (sender, receiver) = (&mut socket).split();
+    tokio::select! {
+        () = send_all(sender, to_send) => {}
+        () = receive_all(receiver, received) => {}
+        () = stop.cancelled() => {}
+    }
+    // Whether it says farewell too does not matter.
+    let _ = timeout(CLOSING, socket.close(None)).await;
+}
+
+async fn send_all(
+    mut sender: impl SinkExt<Message, Error = tungstenite::Error> + Unpin,
+    mut to_send: mpsc::Receiver<Outgoing>,
+) {
+    let mut ping = interval(PING);
+    loop {
+        let (message, sent) = tokio::select! {
+            outgoing = to_send.recv() => match outgoing {
+                Some(Outgoing { message, sent }) => (message, Some(sent)),
+                None => return,
+            },
+            _ = ping.tick() => (Message::Ping(Vec::new().into()), None),
+        };
+        let done = match timeout(SENDING, sender.send(message)).await {
+            Ok(done) => done.map_err(ConnectError::from),
+            Err(_) => Err(ConnectError::TimedOut),
+        };
+        let failed = done.is_err();
+        if let Some(sent) = sent {
+            // The caller may be gone.
+            let _ = sent.send(done);
+        }
+        if failed {
+            return;
+        }
+    }
+}
+
+async fn receive_all(
+    mut receiver: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+    received: mpsc::Sender<ServerJsonRpcMessage>,
+) {
+    // The end, an error or silence: the session is over.
+    while let Ok(Some(Ok(message))) = timeout(SILENCE, receiver.next()).await {
+        let message = match &message {
+            Message::Text(text) => read(text.as_bytes()),
+            Message::Binary(bytes) => frame::in_place_of(bytes, Unreadable::Garbage),
+            _ => None,
+        };
+        if let Some(message) = message
+            && received.send(message).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn read(text: &[u8]) -> Option<ServerJsonRpcMessage> {
+    frame::read(text)
+        .or_else(|why| frame::in_place_of(text, why).ok_or(why))
+        .inspect_err(|error| tracing::debug!(%error, "dropped a message of an MCP server"))
+        .ok()
+}
+
+impl From<tungstenite::Error> for ConnectError {
+    fn from(error: tungstenite::Error) -> Self {
+        use tungstenite::Error as Ws;
+        match error {
+            Ws::Io(error) => error.into(),
+            Ws::Http(response) if response.status().is_success() => {
+                Self::Malformed("it does not speak WebSocket")
+            }
+            Ws::Http(response) => {
+                let challenge = response.headers().get("www-authenticate");
+                let challenge = challenge.and_then(|value| value.to_str().ok()).map(str::to_owned);
+                Self::of_status(response.status().as_u16(), challenge)
+            }
+            Ws::Protocol(ProtocolError::HandshakeIncomplete)
+            | Ws::ConnectionClosed
+            | Ws::AlreadyClosed => Self::Connection(error.into()),
+            _ => Self::Malformed("it does not speak WebSocket"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The transports to remote servers, and servers that try everything on them.
+
+mod dialling;
+mod hostile;
+mod http;
+mod sse;
+mod websocket;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use rmcp::ServiceExt;
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, ServerResult};
+use rmcp::service::{ClientInitializeError, PeerRequestOptions, RoleClient, RunningService};
+use rmcp::transport::Transport;
+use rmcp::{Peer, ServiceError};
+use rockbot_mcp_bridge::transport::{DialPolicy, RemoteServer};
+use rockbot_testkit::bed::soon;
+use tokio::task::JoinHandle;
+
+type Session = RunningService<RoleClient, ()>;
+
+/// A policy for servers of a test, which are on this machine.
+fn loopback() -> DialPolicy {
+    let private = ["127.0.0.0/8", "::1"].map(|target| target.parse().unwrap());
+    DialPolicy {
+        allow_plain_http: true,
+        allow_private: private.to_vec(),
+        idle_timeout: Duration::from_secs(10),
+        ..DialPolicy::default()
+    }
+}
+
+fn server(url: &str) -> RemoteServer {
+    RemoteServer::new(Url::parse(url).unwrap(), Arc::new(loopback()))
+}
+
+async fn open<T>(transport: T) -> Result<Session, Box<ClientInitializeError>>
+where
+    T: Transport<RoleClient> + 'static,
+{
+    let session = soon("a session", ().serve(transport)).await;
+    session.map_err(Box::new)
+}
+
+/// Calls a tool; its text, or why there is none.
+async fn call(peer: &Peer<RoleClient>, tool: &str) -> Result<String, ServiceError> {
+    call_within(peer, tool, rockbot_testkit::bed::PATIENCE).await
+}
+
+async fn call_within(
+    peer: &Peer<RoleClient>,
+    tool: &str,
+    timeout: Duration,
+) -> Result<String, ServiceError> {
+    let params = CallToolRequestParams::new(tool.to_owned());
+    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let options = PeerRequestOptions::with_timeout(timeout);
+    let handle = peer.send_cancellable_request(request, options).await?;
+    match handle.await_response().await? {
+        ServerResult::CallToolResult(result) => {
+            Ok(result.content[0].as_text().unwrap().text.clone())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn calling(session: &Session, tool: &'static str) -> JoinHandle<Result<String, ServiceError>> {
+    let peer = session.peer().clone();
+    tokio::spawn(async move { call(&peer, tool).await })
+}
+
+/// The promise of every transport: what a server sends for one call, however bad, ends that call
+/// with an error that says so, while a call beside it goes on, and later ones are answered.
+async fn ends_only_its_own_call(
+    session: &Session,
+    hostile: &hostile::Hostile,
+    tool: &str,
+    expected: &str,
+) {
+    let beside = calling(session, "wait");
+    soon("the call beside it", hostile.waits()).await;
+    let error = soon(tool, call(session.peer(), tool)).await.expect_err(tool);
+    assert!(error.to_string().contains(expected), "{tool}: {error}");
+    assert!(!beside.is_finished(), "{tool}");
+    hostile.release();
+    assert_eq!(soon("beside", beside).await.unwrap().unwrap(), "waited", "{tool}");
+    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good", "{tool}");
+}

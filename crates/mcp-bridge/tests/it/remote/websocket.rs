@@ -1,0 +1,274 @@
+//! WebSocket.
+
+use futures_util::{SinkExt, StreamExt, future};
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::transport::Transport;
+use rmcp::{ErrorData, RoleServer, ServiceExt};
+use rockbot_mcp_bridge::transport::{FailureClass, websocket};
+use rockbot_testkit::bed::soon;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
+
+use super::hostile::{Hostile, text};
+use super::{Session, call, call_within, ends_only_its_own_call, open, server};
+
+/// Serves connections with `serve`, and says where.
+async fn listen<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> String
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    format!("ws://{address}/mcp")
+}
+
+#[allow(clippy::result_large_err, reason = "the callback's type is not ours")]
+pub(super) async fn upgrade<S>(stream: S) -> WebSocketStream<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let agree = |request: &Request, mut response: Response| {
+        let asked = request.headers()["sec-websocket-protocol"].clone();
+        response.headers_mut().insert("sec-websocket-protocol", asked);
+        Ok::<_, ErrorResponse>(response)
+    };
+    accept_hdr_async(stream, agree).await.unwrap()
+}
+
+async fn hostile() -> (Hostile, String) {
+    let hostile = Hostile::new();
+    let shared = hostile.clone();
+    let url = listen(move |stream| converse(shared.clone(), stream)).await;
+    (hostile, url)
+}
+
+async fn converse(hostile: Hostile, stream: TcpStream) {
+    let mut socket = upgrade(stream).await;
+    let (answers, mut ready) = mpsc::channel(8);
+    loop {
+        let message = tokio::select! {
+            message = socket.next() => message,
+            Some(answer) = ready.recv() => {
+                // The client may be gone.
+                let _ = socket.send(answer).await;
+                continue;
+            }
+        };
+        let Some(Ok(Message::Text(message))) = message else {
+            if matches!(message, Some(Ok(_))) { continue } else { return }
+        };
+        let message: Value = serde_json::from_str(&message).unwrap();
+        let id = message["id"].clone();
+        match message["params"]["name"].as_str().unwrap_or_default() {
+            "binary" => {
+                let answer = Message::Binary(text(&id, "binary").into());
+                socket.send(answer).await.unwrap();
+            }
+            "ponged" => {
+                socket.send(Message::Ping("there?".into())).await.unwrap();
+                let pong = socket.next().await.unwrap().unwrap();
+                assert_eq!(pong, Message::Pong("there?".into()));
+                socket.send(Message::text(text(&id, "ponged"))).await.unwrap();
+            }
+            "fatal" => {
+                let answer = text(&id, &"x".repeat(65 * 1024 * 1024));
+                // The client does not take it to its end.
+                let _ = socket.send(Message::text(answer)).await;
+            }
+            "cut" => {
+                let frame = [0x81, 0x7e, 0x01, 0x00, b'{'];
+                socket.get_mut().write_all(&frame).await.unwrap();
+                return;
+            }
+            _ => {
+                let (hostile, answers) = (hostile.clone(), answers.clone());
+                tokio::spawn(async move {
+                    if let Some(answer) = hostile.answer(&message).await {
+                        let _ = answers.send(Message::text(answer)).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+async fn session(url: &str) -> Session {
+    open(soon("connected", websocket::connect(&server(url))).await.unwrap()).await.unwrap()
+}
+
+async fn class_of(url: &str) -> FailureClass {
+    let failed = soon(url, websocket::connect(&server(url))).await;
+    failed.err().expect("no session").class()
+}
+
+/// A server built with rmcp.
+#[derive(Clone)]
+pub(super) struct Echo;
+
+impl ServerHandler for Echo {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let schema = json!({"type": "object"}).as_object().unwrap().clone();
+        Ok(ListToolsResult::with_all_items(vec![Tool::new("echo", "says its name", schema)]))
+    }
+
+    async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let name = ContentBlock::text(params.name.to_string());
+        Ok(CallToolResult::success(vec![name]).into())
+    }
+}
+
+pub(super) async fn echo<S>(stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sink, stream) = upgrade(stream).await.split();
+    let sink = sink.with(|message| {
+        future::ok::<_, tungstenite::Error>(Message::text(serde_json::to_string(&message).unwrap()))
+    });
+    let stream = stream.filter_map(|message| {
+        let text = message.ok().and_then(|message| message.into_text().ok());
+        future::ready(text.and_then(|text| serde_json::from_str(&text).ok()))
+    });
+    let served = Echo.serve((Box::pin(sink), Box::pin(stream))).await;
+    served.unwrap().waiting().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_is_listed_and_called() {
+    let url = listen(echo).await;
+    let session = session(&url).await;
+    let tools = soon("the list", session.list_all_tools()).await.unwrap();
+    assert_eq!(tools[0].name, "echo");
+    assert_eq!(soon("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
+    soon("the end", session.cancel()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bad_answer_ends_only_its_own_call() {
+    let (hostile, url) = hostile().await;
+    let session = session(&url).await;
+    for (tool, expected) in [
+        ("garbage", "not valid JSON-RPC"),
+        ("half", "not valid JSON-RPC"),
+        ("huge", "more than 16777216 bytes"),
+        ("binary", "not valid JSON-RPC"),
+    ] {
+        ends_only_its_own_call(&session, &hostile, tool, expected).await;
+    }
+    let short = std::time::Duration::from_millis(100);
+    call_within(session.peer(), "wrong-id", short).await.expect_err("nobody answered");
+    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_whether_we_are_there_is_told() {
+    let (_, url) = hostile().await;
+    let session = session(&url).await;
+    assert_eq!(soon("pong", call(session.peer(), "ponged")).await.unwrap(), "ponged");
+}
+
+#[tokio::test]
+async fn a_message_beyond_all_bounds_and_a_cut_one_end_the_session() {
+    for tool in ["fatal", "cut"] {
+        let (_, url) = hostile().await;
+        let session = session(&url).await;
+        soon(tool, call(session.peer(), tool)).await.expect_err(tool);
+        soon("the end of the session", session.waiting()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn closing_says_farewell_and_ends_the_connection() {
+    let (seen, mut farewells) = mpsc::channel(1);
+    let url = listen(move |stream| {
+        let seen = seen.clone();
+        async move {
+            let mut socket = upgrade(stream).await;
+            while let Some(Ok(message)) = socket.next().await {
+                if message.is_close() {
+                    seen.send(()).await.unwrap();
+                }
+            }
+        }
+    });
+    let mut transport = websocket::connect(&server(&url.await)).await.unwrap();
+    soon("closed", transport.close()).await.unwrap();
+    soon("the farewell", farewells.recv()).await.unwrap();
+    assert!(transport.receive().await.is_none());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_upgrade_says_why() {
+    async fn answer(mut stream: TcpStream, answer: &'static str) {
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).await.unwrap();
+        let _ = stream.write_all(answer.as_bytes()).await;
+    }
+    for (text, expected) in [
+        ("HTTP/1.1 401 No\r\nwww-authenticate: Bearer\r\n\r\n", FailureClass::Unauthorised),
+        ("HTTP/1.1 403 No\r\n\r\n", FailureClass::Unauthorised),
+        ("HTTP/1.1 404 No\r\n\r\n", FailureClass::Gone),
+        ("HTTP/1.1 302 No\r\nlocation: ws://169.254.169.254/\r\n\r\n", FailureClass::Redirect),
+        ("HTTP/1.1 200 OK\r\n\r\nhello", FailureClass::Malformed),
+        ("HTTP/1.1 500 No\r\n\r\n", FailureClass::Other),
+        ("SSH-2.0-OpenSSH_9.2\r\n", FailureClass::Malformed),
+        ("", FailureClass::Other),
+    ] {
+        let url = listen(move |stream| answer(stream, text)).await;
+        assert_eq!(class_of(&url).await, expected, "{text}");
+    }
+    let without_subprotocol = listen(|stream| async {
+        let _ = tokio_tungstenite::accept_async(stream).await;
+    });
+    assert_eq!(class_of(&without_subprotocol.await).await, FailureClass::Malformed);
+}
+
+#[tokio::test]
+async fn configured_headers_are_sent_but_none_of_the_handshakes_own() {
+    let (seen, mut keys) = mpsc::channel(1);
+    let url = listen(move |stream| {
+        let seen = seen.clone();
+        async move {
+            let mut request = [0; 4096];
+            let mut stream = stream;
+            let size = stream.read(&mut request).await.unwrap();
+            seen.send(String::from_utf8_lossy(&request[..size]).into_owned()).await.unwrap();
+        }
+    })
+    .await;
+    let mut server = server(&url);
+    server.headers.insert("X-Key".into(), "hush".to_owned().into());
+    soon("refused", websocket::connect(&server)).await.err().expect("no upgrade");
+    let request = soon("the request", keys.recv()).await.unwrap();
+    assert!(request.contains("x-key: hush\r\n"), "{request}");
+    server.headers.insert("Sec-WebSocket-Key".into(), "mine".to_owned().into());
+    let error = soon("refused", websocket::connect(&server)).await.err().expect("refused");
+    assert_eq!(error.class(), FailureClass::Refused);
+}
