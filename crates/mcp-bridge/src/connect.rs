@@ -158,9 +158,8 @@ pub(crate) async fn open(
 
 fn server(remote: &Remote, dialling: &Dialling) -> Result<RemoteServer, ConnectFailure> {
     let url = remote.url.parse();
-    let url = url.map_err(|error: <reqwest::Url as FromStr>::Err| {
-        ConnectFailure::Url(error.to_string())
-    })?;
+    let url = url
+        .map_err(|error: <reqwest::Url as FromStr>::Err| ConnectFailure::Url(error.to_string()))?;
     let headers = remote.headers.clone();
     Ok(RemoteServer { headers, ..RemoteServer::new(url, dialling.0.clone()) })
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{AgentName, SessionId};
-use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile, transport::DialPolicy};
 use rockbot_testkit::bed::until;
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult, mcp::McpGateway};
 use serde_json::{Value, json};
@@ -22,7 +22,20 @@ pub(crate) fn file(servers: Value) -> ServersFile {
 
 /// A bridge with these servers, all of them connected.
 pub(crate) async fn bridge(servers: Value) -> Arc<Bridge> {
-    let bridge = Bridge::new(BridgeOptions::default());
+    bridge_with(BridgeOptions::default(), servers).await
+}
+
+/// The same for servers that listen on this machine without TLS.
+pub(crate) async fn bridge_to_loopback(servers: Value) -> Arc<Bridge> {
+    // As the main of every process does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let allow_private = vec!["127.0.0.0/8".parse().expect("a network")];
+    let dial = DialPolicy { allow_plain_http: true, allow_private, ..DialPolicy::default() };
+    bridge_with(BridgeOptions { dial, ..BridgeOptions::default() }, servers).await
+}
+
+async fn bridge_with(options: BridgeOptions, servers: Value) -> Arc<Bridge> {
+    let bridge = Bridge::new(options);
     bridge.apply(file(servers)).await;
     let all_ready = || bridge.servers().iter().all(|server| server.ready);
     until("every server to be connected", all_ready).await;

@@ -3,12 +3,12 @@
 use std::{path::Path, process::Command, time::Duration};
 
 use rockbot_contracts::{ContentBlock, ToolErrorCode};
-use rockbot_testkit::mcp_peers::McpPeer;
+use rockbot_testkit::mcp_peers::{HttpPeer, McpPeer, RunningHttpPeer};
 use rockbot_tools::mcp::McpGateway;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::bed::{bridge, call, context, said};
+use crate::bed::{bridge, bridge_to_loopback, call, context, said};
 
 /// The entry of a real server, with more arguments.
 fn peer(peer: McpPeer, more: &[&str]) -> Value {
@@ -131,5 +131,57 @@ async fn a_server_of_the_latest_revision_needs_no_handshake() {
     assert!(failed.is_error);
     let image = call(&bridge, "fast", "image", json!({})).await.unwrap();
     assert!(matches!(image.content[0], ContentBlock::Image { .. }));
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn remote_servers_of_every_transport_and_era_are_called_alike() {
+    let peers = [
+        (HttpPeer::EverythingStreamable, "http", "2025-11-25"),
+        (HttpPeer::EverythingSse, "sse", "2025-11-25"),
+        (HttpPeer::FastMcp, "http", "2026-07-28"),
+    ];
+    for (peer, kind, version) in peers {
+        let server = tokio::task::spawn_blocking(move || RunningHttpPeer::start(peer));
+        let server = server.await.unwrap();
+        let bridge =
+            bridge_to_loopback(json!({"remote": {"type": kind, "url": server.url()}})).await;
+        let status = bridge.servers().remove(0);
+        assert_eq!(status.protocol_version.as_deref(), Some(version), "{peer:?}");
+        let words = json!({"message": "hello", "text": "hello"});
+        let words = match peer {
+            HttpPeer::FastMcp => json!({"text": words["text"]}),
+            _ => json!({"message": words["message"]}),
+        };
+        assert!(said(&bridge, "remote", "echo", words).await.contains("hello"), "{peer:?}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_remote_server_that_starts_anew_is_found_again() {
+    let start = |port| {
+        move || match port {
+            None => RunningHttpPeer::start(HttpPeer::EverythingStreamable),
+            Some(port) => RunningHttpPeer::start_on(HttpPeer::EverythingStreamable, port),
+        }
+    };
+    let server = tokio::task::spawn_blocking(start(None)).await.unwrap();
+    let bridge = bridge_to_loopback(json!({"remote": {"url": server.url()}})).await;
+    assert!(said(&bridge, "remote", "echo", json!({"message": "one"})).await.contains("one"));
+    let port = server.port();
+    drop(server);
+    let _again = tokio::task::spawn_blocking(start(Some(port))).await.unwrap();
+    // The session of before is gone: the server says 404 to it. That call did not run.
+    let answered = async {
+        loop {
+            match call(&bridge, "remote", "echo", json!({"message": "two"})).await {
+                Ok(result) => break result,
+                Err(failure) => assert_ne!(failure.code(), ToolErrorCode::Timeout, "{failure}"),
+            }
+        }
+    };
+    let result = tokio::time::timeout(Duration::from_secs(60), answered).await.unwrap();
+    assert!(result.to_text().contains("two"));
     bridge.stop().await;
 }
