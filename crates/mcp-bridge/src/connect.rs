@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::{
     client::Client,
-    config::{Remote, ServerConfig, Transport},
+    config::{Protocol, Remote, ServerConfig, Transport},
     session::Session,
     stdio::StdioTransport,
     text::plain,
@@ -46,6 +46,15 @@ pub(crate) enum Era {
 impl Era {
     pub(crate) fn of(session: &Session) -> Self {
         if session.has_handshake { Self::Handshake } else { Self::Stateless }
+    }
+
+    /// What an operator says about it.
+    pub(crate) fn configured(config: &ServerConfig) -> Self {
+        match config.protocol {
+            None => Self::Unknown,
+            Some(Protocol::Handshake) => Self::Handshake,
+            Some(Protocol::Stateless) => Self::Stateless,
+        }
     }
 
     fn lifecycle(self) -> ClientLifecycleMode {

@@ -21,7 +21,7 @@ pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};
 pub use config::{
-    FileProblem, FileWatch, OAuthClient, Remote, ServerConfig, ServersFile, Transport,
+    FileProblem, FileWatch, OAuthClient, Protocol, Remote, ServerConfig, ServersFile, Transport,
 };
 pub use queue::QueueConfig;
 pub use section::McpSection;

@@ -87,6 +87,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(config: ServerConfig, surroundings: Arc<Surroundings>) -> Self {
+        let era = Era::configured(&config);
         let config = Arc::new(config);
         let (sender, state) = watch::channel(State::Connecting { failed: 0, why: None });
         let caller = Caller { config, state, queues: surroundings.queues.clone() };
@@ -96,7 +97,7 @@ impl Server {
             state: sender,
             surroundings,
             stop: stop.clone(),
-            era: Era::Unknown,
+            era,
             owned: None,
         };
         let task = Mutex::new(Some(tokio::spawn(owner.run())));
@@ -292,7 +293,9 @@ impl Owner {
 
     fn failed(&mut self, failed: u32, failure: &ConnectFailure) {
         let name = self.name();
-        self.era = failure.next_era(self.era);
+        if self.caller.config.protocol.is_none() {
+            self.era = failure.next_era(self.era);
+        }
         let again = pause(failed);
         warn!(server = %name, %failed, ?again, why = %failure, "a server can't be connected");
         if failed >= FORGET_AFTER {

@@ -9,6 +9,6 @@ mod watch;
 
 pub use self::{
     file::{FileProblem, ServersFile},
-    server::{OAuthClient, Remote, ServerConfig, Transport},
+    server::{OAuthClient, Protocol, Remote, ServerConfig, Transport},
     watch::FileWatch,
 };

@@ -25,6 +25,18 @@ pub struct ServerConfig {
     pub request_timeout: Option<Duration>,
     /// Whether the bridge is not ready without it.
     pub required: bool,
+    /// How its sessions begin; found out by asking when absent.
+    pub protocol: Option<Protocol>,
+}
+
+/// How sessions with a server begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// With a handshake: revisions up to 2025-11-25.
+    Handshake,
+    /// Without one: revisions from 2026-07-28 on.
+    Stateless,
 }
 
 /// How a server is reached.
@@ -96,6 +108,7 @@ pub(super) struct RawServer {
     request_timeout_ms: Option<u64>,
     #[serde(default)]
     required: bool,
+    protocol: Option<Protocol>,
     #[serde(default)]
     disabled: bool,
     enabled: Option<bool>,
@@ -111,7 +124,7 @@ struct RawOAuth {
 }
 
 /// The keys of [`RawServer`], in lower case; any other is told to the operator.
-pub(super) const KEYS: [&str; 20] = [
+pub(super) const KEYS: [&str; 21] = [
     "type",
     "transport",
     "command",
@@ -129,6 +142,7 @@ pub(super) const KEYS: [&str; 20] = [
     "queue",
     "requesttimeoutms",
     "required",
+    "protocol",
     "disabled",
     "enabled",
     "name",
@@ -210,6 +224,7 @@ impl RawServer {
             queue: self.queue,
             request_timeout: self.request_timeout_ms.map(Duration::from_millis),
             required: self.required,
+            protocol: self.protocol,
         })
     }
 }
@@ -239,6 +254,7 @@ impl ServerConfig {
             queue: None,
             request_timeout: None,
             required: false,
+            protocol: None,
         })
     }
 
@@ -267,6 +283,7 @@ impl PartialEq for ServerConfig {
             && self.queue == other.queue
             && self.request_timeout == other.request_timeout
             && self.required == other.required
+            && self.protocol == other.protocol
     }
 }
 
