@@ -125,9 +125,16 @@ impl RabbitConfig {
     /// ([`rockbot_contracts::identity`]), so that the others of the fleet have users too.
     #[must_use]
     pub fn has_own_user(&self) -> bool {
-        let user = self.parse_url().ok().and_then(|uri| user_of(&uri).ok());
-        let rest = user.as_ref().and_then(|user| user.as_str().strip_prefix(&self.namespace));
+        let user = self.user();
+        let rest = user.as_ref().and_then(|user| user.strip_prefix(&self.namespace));
         rest.is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// The user that signs its messages; `None` when the URL can't be used.
+    #[must_use]
+    pub fn user(&self) -> Option<String> {
+        let user = self.parse_url().ok().and_then(|uri| user_of(&uri).ok());
+        user.map(|user| user.to_string())
     }
 
     pub(crate) fn parse_url(&self) -> Result<AMQPUri, InvalidUrl> {

@@ -79,6 +79,9 @@ impl Settings {
             problems.into_iter().for_each(|problem| layers.problem(problem));
             settings.handler.require_identity = true;
         }
+        if !settings.embeds() {
+            settings.handler.user = settings.rabbit().user();
+        }
         layers.finish()?;
         Ok(settings)
     }

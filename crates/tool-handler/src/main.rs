@@ -57,6 +57,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     }
     // With a user of its own on the broker, everybody has one: who does not sign is nobody.
     settings.handler.require_identity |= rabbit.has_own_user();
+    settings.handler.user = rabbit.user();
     if settings.service.is_production() {
         rabbit
             .unsafe_in_production()

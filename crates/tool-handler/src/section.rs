@@ -27,6 +27,9 @@ pub struct HandlerSection {
     /// Whether to refuse a request whose sender is not a user that the broker knows as an agent or
     /// as the command line program. Default false; always true in the production profile.
     pub require_identity: bool,
+    /// As whom the broker knows the handler. Taken from the URL of the bus, not from a file.
+    #[serde(skip)]
+    pub user: Option<String>,
     /// Tools that share bounds of their own, by the name of their queue.
     pub queues: BTreeMap<String, QueueSection>,
 }
@@ -52,6 +55,7 @@ impl Default for HandlerSection {
             backlog: None,
             max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
             require_identity: false,
+            user: None,
             queues: BTreeMap::new(),
         }
     }
@@ -101,6 +105,7 @@ impl HandlerSection {
         if self.require_identity {
             options.askers = Askers::Known;
         }
+        options.user = self.user.as_deref().map(Into::into);
         match self.backlog {
             Some(backlog) => options.with_backlog(backlog),
             None => options,
