@@ -216,9 +216,8 @@ impl Source {
         subscription: Subscription,
     ) -> Result<Self, ConsumeError> {
         let queue = &subscription.queue;
-        let named = |name| {
-            namespace.queue(name).map_err(|error| refused(queue.name.as_str(), &error))
-        };
+        let named =
+            |name| namespace.queue(name).map_err(|error| refused(queue.name.as_str(), &error));
         named(&queue.name)?;
         let gives_up_as = named(&queue.gives_up_as)?;
         let dead_letters =

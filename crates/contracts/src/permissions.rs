@@ -10,8 +10,9 @@ use crate::{
     topology::{
         BindingPattern, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS,
         TOOL_RESULT, USER_MESSAGE, USER_RESPONSE, doctor_ping, mcp_manage, script_invoke,
-        suspects_of, tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp,
-        tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_message, word,
+        suspects_of, tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke,
+        tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_message,
+        word,
     },
 };
 
@@ -391,8 +392,7 @@ mod tests {
 
     #[test]
     fn suspects_are_sent_and_read_by_the_workers_of_their_queue_alone() {
-        let queues =
-            [("tool.invoke", User::ToolHandler), ("tool.invoke.mcp", User::McpBridge)];
+        let queues = [("tool.invoke", User::ToolHandler), ("tool.invoke.mcp", User::McpBridge)];
         for (queue, worker) in queues {
             let suspects = format!("{queue}.suspect");
             for user in [agent("assistant"), agent("suspect")].iter().chain(&User::SERVICES) {

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Publication, Settlement};
 use rockbot_contracts::{
-    Envelope, InstanceId, QueueSpec, RoutingKey, SessionId, ToolCallId, ToolInvokeRequest, identity::Askers,
+    Envelope, InstanceId, QueueSpec, RoutingKey, SessionId, ToolCallId, ToolInvokeRequest,
+    identity::Askers,
     topology::{suspects_of, tool_invoke},
 };
 use rockbot_testkit::{

@@ -54,6 +54,10 @@ type Running = (Arc<ToolInvokeHandler>, InvokeWorkers);
 impl Stage {
     async fn set() -> Self {
         let (bed, clock) = (Bed::memory(), ManualClock::new());
+        // A handler was here before.
+        for queue in [QueueSpec::work(&tool_invoke()), QueueSpec::suspects(&tool_invoke())] {
+            drop(bed.consume(queue, 1).await);
+        }
         let store = Arc::new(MemoryStore::new(Clock::from(&clock)));
         let answers = bed.consume(address("assistant", "one").queue(), 500).await;
         let gate = Some(Arc::new(Semaphore::new(0)));
@@ -153,7 +157,8 @@ impl Stage {
 
     /// How many requests, suspects and dead letters wait.
     async fn left(&self) -> [u32; 3] {
-        let (work, suspects) = (QueueSpec::work(&tool_invoke()), QueueSpec::suspects(&tool_invoke()));
+        let (work, suspects) =
+            (QueueSpec::work(&tool_invoke()), QueueSpec::suspects(&tool_invoke()));
         let names = [work.name.clone(), suspects.name, work.dead_letters().name];
         let report = self.bed.here.inspect(&names).await.expect("a report");
         let left = report.queues.iter().map(|queue| queue.depth.map_or(0, |depth| depth.ready));
