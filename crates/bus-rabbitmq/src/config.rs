@@ -6,6 +6,7 @@ use lapin::{
     types::ShortString,
     uri::{AMQPScheme, AMQPUri, SASLMechanism},
 };
+use rockbot_service::{BusSection, TlsSection};
 use rockbot_contracts::{json::Limits, topology::DEFAULT_NAMESPACE};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -68,6 +69,15 @@ impl RabbitConfig {
             connect_timeout: Duration::from_secs(5),
             limits: Limits::default(),
         }
+    }
+
+    /// What the section `[bus]` says, for a connection of that name.
+    #[must_use]
+    pub fn of(section: &BusSection, connection_name: impl Into<String>) -> Self {
+        let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
+        Self::secret(section.url.clone(), connection_name)
+            .in_namespace(&section.namespace)
+            .with_tls(TlsFiles { ca_file, cert_file, key_file })
     }
 
     /// The same in another namespace.

@@ -8,7 +8,7 @@ use std::{
 use serde::Deserialize;
 
 use crate::{
-    bridge::RegistrationPolicy,
+    bridge::{BridgeOptions, RegistrationPolicy},
     queue::QueueConfig,
     transport::{DialPolicy, PrivateTarget},
 };
@@ -71,21 +71,22 @@ impl McpSection {
         problems
     }
 
-    /// What may be dialled.
+    /// A bridge as the section wants it, without a store and a model.
     #[must_use]
-    pub fn dial_policy(&self) -> DialPolicy {
-        DialPolicy {
+    pub fn options(&self) -> BridgeOptions {
+        let dial = DialPolicy {
             allow_plain_http: self.allow_plain_http,
             // Bad ones are problems.
             allow_private: self.allow_private.iter().filter_map(|text| text.parse().ok()).collect(),
             ..DialPolicy::default()
-        }
-    }
-
-    /// What callers may add.
-    #[must_use]
-    pub fn registration(&self) -> RegistrationPolicy {
+        };
         let commands = self.allowed_commands.clone();
-        RegistrationPolicy { allowed: self.allow_registration, commands }
+        BridgeOptions {
+            queues: self.queues.clone(),
+            init_concurrency: self.init_concurrency,
+            dial,
+            registration: RegistrationPolicy { allowed: self.allow_registration, commands },
+            ..BridgeOptions::default()
+        }
     }
 }
