@@ -2,4 +2,5 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod oauth;
 mod remote;
