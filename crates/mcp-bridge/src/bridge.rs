@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -28,7 +29,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    config::{Remote, ServerConfig, ServersFile, Transport},
+    config::{OAuthClient, Remote, ServerConfig, ServersFile, Transport},
     connect::Dialling,
     offer::Offer,
     ownership::Ownership,
@@ -55,6 +56,8 @@ pub struct BridgeOptions {
     pub init_concurrency: usize,
     /// What may be dialled; only servers on public addresses, by TLS, by default.
     pub dial: DialPolicy,
+    /// Where tokens of servers that want a login are kept; without it none are sent.
+    pub tokens: Option<PathBuf>,
     /// Whether servers may be added at run time.
     pub registration: RegistrationPolicy,
     /// Where bridges agree on who serves a program: the store, the namespace of the fleet and this
@@ -109,13 +112,14 @@ impl Bridge {
     /// A bridge without servers.
     #[must_use]
     pub fn new(options: BridgeOptions) -> Arc<Self> {
-        let BridgeOptions { queues, init_concurrency, dial, registration, shared, model } = options;
+        let BridgeOptions { queues, init_concurrency, dial, tokens, registration, shared, model } =
+            options;
         let ownership = shared.map(|(store, namespace, us)| Ownership::new(store, &namespace, &us));
         let at_once = if init_concurrency == 0 { 8 } else { init_concurrency };
         let surroundings = Surroundings {
             offer: Offer::new(),
             queues: Queues::new(&queues),
-            dialling: Dialling(Arc::new(dial)),
+            dialling: Dialling { policy: Arc::new(dial), tokens },
             ownership,
             model,
             starting: Arc::new(Semaphore::new(at_once)),
@@ -279,7 +283,8 @@ impl Bridge {
             }
             (None, Some(url)) if arguments.is_empty() => {
                 let is_socket = url.starts_with("wss://") || url.starts_with("ws://");
-                let remote = Remote { url, headers: BTreeMap::new(), oauth: None };
+                let oauth = OAuthClient::default();
+                let remote = Remote { url, headers: BTreeMap::new(), oauth };
                 if is_socket { Transport::WebSocket(remote) } else { Transport::Http(remote) }
             }
             _ => {

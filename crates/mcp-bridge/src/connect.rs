@@ -4,7 +4,12 @@
 //! request stands alone. Which one it is, is found out by asking as the specification says, and
 //! remembered for the next time.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use rmcp::{
     RoleClient,
@@ -18,7 +23,8 @@ use tokio::time::timeout;
 
 use crate::{
     client::Client,
-    config::{Protocol, Remote, ServerConfig, Transport},
+    config::{OAuthClient, Protocol, Remote, ServerConfig, Transport},
+    oauth::{Grant, OAuthSettings, OAuthTokens},
     session::Session,
     stdio::StdioTransport,
     text::plain,
@@ -30,7 +36,11 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(90);
 
 /// How remote servers are dialled.
 #[derive(Debug, Clone)]
-pub(crate) struct Dialling(pub(crate) Arc<DialPolicy>);
+pub(crate) struct Dialling {
+    pub(crate) policy: Arc<DialPolicy>,
+    /// Where tokens are kept.
+    pub(crate) tokens: Option<PathBuf>,
+}
 
 /// What is known of the protocol that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,8 +179,28 @@ fn server(remote: &Remote, dialling: &Dialling) -> Result<RemoteServer, ConnectF
     let url = remote.url.parse();
     let url = url
         .map_err(|error: <reqwest::Url as FromStr>::Err| ConnectFailure::Url(error.to_string()))?;
-    let headers = remote.headers.clone();
-    Ok(RemoteServer { headers, ..RemoteServer::new(url, dialling.0.clone()) })
+    let mut server = RemoteServer::new(url, dialling.policy.clone());
+    server.headers.clone_from(&remote.headers);
+    if let Some(folder) = &dialling.tokens {
+        let settings = oauth_settings(server.url.clone(), &remote.oauth, dialling, folder);
+        server.tokens = Some(Arc::new(OAuthTokens::new(settings)));
+    }
+    Ok(server)
+}
+
+fn oauth_settings(
+    resource: reqwest::Url,
+    client: &OAuthClient,
+    dialling: &Dialling,
+    folder: &Path,
+) -> OAuthSettings {
+    let OAuthClient { client_id, client_secret, scopes } = client.clone();
+    let grant = match (client_id, client_secret) {
+        (Some(client_id), Some(client_secret)) => Grant::Machine { client_id, client_secret },
+        (client_id, client_secret) => Grant::Person { client_id, client_secret },
+    };
+    let (policy, folder) = (dialling.policy.clone(), folder.to_owned());
+    OAuthSettings { resource, grant, scopes, policy, folder }
 }
 
 async fn begin<T>(transport: T, era: Era) -> Result<Opened, ConnectFailure>

@@ -30,7 +30,7 @@ pub use port::{
     Write, Written,
 };
 pub use postgres::PostgresStore;
-pub use section::StoreSection;
+pub use section::{StoreSection, state_folder};
 pub use sqlite::SqliteStore;
 pub use sweeper::Sweeper;
 pub use url::{InvalidStoreUrl, StoreUrl, connect, connect_patiently};

@@ -38,8 +38,10 @@ impl StoreSection {
     }
 }
 
-/// Where programs keep what outlives them, by the XDG base directory specification.
-fn state_folder() -> Option<PathBuf> {
+/// Where programs keep what outlives them, by the XDG base directory specification. None without a
+/// home.
+#[must_use]
+pub fn state_folder() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
     state.map(|state| state.join("rockbot"))

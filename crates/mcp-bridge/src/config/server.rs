@@ -68,18 +68,20 @@ pub struct Remote {
     pub url: String,
     /// Sent with every request.
     pub headers: BTreeMap<String, SecretString>,
-    /// Who this bridge is there, for a server that wants OAuth 2.1.
-    pub oauth: Option<OAuthClient>,
+    /// Who this bridge is there, for a server that wants OAuth 2.1. The default is a program that
+    /// registers itself when a person logs in.
+    pub oauth: OAuthClient,
 }
 
-/// A client of an authorization server.
-#[derive(Debug, Clone)]
+/// A client of the server that authorises. With an id and a secret it is a machine, and gets tokens
+/// by itself.
+#[derive(Debug, Clone, Default)]
 pub struct OAuthClient {
     /// Its id.
-    pub client_id: String,
+    pub client_id: Option<String>,
     /// Its secret.
-    pub client_secret: SecretString,
-    /// What it asks for; what the server advertises when empty.
+    pub client_secret: Option<SecretString>,
+    /// What it asks for; what the server says it needs when empty.
     pub scopes: Vec<String>,
 }
 
@@ -100,7 +102,8 @@ pub(super) struct RawServer {
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    oauth: Option<RawOAuth>,
+    #[serde(default)]
+    oauth: RawOAuth,
     tools_allowed: Option<Vec<String>>,
     #[serde(default)]
     tools_denied: Vec<String>,
@@ -114,12 +117,11 @@ pub(super) struct RawServer {
     enabled: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct RawOAuth {
-    client_id: String,
-    client_secret: String,
-    #[serde(default)]
+    client_id: Option<String>,
+    client_secret: Option<String>,
     scopes: Vec<String>,
 }
 
@@ -189,13 +191,12 @@ impl RawServer {
                 Transport::Stdio { command, args, env: secrets(self.env)?, cwd: self.cwd }
             }
             (None, Some(url)) => {
-                let oauth = match self.oauth {
-                    Some(RawOAuth { client_id, client_secret, scopes }) => Some(OAuthClient {
-                        client_id: fill(&client_id)?,
-                        client_secret: SecretString::from(fill(&client_secret)?),
-                        scopes,
-                    }),
-                    None => None,
+                let RawOAuth { client_id, client_secret, scopes } = self.oauth;
+                let client_secret = client_secret.as_deref().map(fill).transpose()?;
+                let oauth = OAuthClient {
+                    client_id: client_id.as_deref().map(fill).transpose()?,
+                    client_secret: client_secret.map(SecretString::from),
+                    scopes,
                 };
                 let remote = Remote { url: fill(&url)?, headers: secrets(self.headers)?, oauth };
                 let is_socket = remote.url.starts_with("ws://") || remote.url.starts_with("wss://");
@@ -311,7 +312,8 @@ impl PartialEq for Remote {
 impl PartialEq for OAuthClient {
     fn eq(&self, other: &Self) -> bool {
         self.client_id == other.client_id
-            && self.client_secret.expose_secret() == other.client_secret.expose_secret()
+            && self.client_secret.as_ref().map(ExposeSecret::expose_secret)
+                == other.client_secret.as_ref().map(ExposeSecret::expose_secret)
             && self.scopes == other.scopes
     }
 }

@@ -16,9 +16,10 @@ use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt
 use rockbot_mcp_bridge::transport::{
     DialPolicy, FailureClass, RemoteServer, call_failure_class, failure_class, http,
 };
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::bed::{never, soon};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use super::hostile::{Hostile, TOO_LARGE, text};
@@ -31,7 +32,7 @@ async fn hostile() -> (Hostile, String) {
     (hostile, serve(router).await + "/mcp")
 }
 
-pub(super) async fn serve(router: Router) -> String {
+pub(crate) async fn serve(router: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -155,6 +156,53 @@ async fn a_session_that_is_gone_fails_its_call_as_not_run_and_ends() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_cut_is_asked_for_again_where_the_server_keeps_it() {
+    async fn cut(hostile: State<Hostile>, headers: HeaderMap, body: Bytes) -> Response {
+        let message: Value = serde_json::from_slice(&body).unwrap();
+        match message["method"].as_str() {
+            Some("tools/call") => {
+                let beginning = format!("id: {}\nretry: 10\ndata: \n\n", message["id"]);
+                ([("content-type", "text/event-stream")], beginning).into_response()
+            }
+            _ => answer(hostile, headers, body).await,
+        }
+    }
+    async fn rest(headers: HeaderMap) -> Response {
+        let Some(last) = headers.get("last-event-id") else {
+            return StatusCode::METHOD_NOT_ALLOWED.into_response();
+        };
+        let id = serde_json::from_slice(last.as_bytes()).unwrap();
+        let rest = format!("data: {}\n\n", text(&id, "the rest"));
+        ([("content-type", "text/event-stream")], rest).into_response()
+    }
+    let router = Router::new().route("/mcp", post(cut).get(rest)).with_state(Hostile::new());
+    let session = session(&(serve(router).await + "/mcp")).await;
+    assert_eq!(soon("the call", call(session.peer(), "any")).await.unwrap(), "the rest");
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_standing_stream_keeps_its_session() {
+    for status in [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED] {
+        let (asked, mut gets) = mpsc::channel(8);
+        let refuse = move || {
+            let asked = asked.clone();
+            async move {
+                asked.send(()).await.unwrap();
+                status
+            }
+        };
+        let router = Router::new().route("/mcp", post(answer).get(refuse));
+        let url = serve(router.with_state(Hostile::new())).await + "/mcp";
+        let session = session(&url).await;
+        soon("the stream is asked for", gets.recv()).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(soon("a call", call(session.peer(), "good")).await.unwrap(), "good");
+        }
+        never("the end of the session", session.waiting()).await;
+    }
+}
+
+#[tokio::test]
 async fn a_slow_answer_is_waited_for_and_silence_is_not() {
     let (_, url) = hostile().await;
     let policy = DialPolicy { idle_timeout: Duration::from_millis(500), ..loopback() };
@@ -190,6 +238,7 @@ async fn configured_headers_are_sent_and_not_printed() {
     let url = serve(Router::new().route("/mcp", post(echo))).await + "/mcp";
     let mut server = server(&url);
     server.headers.insert("X-Key".into(), "hush".to_owned().into());
+    server.url.set_query(Some("key=hush"));
     assert!(!format!("{server:?}").contains("hush"));
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
     assert_eq!(soon("echo", call(session.peer(), "any")).await.unwrap(), "hush");

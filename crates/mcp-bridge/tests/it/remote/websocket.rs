@@ -9,12 +9,13 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleServer, ServiceExt};
-use rockbot_mcp_bridge::transport::{FailureClass, websocket};
+use rockbot_mcp_bridge::transport::{FailureClass, failure_class, websocket};
 use rockbot_testkit::bed::soon;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
@@ -205,6 +206,20 @@ async fn a_message_beyond_all_bounds_and_a_cut_one_end_the_session() {
 }
 
 #[tokio::test]
+async fn a_server_that_went_silent_ends_the_session() {
+    let url = listen(|stream| async {
+        let _held = upgrade(stream).await;
+        future::pending::<()>().await;
+    });
+    let mut transport = websocket::connect(&server(&url.await)).await.unwrap();
+    let connected = Instant::now();
+    // From here on a wait is over as soon as nothing else can happen.
+    tokio::time::pause();
+    assert!(transport.receive().await.is_none());
+    assert_eq!(connected.elapsed().as_secs(), 90);
+}
+
+#[tokio::test]
 async fn closing_says_farewell_and_ends_the_connection() {
     let (seen, mut farewells) = mpsc::channel(1);
     let url = listen(move |stream| {
@@ -248,6 +263,20 @@ async fn a_server_that_does_not_upgrade_says_why() {
         let _ = tokio_tungstenite::accept_async(stream).await;
     });
     assert_eq!(class_of(&without_subprotocol.await).await, FailureClass::Malformed);
+}
+
+#[tokio::test]
+async fn a_handshake_that_can_not_be_read_is_malformed() {
+    let url = listen(|stream| async {
+        let mut socket = upgrade(stream).await;
+        while let Some(Ok(Message::Text(_))) = socket.next().await {
+            let garbage = Message::text(r#"{"jsonrpc":"2.0","id":0,"result":nonsense"#);
+            socket.send(garbage).await.unwrap();
+        }
+    });
+    let transport = websocket::connect(&server(&url.await)).await.unwrap();
+    let error = open(transport).await.expect_err("garbage");
+    assert_eq!(failure_class(&error), FailureClass::Malformed, "{error:?}");
 }
 
 #[tokio::test]
