@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::node::Node;
 use crate::server::Server;
-use crate::{broker, install, process, say, workspace};
+use crate::{broker, say, workspace};
 
 const PACKAGE: &str = "@copilotkit/aimock";
 const VERSION: &str = "1.43.0";
@@ -14,17 +14,7 @@ const VERSION: &str = "1.43.0";
 pub(crate) fn start(may_install: bool) -> Result<Server> {
     let node = Node::find(may_install)?;
     let folder = workspace::peers_folder()?.join("aimock");
-    let package = format!("{PACKAGE}@{VERSION}");
-    install::once(&folder, &package, || {
-        say::progress("aimock", format_args!("installing {package}"));
-        process::run_quietly(
-            node.npm()
-                .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
-                .arg(&folder)
-                .arg(&package),
-            &folder.with_extension("install.log"),
-        )
-    })?;
+    node.packages(&folder, &[format!("{PACKAGE}@{VERSION}")])?;
     let port = broker::free_port()?;
     let program = folder.join("node_modules").join(PACKAGE).join("dist").join("cli.js");
     let server = Server::start(

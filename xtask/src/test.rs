@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 
 use crate::broker::{free_port, pause};
-use crate::{aimock, postgresql, process, rabbitmq, say, smollm2, workspace};
+use crate::{aimock, mcp_peers, postgresql, process, rabbitmq, say, smollm2, workspace};
 
 /// Which tests to run, and how.
 #[derive(Debug, Default, clap::Args)]
@@ -19,11 +19,12 @@ pub(crate) struct Options {
     runner: Vec<String>,
 }
 
-/// Variables for the tests, and the server they point at.
+/// Variables for the tests, and the server they point at, if it is one that runs.
 type Neighbour = (Vec<(&'static str, String)>, Option<Box<dyn Send>>);
 type Starting = JoinHandle<Result<Neighbour>>;
 
-/// Starts a broker, a database and two model servers while the tests compile, runs the tests, stops all.
+/// Starts a broker, a database and two model servers and installs MCP servers while the tests
+/// compile, runs the tests, stops all.
 ///
 /// A neighbour whose variable is set already is used as it is, and none is started. The closing
 /// line of the test runner is the last line printed.
@@ -44,6 +45,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         neighbour("ROCKBOT_TEST_SMOLLM2_URL", move || {
             let server = smollm2::start(free_port()?, may_install)?;
             Ok((vec![("ROCKBOT_TEST_SMOLLM2_URL", server.base_url())], Some(Box::new(server))))
+        })?,
+        neighbour(mcp_peers::VARIABLE, move || {
+            let programs = mcp_peers::install(may_install)?;
+            Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
         })?,
     ];
     process::run(&mut runner.command(&["--no-run"]))?;
@@ -80,7 +85,7 @@ fn neighbour(
         .name(variable.to_owned())
         .spawn(move || {
             if given {
-                say::progress("test", format_args!("{variable} is set: using that server"));
+                say::progress("test", format_args!("{variable} is set: using that one"));
                 return Ok((Vec::new(), None));
             }
             start()

@@ -1,0 +1,270 @@
+//! Real MCP servers, and the protocol's conformance suite: programs that `cargo xtask mcp-peers`
+//! installs.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::broker::{Ending, ProcessGuard, accepts, free_port, pause, tail};
+
+const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
+/// How long a server may take until it listens. Two seconds are usual.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A program that speaks MCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum McpPeer {
+    /// npm's `server-everything`: every kind of tool, resource, prompt and notification.
+    Everything,
+    /// npm's `server-filesystem`; its arguments are the folders that it may touch.
+    Filesystem,
+    /// npm's `server-memory`; `MEMORY_FILE_PATH` in its environment is the file it keeps.
+    Memory,
+    /// PyPI's `mcp-server-time`.
+    Time,
+    /// PyPI's `mcp-server-git`; takes `--repository FOLDER` and needs `git` on `PATH`.
+    Git,
+    /// `xtask/peers/fastmcp_server.py` on PyPI's `fastmcp`, of revision 2026-07-28 and older ones:
+    /// the tools `echo`, `add`, `slow`, `fail`, `image` and `long_text`.
+    FastMcp,
+    /// The conformance suite up to revision 2025-11-25: `list`, `server …`, `client …`.
+    Conformance,
+    /// The conformance suite that also knows revision 2026-07-28.
+    ConformanceNext,
+}
+
+impl McpPeer {
+    /// The program that runs it, and the arguments with which a server speaks over its standard
+    /// input and output. Append what else it takes.
+    ///
+    /// # Panics
+    /// When the peers are not installed: a test that needs one and has none fails, and says what
+    /// to do.
+    #[must_use]
+    pub fn command(self) -> (PathBuf, Vec<String>) {
+        let (name, arguments): (_, &[&str]) = match self {
+            Self::Everything => ("everything", &["stdio"]),
+            Self::Filesystem => ("filesystem", &[]),
+            Self::Memory => ("memory", &[]),
+            Self::Time => ("time", &[]),
+            Self::Git => ("git", &[]),
+            Self::FastMcp => ("fastmcp", &[]),
+            Self::Conformance => ("conformance", &[]),
+            Self::ConformanceNext => ("conformance-next", &[]),
+        };
+        (program(name), arguments.iter().map(|&word| word.to_owned()).collect())
+    }
+}
+
+fn program(name: &str) -> PathBuf {
+    let folder = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty()).expect(
+        "this test needs real MCP servers: run `cargo xtask test`, or `cargo xtask mcp-peers` and \
+         set ROCKBOT_TEST_MCP_PEERS as it says",
+    );
+    let program = PathBuf::from(folder).join(name);
+    assert!(
+        program.is_file(),
+        "{VARIABLE} names a folder without {name}: run `cargo xtask mcp-peers` and set it as it says"
+    );
+    program
+}
+
+/// A server that speaks over HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpPeer {
+    /// `server-everything` over streamable HTTP, with sessions.
+    EverythingStreamable,
+    /// `server-everything` over the HTTP with server-sent events of revision 2024-11-05.
+    EverythingSse,
+    /// The FastMCP server over streamable HTTP.
+    FastMcp,
+}
+
+impl HttpPeer {
+    fn path(self) -> &'static str {
+        match self {
+            Self::EverythingSse => "sse",
+            Self::EverythingStreamable | Self::FastMcp => "mcp",
+        }
+    }
+
+    fn command(self, port: u16) -> Command {
+        let port = port.to_string();
+        match self {
+            Self::EverythingStreamable => everything("streamableHttp", &port),
+            Self::EverythingSse => everything("sse", &port),
+            Self::FastMcp => {
+                let mut command = Command::new(program("fastmcp"));
+                command.arg(port);
+                command
+            }
+        }
+    }
+}
+
+fn everything(transport: &str, port: &str) -> Command {
+    let mut command = Command::new(program("everything"));
+    command.arg(transport).env("PORT", port);
+    command
+}
+
+/// An HTTP server of one's own on 127.0.0.1; dropping it ends its whole process group.
+#[derive(Debug)]
+pub struct RunningHttpPeer {
+    // Dropped in this order: the processes end before their log goes.
+    guard: ProcessGuard,
+    child: Child,
+    url: String,
+    port: u16,
+    log: TempDir,
+}
+
+impl RunningHttpPeer {
+    /// Starts a server on a free port, and returns when it listens. Blocks for about two seconds.
+    ///
+    /// # Panics
+    /// When the server is not installed, ends, or does not listen within a minute.
+    #[must_use]
+    pub fn start(peer: HttpPeer) -> Self {
+        Self::start_on(peer, free_port().expect("a free port"))
+    }
+
+    /// Like [`RunningHttpPeer::start`], on a chosen port: a server that comes back.
+    ///
+    /// # Panics
+    /// As for [`RunningHttpPeer::start`].
+    #[must_use]
+    pub fn start_on(peer: HttpPeer, port: u16) -> Self {
+        let log = tempfile::tempdir().expect("a folder for the log");
+        let output = File::create(log.path().join("log")).expect("a log");
+        let mut guard = ProcessGuard::start(Ending::Kill, None).expect("a guard");
+        let child = peer
+            .command(port)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a log"))
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {peer:?}: {error}"));
+        guard.watch(&child).expect("a guard");
+        let url = format!("http://127.0.0.1:{port}/{}", peer.path());
+        let mut running = Self { guard, child, url, port, log };
+        running.wait_until_it_listens();
+        running
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The end of what the server printed.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        tail(&self.log.path().join("log"))
+    }
+
+    fn wait_until_it_listens(&mut self) {
+        let deadline = Instant::now() + START_LIMIT;
+        while !accepts(self.port) {
+            let ended = self.child.try_wait().expect("the state of a child");
+            assert!(ended.is_none(), "the server ended ({ended:?}):\n{}", self.log_tail());
+            assert!(Instant::now() < deadline, "the server is silent:\n{}", self.log_tail());
+            pause();
+        }
+    }
+}
+
+impl Drop for RunningHttpPeer {
+    fn drop(&mut self) {
+        self.guard.finish();
+        // The guard has killed the group; this makes sure that the wait, which reaps, ends.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+
+    /// What the server answers to `initialize` over its standard output.
+    fn answer(peer: McpPeer, more: &[&str]) -> serde_json::Value {
+        let (program, arguments) = peer.command();
+        let mut guard = ProcessGuard::start(Ending::Kill, None).unwrap();
+        let mut child = Command::new(program)
+            .args(arguments)
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        guard.watch(&child).unwrap();
+        writeln!(child.stdin.as_mut().unwrap(), "{INITIALIZE}").unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        guard.finish();
+        child.wait().unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn every_stdio_server_introduces_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        for (peer, more) in [
+            (McpPeer::Everything, &[][..]),
+            (McpPeer::Filesystem, &[path]),
+            (McpPeer::Memory, &[]),
+            (McpPeer::Time, &[]),
+            (McpPeer::Git, &[]),
+            (McpPeer::FastMcp, &[]),
+        ] {
+            let answer = answer(peer, more);
+            assert!(answer["result"]["serverInfo"]["name"].is_string(), "{peer:?}: {answer}");
+        }
+    }
+
+    #[test]
+    fn every_http_server_listens_on_this_machine_alone_and_is_gone_when_dropped() {
+        for peer in [HttpPeer::EverythingStreamable, HttpPeer::EverythingSse, HttpPeer::FastMcp] {
+            let running = RunningHttpPeer::start(peer);
+            let port = running.port();
+            assert!(accepts(port), "{peer:?}");
+            // Whoever listens on all addresses accepts on this one too.
+            assert!(TcpStream::connect(("127.0.0.2", port)).is_err(), "{peer:?}");
+            drop(running);
+            assert!(!accepts(port), "{peer:?}");
+        }
+    }
+
+    #[test]
+    fn both_conformance_suites_list_their_scenarios() {
+        for (peer, revision) in
+            [(McpPeer::Conformance, "2025-11-25"), (McpPeer::ConformanceNext, "2026-07-28")]
+        {
+            let (program, arguments) = peer.command();
+            let output = Command::new(program).args(arguments).arg("list").output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(text.contains("server-initialize") && text.contains(revision), "{text}");
+        }
+    }
+}
