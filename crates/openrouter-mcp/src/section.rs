@@ -165,7 +165,7 @@ impl OpenRouterSection {
 mod tests {
     use super::*;
 
-    fn problems(section: OpenRouterSection) -> String {
+    fn problems(section: &OpenRouterSection) -> String {
         rockbot_service::process::install_tls_provider();
         section.client().map_or_else(|problems| problems.join("\n"), |_| String::new())
     }
@@ -178,9 +178,9 @@ mod tests {
             timeout_seconds: 0,
             max_response_bytes: 1,
         };
-        let told = problems(section);
+        let told = problems(&section);
         assert_eq!(told.lines().count(), 4, "{told}");
-        let told = problems(OpenRouterSection::default().or_key(Some("sk-or\nsecret".to_owned())));
+        let told = problems(&OpenRouterSection::default().or_key(Some("sk-or\nsecret".to_owned())));
         assert!(told.contains("openrouter.api_key") && !told.contains("secret"), "{told}");
     }
 
@@ -198,7 +198,7 @@ mod tests {
             ("example.com", false),
         ] {
             let section = OpenRouterSection { base_url: url.to_owned(), ..Default::default() };
-            let told = problems(section.or_key(Some("sk-or-1".to_owned())));
+            let told = problems(&section.or_key(Some("sk-or-1".to_owned())));
             assert_eq!(told.is_empty(), fits, "{url}: {told}");
         }
     }

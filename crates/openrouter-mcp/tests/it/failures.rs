@@ -1,8 +1,9 @@
 //! What a client learns when OpenRouter fails, and what nobody learns.
 
+use rockbot_testkit::bed::soon;
 use serde_json::json;
 
-use crate::program::{Client, TRANSPORTS};
+use crate::program::{Client, TRANSPORTS, request, terminate};
 use crate::scripted::{KEY, Script, ScriptedOpenRouter};
 
 /// What each failure is called. OpenRouter repeats the key in all of its words.
@@ -33,6 +34,7 @@ async fn every_failure_of_openrouter_is_a_tool_error_in_our_words() {
                 ("ROCKBOT_OPENROUTER__BASE_URL", &openrouter.url),
                 ("ROCKBOT_OPENROUTER__TIMEOUT_SECONDS", "1"),
                 ("ROCKBOT_OPENROUTER__MAX_RESPONSE_BYTES", "4096"),
+                ("ROCKBOT_LOG__LEVEL", "trace"),
             ],
         )
         .await;
@@ -68,5 +70,21 @@ async fn a_key_that_openrouter_repeats_in_an_answer_is_covered() {
         let client = Client::of(transport, &openrouter.url).await;
         let told = client.call("get_api_key_info", json!({})).await;
         assert_eq!(told, (false, r#"{"label":"[the key]"}"#.to_owned()), "{transport}");
+    }
+}
+
+#[tokio::test]
+async fn what_clients_say_is_not_logged() {
+    for transport in TRANSPORTS {
+        let openrouter = ScriptedOpenRouter::start(Script::Echo).await;
+        let client = Client::of(transport, &openrouter.url).await;
+        client.call("get_api_key", json!({"keyHash": "said-to-it"})).await;
+        client.call("get_api_key", json!({"keyHash": "said to it"})).await;
+        let unknown = request("said_to_it", json!({}));
+        soon("an answer", client.session.call_tool(unknown)).await.unwrap_err();
+        terminate(client.pid).await;
+        client.log.line_with("stopping").await;
+        let log = client.log.text();
+        assert!(!log.contains("said"), "{transport}: {log}");
     }
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use rmcp::{
-    RoleClient, ServiceExt,
+    ClientLifecycleMode, ClientServiceExt, RoleClient,
     model::{CallToolRequestParams, CallToolResult, JsonObject},
     service::RunningService,
     transport::{StreamableHttpClientTransport, TokioChildProcess},
@@ -28,7 +28,6 @@ pub(crate) fn program(settings: &[(&str, &str)]) -> Command {
     command
         .env_clear()
         .env("OPENROUTER_API_KEY", KEY)
-        .env("ROCKBOT_LOG__LEVEL", "trace")
         .env("ROCKBOT_SERVER__ADDRESS", "127.0.0.1:0")
         .envs(settings.iter().copied())
         .stdin(Stdio::null())
@@ -106,6 +105,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn start(transport: &str, settings: &[(&str, &str)]) -> Self {
+        Self::start_as(transport, settings, ClientLifecycleMode::Initialize).await
+    }
+
+    /// A client of another era of the protocol.
+    pub(crate) async fn start_as(
+        transport: &str,
+        settings: &[(&str, &str)],
+        era: ClientLifecycleMode,
+    ) -> Self {
         let mut settings = settings.to_vec();
         settings.push(("ROCKBOT_SERVER__TRANSPORT", transport));
         if transport == "stdio" {
@@ -115,13 +123,13 @@ impl Client {
                 .unwrap();
             let log = Log::of(stderr.unwrap());
             let pid = process.id().unwrap();
-            let session = soon("a session", ().serve(process)).await.unwrap();
+            let session = soon("a session", ().serve_with_lifecycle(process, era)).await.unwrap();
             return Self { session, log, pid, http: None };
         }
         let program = HttpProgram::start(&settings).await;
         rockbot_service::process::install_tls_provider();
         let transport = StreamableHttpClientTransport::from_uri(program.mcp());
-        let session = soon("a session", ().serve(transport)).await.unwrap();
+        let session = soon("a session", ().serve_with_lifecycle(transport, era)).await.unwrap();
         let (log, pid) = (program.log.clone(), program.child.id().unwrap());
         Self { session, log, pid, http: Some(program) }
     }
