@@ -96,3 +96,41 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rockbot_testkit::bed::{never, soon};
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    async fn listener(most: usize) -> (BoundedListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (BoundedListener::new(listener, most, MINUTE), address)
+    }
+
+    #[tokio::test]
+    async fn one_connection_too_many_waits_until_another_ends() {
+        let (mut listener, address) = listener(1).await;
+        let _first = TcpStream::connect(address).await.unwrap();
+        let _second = TcpStream::connect(address).await.unwrap();
+        let (taken, _) = soon("a connection", listener.accept()).await;
+        never("a second connection", listener.accept()).await;
+        drop(taken);
+        soon("the second connection", listener.accept()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_ends() {
+        let (mut listener, address) = listener(1).await;
+        let _silent = TcpStream::connect(address).await.unwrap();
+        let (mut connection, _) = listener.accept().await;
+        let start = Instant::now();
+        let error = connection.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(start.elapsed().as_secs(), MINUTE.as_secs());
+    }
+}

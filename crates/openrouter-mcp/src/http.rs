@@ -118,3 +118,40 @@ async fn too_late(stop: &CancellationToken, drain: Duration) {
     stop.cancelled().await;
     tokio::time::sleep(drain).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
+
+    use super::*;
+    use crate::OpenRouter;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_does_not_come_to_its_end_is_ended() {
+        rockbot_service::process::install_tls_provider();
+        let nowhere = "http://127.0.0.1:9".parse().unwrap();
+        let call = Duration::from_secs(20);
+        let openrouter = OpenRouter::new(nowhere, SecretString::from("k"), call, 1024).unwrap();
+        let options = HttpOptions {
+            allowed_hosts: vec!["localhost".to_owned()],
+            allowed_origins: Vec::new(),
+            call,
+            drain: call,
+        };
+        let server = HttpServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let mut client = TcpStream::connect(server.address()).await.unwrap();
+        let stop = CancellationToken::new();
+        tokio::spawn(server.serve(AccountServer::new(openrouter), options, stop));
+
+        let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                    accept: application/json, text/event-stream\r\ncontent-length: 99\r\n\r\n{";
+        client.write_all(half.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        client.read_exact(&mut status).await.unwrap();
+        assert_eq!(status, *b"HTTP/1.1 408");
+    }
+}
