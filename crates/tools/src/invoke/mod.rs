@@ -25,7 +25,10 @@ use rockbot_contracts::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use crate::{executor::ToolExecutor, layers::ToolCall, registry::Registered, tool::ToolContext};
+use crate::{
+    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
+    tool::ToolContext,
+};
 
 use self::{
     admission::Admission,
@@ -49,6 +52,7 @@ pub struct ToolInvokeHandler {
     bus: Arc<dyn Bus>,
     source: Arc<str>,
     askers: Askers,
+    addressing: Option<Addressing>,
     admission: Arc<Admission>,
     /// Most deliveries in hand: those that run and those that wait for room.
     prefetch: u16,
@@ -58,11 +62,18 @@ pub struct ToolInvokeHandler {
     stats: Arc<HandlerStats>,
 }
 
+/// Finds the registry's name of a tool of an MCP server: from the server's name, to be compared
+/// without regard to case, and the tool's own name. Must not block.
+pub type Addressing = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
 /// How much a handler takes on, from whom, and what it remembers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct InvokeOptions {
     /// Who may ask.
     pub askers: Askers,
+    /// How a request for a tool of an MCP server finds it; nothing else does. Without one, such a
+    /// request is answered `tool_not_found`.
+    pub addressing: Option<Addressing>,
     /// How many calls run at once, and of which tools.
     pub admission: AdmissionLimits,
     /// Calls in hand beyond those that run. They are what agents take turns with and what waits
@@ -78,7 +89,13 @@ impl InvokeOptions {
     #[must_use]
     pub fn running(running: u16) -> Self {
         let admission = AdmissionLimits::of(running.into());
-        let options = Self { askers: Askers::Anybody, admission, backlog: 0, journal: None };
+        let options = Self {
+            askers: Askers::Anybody,
+            addressing: None,
+            admission,
+            backlog: 0,
+            journal: None,
+        };
         options.with_backlog(running.saturating_mul(16))
     }
 
@@ -98,9 +115,28 @@ impl InvokeOptions {
         self
     }
 
+    /// The same for tools of MCP servers.
+    #[must_use]
+    pub fn addressed(mut self, addressing: Addressing) -> Self {
+        self.addressing = Some(addressing);
+        self
+    }
+
     fn prefetch(&self) -> u16 {
         let running = u16::try_from(self.admission.running).unwrap_or(u16::MAX);
         running.saturating_add(self.backlog).max(1)
+    }
+}
+
+impl std::fmt::Debug for InvokeOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InvokeOptions")
+            .field("askers", &self.askers)
+            .field("addressed", &self.addressing.is_some())
+            .field("admission", &self.admission)
+            .field("backlog", &self.backlog)
+            .field("journal", &self.journal)
+            .finish()
     }
 }
 
@@ -129,6 +165,7 @@ impl ToolInvokeHandler {
             bus,
             source: format!("{service}/{instance}").into(),
             prefetch: options.prefetch(),
+            addressing: options.addressing,
             admission: Admission::new(options.admission),
             journal: options.journal,
             running: Running::default(),
@@ -208,7 +245,7 @@ impl ToolInvokeHandler {
         if asker.correlation_id.is_empty() {
             asker.correlation_id = request.tool_call_id.as_str().into();
         }
-        let tool = self.executor.registry().get(&request.tool_name);
+        let tool = self.find(envelope, &request);
         // Only a name of ours goes to the log: any other is outside text.
         let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
         let id = request.tool_call_id.as_str();
@@ -223,7 +260,7 @@ impl ToolInvokeHandler {
         tool: Option<&Registered>,
         asker: Asker,
     ) -> Settlement {
-        let same = Same::call(&request, &asker);
+        let same = Same::call(&request, delivery.envelope().mcp_server.as_deref(), &asker);
         let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
             Ticket::Entered(ticket) => ticket,
             Ticket::Attached(running) => {
@@ -242,6 +279,14 @@ impl ToolInvokeHandler {
         settlement
     }
 
+    /// The tool that a request is for: of the server it names, else by its name.
+    fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
+        let registry = self.executor.registry();
+        let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
+        let name = self.addressing.as_ref()?(server, &request.tool_name)?;
+        registry.get(&name)
+    }
+
     async fn run(
         &self,
         delivery: &Delivery,
@@ -250,7 +295,15 @@ impl ToolInvokeHandler {
         asker: &Asker,
         cancellation: CancellationToken,
     ) -> Ending {
-        let context = self.context(delivery.envelope(), request, asker, cancellation);
+        let mut context = self.context(delivery.envelope(), request, asker, cancellation);
+        if delivery.envelope().mcp_server.is_some() {
+            // The registry may have another tool of the name that the server's has.
+            let Some(tool) = tool else {
+                let name = request.tool_name.chars().take(128).collect();
+                return Ending::failed(ToolFailure::NotFound { name });
+            };
+            context.tool_name = tool.registration().name.as_str().into();
+        }
         let journal = self.journal.as_deref();
         let beginning = Beginning::of(delivery, &self.admission, journal, tool, request, &context);
         let Started { permit, begun, may_have_run } = match beginning.begin().await {

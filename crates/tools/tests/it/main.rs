@@ -1,6 +1,8 @@
 //! Both ends of a tool call, on the in-memory bus.
 
 #[cfg(test)]
+mod addressing;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod catalog;
