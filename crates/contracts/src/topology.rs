@@ -348,6 +348,7 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
 
 pub(crate) const TOOL_RESULT: &str = "tool.result";
 pub(crate) const TOOL_PROGRESS: &str = "tool.progress";
+pub(crate) const TOOL_INVOKE_MCP_AT: &str = "tool.invoke.mcp.at";
 pub(crate) const MCP_MANAGE_AT: &str = "mcp.manage.at";
 pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
 pub(crate) const SCRIPT_RESULT: &str = "script.result";
@@ -420,6 +421,15 @@ pub struct ReplyAddress {
     agent: AgentName,
     instance: InstanceId,
     answers: Answers,
+}
+
+/// Requests to run a tool of an MCP server that one bridge process has:
+/// `tool.invoke.mcp.at.<instance>`.
+///
+/// What every bridge has goes to [`tool_invoke_mcp`].
+#[must_use]
+pub fn tool_invoke_mcp_at(bridge: &InstanceId) -> RoutingKey {
+    RoutingKey::built(format!("{TOOL_INVOKE_MCP_AT}.{}", word(bridge.as_str())))
 }
 
 /// Requests about MCP servers that one bridge process has: `mcp.manage.at.<instance>`.

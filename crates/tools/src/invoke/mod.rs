@@ -279,6 +279,16 @@ impl ToolInvokeHandler {
         settlement
     }
 
+    /// Starts to work on the requests of a queue beside that of [`Self::start`], such as those to
+    /// this process alone. To be drained before the others.
+    ///
+    /// # Errors
+    /// When the queue can't be consumed.
+    pub async fn start_also(self: &Arc<Self>, queue: QueueSpec) -> Result<Worker, ConsumeError> {
+        let requests = Subscription::new(queue, self.prefetch);
+        Worker::start(self.bus.as_ref(), requests, self.clone()).await
+    }
+
     /// The tool that a request is for: of the server it names, else by its name.
     fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
         let registry = self.executor.registry();

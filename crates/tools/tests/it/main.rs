@@ -15,6 +15,12 @@ mod journal;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod mcp_index;
+#[cfg(test)]
+mod mcp_manage;
+#[cfg(test)]
+mod mcp_stage;
+#[cfg(test)]
 mod round_trip;
 #[cfg(test)]
 mod sharing;
