@@ -6,8 +6,8 @@ use lapin::{
     types::ShortString,
     uri::{AMQPScheme, AMQPUri, SASLMechanism},
 };
-use rockbot_service::{BusSection, TlsSection};
 use rockbot_contracts::{json::Limits, topology::DEFAULT_NAMESPACE};
+use rockbot_service::{BusSection, TlsSection};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{tls::TlsFiles, topology::Namespace};

@@ -7,17 +7,18 @@ mod config;
 mod connect;
 mod definitions;
 mod frame;
+pub mod oauth;
 mod offer;
 mod ownership;
 mod queue;
 mod result;
 mod section;
 mod server;
+mod service;
 mod session;
 mod stdio;
 mod summary;
 mod text;
-pub mod oauth;
 pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};
@@ -26,3 +27,4 @@ pub use config::{
 };
 pub use queue::QueueConfig;
 pub use section::McpSection;
+pub use service::{BridgeService, SERVICE};

@@ -81,21 +81,20 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         false => None,
     };
     let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
-    let opened = opened
-        .map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
+    let opened =
+        opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let namespace = bus.namespace.clone();
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached.map_err(unreachable_broker)? else { return Ok(()) };
     let bus = Arc::new(bus);
     // In memory nobody else could know.
-    let shared = (!matches!(url, StoreUrl::Memory))
-        .then(|| (store.clone(), namespace, instance.clone()));
+    let shared =
+        (!matches!(url, StoreUrl::Memory)).then(|| (store.clone(), namespace, instance.clone()));
     let bridge = Bridge::new(BridgeOptions { shared, model, ..mcp.options() });
     let journal = CallJournal::start(store.clone(), &instance, options);
     let invoke = handler.options().journaled(journal);
-    let started =
-        BridgeService::start(bus.clone(), bridge, mcp.config, &handler, invoke, instance);
+    let started = BridgeService::start(bus.clone(), bridge, mcp.config, &handler, invoke, instance);
     let running = tokio::select! {
         started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,
         () = shutdown.requested() => return Ok(()),

@@ -9,8 +9,8 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::tool_invoke};
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{
-    CallJournal, CatalogAnnouncer, HandlerSection, RegisterError, Tool, ToolExecutor, ToolInvokeHandler,
-    ToolRegistry, invoke::InvokeWorkers,
+    CallJournal, CatalogAnnouncer, HandlerSection, RegisterError, Tool, ToolExecutor,
+    ToolInvokeHandler, ToolRegistry, invoke::InvokeWorkers,
 };
 
 /// The name of the service on the bus.

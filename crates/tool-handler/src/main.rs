@@ -74,8 +74,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
     let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
-    let opened = opened
-        .map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
+    let opened =
+        opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached.map_err(unreachable_broker)? else { return Ok(()) };

@@ -5,7 +5,7 @@
 mod bed;
 mod faults;
 mod lifecycle;
+mod oauth;
 mod owners;
 mod peers;
-mod oauth;
 mod remote;

@@ -25,7 +25,8 @@ use std::{
 
 use rockbot_contracts::{AgentName, InstanceId, ToolCallId};
 use rockbot_store::{
-    Entry, Expected, Key, Store, StoreError, StoreSection, StoreUrl, Sweeper, Version, Write, Written,
+    Entry, Expected, Key, Store, StoreError, StoreSection, StoreUrl, Sweeper, Version, Write,
+    Written,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
