@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use rockbot_contracts::{
     AgentName, Executed, SessionId,
     mcp::{McpManageError, McpManageErrorCode, McpServerDetailsRequest, McpServerSummary},
@@ -78,12 +78,9 @@ impl Desk {
         names: Vec<String>,
         time: Duration,
     ) -> Vec<Arc<KnownServer>> {
-        let mut servers = Vec::new();
-        for names in names.chunks(ASKED_AT_ONCE) {
-            let looked: Vec<_> = names.iter().map(|name| self.look(name, time)).collect();
-            servers.extend(join_all(looked).await.into_iter().flatten());
-        }
-        servers
+        let looked: Vec<_> = names.iter().map(|name| self.look(name, time)).collect();
+        let looked: Vec<_> = stream::iter(looked).buffered(ASKED_AT_ONCE).collect().await;
+        looked.into_iter().flatten().collect()
     }
 
     fn look<'a>(
