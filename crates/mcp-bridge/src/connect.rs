@@ -19,6 +19,7 @@ use rmcp::{
     },
     transport::Transport as McpTransport,
 };
+use rockbot_tools::mcp::outside_text::plain;
 use tokio::time::timeout;
 
 use crate::{
@@ -27,7 +28,6 @@ use crate::{
     oauth::{Grant, OAuthSettings, OAuthTokens},
     session::Session,
     stdio::StdioTransport,
-    text::plain,
     transport::{self, ConnectError, DialPolicy, RemoteServer},
 };
 
