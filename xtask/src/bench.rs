@@ -37,6 +37,8 @@ enum Measurement {
     Python,
     /// Time until a message arrives again after the connection was lost
     Recovery,
+    /// A tool of an MCP server through a bridge, against the same call straight to it
+    Mcp,
 }
 
 const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
@@ -47,6 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let embedded = build("rockbot-tools", "embedded")?;
     let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;
     let recovery = build("rockbot-bus-rabbitmq", "recovery")?;
+    let overhead = build("rockbot-mcp-bridge", "overhead")?;
     if wanted(Measurement::Embedded) {
         say::heading("embedded: what the in-memory bus adds to a tool");
         process::run(&mut Command::new(&embedded))?;
@@ -60,6 +63,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         command.args(arguments).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url());
         command
     };
+    if wanted(Measurement::Mcp) {
+        say::heading("mcp: a call through a bridge against its legs, alternated, 7 rounds");
+        let mut command = Command::new(&overhead);
+        process::run(command.env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
+    }
     if wanted(Measurement::Rabbitmq) {
         say::heading("rabbitmq: RockBot against the AMQP client alone, alternated, 7 rounds");
         process::run(&mut with(&[]))?;

@@ -1,0 +1,357 @@
+//! A tool of an MCP server called through a bridge, against what that is made of: the same call
+//! straight to the same server, and one call of a tool over the same bus.
+//!
+//! The server is this program in another role, a process of its own, over standard input and output
+//! or over HTTP. All three ways are alternated in one run; what is reported is the median of the
+//! ratios of the rounds. The journal of calls is in memory on both ways over the bus.
+//!
+//! `cargo xtask bench mcp` provides the broker and runs it.
+
+#![allow(missing_docs, unreachable_pub, reason = "a program")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
+#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+
+use std::{process::Stdio, sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, join_all};
+use rmcp::{
+    ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
+        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as McpTool,
+    },
+    service::{Peer, RequestContext, RunningService},
+    transport::{StreamableHttpClientTransport, StreamableHttpService},
+};
+use rockbot_bus::{Bus, MemoryBus, Requester};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{AgentName, InstanceId, SessionId, topology::tool_invoke};
+use rockbot_mcp_bridge::{
+    Bridge, BridgeOptions, BridgeService, ServersFile, transport::DialPolicy,
+};
+use rockbot_store::{Clock, MemoryStore};
+use rockbot_testkit::bed::{address, fresh_namespace, test_broker_url};
+use rockbot_tools::{
+    CallJournal, HandlerSection, InvokeOptions, JournalOptions, RemoteTool, Tool, ToolContext,
+    ToolExecutor, ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistration, ToolRegistry,
+    ToolResult, ToolSource,
+    mcp::{BusGateway, McpGateway},
+};
+use serde_json::{Value, json};
+use tokio::{io::AsyncBufReadExt, net::TcpListener, process::Command, time::Instant};
+
+/// As the binaries have it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ROUNDS: usize = 7;
+const CALLS: usize = 400;
+const IN_FLIGHT: usize = 16;
+
+#[tokio::main]
+async fn main() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match std::env::args().nth(1).as_deref() {
+        Some("serve-stdio") => {
+            let serving = Echo.serve((tokio::io::stdin(), tokio::io::stdout())).await;
+            let _ = serving.expect("a session").waiting().await;
+        }
+        Some("serve-http") => serve_http().await,
+        _ => compare().await,
+    }
+}
+
+/// A server of one tool that says what it is told.
+#[derive(Clone)]
+struct Echo;
+
+impl ServerHandler for Echo {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _page: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let schema = json!({"type": "object"}).as_object().cloned().unwrap_or_default();
+        Ok(ListToolsResult::with_all_items(vec![McpTool::new("echo", "Echoes", Arc::new(schema))]))
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let said = Value::Object(call.arguments.unwrap_or_default()).to_string();
+        Ok(CallToolResult::success(vec![ContentBlock::text(said)]).into())
+    }
+}
+
+async fn serve_http() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    println!("{}", listener.local_addr().expect("an address").port());
+    let service: StreamableHttpService<
+        Echo,
+        rmcp::transport::streamable_http_server::session::local::LocalSessionManager,
+    > = StreamableHttpService::new(|| Ok(Echo), Arc::default(), Default::default());
+    axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.expect("served");
+}
+
+/// One way to have something echoed.
+type Call = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+async fn compare() {
+    println!("{ROUNDS} rounds, {CALLS} calls each; medians of the ratios of rounds");
+    println!("| bus | server | p50 straight | p50 bus | p50 bridge | p50 ratio | calls/s ratio |");
+    println!("|---|---|---|---|---|---|---|");
+    for bus in ["memory", "rabbitmq"] {
+        for kind in ["stdio", "http"] {
+            let stage = Stage::set(bus, kind).await;
+            stage.measure(bus, kind).await;
+            stage.end().await;
+        }
+    }
+}
+
+struct Stage {
+    straight: Call,
+    bus: Call,
+    bridged: Call,
+    service: BridgeService,
+    _direct: RunningService<RoleClient, ()>,
+    _server: Option<tokio::process::Child>,
+    _handler: rockbot_tools::invoke::InvokeWorkers,
+}
+
+impl Stage {
+    async fn set(bus: &str, kind: &str) -> Self {
+        let this = std::env::current_exe().expect("this program");
+        let (server, url) = match kind {
+            "http" => {
+                let mut server = Command::new(&this)
+                    .arg("serve-http")
+                    .stdout(Stdio::piped())
+                    .kill_on_drop(true)
+                    .spawn()
+                    .expect("a server");
+                let mut port = String::new();
+                let stdout = server.stdout.take().expect("its output");
+                tokio::io::BufReader::new(stdout).read_line(&mut port).await.expect("its port");
+                (Some(server), format!("http://127.0.0.1:{}/mcp", port.trim()))
+            }
+            _ => (None, String::new()),
+        };
+        let (direct, child) = direct(kind, &this, &url).await;
+        let peer = direct.peer().clone();
+        let straight: Call = Arc::new(move || {
+            let peer = peer.clone();
+            Box::pin(async move { straight(&peer).await })
+        });
+
+        let (here, there) = buses(bus).await;
+        let requester = Arc::new(Requester::new(here, address("bench", "one")));
+        let handler = plain_handler(&there).await;
+        let remote = Arc::new(RemoteTool::new(registration(), requester.clone(), tool_invoke()));
+        let over_bus: Call = Arc::new(move || {
+            let remote = remote.clone();
+            Box::pin(async move {
+                remote.call(json!({"n": 1}), &context()).await.expect("an answer");
+            })
+        });
+
+        let entry = match kind {
+            "http" => json!({"url": url}),
+            _ => json!({"command": this, "args": ["serve-stdio"]}),
+        };
+        let (service, gateway) = bridge(&there, requester, entry).await;
+        let bridged: Call = Arc::new(move || {
+            let gateway = gateway.clone();
+            Box::pin(async move {
+                let said = gateway.call("server", "echo", json!({"n": 1}), &context()).await;
+                assert!(!said.expect("an answer").is_error);
+            })
+        });
+        let _server = server.or(child);
+        Self { straight, bus: over_bus, bridged, service, _direct: direct, _server, _handler: handler }
+    }
+
+    async fn measure(&self, bus: &str, kind: &str) {
+        let ways = [&self.straight, &self.bus, &self.bridged];
+        for way in ways {
+            p50(way).await;
+        }
+        let (mut times, mut time_ratios, mut rate_ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let mut round = Vec::new();
+            let mut rates = Vec::new();
+            for way in ways {
+                round.push(p50(way).await.as_secs_f64() * 1e6);
+            }
+            for way in ways {
+                rates.push(rate(way).await);
+            }
+            time_ratios.push(round[2] / (round[0] + round[1]));
+            rate_ratios.push(rates[2] / rates[0].min(rates[1]));
+            times.push(round);
+        }
+        let time = |at: usize| median(times.iter().map(|round| round[at]).collect());
+        println!(
+            "| {bus} | {kind} | {:.0} µs | {:.0} µs | {:.0} µs | {:.3} | {:.3} |",
+            time(0),
+            time(1),
+            time(2),
+            median(time_ratios),
+            median(rate_ratios)
+        );
+    }
+
+    async fn end(self) {
+        self.service.drain(Duration::from_secs(2)).await;
+    }
+}
+
+async fn p50(call: &Call) -> Duration {
+    let mut times = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let began = Instant::now();
+        call().await;
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    times[CALLS / 2]
+}
+
+/// Calls a second with so many in flight.
+async fn rate(call: &Call) -> f64 {
+    let began = Instant::now();
+    let lanes = (0..IN_FLIGHT).map(|_| {
+        let call = call.clone();
+        tokio::spawn(async move {
+            for _ in 0..2 * CALLS / IN_FLIGHT {
+                call().await;
+            }
+        })
+    });
+    join_all(lanes).await;
+    (2 * CALLS) as f64 / began.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn context() -> ToolContext {
+    let agent = AgentName::new("bench").expect("a name");
+    ToolContext::new("echo", SessionId::generate(), agent)
+}
+
+async fn direct(
+    kind: &str,
+    this: &std::path::Path,
+    url: &str,
+) -> (RunningService<RoleClient, ()>, Option<tokio::process::Child>) {
+    if kind == "http" {
+        let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
+        return (().serve(transport).await.expect("a session"), None);
+    }
+    let mut child = Command::new(this)
+        .arg("serve-stdio")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a server");
+    let pipes = (child.stdout.take().expect("output"), child.stdin.take().expect("input"));
+    (().serve(pipes).await.expect("a session"), Some(child))
+}
+
+async fn straight(peer: &Peer<RoleClient>) {
+    let arguments = json!({"n": 1}).as_object().cloned().unwrap_or_default();
+    let call = CallToolRequestParams::new("echo").with_arguments(arguments);
+    peer.call_tool_once(call).await.expect("an answer");
+}
+
+async fn buses(kind: &str) -> (Arc<dyn Bus>, Arc<dyn Bus>) {
+    if kind == "memory" {
+        let bus = MemoryBus::new();
+        return (Arc::new(bus.clone()), Arc::new(bus));
+    }
+    let namespace = fresh_namespace();
+    let connect = async |name: &str| {
+        let config = RabbitConfig::new(test_broker_url(), name).in_namespace(&namespace);
+        let bus = RabbitBus::start(&config).expect("a URL");
+        bus.connected(Duration::from_secs(20)).await.expect("the broker");
+        Arc::new(bus) as Arc<dyn Bus>
+    };
+    (connect("asker").await, connect("worker").await)
+}
+
+fn options(instance: &InstanceId) -> InvokeOptions {
+    let store = Arc::new(MemoryStore::new(Clock::System));
+    let journal = CallJournal::start(store, instance, JournalOptions::default());
+    InvokeOptions::running(64).journaled(journal)
+}
+
+fn registration() -> ToolRegistration {
+    ToolRegistration {
+        name: "echo".to_owned(),
+        label: None,
+        description: "Echoes".to_owned(),
+        tool_description: None,
+        parameters: json!({"type": "object"}),
+        source: ToolSource::Internal,
+        hints: ToolHints::default(),
+        timeout_ms: None,
+    }
+}
+
+struct PlainEcho(ToolRegistration);
+
+impl Tool for PlainEcho {
+    fn registration(&self) -> &ToolRegistration {
+        &self.0
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        _context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(async move { Ok(ToolResult::text(arguments.to_string())) })
+    }
+}
+
+async fn plain_handler(bus: &Arc<dyn Bus>) -> rockbot_tools::invoke::InvokeWorkers {
+    let registry = Arc::new(ToolRegistry::new());
+    registry.register(Arc::new(PlainEcho(registration()))).expect("registered");
+    let executor = Arc::new(ToolExecutor::new(registry));
+    let instance = InstanceId::generate();
+    let handler =
+        ToolInvokeHandler::new(executor, bus.clone(), "bench", &instance, options(&instance));
+    handler.start(&tool_invoke(), &instance).await.expect("consuming")
+}
+
+async fn bridge(
+    bus: &Arc<dyn Bus>,
+    requester: Arc<Requester>,
+    entry: Value,
+) -> (BridgeService, Arc<dyn McpGateway>) {
+    let allow_private = vec!["127.0.0.0/8".parse().expect("a network")];
+    let dial = DialPolicy { allow_plain_http: true, allow_private, ..DialPolicy::default() };
+    let bridge = Bridge::new(BridgeOptions { dial, ..BridgeOptions::default() });
+    let file = json!({"mcpServers": {"server": entry}}).to_string();
+    bridge.apply(ServersFile::parse(file.as_bytes(), |_| None).expect("a file")).await;
+    bridge.settled(Duration::from_secs(20)).await;
+    assert!(bridge.servers().iter().all(|server| server.ready), "{bridge:?}");
+    let instance = InstanceId::generate();
+    let options = options(&instance);
+    let section = HandlerSection::default();
+    let service =
+        BridgeService::start(bus.clone(), bridge, None, &section, options, instance).await;
+    let gateway = BusGateway::start(requester).await.expect("a gateway");
+    assert!(gateway.wait_for_any(Duration::from_secs(20)).await, "an index");
+    (service.expect("a service"), gateway)
+}
