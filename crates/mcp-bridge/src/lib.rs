@@ -17,6 +17,7 @@ mod session;
 mod stdio;
 mod summary;
 mod text;
+pub mod oauth;
 pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};

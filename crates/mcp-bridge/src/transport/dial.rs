@@ -11,7 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::HeaderMap;
-use reqwest::{Client, StatusCode, Url, redirect};
+use reqwest::{Client, ClientBuilder, StatusCode, Url, redirect};
 use rustls::pki_types::CertificateDer;
 
 use super::address::{Reach, canonical, reach};
@@ -239,7 +239,26 @@ pub(crate) fn http_client(
     patience: Patience,
 ) -> Result<Client, ConnectError> {
     let on_redirect = policy.clone();
-    let mut builder = Client::builder()
+    let mut builder = dialling(policy)?
+        .redirect(redirect::Policy::custom(move |attempt| follow(&on_redirect, attempt)))
+        .default_headers(headers);
+    if patience == Patience::Answer {
+        builder = builder.read_timeout(policy.idle_timeout);
+    }
+    builder.build().map_err(ConnectError::from)
+}
+
+/// The same, for requests that keep to one URL: a redirect is an answer like any other.
+///
+/// # Errors
+/// As [`http_client`].
+pub(crate) fn direct_client(policy: &Arc<DialPolicy>) -> Result<Client, ConnectError> {
+    let builder = dialling(policy)?.redirect(redirect::Policy::none());
+    builder.read_timeout(policy.idle_timeout).build().map_err(ConnectError::from)
+}
+
+fn dialling(policy: &Arc<DialPolicy>) -> Result<ClientBuilder, ConnectError> {
+    Ok(Client::builder()
         .no_proxy()
         .no_gzip()
         .no_brotli()
@@ -247,16 +266,10 @@ pub(crate) fn http_client(
         .no_deflate()
         .tls_backend_preconfigured(tls::client_config(policy)?)
         .dns_resolver(Vetting(policy.clone()))
-        .redirect(redirect::Policy::custom(move |attempt| follow(&on_redirect, attempt)))
-        .default_headers(headers)
         .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(TCP_KEEPALIVE)
-        .pool_idle_timeout(POOL_IDLE);
-    if patience == Patience::Answer {
-        builder = builder.read_timeout(policy.idle_timeout);
-    }
-    builder.build().map_err(ConnectError::from)
+        .pool_idle_timeout(POOL_IDLE))
 }
 
 fn follow(policy: &DialPolicy, attempt: redirect::Attempt<'_>) -> redirect::Action {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use rmcp::ServiceError;
+use rmcp::model::ErrorData;
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::{
@@ -11,6 +12,7 @@ use rmcp::transport::streamable_http_client::{
 };
 
 use super::dial::{AddressRefused, DnsFailed, RedirectRefused};
+use crate::frame::Unreadable;
 
 /// A server that did not answer as a server of tools, or was not even dialled.
 ///
@@ -179,8 +181,16 @@ pub fn failure_class(error: &ClientInitializeError) -> FailureClass {
         | ClientInitializeError::ExpectedInitResult(_)
         | ClientInitializeError::ConflictInitResponseId(..)
         | ClientInitializeError::UncorrelatedErrorResponse { .. } => FailureClass::Malformed,
+        // The error that stands in place of an answer.
+        ClientInitializeError::JsonRpcError(error) if is_unreadable(error) => {
+            FailureClass::Malformed
+        }
         _ => FailureClass::Other,
     }
+}
+
+fn is_unreadable(error: &ErrorData) -> bool {
+    [Unreadable::TooLarge, Unreadable::Garbage].iter().any(|why| error.message == why.to_string())
 }
 
 /// Why a call of an open session failed, if its transport is to blame.

@@ -135,12 +135,7 @@ impl HttpPeer {
                 None => request,
             }
         });
-        let response = response.await?;
-        if session.is_some() && response.status() == StatusCode::NOT_FOUND {
-            self.gone.cancel();
-            return Err(StreamableHttpError::SessionExpired);
-        }
-        Ok(response)
+        Ok(response.await?)
     }
 
     /// What becomes of a request that the server rejected by status. It may say why in the
@@ -224,6 +219,10 @@ impl StreamableHttpClient for HttpPeer {
         };
         let response = self.send(&uri, post, &headers, session.as_deref()).await?;
         let status = response.status();
+        if session.is_some() && status == StatusCode::NOT_FOUND {
+            self.gone.cancel();
+            return Err(StreamableHttpError::SessionExpired);
+        }
         let ClientJsonRpcMessage::Request(request) = &message else {
             // Nobody waits for what it may say.
             return match status.is_success() {
@@ -270,13 +269,12 @@ impl StreamableHttpClient for HttpPeer {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), HttpError> {
         let delete = |client: &reqwest::Client, url| client.delete(url);
-        match self.send(&uri, delete, &headers, Some(&session)).await {
-            // Gone is what it should be.
-            Err(StreamableHttpError::SessionExpired) => Ok(()),
-            Err(error) => Err(error),
-            Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Ok(()),
-            Ok(response) if response.status().is_success() => Ok(()),
-            Ok(response) => Err(refusal(&response)),
+        let response = self.send(&uri, delete, &headers, Some(&session)).await?;
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            // It can't be deleted, or is gone already.
+            StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_FOUND => Ok(()),
+            _ => Err(refusal(&response)),
         }
     }
 
@@ -297,7 +295,9 @@ impl StreamableHttpClient for HttpPeer {
         };
         let response = self.send(&uri, get, &headers, session.as_deref()).await?;
         match (response.status(), kind(&response)) {
-            (StatusCode::METHOD_NOT_ALLOWED, _) => {
+            // 404 too: a server without such a stream may not know the address for it at all.
+            // If the session is gone, the next request says so.
+            (StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_FOUND, _) => {
                 Err(StreamableHttpError::ServerDoesNotSupportSse)
             }
             (status, _) if !status.is_success() => Err(refusal(&response)),

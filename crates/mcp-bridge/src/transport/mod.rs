@@ -5,11 +5,11 @@
 //! ends the one call it was meant for; every wait and every buffer has a bound.
 
 mod address;
-mod dial;
+pub(crate) mod dial;
 mod event_stream;
 mod failure;
 pub mod http;
-mod peer;
+pub(crate) mod peer;
 mod server;
 pub mod sse;
 mod tls;

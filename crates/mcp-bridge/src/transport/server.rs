@@ -104,7 +104,11 @@ fn secret_value(value: &SecretString) -> Option<HeaderValue> {
 impl std::fmt::Debug for RemoteServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RemoteServer")
-            .field("url", &self.url.as_str())
+            // Not the query: some servers take their key there.
+            .field(
+                "url",
+                &format_args!("{}{}", self.url.origin().ascii_serialization(), self.url.path()),
+            )
             .field("headers", &self.headers.keys())
             .field("tokens", &self.tokens.is_some())
             .finish_non_exhaustive()

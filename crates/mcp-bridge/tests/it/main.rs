@@ -7,4 +7,5 @@ mod faults;
 mod lifecycle;
 mod owners;
 mod peers;
+mod oauth;
 mod remote;

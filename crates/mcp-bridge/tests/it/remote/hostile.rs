@@ -10,13 +10,13 @@ pub(super) const TOO_LARGE: usize = 17 * 1024 * 1024;
 
 /// A server's conduct, the same over each transport.
 #[derive(Clone)]
-pub(super) struct Hostile {
+pub(crate) struct Hostile {
     waiting: Arc<Semaphore>,
     released: Arc<Semaphore>,
 }
 
 impl Hostile {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { waiting: Arc::new(Semaphore::new(0)), released: Arc::new(Semaphore::new(0)) }
     }
 
@@ -31,7 +31,7 @@ impl Hostile {
     }
 
     /// The text that answers a message, whether or not it is valid; none to a notification.
-    pub(super) async fn answer(&self, message: &Value) -> Option<String> {
+    pub(crate) async fn answer(&self, message: &Value) -> Option<String> {
         let id = message.get("id")?;
         match message["method"].as_str()? {
             "initialize" => Some(result(id, &initialized(message))),

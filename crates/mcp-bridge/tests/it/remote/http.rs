@@ -16,9 +16,10 @@ use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt
 use rockbot_mcp_bridge::transport::{
     DialPolicy, FailureClass, RemoteServer, call_failure_class, failure_class, http,
 };
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::bed::{never, soon};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use super::hostile::{Hostile, TOO_LARGE, text};
@@ -31,7 +32,7 @@ async fn hostile() -> (Hostile, String) {
     (hostile, serve(router).await + "/mcp")
 }
 
-pub(super) async fn serve(router: Router) -> String {
+pub(crate) async fn serve(router: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -155,6 +156,28 @@ async fn a_session_that_is_gone_fails_its_call_as_not_run_and_ends() {
 }
 
 #[tokio::test]
+async fn a_server_that_knows_no_standing_stream_keeps_its_session() {
+    for status in [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED] {
+        let (asked, mut gets) = mpsc::channel(8);
+        let refuse = move || {
+            let asked = asked.clone();
+            async move {
+                asked.send(()).await.unwrap();
+                status
+            }
+        };
+        let router = Router::new().route("/mcp", post(answer).get(refuse));
+        let url = serve(router.with_state(Hostile::new())).await + "/mcp";
+        let session = session(&url).await;
+        soon("the stream is asked for", gets.recv()).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(soon("a call", call(session.peer(), "good")).await.unwrap(), "good");
+        }
+        never("the end of the session", session.waiting()).await;
+    }
+}
+
+#[tokio::test]
 async fn a_slow_answer_is_waited_for_and_silence_is_not() {
     let (_, url) = hostile().await;
     let policy = DialPolicy { idle_timeout: Duration::from_millis(500), ..loopback() };
@@ -190,6 +213,7 @@ async fn configured_headers_are_sent_and_not_printed() {
     let url = serve(Router::new().route("/mcp", post(echo))).await + "/mcp";
     let mut server = server(&url);
     server.headers.insert("X-Key".into(), "hush".to_owned().into());
+    server.url.set_query(Some("key=hush"));
     assert!(!format!("{server:?}").contains("hush"));
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
     assert_eq!(soon("echo", call(session.peer(), "any")).await.unwrap(), "hush");

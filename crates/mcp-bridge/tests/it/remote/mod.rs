@@ -1,8 +1,8 @@
 //! The transports to remote servers, and servers that try everything on them.
 
 mod dialling;
-mod hostile;
-mod http;
+pub(crate) mod hostile;
+pub(crate) mod http;
 mod sse;
 mod websocket;
 
@@ -19,10 +19,10 @@ use rockbot_mcp_bridge::transport::{DialPolicy, RemoteServer};
 use rockbot_testkit::bed::soon;
 use tokio::task::JoinHandle;
 
-type Session = RunningService<RoleClient, ()>;
+pub(crate) type Session = RunningService<RoleClient, ()>;
 
 /// A policy for servers of a test, which are on this machine.
-fn loopback() -> DialPolicy {
+pub(crate) fn loopback() -> DialPolicy {
     let private = ["127.0.0.0/8", "::1"].map(|target| target.parse().unwrap());
     DialPolicy {
         allow_plain_http: true,
@@ -36,7 +36,7 @@ fn server(url: &str) -> RemoteServer {
     RemoteServer::new(Url::parse(url).unwrap(), Arc::new(loopback()))
 }
 
-async fn open<T>(transport: T) -> Result<Session, Box<ClientInitializeError>>
+pub(crate) async fn open<T>(transport: T) -> Result<Session, Box<ClientInitializeError>>
 where
     T: Transport<RoleClient> + 'static,
 {
@@ -45,7 +45,7 @@ where
 }
 
 /// Calls a tool; its text, or why there is none.
-async fn call(peer: &Peer<RoleClient>, tool: &str) -> Result<String, ServiceError> {
+pub(crate) async fn call(peer: &Peer<RoleClient>, tool: &str) -> Result<String, ServiceError> {
     call_within(peer, tool, rockbot_testkit::bed::PATIENCE).await
 }
 

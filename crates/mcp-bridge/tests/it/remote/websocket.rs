@@ -9,7 +9,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleServer, ServiceExt};
-use rockbot_mcp_bridge::transport::{FailureClass, websocket};
+use rockbot_mcp_bridge::transport::{FailureClass, failure_class, websocket};
 use rockbot_testkit::bed::soon;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -248,6 +248,20 @@ async fn a_server_that_does_not_upgrade_says_why() {
         let _ = tokio_tungstenite::accept_async(stream).await;
     });
     assert_eq!(class_of(&without_subprotocol.await).await, FailureClass::Malformed);
+}
+
+#[tokio::test]
+async fn a_handshake_that_can_not_be_read_is_malformed() {
+    let url = listen(|stream| async {
+        let mut socket = upgrade(stream).await;
+        while let Some(Ok(Message::Text(_))) = socket.next().await {
+            let garbage = Message::text(r#"{"jsonrpc":"2.0","id":0,"result":nonsense"#);
+            socket.send(garbage).await.unwrap();
+        }
+    });
+    let transport = websocket::connect(&server(&url.await)).await.unwrap();
+    let error = open(transport).await.expect_err("garbage");
+    assert_eq!(failure_class(&error), FailureClass::Malformed, "{error:?}");
 }
 
 #[tokio::test]
