@@ -162,7 +162,12 @@ pub(crate) enum Mcp {
         /// The name it gets
         server: String,
         /// Where it is served
-        #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+        #[arg(
+            long,
+            value_name = "URL",
+            conflicts_with = "command",
+            required_unless_present = "command"
+        )]
         url: Option<String>,
         /// A program that the bridge allows, and its arguments
         #[arg(last = true)]

@@ -84,12 +84,7 @@ async fn details(
     servers.gateway.details(request).await.map_err(refused)
 }
 
-async fn describe(
-    servers: &McpServers,
-    server: &str,
-    tool: Option<String>,
-    json: bool,
-) -> Outcome {
+async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json: bool) -> Outcome {
     let of_one = tool.is_some();
     let details = details(servers, server, tool).await?;
     if json {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -30,6 +31,7 @@ use tracing::{info, warn};
 use crate::{
     config::{Remote, ServerConfig, ServersFile, Transport},
     connect::Dialling,
+    oauth::{Login, OAuthError},
     offer::Offer,
     ownership::Ownership,
     queue::{QueueConfig, Queues},
@@ -55,6 +57,9 @@ pub struct BridgeOptions {
     pub init_concurrency: usize,
     /// What may be dialled; only servers on public addresses, by TLS, by default.
     pub dial: DialPolicy,
+    /// The folder in which tokens for remote servers are kept. Servers that want OAuth are left out
+    /// without it.
+    pub tokens: Option<PathBuf>,
     /// Whether servers may be added at run time.
     pub registration: RegistrationPolicy,
     /// Where bridges agree on who serves a program: the store, the namespace of the fleet and this
@@ -109,13 +114,14 @@ impl Bridge {
     /// A bridge without servers.
     #[must_use]
     pub fn new(options: BridgeOptions) -> Arc<Self> {
-        let BridgeOptions { queues, init_concurrency, dial, registration, shared, model } = options;
+        let BridgeOptions { queues, init_concurrency, dial, tokens, registration, shared, model } =
+            options;
         let ownership = shared.map(|(store, namespace, us)| Ownership::new(store, &namespace, &us));
         let at_once = if init_concurrency == 0 { 8 } else { init_concurrency };
         let surroundings = Surroundings {
             offer: Offer::new(),
             queues: Queues::new(&queues),
-            dialling: Dialling(Arc::new(dial)),
+            dialling: Dialling { policy: Arc::new(dial), tokens },
             ownership,
             model,
             starting: Arc::new(Semaphore::new(at_once)),
@@ -141,7 +147,12 @@ impl Bridge {
             if !known {
                 warn!(server = %config.name, queue = ?config.queue, "left out: no such queue");
             }
-            known
+            let wants_tokens = config.transport.remote().is_some_and(|at| at.oauth.is_some());
+            let keeps_tokens = self.surroundings.dialling.tokens.is_some();
+            if wants_tokens && !keeps_tokens {
+                warn!(server = %config.name, "left out: no folder is configured for its tokens");
+            }
+            known && (keeps_tokens || !wants_tokens)
         });
         let mut gone = Vec::new();
         {
@@ -201,6 +212,19 @@ impl Bridge {
             let _ = states.wait_for(begun).await;
         });
         let _ = timeout(wait, join_all(settled)).await;
+    }
+
+    /// Begins the login of a person at a server that refused this bridge, for what it then said it
+    /// wants. None when it refused nothing since the last login, or wants no tokens.
+    ///
+    /// # Errors
+    /// When there is nobody to ask for the authorisation, or nobody to give it.
+    pub async fn log_in(&self, server: &str) -> Result<Option<Login>, OAuthError> {
+        let Some(Entry { server, .. }) = self.find(server) else { return Ok(None) };
+        match server.tokens() {
+            Some(tokens) => tokens.log_in().await,
+            None => Ok(None),
+        }
     }
 
     /// Whether every server that is required serves.

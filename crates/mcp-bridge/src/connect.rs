@@ -4,7 +4,7 @@
 //! request stands alone. Which one it is, is found out by asking as the specification says, and
 //! remembered for the next time.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use rmcp::{
     RoleClient,
@@ -18,11 +18,12 @@ use tokio::time::timeout;
 
 use crate::{
     client::Client,
-    config::{Protocol, Remote, ServerConfig, Transport},
+    config::{OAuthClient, Protocol, Remote, ServerConfig, Transport},
+    oauth::{OAuthSettings, OAuthTokens},
     session::Session,
     stdio::StdioTransport,
     text::plain,
-    transport::{self, ConnectError, DialPolicy, RemoteServer},
+    transport::{self, ConnectError, DialPolicy, RemoteServer, TokenSource},
 };
 
 /// How long a server may take to begin. Many are fetched when they are started for the first time.
@@ -30,7 +31,23 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(90);
 
 /// How remote servers are dialled.
 #[derive(Debug, Clone)]
-pub(crate) struct Dialling(pub(crate) Arc<DialPolicy>);
+pub(crate) struct Dialling {
+    pub(crate) policy: Arc<DialPolicy>,
+    /// The folder of the tokens.
+    pub(crate) tokens: Option<PathBuf>,
+}
+
+impl Dialling {
+    /// Where the tokens of a server come from, when it wants any.
+    pub(crate) fn tokens(&self, config: &ServerConfig) -> Option<OAuthTokens> {
+        let remote = config.transport.remote()?;
+        let OAuthClient { grant, scopes } = remote.oauth.clone()?;
+        // One that is none is told when it is dialled.
+        let resource = remote.url.parse().ok()?;
+        let (policy, folder) = (self.policy.clone(), self.tokens.clone()?);
+        Some(OAuthTokens::new(OAuthSettings { resource, grant, scopes, policy, folder }))
+    }
+}
 
 /// What is known of the protocol that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,35 +159,42 @@ pub(crate) type Opened = (RunningService<RoleClient, Client>, Client, Session);
 pub(crate) async fn open(
     config: &ServerConfig,
     era: Era,
-    dialling: &Dialling,
+    policy: &Arc<DialPolicy>,
+    tokens: Option<&OAuthTokens>,
 ) -> Result<Opened, ConnectFailure> {
+    let server = |remote| server(remote, policy, tokens);
     let opened = async {
         match &config.transport {
             Transport::Stdio { .. } => {
                 begin(StdioTransport::start(&config.name, &config.transport)?, era).await
             }
             Transport::Http(remote) => {
-                begin(transport::http::connect(&server(remote, dialling)?).await?, era).await
+                begin(transport::http::connect(&server(remote)?).await?, era).await
             }
             // That transport is of the older era itself.
             Transport::Sse(remote) => {
-                let transport = transport::sse::connect(&server(remote, dialling)?).await?;
+                let transport = transport::sse::connect(&server(remote)?).await?;
                 begin(transport, Era::Handshake).await
             }
             Transport::WebSocket(remote) => {
-                begin(transport::websocket::connect(&server(remote, dialling)?).await?, era).await
+                begin(transport::websocket::connect(&server(remote)?).await?, era).await
             }
         }
     };
     timeout(BEGIN_WITHIN, opened).await.map_err(|_| ConnectFailure::Late)?
 }
 
-fn server(remote: &Remote, dialling: &Dialling) -> Result<RemoteServer, ConnectFailure> {
+fn server(
+    remote: &Remote,
+    policy: &Arc<DialPolicy>,
+    tokens: Option<&OAuthTokens>,
+) -> Result<RemoteServer, ConnectFailure> {
     let url = remote.url.parse();
     let url = url
         .map_err(|error: <reqwest::Url as FromStr>::Err| ConnectFailure::Url(error.to_string()))?;
     let headers = remote.headers.clone();
-    Ok(RemoteServer { headers, ..RemoteServer::new(url, dialling.0.clone()) })
+    let tokens = tokens.map(|tokens| Arc::new(tokens.clone()) as Arc<dyn TokenSource>);
+    Ok(RemoteServer { headers, tokens, ..RemoteServer::new(url, policy.clone()) })
 }
 
 async fn begin<T>(transport: T, era: Era) -> Result<Opened, ConnectFailure>

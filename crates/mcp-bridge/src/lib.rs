@@ -7,6 +7,7 @@ mod config;
 mod connect;
 mod definitions;
 mod frame;
+pub mod oauth;
 mod offer;
 mod ownership;
 mod queue;
@@ -17,7 +18,6 @@ mod session;
 mod stdio;
 mod summary;
 mod text;
-pub mod oauth;
 pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};

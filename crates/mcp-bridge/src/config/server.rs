@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use super::expand::expand;
+use super::{
+    expand::expand,
+    oauth::{OAuthClient, RawOAuth},
+};
 
 /// A server, checked and with its variables filled in.
 #[derive(Debug, Clone)]
@@ -61,6 +64,17 @@ pub enum Transport {
     WebSocket(Remote),
 }
 
+impl Transport {
+    /// Where the server is, unless it is a program.
+    #[must_use]
+    pub fn remote(&self) -> Option<&Remote> {
+        match self {
+            Self::Stdio { .. } => None,
+            Self::Http(remote) | Self::Sse(remote) | Self::WebSocket(remote) => Some(remote),
+        }
+    }
+}
+
 /// Where a remote server is.
 #[derive(Debug, Clone)]
 pub struct Remote {
@@ -70,17 +84,6 @@ pub struct Remote {
     pub headers: BTreeMap<String, SecretString>,
     /// Who this bridge is there, for a server that wants OAuth 2.1.
     pub oauth: Option<OAuthClient>,
-}
-
-/// A client of an authorization server.
-#[derive(Debug, Clone)]
-pub struct OAuthClient {
-    /// Its id.
-    pub client_id: String,
-    /// Its secret.
-    pub client_secret: SecretString,
-    /// What it asks for; what the server advertises when empty.
-    pub scopes: Vec<String>,
 }
 
 /// A server as it is written. Unknown keys are those of other clients, and are told by
@@ -112,15 +115,6 @@ pub(super) struct RawServer {
     #[serde(default)]
     disabled: bool,
     enabled: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawOAuth {
-    client_id: String,
-    client_secret: String,
-    #[serde(default)]
-    scopes: Vec<String>,
 }
 
 /// The keys of [`RawServer`], in lower case; any other is told to the operator.
@@ -189,14 +183,7 @@ impl RawServer {
                 Transport::Stdio { command, args, env: secrets(self.env)?, cwd: self.cwd }
             }
             (None, Some(url)) => {
-                let oauth = match self.oauth {
-                    Some(RawOAuth { client_id, client_secret, scopes }) => Some(OAuthClient {
-                        client_id: fill(&client_id)?,
-                        client_secret: SecretString::from(fill(&client_secret)?),
-                        scopes,
-                    }),
-                    None => None,
-                };
+                let oauth = self.oauth.map(|oauth| oauth.check(fill)).transpose()?;
                 let remote = Remote { url: fill(&url)?, headers: secrets(self.headers)?, oauth };
                 let is_socket = remote.url.starts_with("ws://") || remote.url.starts_with("wss://");
                 match self.kind.as_deref() {
@@ -305,14 +292,6 @@ impl PartialEq for Transport {
 impl PartialEq for Remote {
     fn eq(&self, other: &Self) -> bool {
         self.url == other.url && same(&self.headers, &other.headers) && self.oauth == other.oauth
-    }
-}
-
-impl PartialEq for OAuthClient {
-    fn eq(&self, other: &Self) -> bool {
-        self.client_id == other.client_id
-            && self.client_secret.expose_secret() == other.client_secret.expose_secret()
-            && self.scopes == other.scopes
     }
 }
 

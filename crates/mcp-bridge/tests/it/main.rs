@@ -3,9 +3,10 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod bed;
+mod conformance;
 mod faults;
 mod lifecycle;
+mod oauth;
 mod owners;
 mod peers;
-mod oauth;
 mod remote;
