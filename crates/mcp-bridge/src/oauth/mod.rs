@@ -3,7 +3,7 @@
 //! A token belongs to one server, by its URL (the resource of the protocol), and is sent to no
 //! other. It is kept in a file of that server that only this user reads. The servers that
 //! authorise are found by what the server of tools says, so they are dialled by the same
-//! [`DialPolicy`](crate::transport::DialPolicy) as the server itself.
+//! [`DialPolicy`] as the server itself.
 //!
 //! A process without a browser gets tokens with the credentials of a machine
 //! ([`Grant::Machine`]). Where a person has to agree, [`Login`] does that once, from a terminal, and

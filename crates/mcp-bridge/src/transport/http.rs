@@ -38,7 +38,7 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 const MAX_SESSION_BYTES: usize = 4096;
 /// How long a session that is gone stays open, so that the calls that found out about it end with
 /// that answer before all others end with the session.
-const GRACE: Duration = Duration::from_millis(200);
+const GRACE: Duration = Duration::from_secs(1);
 /// How many requests may wait for the beginning of their answer.
 const MAX_WAITING: usize = 256;
 

@@ -172,3 +172,17 @@ async fn a_name_that_does_not_resolve_is_told() {
     let failed = policy(false, &[]).resolve("no-such-host.invalid", 443).await;
     assert!(matches!(failed, Err(ConnectError::Dns(_))), "{failed:?}");
 }
+
+/// The name was harmless when it was looked at, and is not when it is dialled.
+#[tokio::test]
+async fn the_client_looks_at_an_address_where_it_dials_it() {
+    let policy = Arc::new(policy(true, &[]));
+    let client = http_client(&policy, HeaderMap::new(), Patience::Answer).expect("a client");
+    for client in [client, direct_client(&policy).expect("a client")] {
+        let get = async |url| client.get(url).send().await.map_err(ConnectError::from);
+        let inside = get("http://localhost:9/").await;
+        assert!(matches!(inside, Err(ConnectError::Refused(AddressRefused::Private(_)))));
+        let nowhere = get("http://no-such-host.invalid/").await;
+        assert!(matches!(nowhere, Err(ConnectError::Dns(_))));
+    }
+}

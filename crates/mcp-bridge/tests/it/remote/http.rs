@@ -156,6 +156,31 @@ async fn a_session_that_is_gone_fails_its_call_as_not_run_and_ends() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_cut_is_asked_for_again_where_the_server_keeps_it() {
+    async fn cut(hostile: State<Hostile>, headers: HeaderMap, body: Bytes) -> Response {
+        let message: Value = serde_json::from_slice(&body).unwrap();
+        match message["method"].as_str() {
+            Some("tools/call") => {
+                let beginning = format!("id: {}\nretry: 10\ndata: \n\n", message["id"]);
+                ([("content-type", "text/event-stream")], beginning).into_response()
+            }
+            _ => answer(hostile, headers, body).await,
+        }
+    }
+    async fn rest(headers: HeaderMap) -> Response {
+        let Some(last) = headers.get("last-event-id") else {
+            return StatusCode::METHOD_NOT_ALLOWED.into_response();
+        };
+        let id = serde_json::from_slice(last.as_bytes()).unwrap();
+        let rest = format!("data: {}\n\n", text(&id, "the rest"));
+        ([("content-type", "text/event-stream")], rest).into_response()
+    }
+    let router = Router::new().route("/mcp", post(cut).get(rest)).with_state(Hostile::new());
+    let session = session(&(serve(router).await + "/mcp")).await;
+    assert_eq!(soon("the call", call(session.peer(), "any")).await.unwrap(), "the rest");
+}
+
+#[tokio::test]
 async fn a_server_that_knows_no_standing_stream_keeps_its_session() {
     for status in [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED] {
         let (asked, mut gets) = mpsc::channel(8);

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
@@ -202,6 +203,20 @@ async fn a_message_beyond_all_bounds_and_a_cut_one_end_the_session() {
         soon(tool, call(session.peer(), tool)).await.expect_err(tool);
         soon("the end of the session", session.waiting()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_server_that_went_silent_ends_the_session() {
+    let url = listen(|stream| async {
+        let _held = upgrade(stream).await;
+        future::pending::<()>().await;
+    });
+    let mut transport = websocket::connect(&server(&url.await)).await.unwrap();
+    let connected = Instant::now();
+    // From here on a wait is over as soon as nothing else can happen.
+    tokio::time::pause();
+    assert!(transport.receive().await.is_none());
+    assert_eq!(connected.elapsed().as_secs(), 90);
 }
 
 #[tokio::test]
