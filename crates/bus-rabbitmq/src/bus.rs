@@ -37,10 +37,40 @@ pub struct RabbitBus {
     dead_letters: Arc<Lane>,
 }
 
+/// Why a broker can't be reached, however long one waits.
+#[derive(Debug, thiserror::Error)]
+pub enum ReachError {
+    /// The configuration can't be used.
+    #[error("bus.url: {0}")]
+    Configuration(#[from] InvalidUrl),
+    /// The broker refuses.
+    #[error(transparent)]
+    Refused(#[from] ConsumeError),
+}
+
 /// Most lanes of their own; keys beyond them share one.
 const MAX_LANES: usize = 64;
 
 impl RabbitBus {
+    /// Connects, and waits for the broker as long as it takes: in a cluster it may come up later than
+    /// its users. None when `stopped` comes first.
+    ///
+    /// # Errors
+    /// As for [`RabbitBus::start`] and [`RabbitBus::connected`].
+    pub async fn reach(
+        config: &RabbitConfig,
+        stopped: impl Future<Output = ()>,
+    ) -> Result<Option<Self>, ReachError> {
+        let bus = Self::start(config)?;
+        tokio::select! {
+            connected = bus.connected(Duration::MAX) => {
+                connected?;
+                Ok(Some(bus))
+            }
+            () = stopped => Ok(None),
+        }
+    }
+
     /// Starts to connect, and keeps trying until closed. Use [`RabbitBus::connected`] to wait.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use lapin::{
     uri::{AMQPScheme, AMQPUri, SASLMechanism},
 };
 use rockbot_contracts::{json::Limits, topology::DEFAULT_NAMESPACE};
+use rockbot_service::{BusSection, TlsSection};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{tls::TlsFiles, topology::Namespace};
@@ -70,6 +71,15 @@ impl RabbitConfig {
         }
     }
 
+    /// What the section `[bus]` says, for a connection of that name.
+    #[must_use]
+    pub fn of(section: &BusSection, connection_name: impl Into<String>) -> Self {
+        let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
+        Self::secret(section.url.clone(), connection_name)
+            .in_namespace(&section.namespace)
+            .with_tls(TlsFiles { ca_file, cert_file, key_file })
+    }
+
     /// The same in another namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
@@ -125,9 +135,16 @@ impl RabbitConfig {
     /// ([`rockbot_contracts::identity`]), so that the others of the fleet have users too.
     #[must_use]
     pub fn has_own_user(&self) -> bool {
-        let user = self.parse_url().ok().and_then(|uri| user_of(&uri).ok());
-        let rest = user.as_ref().and_then(|user| user.as_str().strip_prefix(&self.namespace));
+        let user = self.user();
+        let rest = user.as_ref().and_then(|user| user.strip_prefix(&self.namespace));
         rest.is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// The user that signs its messages; `None` when the URL can't be used.
+    #[must_use]
+    pub fn user(&self) -> Option<String> {
+        let user = self.parse_url().ok().and_then(|uri| user_of(&uri).ok());
+        user.map(|user| user.to_string())
     }
 
     pub(crate) fn parse_url(&self) -> Result<AMQPUri, InvalidUrl> {

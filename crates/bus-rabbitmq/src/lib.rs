@@ -29,6 +29,6 @@ mod traffic;
 mod watched;
 mod word;
 
-pub use bus::RabbitBus;
+pub use bus::{RabbitBus, ReachError};
 pub use config::{InvalidUrl, RabbitConfig};
 pub use tls::TlsFiles;

@@ -216,10 +216,12 @@ impl Source {
         subscription: Subscription,
     ) -> Result<Self, ConsumeError> {
         let queue = &subscription.queue;
-        let name =
-            namespace.queue(&queue.name).map_err(|error| refused(queue.name.as_str(), &error))?;
+        let named =
+            |name| namespace.queue(name).map_err(|error| refused(queue.name.as_str(), &error));
+        named(&queue.name)?;
+        let gives_up_as = named(&queue.gives_up_as)?;
         let dead_letters =
-            (queue.kind == QueueKind::Work).then(|| (name, dead_letter_lane.clone()));
+            (queue.kind == QueueKind::Work).then(|| (gives_up_as, dead_letter_lane.clone()));
         let subscriber = Arc::new(Subscriber { supervisor, namespace, subscription });
         let session = subscriber.open_patiently().await?;
         let queue = subscriber.subscription.queue.clone();

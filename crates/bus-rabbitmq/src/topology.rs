@@ -76,7 +76,7 @@ impl Namespace {
             return self.find_queue(channel, spec).await;
         }
         if spec.kind == QueueKind::Work {
-            let dead_letters = QueueSpec::dead_letters_of(&spec.name);
+            let dead_letters = spec.dead_letters();
             if self.prepared {
                 self.find_queue(channel, &dead_letters).await?;
             } else {
@@ -107,7 +107,7 @@ impl Namespace {
             return Ok(());
         }
         if spec.kind == QueueKind::Work && !self.prepared {
-            self.bind_queue(channel, &QueueSpec::dead_letters_of(&spec.name)).await?;
+            self.bind_queue(channel, &spec.dead_letters()).await?;
         }
         self.bind_queue(channel, spec).await
     }

@@ -9,12 +9,12 @@ use rockbot_contracts::{
     AgentName, InstanceId, QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
 };
-use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
+use rockbot_mcp_bridge::{Bridge, ServersFile};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
 use rockbot_tools::{
-    CallJournal, CatalogDirectory, ToolRegistry,
+    CallJournal, CatalogDirectory, JournalOptions, ToolRegistry,
     mcp::{BusGateway, McpGateway},
 };
 
@@ -84,7 +84,7 @@ impl Fleet {
         };
         let store = rockbot_store::connect(&url, Clock::System).await.exits(exit::UNAVAILABLE)?;
         let instance = InstanceId::generate();
-        let mut options = settings.store.journal(&url);
+        let mut options = JournalOptions::of(&settings.store, &url);
         // Nobody else is on a bus in memory.
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);
@@ -176,15 +176,8 @@ impl Fleet {
 
 /// The MCP servers of this process; none where no file of servers is named.
 async fn embed_bridge(settings: &Settings) -> Result<Arc<Bridge>, Failure> {
-    let section = &settings.mcp;
-    let bridge = Bridge::new(BridgeOptions {
-        init_concurrency: section.init_concurrency,
-        queues: section.queues.clone(),
-        dial: section.dial_policy(),
-        registration: section.registration(),
-        ..BridgeOptions::default()
-    });
-    if let Some(path) = &section.config {
+    let bridge = Bridge::new(settings.mcp.options());
+    if let Some(path) = &settings.mcp.config {
         let servers = ServersFile::read(path, |name| std::env::var(name).ok());
         let named = |problem| Failure::usage(format!("mcp.config: {}: {problem}", path.display()));
         bridge.apply(servers.map_err(named)?).await;

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use rockbot_bus_rabbitmq::{RabbitConfig, TlsFiles};
+use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
-use rockbot_service::{
-    BusSection, ConfigProblems, Configuration, LogSection, ServiceSection, TlsSection,
-};
-use rockbot_tool_handler::{HandlerSection, StoreSection};
+use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
+use rockbot_store::StoreSection;
 use rockbot_toolkit::files::FilesConfig;
+use rockbot_tools::HandlerSection;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::arguments::Common;
@@ -79,6 +78,9 @@ impl Settings {
             problems.into_iter().for_each(|problem| layers.problem(problem));
             settings.handler.require_identity = true;
         }
+        if !settings.embeds() {
+            settings.handler.user = settings.rabbit().user();
+        }
         layers.finish()?;
         Ok(settings)
     }
@@ -100,10 +102,7 @@ impl Settings {
 
     /// How to reach the broker of a fleet that runs elsewhere.
     pub(crate) fn rabbit(&self) -> RabbitConfig {
-        let TlsSection { ca_file, cert_file, key_file } = self.bus.tls.clone();
-        RabbitConfig::secret(self.bus.url.clone(), "rockbot cli")
-            .in_namespace(&self.bus.namespace)
-            .with_tls(TlsFiles { ca_file, cert_file, key_file })
+        RabbitConfig::of(&self.bus, "rockbot cli")
     }
 
     /// Whether the fleet runs inside this process.

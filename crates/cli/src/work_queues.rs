@@ -4,7 +4,7 @@ use rockbot_agent::AgentDefinition;
 use rockbot_bus::{Bus, BusReport, report::QueueDepth};
 use rockbot_contracts::{
     AgentName, QueueName, QueueSpec,
-    topology::{tool_invoke, user_message},
+    topology::{tool_invoke, tool_invoke_mcp, user_message},
 };
 use rockbot_service::exit;
 
@@ -23,14 +23,15 @@ pub(crate) struct WorkQueue {
     pub(crate) dead_letters: Option<u32>,
 }
 
-/// The queue of tool calls, and those of the configured agent and of every defined one.
+/// The queue of tool calls and the one for suspects beside it, and those of the configured agent and of every defined one.
 pub(crate) fn known(settings: &Settings) -> Result<Vec<QueueName>, Failure> {
     let mut agents = vec![AgentName::new(settings.agent.name.as_str()).exits(exit::USAGE)?];
     if let Some(folder) = &settings.agent.directory {
         let defined = AgentDefinition::load_dir(folder).exits(exit::USAGE)?;
         agents.extend(defined.into_iter().map(|agent| agent.name));
     }
-    let mut names = vec![QueueSpec::work(&tool_invoke()).name];
+    let mut names =
+        vec![QueueSpec::work(&tool_invoke()).name, QueueSpec::suspects(&tool_invoke()).name];
     for agent in agents {
         let name = QueueSpec::work(&user_message(&agent)).name;
         if !names.contains(&name) {
@@ -41,12 +42,16 @@ pub(crate) fn known(settings: &Settings) -> Result<Vec<QueueName>, Failure> {
 }
 
 /// A work queue by the name that an operator typed: bare, as the broker shows it with the namespace
-/// before it, or the name of its dead letters.
+/// before it, or the name of its dead letters. What a queue for suspects gave up is with the dead
+/// letters of the one that it stands beside.
 pub(crate) fn named(typed: &str, settings: &Settings) -> Result<QueueName, Failure> {
     let prefix = format!("{}.", settings.bus.namespace);
     let bare = typed.strip_prefix(&prefix).unwrap_or(typed);
     let bare = bare.strip_suffix(".dlq").unwrap_or(bare);
-    QueueName::new(bare).exits(exit::USAGE)
+    let name = QueueName::new(bare).exits(exit::USAGE)?;
+    let suspects = [tool_invoke(), tool_invoke_mcp()].map(|key| QueueSpec::suspects(&key));
+    let beside = suspects.into_iter().find(|queue| queue.name == name);
+    Ok(beside.map_or(name, |queue| queue.gives_up_as))
 }
 
 /// Looks at queues, in this order.
@@ -90,15 +95,20 @@ mod tests {
         let settings = settings(&[("ROCKBOT_AGENT__DIRECTORY", folder)]);
         let names = known(&settings).unwrap();
         let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
-        assert_eq!(names, ["tool.invoke", "user.message.assistant", "user.message.writer"]);
+        let agents = ["user.message.assistant", "user.message.writer"];
+        assert_eq!(names, [&["tool.invoke", "tool.invoke.suspect"][..], &agents].concat());
     }
 
     #[test]
     fn a_queue_may_be_named_as_the_broker_shows_it() {
         let settings = settings(&[("ROCKBOT_BUS__NAMESPACE", "fleet")]);
-        for typed in
-            ["tool.invoke", "fleet.tool.invoke", "tool.invoke.dlq", "fleet.tool.invoke.dlq"]
-        {
+        for typed in [
+            "tool.invoke",
+            "fleet.tool.invoke",
+            "tool.invoke.dlq",
+            "fleet.tool.invoke.dlq",
+            "fleet.tool.invoke.suspect",
+        ] {
             assert_eq!(named(typed, &settings).unwrap().as_str(), "tool.invoke", "{typed}");
         }
         assert_eq!(named("tool *", &settings).unwrap_err().code, exit::USAGE);

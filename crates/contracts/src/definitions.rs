@@ -101,7 +101,7 @@ impl Fleet {
             }));
             for key in &grants.works {
                 let work = QueueSpec::work(key);
-                dead_letters.push(self.queue(&QueueSpec::dead_letters_of(&work.name)));
+                dead_letters.push(self.queue(&work.dead_letters()));
                 bindings.push(json!({
                     "source": dead_letter_exchange(namespace), "vhost": vhost,
                     "destination": queue_name(namespace, &work.name.dead_letters()),

@@ -143,6 +143,26 @@ impl Askers {
     }
 }
 
+impl Askers {
+    /// The same for a request that workers passed on among themselves, where only they send: one
+    /// that the broker knows as `worker`, the receiver's own user, is the asker's that it names.
+    ///
+    /// # Errors
+    /// When the request must not be served; see [`Impostor`].
+    pub fn admit_passed_on(
+        self,
+        request: &Envelope,
+        worker: Option<&str>,
+    ) -> Result<Option<AgentName>, Impostor> {
+        match request.user_id.as_deref() {
+            Some(user) if Some(user) == worker => {
+                Ok(request.source.as_deref().and_then(|said| AgentName::new(said).ok()))
+            }
+            _ => self.admit(request),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,5 +224,23 @@ mod tests {
             assert_eq!(Askers::Anybody.admit(&request), Ok(Some(agent("assistant"))));
             assert!(matches!(Askers::Known.admit(&request), Err(Impostor::Unknown { .. })));
         }
+    }
+
+    #[test]
+    fn a_worker_passes_on_what_others_asked_and_nobody_else_does() {
+        let check = |user, expected: Option<&str>| {
+            let request = request(user, Some("assistant"), Some("tool.result.assistant.1"));
+            let admitted = Askers::Known.admit_passed_on(&request, Some("rockbot.tool-handler"));
+            assert_eq!(admitted.ok().flatten(), expected.map(agent), "{user:?}");
+        };
+        check(Some("rockbot.tool-handler"), Some("assistant"));
+        check(Some("rockbot.agent.assistant"), Some("assistant"));
+        for stranger in ["rockbot.agent.mallory", "rockbot.mcp-bridge", "guest", "tool-handler"] {
+            check(Some(stranger), None);
+        }
+        check(None, None);
+        // Without a user of its own it takes nobody for itself.
+        let unsigned = request(None, Some("assistant"), None);
+        assert!(Askers::Known.admit_passed_on(&unsigned, None).is_err());
     }
 }

@@ -10,8 +10,9 @@ use crate::{
     topology::{
         BindingPattern, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS,
         TOOL_RESULT, USER_MESSAGE, USER_RESPONSE, doctor_ping, mcp_manage, script_invoke,
-        tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp,
-        tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_message, word,
+        suspects_of, tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke,
+        tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_message,
+        word,
     },
 };
 
@@ -80,14 +81,14 @@ impl Grants {
                 grants.queues.push(BindingPattern::new(&format!("{USER_MESSAGE}.*.dlq")));
                 grants
             }
-            User::ToolHandler => Self::runs_tools().serves(tool_invoke()),
+            User::ToolHandler => Self::runs_tools().serves_calls(tool_invoke()),
             User::McpBridge => {
                 let mut grants = Self::runs_tools();
                 grants.publishes.push(one(&tool_meta_mcp()));
                 grants.publishes.push(each_process(MCP_MANAGE_RESPONSE));
                 grants.hears.push(one(&tool_meta_mcp_refresh()));
                 grants.queues.push(each(tool_meta_mcp_refresh().as_str()));
-                grants.serves(tool_invoke_mcp()).serves(mcp_manage())
+                grants.serves_calls(tool_invoke_mcp()).serves(mcp_manage())
             }
             User::ScriptsManager => {
                 let grants = Self {
@@ -145,6 +146,15 @@ impl Grants {
         self.queues.push(one(&key));
         self.works.push(key);
         self
+    }
+
+    /// With a work queue of tool calls, and the one beside it that only its workers send to.
+    fn serves_calls(mut self, key: RoutingKey) -> Self {
+        let suspects = suspects_of(&key);
+        self.publishes.push(one(&suspects));
+        self.hears.push(one(&suspects));
+        self.queues.push(one(&suspects));
+        self.serves(key)
     }
 
     /// The same for RabbitMQ.
@@ -282,6 +292,8 @@ mod tests {
             (Publish, "user.message.assistant", false),
             (Publish, "user.message.mallory", false),
             (Publish, "tool.invoke.other", false),
+            (Publish, "tool.invoke.suspect", false),
+            (Publish, "tool.invoke.mcp.suspect", false),
             (Publish, "xtool.invoke", false),
             (Publish, "tool.invoke\n", false),
             (Publish, "user.response.a.b", false),
@@ -321,6 +333,7 @@ mod tests {
             (Consume, "rockbot.tool.invoke", false),
             (Consume, "rockbot.tool.invoke.mcp", false),
             (Consume, "rockbot.tool.invoke.dlq", false),
+            (Consume, "rockbot.tool.invoke.suspect", false),
             (Consume, "rockbot.user.message.assistant.dlq", false),
             (PublishTo, "rockbot", true),
             (PublishTo, "rockbot.dlx", true),
@@ -367,6 +380,7 @@ mod tests {
             }
             check(&user, Publish, "tool.catalog.announce", true);
             check(&user, Publish, "user.response.p", false);
+            check(&user, Publish, "tool.invoke", false);
             check(&user, Bind, "tool.cancel", true);
         }
         check(&User::ScriptsManager, Publish, "script.result.a.i", true);
@@ -374,6 +388,23 @@ mod tests {
         check(&User::ToolHandler, Publish, "tool.meta.mcp", false);
         check(&User::McpBridge, Publish, "tool.meta.mcp", true);
         check(&User::McpBridge, Publish, "mcp.manage.response.a.i", true);
+    }
+
+    #[test]
+    fn suspects_are_sent_and_read_by_the_workers_of_their_queue_alone() {
+        let queues = [("tool.invoke", User::ToolHandler), ("tool.invoke.mcp", User::McpBridge)];
+        for (queue, worker) in queues {
+            let suspects = format!("{queue}.suspect");
+            for user in [agent("assistant"), agent("suspect")].iter().chain(&User::SERVICES) {
+                let own = *user == worker;
+                check(user, Publish, &suspects, own);
+                check(user, Bind, &suspects, own);
+                for wish in [Declare, Consume, BindQueue] {
+                    check(user, wish, &format!("rockbot.{suspects}"), own);
+                    check(user, wish, &format!("rockbot.{suspects}.dlq"), false);
+                }
+            }
+        }
     }
 
     #[test]

@@ -41,7 +41,10 @@ impl QueueSpec {
                 ("x-delivery-limit", Argument::Number(u64::from(MAX_DELIVERIES - 1))),
                 ("x-overflow", text("reject-publish")),
                 ("x-dead-letter-exchange", Argument::Text(dead_letter_exchange(namespace))),
-                ("x-dead-letter-routing-key", Argument::Text(queue_name(namespace, &self.name))),
+                (
+                    "x-dead-letter-routing-key",
+                    Argument::Text(queue_name(namespace, &self.gives_up_as)),
+                ),
                 ("x-dead-letter-strategy", text("at-least-once")),
             ]),
             QueueKind::DeadLetters => arguments.extend([

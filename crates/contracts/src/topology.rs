@@ -227,6 +227,9 @@ pub struct QueueSpec {
     pub bindings: Vec<BindingPattern>,
     /// Most messages it holds.
     pub max_length: u32,
+    /// Under which work queue's name its dead letters are kept: its own, unless it stands beside
+    /// another.
+    pub gives_up_as: QueueName,
 }
 
 /// How often a message of a work queue is delivered before it is dead-lettered.
@@ -251,45 +254,51 @@ impl QueueSpec {
     /// A shared work queue named after the key it is bound with.
     #[must_use]
     pub fn work(key: &RoutingKey) -> Self {
-        Self {
-            name: QueueName(key.0.clone()),
-            kind: QueueKind::Work,
-            bindings: vec![key.into()],
-            max_length: WORK_QUEUE_LENGTH,
-        }
+        let (name, bindings) = (QueueName(key.0.clone()), vec![key.into()]);
+        Self::new(name, QueueKind::Work, bindings, WORK_QUEUE_LENGTH)
+    }
+
+    /// The work queue beside that of `key`, for what workers were lost with; see [`suspects_of`].
+    /// It gives up to the same dead letters.
+    #[must_use]
+    pub fn suspects(key: &RoutingKey) -> Self {
+        Self { gives_up_as: QueueName(key.0.clone()), ..Self::work(&suspects_of(key)) }
+    }
+
+    fn new(
+        name: QueueName,
+        kind: QueueKind,
+        bindings: Vec<BindingPattern>,
+        max_length: u32,
+    ) -> Self {
+        Self { gives_up_as: name.clone(), name, kind, bindings, max_length }
     }
 
     /// One process's queue for answers.
     #[must_use]
     pub fn reply(name: &RoutingKey, bindings: Vec<BindingPattern>) -> Self {
-        Self {
-            name: QueueName(name.0.clone()),
-            kind: QueueKind::Reply,
-            bindings,
-            max_length: PROCESS_QUEUE_LENGTH,
-        }
+        let name = QueueName(name.0.clone());
+        Self::new(name, QueueKind::Reply, bindings, PROCESS_QUEUE_LENGTH)
     }
 
     /// One process's queue for announcements made with `pattern`.
     #[must_use]
     pub fn exclusive(topic: &RoutingKey, instance: &InstanceId) -> Self {
-        Self {
-            name: QueueName(format!("{topic}.{}", word(instance.as_str())).into()),
-            kind: QueueKind::Exclusive,
-            bindings: vec![topic.into()],
-            max_length: PROCESS_QUEUE_LENGTH,
-        }
+        let name = QueueName(format!("{topic}.{}", word(instance.as_str())).into());
+        Self::new(name, QueueKind::Exclusive, vec![topic.into()], PROCESS_QUEUE_LENGTH)
     }
 
     /// The queue that keeps what the work queue `name` gave up.
     #[must_use]
     pub fn dead_letters_of(name: &QueueName) -> Self {
-        Self {
-            name: name.dead_letters(),
-            kind: QueueKind::DeadLetters,
-            bindings: Vec::new(),
-            max_length: DEAD_LETTER_LENGTH,
-        }
+        let name = name.dead_letters();
+        Self::new(name, QueueKind::DeadLetters, Vec::new(), DEAD_LETTER_LENGTH)
+    }
+
+    /// The queue that keeps what this work queue gives up.
+    #[must_use]
+    pub fn dead_letters(&self) -> Self {
+        Self::dead_letters_of(&self.gives_up_as)
     }
 
     /// The same with another cap on its length.
@@ -478,6 +487,13 @@ impl ReplyAddress {
         let (agent, instance) = (word(self.agent.as_str()), word(self.instance.as_str()));
         RoutingKey::built(format!("{family}.{agent}.{instance}"))
     }
+}
+
+/// `<key>.suspect`: requests of `key`, one of this file's, that workers were lost with. Only workers
+/// send there.
+#[must_use]
+pub fn suspects_of(key: &RoutingKey) -> RoutingKey {
+    RoutingKey::built(format!("{key}.suspect"))
 }
 
 /// `user.message.<agent>`.

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 /// How long the server may take for anything.
 const WITHIN: Duration = Duration::from_secs(20);
-/// How often a person is patient enough to log in.
+/// How often a person logs in at most.
 const MOST_LOGINS: usize = 3;
 const SERVER: &str = "suite";
 /// Where the suite pretends to have found a document about this client.

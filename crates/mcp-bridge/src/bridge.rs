@@ -29,7 +29,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    config::{Remote, ServerConfig, ServersFile, Transport},
+    config::{OAuthClient, Remote, ServerConfig, ServersFile, Transport},
     connect::Dialling,
     oauth::{Login, OAuthError},
     offer::Offer,
@@ -57,8 +57,7 @@ pub struct BridgeOptions {
     pub init_concurrency: usize,
     /// What may be dialled; only servers on public addresses, by TLS, by default.
     pub dial: DialPolicy,
-    /// The folder in which tokens for remote servers are kept. Servers that want OAuth are left out
-    /// without it.
+    /// Where tokens of servers that want a login are kept; without it none are sent.
     pub tokens: Option<PathBuf>,
     /// Whether servers may be added at run time.
     pub registration: RegistrationPolicy,
@@ -147,12 +146,7 @@ impl Bridge {
             if !known {
                 warn!(server = %config.name, queue = ?config.queue, "left out: no such queue");
             }
-            let wants_tokens = config.transport.remote().is_some_and(|at| at.oauth.is_some());
-            let keeps_tokens = self.surroundings.dialling.tokens.is_some();
-            if wants_tokens && !keeps_tokens {
-                warn!(server = %config.name, "left out: no folder is configured for its tokens");
-            }
-            known && (keeps_tokens || !wants_tokens)
+            known
         });
         let mut gone = Vec::new();
         {
@@ -204,12 +198,19 @@ impl Bridge {
         self.read().values().map(|entry| status(&entry.server)).collect()
     }
 
-    /// Waits until every server has connected or failed once, at most `wait`.
+    /// Waits until every server has connected and its tools are offered, or has failed once; at most
+    /// `wait`.
     pub async fn settled(&self, wait: Duration) {
-        let servers: Vec<_> = self.read().values().map(|entry| entry.server.states()).collect();
-        let settled = servers.into_iter().map(|mut states| async move {
+        let servers: Vec<_> = self.read().values().map(|entry| entry.server.clone()).collect();
+        let settled = servers.into_iter().map(|server| async move {
+            let mut states = server.states();
             let begun = |state: &State| !matches!(state, State::Connecting { failed: 0, .. });
-            let _ = states.wait_for(begun).await;
+            let is_ready =
+                states.wait_for(begun).await.is_ok_and(|state| matches!(*state, State::Ready(_)));
+            if is_ready {
+                let name = &server.config().name;
+                let _ = self.index().wait_for(|index| index.get(name).is_some()).await;
+            }
         });
         let _ = timeout(wait, join_all(settled)).await;
     }
@@ -303,7 +304,8 @@ impl Bridge {
             }
             (None, Some(url)) if arguments.is_empty() => {
                 let is_socket = url.starts_with("wss://") || url.starts_with("ws://");
-                let remote = Remote { url, headers: BTreeMap::new(), oauth: None };
+                let oauth = OAuthClient::default();
+                let remote = Remote { url, headers: BTreeMap::new(), oauth };
                 if is_socket { Transport::WebSocket(remote) } else { Transport::Http(remote) }
             }
             _ => {

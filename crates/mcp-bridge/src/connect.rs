@@ -33,15 +33,15 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone)]
 pub(crate) struct Dialling {
     pub(crate) policy: Arc<DialPolicy>,
-    /// The folder of the tokens.
+    /// Where tokens are kept.
     pub(crate) tokens: Option<PathBuf>,
 }
 
 impl Dialling {
-    /// Where the tokens of a server come from, when it wants any.
+    /// Where the tokens of a server come from; none for a program.
     pub(crate) fn tokens(&self, config: &ServerConfig) -> Option<OAuthTokens> {
         let remote = config.transport.remote()?;
-        let OAuthClient { grant, scopes } = remote.oauth.clone()?;
+        let OAuthClient { grant, scopes } = remote.oauth.clone();
         // One that is none is told when it is dialled.
         let resource = remote.url.parse().ok()?;
         let (policy, folder) = (self.policy.clone(), self.tokens.clone()?);

@@ -5,10 +5,11 @@ use std::{
     path::PathBuf,
 };
 
+use rockbot_store::state_folder;
 use serde::Deserialize;
 
 use crate::{
-    bridge::RegistrationPolicy,
+    bridge::{BridgeOptions, RegistrationPolicy},
     queue::QueueConfig,
     transport::{DialPolicy, PrivateTarget},
 };
@@ -27,6 +28,9 @@ pub struct McpSection {
     pub allow_plain_http: bool,
     /// Private addresses, networks and hosts that may be dialled. Default none.
     pub allow_private: Vec<String>,
+    /// Where tokens of servers that want a login are kept. Default: a folder in the user's folder for
+    /// state.
+    pub tokens: Option<PathBuf>,
     /// Whether callers may add servers at run time. Default false.
     pub allow_registration: bool,
     /// The programs that such a server may be. Default none.
@@ -43,6 +47,7 @@ impl Default for McpSection {
             queues: BTreeMap::new(),
             allow_plain_http: false,
             allow_private: Vec::new(),
+            tokens: None,
             allow_registration: false,
             allowed_commands: BTreeSet::new(),
             summaries: false,
@@ -71,21 +76,23 @@ impl McpSection {
         problems
     }
 
-    /// What may be dialled.
+    /// A bridge as the section wants it, without a store and a model.
     #[must_use]
-    pub fn dial_policy(&self) -> DialPolicy {
-        DialPolicy {
+    pub fn options(&self) -> BridgeOptions {
+        let dial = DialPolicy {
             allow_plain_http: self.allow_plain_http,
             // Bad ones are problems.
             allow_private: self.allow_private.iter().filter_map(|text| text.parse().ok()).collect(),
             ..DialPolicy::default()
-        }
-    }
-
-    /// What callers may add.
-    #[must_use]
-    pub fn registration(&self) -> RegistrationPolicy {
+        };
         let commands = self.allowed_commands.clone();
-        RegistrationPolicy { allowed: self.allow_registration, commands }
+        BridgeOptions {
+            queues: self.queues.clone(),
+            init_concurrency: self.init_concurrency,
+            dial,
+            tokens: self.tokens.clone().or_else(|| Some(state_folder()?.join("mcp-tokens"))),
+            registration: RegistrationPolicy { allowed: self.allow_registration, commands },
+            ..BridgeOptions::default()
+        }
     }
 }

@@ -8,8 +8,9 @@ use crate::sections::{LogFormat, LogSection};
 
 /// Directives added to every filter. What the AMQP client has to say, the bus says once and better;
 /// and it logs whole messages at `warn` when the broker
-/// returns them, which hold what tools and models say.
-const QUIET: [&str; 1] = ["lapin=off"];
+/// returns them, which hold what tools and models say. The MCP and WebSocket clients do the same with
+/// what servers say and with headers.
+const QUIET: [&str; 3] = ["lapin=off", "rmcp=error", "tungstenite=warn"];
 
 /// A log filter that can't be read.
 #[derive(Debug, thiserror::Error)]

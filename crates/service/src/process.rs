@@ -116,8 +116,15 @@ impl Process {
         match print {
             Print::Version => format!("{name} {version}"),
             Print::Defaults => defaults.to_owned(),
-            Print::Help => format!(
-                "{about}
+            Print::Help => {
+                let has_bus = defaults.lines().any(|line| line == "[bus]");
+                let example = if has_bus {
+                    "ROCKBOT_BUS__URL=amqp://guest:guest@localhost:5672/%2f"
+                } else {
+                    "ROCKBOT_LOG__LEVEL=debug"
+                };
+                format!(
+                    "{about}
 
 Usage: {name} [--config FILE] [--check-config] [--print-config]
 
@@ -133,10 +140,11 @@ ROCKBOT_<SECTION>__<KEY>_FILE with the name of a file that holds the value.
 
 Examples:
   {name} --print-config > {name}.toml
-  ROCKBOT_BUS__URL=amqp://guest:guest@localhost:5672/%2f {name}
+  {example} {name}
 
 Exit codes: 0 stopped as asked, 64 configuration, 69 something it needs is missing"
-            ),
+                )
+            }
         }
     }
 }

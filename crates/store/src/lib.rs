@@ -16,6 +16,7 @@ pub mod memory;
 pub mod port;
 pub mod postgres;
 mod row;
+mod section;
 pub mod sqlite;
 pub mod sweeper;
 pub mod url;
@@ -29,6 +30,7 @@ pub use port::{
     Write, Written,
 };
 pub use postgres::PostgresStore;
+pub use section::{StoreSection, state_folder};
 pub use sqlite::SqliteStore;
 pub use sweeper::Sweeper;
-pub use url::{InvalidStoreUrl, StoreUrl, connect};
+pub use url::{InvalidStoreUrl, StoreUrl, connect, connect_patiently};

@@ -9,13 +9,9 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::tool_invoke};
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{
-    CallJournal, CatalogAnnouncer, RegisterError, Tool, ToolExecutor, ToolInvokeHandler,
-    ToolRegistry, invoke::InvokeWorkers,
+    CallJournal, CatalogAnnouncer, HandlerSection, RegisterError, Tool, ToolExecutor,
+    ToolInvokeHandler, ToolRegistry, invoke::InvokeWorkers,
 };
-
-mod section;
-
-pub use section::{HandlerSection, QueueSection, StoreSection};
 
 /// The name of the service on the bus.
 pub const SERVICE: &str = "tool-handler";

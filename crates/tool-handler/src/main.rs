@@ -1,18 +1,14 @@
 //! `rockbot-tool-handler`: runs tools for agents that ask over RabbitMQ.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
 use rockbot_bus::Bus;
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
-use rockbot_service::{
-    BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown, TlsSection,
-};
-use rockbot_store::{Clock, Store, StoreError, StoreUrl};
-use rockbot_tool_handler::{
-    DEFAULT_CONFIG, HandlerSection, SERVICE, StartError, StoreSection, ToolHandler,
-};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, ReachError};
+use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
+use rockbot_store::{Clock, StoreSection, connect_patiently};
+use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler};
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::CallJournal;
+use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -51,12 +47,13 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = settings.store.parse() {
         configuration.problem(problem);
     }
-    let rabbit = rabbit(&settings.bus, "");
+    let rabbit = RabbitConfig::of(&settings.bus, "");
     if let Err(problem) = rabbit.check() {
         configuration.problem(format!("bus: {problem}"));
     }
     // With a user of its own on the broker, everybody has one: who does not sign is nobody.
     settings.handler.require_identity |= rabbit.has_own_user();
+    settings.handler.user = rabbit.user();
     if settings.service.is_production() {
         rabbit
             .unsafe_in_production()
@@ -75,9 +72,14 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let options = store.journal(&url);
-    let Some(store) = open(&url, shutdown).await? else { return Ok(()) };
-    let bus = Arc::new(connect(&bus, &name, shutdown).await?);
+    let options = JournalOptions::of(&store, &url);
+    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
+    let opened =
+        opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
+    let Some(store) = opened else { return Ok(()) };
+    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
+    let Some(bus) = reached.map_err(unreachable_broker)? else { return Ok(()) };
+    let bus = Arc::new(bus);
     let journal = CallJournal::start(store.clone(), &instance, options);
     let started = tokio::select! {
         started = ToolHandler::start(bus.clone(), &handler, &files, journal, instance) => started,
@@ -95,52 +97,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     Ok(())
 }
 
-/// The pause between two attempts to reach the store.
-const STORE_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// Opens the store; waits for it as long as it takes, as for the broker.
-async fn open(url: &StoreUrl, shutdown: &Shutdown) -> Result<Option<Arc<dyn Store>>, ServeError> {
-    loop {
-        let opened = tokio::select! {
-            opened = rockbot_store::connect(url, Clock::System) => opened,
-            () = shutdown.requested() => return Ok(None),
-        };
-        match opened {
-            Ok(store) => return Ok(Some(store)),
-            Err(error @ StoreError::Unavailable { .. }) => {
-                tracing::warn!(%error, %url, "waiting for the store");
-            }
-            Err(error) => {
-                return Err(ServeError::Configuration(format!("store.url: {url}: {error}")));
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(STORE_AGAIN_AFTER) => {}
-            () = shutdown.requested() => return Ok(None),
-        }
+fn unreachable_broker(error: ReachError) -> ServeError {
+    match error {
+        ReachError::Configuration(_) => ServeError::Configuration(error.to_string()),
+        ReachError::Refused(_) => ServeError::Unavailable(error.to_string()),
     }
-}
-
-fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
-    let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
-    RabbitConfig::secret(section.url.clone(), name)
-        .in_namespace(&section.namespace)
-        .with_tls(TlsFiles { ca_file, cert_file, key_file })
-}
-
-/// Waits for the broker for as long as it takes: in a cluster it may come up later than we do.
-async fn connect(
-    section: &BusSection,
-    name: &str,
-    shutdown: &Shutdown,
-) -> Result<RabbitBus, ServeError> {
-    let bus = RabbitBus::start(&rabbit(section, name))
-        .map_err(|error| ServeError::Configuration(format!("bus.url: {error}")))?;
-    tokio::select! {
-        connected = bus.connected(std::time::Duration::MAX) => {
-            connected.map_err(|error| ServeError::Unavailable(error.to_string()))?;
-        }
-        () = shutdown.requested() => {}
-    }
-    Ok(bus)
 }

@@ -21,6 +21,7 @@ pub mod names;
 pub mod registry;
 pub mod remote;
 pub mod result;
+pub mod section;
 pub mod strategy;
 #[cfg(test)]
 mod testing;
@@ -39,5 +40,6 @@ pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use result::ToolResult;
 pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource};
+pub use section::{HandlerSection, QueueSection};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use tool::{Tool, ToolContext, ToolUpdate, UpdateSink};

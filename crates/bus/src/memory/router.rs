@@ -49,7 +49,7 @@ impl Router {
 
     fn create(&mut self, spec: &QueueSpec) -> Arc<Queue> {
         let dead_letters = (spec.kind == QueueKind::Work).then(|| {
-            let spec = QueueSpec::dead_letters_of(&spec.name);
+            let spec = spec.dead_letters();
             self.queues
                 .entry(spec.name.clone())
                 .or_insert_with(|| Arc::new(Queue::new(&spec, None)))

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use anstream::{eprintln, println};
-use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus, ServersFile};
+use rockbot_mcp_bridge::{Bridge, ServerStatus, ServersFile};
 use rockbot_service::{exit, interrupted};
 use serde_json::json;
 
@@ -22,12 +22,7 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
         Failure::usage(format!("{}: {problem}", show::clean(&file.display().to_string())))
     })?;
     let problems = servers.problems.clone();
-    let bridge = Bridge::new(BridgeOptions {
-        init_concurrency: settings.mcp.init_concurrency,
-        queues: settings.mcp.queues.clone(),
-        dial: settings.mcp.dial_policy(),
-        ..BridgeOptions::default()
-    });
+    let bridge = Bridge::new(settings.mcp.options());
     if !json {
         eprintln!("{}", show::dim(&format!("connecting to {} servers…", servers.servers.len())));
     }

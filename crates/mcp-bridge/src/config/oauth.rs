@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 use crate::oauth::Grant;
 
-/// A client of an authorization server.
+/// A client of the server that authorises. The default is a program that registers itself when a
+/// person logs in.
 #[derive(Debug, Clone)]
 pub struct OAuthClient {
     /// Who asks for tokens: this process by itself, or a person once.
@@ -14,16 +15,21 @@ pub struct OAuthClient {
     pub scopes: Vec<String>,
 }
 
-/// A client as it is written. A person logs in with `"login": true`, and then its id and secret may
-/// be absent: the bridge registers itself.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+impl Default for OAuthClient {
+    fn default() -> Self {
+        let grant = Grant::Person { client_id: None, client_secret: None };
+        Self { grant, scopes: Vec::new() }
+    }
+}
+
+/// A client as it is written. With an id and a secret it is a machine, and gets tokens by itself,
+/// unless `"login": true` says that they are for a person to log in with.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct RawOAuth {
-    #[serde(default)]
     login: bool,
     client_id: Option<String>,
     client_secret: Option<String>,
-    #[serde(default)]
     scopes: Vec<String>,
 }
 
@@ -41,16 +47,13 @@ impl RawOAuth {
         let client_secret =
             client_secret.map(|secret| fill(&secret)).transpose()?.map(SecretString::from);
         let grant = match (login, client_id, client_secret) {
-            (true, None, Some(_)) => return Err("its oauth has a secret without a clientId".into()),
-            (true, client_id, client_secret) => Grant::Person { client_id, client_secret },
+            (_, None, Some(_)) => {
+                return Err("its oauth has a clientSecret without a clientId".into());
+            }
             (false, Some(client_id), Some(client_secret)) => {
                 Grant::Machine { client_id, client_secret }
             }
-            (false, ..) => {
-                return Err("its oauth needs a clientId and a clientSecret, or \"login\": true \
-                            for a person to log in"
-                    .into());
-            }
+            (_, client_id, client_secret) => Grant::Person { client_id, client_secret },
         };
         Ok(OAuthClient { grant, scopes })
     }

@@ -82,8 +82,9 @@ pub struct Remote {
     pub url: String,
     /// Sent with every request.
     pub headers: BTreeMap<String, SecretString>,
-    /// Who this bridge is there, for a server that wants OAuth 2.1.
-    pub oauth: Option<OAuthClient>,
+    /// Who this bridge is there, for a server that wants OAuth 2.1. The default is a program that
+    /// registers itself when a person logs in.
+    pub oauth: OAuthClient,
 }
 
 /// A server as it is written. Unknown keys are those of other clients, and are told by
@@ -103,7 +104,8 @@ pub(super) struct RawServer {
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    oauth: Option<RawOAuth>,
+    #[serde(default)]
+    oauth: RawOAuth,
     tools_allowed: Option<Vec<String>>,
     #[serde(default)]
     tools_denied: Vec<String>,
@@ -183,7 +185,7 @@ impl RawServer {
                 Transport::Stdio { command, args, env: secrets(self.env)?, cwd: self.cwd }
             }
             (None, Some(url)) => {
-                let oauth = self.oauth.map(|oauth| oauth.check(fill)).transpose()?;
+                let oauth = self.oauth.check(fill)?;
                 let remote = Remote { url: fill(&url)?, headers: secrets(self.headers)?, oauth };
                 let is_socket = remote.url.starts_with("ws://") || remote.url.starts_with("wss://");
                 match self.kind.as_deref() {

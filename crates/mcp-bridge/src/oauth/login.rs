@@ -133,10 +133,15 @@ async fn scopes(
     let mut scopes = settings.scopes.clone();
     let challenge = challenge.map(|text| WWWAuthenticateParams::parse(text, &settings.resource));
     if let Some(challenge) = challenge.filter(WWWAuthenticateParams::is_insufficient_scope) {
-        let agreed = settings.file().load().await?.map(|stored| stored.granted_scopes);
-        let missing = challenge.scope.unwrap_or_default();
-        scopes.extend(agreed.unwrap_or_default());
-        scopes.extend(missing.split_whitespace().map(str::to_owned));
+        let stored = settings.file().load().await?;
+        let agreed = stored.map(|stored| stored.granted_scopes).unwrap_or_default();
+        let wanted = challenge.scope.unwrap_or_default();
+        let wanted: Vec<_> = wanted.split_whitespace().map(str::to_owned).collect();
+        if !wanted.is_empty() && wanted.iter().all(|scope| agreed.contains(scope)) {
+            return Err(OAuthError::InVain);
+        }
+        scopes.extend(agreed);
+        scopes.extend(wanted);
     }
     let mut seen = BTreeSet::new();
     scopes.retain(|scope| seen.insert(scope.clone()));

@@ -83,6 +83,9 @@ pub enum OAuthError {
     /// The person, or the server that authorises, said no.
     #[error("the login was refused: {0}")]
     Refused(String),
+    /// The server refuses what was agreed to already, so agreeing again does not help.
+    #[error("the server wants what it was given already; its own permissions have to change")]
+    InVain,
     /// Nobody came back from the browser.
     #[error("nobody came back from the browser in time; start the login again")]
     TimedOut,

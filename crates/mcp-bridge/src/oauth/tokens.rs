@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use oauth2::TokenResponse;
 use rmcp::transport::auth::{AuthError, OAuthClientConfig, OAuthTokenResponse};
-use rmcp::transport::{AuthorizationManager, ClientCredentialsConfig};
+use rmcp::transport::{AuthorizationManager, ClientCredentialsConfig, CredentialStore};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -36,6 +36,8 @@ struct Tokens {
 #[derive(Default)]
 struct State {
     manager: Option<AuthorizationManager>,
+    /// Who the manager is at the server that authorises, once a person has logged in.
+    client_id: Option<String>,
     /// The server that authorises is known, so tokens can be refreshed there.
     can_refresh: bool,
 }
@@ -180,8 +182,16 @@ impl Tokens {
     }
 
     async fn begin(&self, state: &mut State) -> Result<(), OAuthError> {
-        if state.manager.is_none() {
-            state.manager = Some(self.settings.manager().await?);
+        let client_id = match self.settings.grant {
+            Grant::Person { .. } => {
+                self.settings.file().load().await?.map(|stored| stored.client_id)
+            }
+            Grant::Machine { .. } => None,
+        };
+        if state.manager.is_none() || state.client_id != client_id {
+            // Each login may register anew, also one in another process.
+            let manager = Some(self.settings.manager().await?);
+            *state = State { manager, client_id, can_refresh: false };
         }
         Ok(())
     }

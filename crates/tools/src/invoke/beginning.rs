@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::Delivery;
 use rockbot_contracts::{Executed, ToolHints, ToolInvokeRequest};
 use rockbot_store::StoreError;
 use tokio::time::timeout_at;
@@ -15,14 +14,22 @@ use super::{
     admission::{Admission, Permit, QueueFull},
     answer::Ending,
     journal::{Begun, CallInQuestion, CallJournal, Entrance},
+    suspects::{Moves, Taken},
 };
 use crate::{failure::ToolFailure, registry::Registered, tool::ToolContext};
 
+/// What all calls of a handler wait for, in this order.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) admission: &'a Arc<Admission>,
+    pub(super) moves: &'a Moves,
+    /// Where a call is written down; none for a tool that only reads.
+    pub(super) journal: Option<&'a CallJournal>,
+}
+
 /// A call on its way to its tool.
 pub(super) struct Beginning<'a> {
-    admission: &'a Arc<Admission>,
-    /// Where the call is written down; none for a tool that only reads.
-    journal: Option<&'a CallJournal>,
+    rules: Rules<'a>,
     tool: Option<&'a Registered>,
     context: &'a ToolContext,
     /// How long its asker gave it.
@@ -42,15 +49,13 @@ pub(super) struct Started {
 
 impl<'a> Beginning<'a> {
     pub(super) fn of(
-        delivery: &Delivery,
-        admission: &'a Arc<Admission>,
-        journal: Option<&'a CallJournal>,
+        taken: Taken<'_>,
+        rules: Rules<'a>,
         tool: Option<&'a Registered>,
         request: &'a ToolInvokeRequest,
         context: &'a ToolContext,
     ) -> Self {
-        let envelope = delivery.envelope();
-        let budget = envelope.budget.map(|budget| budget.timeout).unwrap_or_default();
+        let budget = taken.envelope().budget.map(|budget| budget.timeout).unwrap_or_default();
         let hints = tool.map(|tool| tool.registration().hints);
         let call = CallInQuestion {
             id: &request.tool_call_id,
@@ -58,12 +63,12 @@ impl<'a> Beginning<'a> {
             tool: &request.tool_name,
             arguments: &request.arguments,
             repeatable: hints.is_some_and(ToolHints::may_run_again),
-            again: delivery.is_redelivered() || envelope.asked > 1,
+            again: taken.came_before(),
             found_begun: AtomicBool::new(false),
         };
         let only_reads = hints.is_none_or(|hints| hints.read_only);
-        let journal = journal.filter(|_| !only_reads);
-        Self { admission, journal, tool, context, budget, call }
+        let journal = rules.journal.filter(|_| !only_reads);
+        Self { rules: Rules { journal, ..rules }, tool, context, budget, call }
     }
 
     /// Waits until the call may run, or says how it ends instead.
@@ -73,19 +78,20 @@ impl<'a> Beginning<'a> {
         }
         // A call that runs elsewhere, or ended, needs no room here.
         let permit = if self.may_run_here().await? { self.room().await? } else { None };
-        let begun = match self.journal {
+        self.bounded(self.rules.moves.done()).await?;
+        let begun = match self.rules.journal {
             Some(journal) => Some(Box::pin(self.enter(journal)).await?),
             None if self.call.again && !self.call.repeatable => return Err(failed(interrupted())),
             None => None,
         };
-        let ruled_out = self.journal.is_some_and(CallJournal::is_shared);
+        let ruled_out = self.rules.journal.is_some_and(CallJournal::is_shared);
         let may_have_run = self.call.was_found_begun() || (self.call.again && !ruled_out);
         Ok(Started { permit, begun, may_have_run })
     }
 
     /// Waits while another handler runs a call that came before.
     async fn may_run_here(&self) -> Result<bool, Box<Ending>> {
-        match self.journal {
+        match self.rules.journal {
             Some(journal) if self.call.again => {
                 self.told(Box::pin(journal.may_run(&self.call))).await
             }
@@ -96,12 +102,12 @@ impl<'a> Beginning<'a> {
     async fn room(&self) -> Result<Option<Permit>, Box<Ending>> {
         let Some(tool) = self.tool else { return Ok(None) };
         let name = tool.registration().name.as_str();
-        if let Some(permit) = self.admission.try_admit(name) {
+        if let Some(permit) = self.rules.admission.try_admit(name) {
             return Ok(Some(permit));
         }
         debug!("the call waits for room");
         // A call that may have begun was let in before; refusing it now would leave that open.
-        let admitted = self.admission.admit(&self.context.agent, name, self.call.again);
+        let admitted = self.rules.admission.admit(&self.context.agent, name, self.call.again);
         match self.bounded(Box::pin(admitted)).await? {
             Ok(permit) => Ok(Some(permit)),
             Err(QueueFull) => {

@@ -24,7 +24,10 @@ use std::{
 };
 
 use rockbot_contracts::{AgentName, InstanceId, ToolCallId};
-use rockbot_store::{Entry, Expected, Key, Store, StoreError, Sweeper, Version, Write, Written};
+use rockbot_store::{
+    Entry, Expected, Key, Store, StoreError, StoreSection, StoreUrl, Sweeper, Version, Write,
+    Written,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -49,6 +52,10 @@ const END_AGAIN_AFTER: [Duration; 4] = [
 /// Answers over this size are not kept, only that there was one.
 const MAX_KEPT_BYTES: usize = 2 * 1024 * 1024;
 
+/// How long the end of a call is kept in memory, which is short; and what is in it ends with the
+/// process anyway.
+const IN_MEMORY: Duration = Duration::from_secs(600);
+
 /// The journal of one handler process.
 pub struct CallJournal {
     store: Arc<dyn Store>,
@@ -67,6 +74,21 @@ pub struct JournalOptions {
     /// How long the end of a call is kept. Default 24 hours. Its beginning is kept for as long as a
     /// call may run.
     pub keep: Duration,
+}
+
+impl JournalOptions {
+    /// What a journal in `store` is worth, as its section says.
+    #[must_use]
+    pub fn of(section: &StoreSection, store: &StoreUrl) -> Self {
+        let default = match store {
+            StoreUrl::Memory => IN_MEMORY,
+            _ => Self::default().keep,
+        };
+        Self {
+            shared: section.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_))),
+            keep: section.keep_seconds.map_or(default, Duration::from_secs),
+        }
+    }
 }
 
 impl Default for JournalOptions {

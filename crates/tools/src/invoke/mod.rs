@@ -8,6 +8,7 @@ mod journal;
 mod progress;
 mod running;
 mod stats;
+mod suspects;
 
 use std::{
     sync::Arc,
@@ -30,9 +31,10 @@ use crate::{executor::ToolExecutor, layers::ToolCall, registry::Registered, tool
 use self::{
     admission::Admission,
     answer::{Answers, Asker, Ending},
-    beginning::{Beginning, Started, id_in_use},
+    beginning::{Beginning, Rules, Started, id_in_use},
     progress::ProgressSender,
     running::{Running, Same, Ticket},
+    suspects::{Moves, Queue, Taken},
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits},
@@ -49,11 +51,14 @@ pub struct ToolInvokeHandler {
     bus: Arc<dyn Bus>,
     source: Arc<str>,
     askers: Askers,
+    /// As whom the broker knows handlers.
+    user: Option<Arc<str>>,
     admission: Arc<Admission>,
     /// Most deliveries in hand: those that run and those that wait for room.
     prefetch: u16,
     journal: Option<Arc<CallJournal>>,
     running: Running,
+    moves: Moves,
     progress: ProgressSender,
     stats: Arc<HandlerStats>,
 }
@@ -63,6 +68,9 @@ pub struct ToolInvokeHandler {
 pub struct InvokeOptions {
     /// Who may ask.
     pub askers: Askers,
+    /// As whom the broker knows this handler and the others of its queue, where it does: what they
+    /// pass on among themselves is signed with that name.
+    pub user: Option<Arc<str>>,
     /// How many calls run at once, and of which tools.
     pub admission: AdmissionLimits,
     /// Calls in hand beyond those that run. They are what agents take turns with and what waits
@@ -78,7 +86,8 @@ impl InvokeOptions {
     #[must_use]
     pub fn running(running: u16) -> Self {
         let admission = AdmissionLimits::of(running.into());
-        let options = Self { askers: Askers::Anybody, admission, backlog: 0, journal: None };
+        let options =
+            Self { askers: Askers::Anybody, user: None, admission, backlog: 0, journal: None };
         options.with_backlog(running.saturating_mul(16))
     }
 
@@ -104,10 +113,11 @@ impl InvokeOptions {
     }
 }
 
-/// A handler at work: its queue of requests and its queue of cancels.
+/// A handler at work: its queues of requests and its queue of cancels.
 #[derive(Debug)]
 pub struct InvokeWorkers {
     requests: Worker,
+    suspects: Worker,
     cancels: Worker,
     journal: Option<Arc<CallJournal>>,
 }
@@ -123,15 +133,17 @@ impl ToolInvokeHandler {
         options: InvokeOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
+            prefetch: options.prefetch(),
             askers: options.askers,
+            user: options.user,
             executor,
             progress: ProgressSender::start(bus.clone()),
             bus,
             source: format!("{service}/{instance}").into(),
-            prefetch: options.prefetch(),
             admission: Admission::new(options.admission),
             journal: options.journal,
             running: Running::default(),
+            moves: Moves::default(),
             stats: Arc::default(),
         })
     }
@@ -175,12 +187,16 @@ impl ToolInvokeHandler {
         let cancels = Subscription::new(QueueSpec::exclusive(&tool_cancel(), instance), 64);
         let cancels = Worker::start(bus, cancels, Arc::new(Cancels(self.clone()))).await?;
         let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
-        let requests = Worker::start(bus, requests, self.clone()).await?;
-        Ok(InvokeWorkers { requests, cancels, journal: self.journal.clone() })
+        let from = |queue| Arc::new(Requests { handler: self.clone(), queue });
+        let requests = Worker::start(bus, requests, from(Queue::Requests)).await?;
+        // Then suspects, which wait until those among the requests are moved.
+        let suspects = Subscription::new(QueueSpec::suspects(key), 1);
+        let suspects = Worker::start(bus, suspects, from(Queue::Suspects)).await?;
+        Ok(InvokeWorkers { requests, suspects, cancels, journal: self.journal.clone() })
     }
 
-    async fn take(&self, delivery: &Delivery) -> Settlement {
-        let envelope = delivery.envelope();
+    async fn take(&self, taken: Taken<'_>) -> Settlement {
+        let envelope = taken.envelope();
         let correlation_id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let reply_to = match &envelope.reply_to {
             // Answering elsewhere would let a caller make this process publish requests.
@@ -191,7 +207,11 @@ impl ToolInvokeHandler {
             Some(key) => key.clone(),
             None => tool_result_default(),
         };
-        let name = match self.askers.admit(envelope) {
+        let admitted = match taken.queue {
+            Queue::Requests => self.askers.admit(envelope),
+            Queue::Suspects => self.askers.admit_passed_on(envelope, self.user.as_deref()),
+        };
+        let name = match admitted {
             Ok(name) => name.unwrap_or_else(|| unknown_agent().clone()),
             Err(impostor) => {
                 self.stats.count_unreadable();
@@ -213,16 +233,27 @@ impl ToolInvokeHandler {
         let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
         let id = request.tool_call_id.as_str();
         let span = info_span!("execute_tool", tool_call_id = ?id, tool = name);
-        self.serve(delivery, request, tool.as_deref(), asker).instrument(span).await
+        self.serve(taken, request, tool.as_deref(), asker).instrument(span).await
     }
 
     async fn serve(
         &self,
-        delivery: &Delivery,
+        taken: Taken<'_>,
         request: ToolInvokeRequest,
         tool: Option<&Registered>,
         asker: Asker,
     ) -> Settlement {
+        if taken.is_suspect() && !self.running.has(&request.tool_call_id) {
+            match self.moves.carry_out(self.bus.as_ref(), taken, &asker.name).await {
+                Ok(()) => {
+                    self.stats.count_moved();
+                    info!("handlers were lost with the call in hand; it runs alone");
+                    return Settlement::Ack;
+                }
+                // Handing it back would count as one more delivery.
+                Err(error) => warn!(%error, "a call that handlers were lost with can't be moved"),
+            }
+        }
         let same = Same::call(&request, &asker);
         let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
             Ticket::Entered(ticket) => ticket,
@@ -236,7 +267,7 @@ impl ToolInvokeHandler {
                 return self.answers().give(&request, &asker, ended).await;
             }
         };
-        let ended = self.run(delivery, &request, tool, &asker, ticket.cancellation()).await;
+        let ended = self.run(taken, &request, tool, &asker, ticket.cancellation()).await;
         let settlement = self.answers().give(&request, &asker, ended).await;
         ticket.ended(settlement == Settlement::Ack);
         settlement
@@ -244,15 +275,16 @@ impl ToolInvokeHandler {
 
     async fn run(
         &self,
-        delivery: &Delivery,
+        taken: Taken<'_>,
         request: &ToolInvokeRequest,
         tool: Option<&Registered>,
         asker: &Asker,
         cancellation: CancellationToken,
     ) -> Ending {
-        let context = self.context(delivery.envelope(), request, asker, cancellation);
+        let context = self.context(taken.envelope(), request, asker, cancellation);
         let journal = self.journal.as_deref();
-        let beginning = Beginning::of(delivery, &self.admission, journal, tool, request, &context);
+        let rules = Rules { moves: &self.moves, admission: &self.admission, journal };
+        let beginning = Beginning::of(taken, rules, tool, request, &context);
         let Started { permit, begun, may_have_run } = match beginning.begin().await {
             Ok(started) => started,
             Err(ending) => return *ending,
@@ -303,17 +335,23 @@ impl InvokeWorkers {
     /// Stops taking requests, finishes and answers what is under way within `grace`, and then
     /// stops listening for cancels. Whether all of it ended in time.
     pub async fn drain(self, grace: Duration) -> bool {
-        let drained = self.requests.drain(grace).await;
+        let (requests, suspects) =
+            tokio::join!(self.requests.drain(grace), self.suspects.drain(grace));
         if let Some(journal) = &self.journal {
             journal.stop().await;
         }
-        self.cancels.drain(Duration::from_secs(1)).await && drained
+        self.cancels.drain(Duration::from_secs(1)).await && requests && suspects
     }
 }
 
-impl Handler for ToolInvokeHandler {
+struct Requests {
+    handler: Arc<ToolInvokeHandler>,
+    queue: Queue,
+}
+
+impl Handler for Requests {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
-        Box::pin(self.take(delivery))
+        Box::pin(self.handler.take(Taken { delivery, queue: self.queue }))
     }
 }
 

@@ -91,6 +91,10 @@ impl Running {
         self.lock().by_id.values().map(|call| call.since.elapsed()).max()
     }
 
+    pub(super) fn has(&self, id: &ToolCallId) -> bool {
+        self.lock().by_id.contains_key(id)
+    }
+
     pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey, same: Same) -> Ticket<'_> {
         let mut calls = self.lock();
         if let Some(running) = calls.by_id.get(id) {

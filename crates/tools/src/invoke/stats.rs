@@ -15,6 +15,7 @@ pub struct HandlerStats {
     unreadable: AtomicU64,
     unheard: AtomicU64,
     kept: AtomicU64,
+    moved: AtomicU64,
 }
 
 impl HandlerStats {
@@ -47,6 +48,15 @@ impl HandlerStats {
     /// Calls that had ended before and were answered the same again.
     pub fn kept(&self) -> u64 {
         self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Calls that were in hand when handlers were lost and were moved to where they run alone.
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_moved(&self) {
+        self.moved.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_kept(&self) {

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Publication, Settlement};
 use rockbot_contracts::{
-    Envelope, InstanceId, QueueSpec, SessionId, ToolCallId, ToolInvokeRequest, identity::Askers,
-    topology::tool_invoke,
+    Envelope, InstanceId, QueueSpec, RoutingKey, SessionId, ToolCallId, ToolInvokeRequest,
+    identity::Askers,
+    topology::{suspects_of, tool_invoke},
 };
 use rockbot_testkit::{
     Bed,
@@ -32,8 +33,12 @@ fn request(user: Option<&str>, agent: &str) -> Envelope {
     envelope
 }
 
-/// Sends a request to a worker that hears `askers`: whether it is served.
 async fn check(askers: Askers, user: Option<&str>, served: bool) {
+    check_at(&tool_invoke(), askers, user, served).await;
+}
+
+/// Sends a request to a worker that hears `askers`: whether it is served.
+async fn check_at(key: &RoutingKey, askers: Askers, user: Option<&str>, served: bool) {
     let bed = Bed::memory();
     let registry = Arc::new(ToolRegistry::new());
     for tool in tools(&Arc::new(Witness::default())) {
@@ -41,16 +46,17 @@ async fn check(askers: Askers, user: Option<&str>, served: bool) {
     }
     let instance = InstanceId::generate();
     let executor = Arc::new(ToolExecutor::new(registry));
-    let options = InvokeOptions { askers, ..InvokeOptions::running(1) };
+    let own = Some("rockbot.tool-handler".into());
+    let options = InvokeOptions { askers, user: own, ..InvokeOptions::running(1) };
     let handler =
         ToolInvokeHandler::new(executor, bed.there.clone(), "handler", &instance, options);
     let _workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     let mut answers = bed.consume(address("assistant", "one").queue(), 1).await;
-    let sent = Publication::mandatory(tool_invoke(), request(user, "assistant"));
+    let sent = Publication::mandatory(key.clone(), request(user, "assistant"));
     bed.here.publish(sent).await.expect("queued");
     if served {
         next(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
-        assert_eq!((handler.stats().ok(), handler.stats().unreadable()), (1, 0));
+        assert_eq!(handler.stats().unreadable(), 0);
     } else {
         let work = QueueSpec::work(&tool_invoke());
         let mut given_up = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
@@ -76,5 +82,17 @@ async fn whoever_the_broker_does_not_know_is_served_only_where_anybody_is() {
     for user in [None, Some("guest")] {
         check(Askers::Anybody, user, true).await;
         check(Askers::Known, user, false).await;
+    }
+}
+
+#[tokio::test]
+async fn what_handlers_pass_on_is_its_askers_and_is_taken_only_where_they_send() {
+    let handler = Some("rockbot.tool-handler");
+    check(Askers::Known, handler, false).await;
+    let suspects = suspects_of(&tool_invoke());
+    check_at(&suspects, Askers::Known, handler, true).await;
+    for stranger in [None, Some("guest"), Some("rockbot.mcp-bridge"), Some("rockbot.agent.mallory")]
+    {
+        check_at(&suspects, Askers::Known, stranger, false).await;
     }
 }

@@ -16,3 +16,5 @@ mod load;
 mod round_trip;
 #[cfg(test)]
 mod sharing;
+#[cfg(test)]
+mod suspects;

@@ -1,14 +1,14 @@
-//! The handler's sections of the configuration.
+//! The section of the configuration that every process which runs tools has.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::collections::BTreeMap;
 
 use rockbot_contracts::identity::Askers;
-use rockbot_store::StoreUrl;
-use rockbot_tools::{
-    AdmissionLimits, InvokeOptions, JournalOptions, QueueLimits, executor::DEFAULT_MAX_RESULT_BYTES,
-};
-use secrecy::SecretString;
 use serde::Deserialize;
+
+use crate::{
+    executor::DEFAULT_MAX_RESULT_BYTES,
+    invoke::{AdmissionLimits, InvokeOptions, QueueLimits},
+};
 
 /// `[handler]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -27,6 +27,9 @@ pub struct HandlerSection {
     /// Whether to refuse a request whose sender is not a user that the broker knows as an agent or
     /// as the command line program. Default false; always true in the production profile.
     pub require_identity: bool,
+    /// As whom the broker knows the handler. Taken from the URL of the bus, not from a file.
+    #[serde(skip)]
+    pub user: Option<String>,
     /// Tools that share bounds of their own, by the name of their queue.
     pub queues: BTreeMap<String, QueueSection>,
 }
@@ -52,6 +55,7 @@ impl Default for HandlerSection {
             backlog: None,
             max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
             require_identity: false,
+            user: None,
             queues: BTreeMap::new(),
         }
     }
@@ -101,65 +105,12 @@ impl HandlerSection {
         if self.require_identity {
             options.askers = Askers::Known;
         }
+        options.user = self.user.as_deref().map(Into::into);
         match self.backlog {
             Some(backlog) => options.with_backlog(backlog),
             None => options,
         }
     }
-}
-
-/// `[store]`: where the journal of calls is kept.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StoreSection {
-    /// `memory:`, `sqlite:PATH` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Default: a SQLite
-    /// file in the user's folder for state.
-    pub url: Option<SecretString>,
-    /// Whether every handler of the namespace uses this store: then a call that is not in it has
-    /// not begun anywhere. Default: true for PostgreSQL, false for the others.
-    pub shared: Option<bool>,
-    /// How long the end of a call is kept, in seconds. Default 24 hours; 10 minutes for `memory:`.
-    pub keep_seconds: Option<u64>,
-}
-
-impl StoreSection {
-    /// Which store it is.
-    ///
-    /// # Errors
-    /// What is wrong with it, in words for an operator.
-    pub fn parse(&self) -> Result<StoreUrl, String> {
-        match &self.url {
-            Some(url) => StoreUrl::parse(url).map_err(|error| format!("store.url: {error}")),
-            None => state_folder().map(|folder| StoreUrl::Sqlite(folder.join("calls.db"))).ok_or(
-                "store.url: there is no folder for state (neither XDG_STATE_HOME nor HOME is \
-                 set): name a file, such as sqlite:/var/lib/rockbot/calls.db"
-                    .to_owned(),
-            ),
-        }
-    }
-
-    /// What a journal in `store` is worth.
-    #[must_use]
-    pub fn journal(&self, store: &StoreUrl) -> JournalOptions {
-        let default = match store {
-            StoreUrl::Memory => IN_MEMORY,
-            _ => JournalOptions::default().keep,
-        };
-        JournalOptions {
-            shared: self.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_))),
-            keep: self.keep_seconds.map_or(default, Duration::from_secs),
-        }
-    }
-}
-
-/// Memory is short, and what is in it ends with the process anyway.
-const IN_MEMORY: Duration = Duration::from_secs(600);
-
-/// Where programs keep what outlives them, by the XDG base directory specification.
-fn state_folder() -> Option<PathBuf> {
-    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    state.map(|state| state.join("rockbot"))
 }
 
 #[cfg(test)]

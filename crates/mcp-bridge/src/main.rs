@@ -1,0 +1,115 @@
+//! `rockbot-mcp-bridge`: serves the tools of MCP servers to agents that ask over RabbitMQ.
+
+use std::{process::ExitCode, sync::Arc};
+
+use rockbot_bus::Bus;
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, ReachError};
+use rockbot_llm::LlmConfig;
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
+use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
+use rockbot_store::{Clock, StoreSection, StoreUrl, connect_patiently};
+use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
+
+/// Calls are many small allocations that cross threads; this allocator is made for those.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const PROCESS: Process = Process {
+    name: "rockbot-mcp-bridge",
+    about: "Serves the tools of MCP servers to agents that ask over RabbitMQ.",
+    version: env!("CARGO_PKG_VERSION"),
+    defaults: include_str!("../config.default.toml"),
+};
+
+struct Settings {
+    service: ServiceSection,
+    bus: BusSection,
+    mcp: McpSection,
+    handler: HandlerSection,
+    store: StoreSection,
+    llm: LlmConfig,
+}
+
+fn main() -> ExitCode {
+    PROCESS.run(read, serve)
+}
+
+fn read(configuration: &mut Configuration) -> Settings {
+    let mut settings = Settings {
+        service: configuration.section("service"),
+        bus: configuration.section("bus"),
+        mcp: configuration.section("mcp"),
+        handler: configuration.section("handler"),
+        store: configuration.section("store"),
+        llm: configuration.section("llm"),
+    };
+    let llm = settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}"));
+    for problem in settings.handler.problems().into_iter().chain(settings.mcp.problems()).chain(llm)
+    {
+        configuration.problem(problem);
+    }
+    if let Err(problem) = settings.store.parse() {
+        configuration.problem(problem);
+    }
+    let rabbit = RabbitConfig::of(&settings.bus, "");
+    if let Err(problem) = rabbit.check() {
+        configuration.problem(format!("bus: {problem}"));
+    }
+    // With a user of its own on the broker, everybody has one: who does not sign is nobody.
+    settings.handler.require_identity |= rabbit.has_own_user();
+    settings.handler.user = rabbit.user();
+    if settings.service.is_production() {
+        let problems = rabbit.unsafe_in_production();
+        problems.into_iter().for_each(|problem| configuration.problem(problem));
+        settings.handler.require_identity = true;
+    }
+    settings
+}
+
+async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+    let Settings { service, bus, mcp, handler, store, llm } = settings;
+    let instance = service.instance();
+    let name = format!("{SERVICE}/{instance}");
+    let url = store.parse().map_err(ServeError::Configuration)?;
+    let options = JournalOptions::of(&store, &url);
+    let model = match mcp.summaries {
+        true => Some(
+            rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
+                .map_err(|problem| ServeError::Configuration(format!("llm: {problem}")))?
+                .model,
+        ),
+        false => None,
+    };
+    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
+    let opened =
+        opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
+    let Some(store) = opened else { return Ok(()) };
+    let namespace = bus.namespace.clone();
+    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
+    let Some(bus) = reached.map_err(unreachable_broker)? else { return Ok(()) };
+    let bus = Arc::new(bus);
+    // In memory nobody else could know.
+    let shared =
+        (!matches!(url, StoreUrl::Memory)).then(|| (store.clone(), namespace, instance.clone()));
+    let bridge = Bridge::new(BridgeOptions { shared, model, ..mcp.options() });
+    let journal = CallJournal::start(store.clone(), &instance, options);
+    let invoke = handler.options().journaled(journal);
+    let started = BridgeService::start(bus.clone(), bridge, mcp.config, &handler, invoke, instance);
+    let running = tokio::select! {
+        started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,
+        () = shutdown.requested() => return Ok(()),
+    };
+    tracing::info!(%name, %url, shared = options.shared, "ready");
+    shutdown.requested().await;
+    running.drain(service.drain()).await;
+    bus.close().await;
+    store.close().await;
+    Ok(())
+}
+
+fn unreachable_broker(error: ReachError) -> ServeError {
+    match error {
+        ReachError::Configuration(_) => ServeError::Configuration(error.to_string()),
+        ReachError::Refused(_) => ServeError::Unavailable(error.to_string()),
+    }
+}

@@ -1,0 +1,140 @@
+//! The tools as an MCP server, whatever the transport.
+
+use std::sync::Arc;
+
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
+        CompleteRequestParams, CompleteResult, ContentBlock, Implementation,
+        ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
+        ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult,
+        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    },
+    service::RequestContext,
+};
+
+use crate::{openrouter::OpenRouter, tools::AccountTool};
+
+/// The list changes with a new version of the program only.
+const LIST_TTL_MS: u64 = 3_600_000;
+
+/// Answers clients with what OpenRouter says.
+#[derive(Debug, Clone)]
+pub struct AccountServer {
+    openrouter: Arc<OpenRouter>,
+}
+
+impl AccountServer {
+    /// A server of the account that `openrouter` has the key of.
+    #[must_use]
+    pub fn new(openrouter: OpenRouter) -> Self {
+        Self { openrouter: Arc::new(openrouter) }
+    }
+
+    /// Takes no more calls, and returns when those under way are answered.
+    pub async fn drained(&self) {
+        self.openrouter.drained().await;
+    }
+
+    /// The answer of a tool, or what the model should know about its failure.
+    async fn answer(
+        &self,
+        tool: AccountTool,
+        request: &CallToolRequestParams,
+    ) -> Result<String, String> {
+        let none = serde_json::Map::new();
+        let arguments = request.arguments.as_ref().unwrap_or(&none);
+        let question = tool.question(arguments).map_err(|problem| problem.to_string())?;
+        self.openrouter.ask(&question).await.map_err(|error| {
+            let tool = tool.name();
+            let source = std::error::Error::source(&error);
+            tracing::warn!(tool, %error, source, "a call failed");
+            error.to_string()
+        })
+    }
+}
+
+impl ServerHandler for AccountServer {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(
+                Implementation::new("rockbot-openrouter-mcp", env!("CARGO_PKG_VERSION"))
+                    .with_title("OpenRouter account"),
+            )
+            .with_instructions(
+                "Read-only facts about one OpenRouter account. Every answer is a JSON text.",
+            )
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        AccountTool::named(name).map(AccountTool::definition)
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        if request.is_some_and(|request| request.cursor.is_some()) {
+            return Err(ErrorData::invalid_params("there is one page of tools", None));
+        }
+        let tools = AccountTool::ALL.map(AccountTool::definition).into();
+        Ok(ListToolsResult::with_all_items(tools)
+            .with_ttl_ms(LIST_TTL_MS)
+            .with_cache_scope(CacheScope::Public))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = AccountTool::named(&request.name) else {
+            return Err(ErrorData::invalid_params("there is no tool of that name", None));
+        };
+        let answer = tokio::select! {
+            answer = self.answer(tool, &request) => answer,
+            () = context.ct.cancelled() => Err("cancelled".to_owned()),
+        };
+        let result = match answer {
+            Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+            Err(problem) => CallToolResult::error(vec![ContentBlock::text(problem)]),
+        };
+        Ok(result.into())
+    }
+
+    // The library answers these with nothing; a server that does not offer them says so.
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourceTemplatesRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+}
