@@ -125,7 +125,9 @@ async fn call(
     json: bool,
 ) -> Outcome {
     let details = details(servers, server, Some(tool.to_owned())).await?;
-    let definition = details.tools.first().exits(exit::SOFTWARE)?;
+    let Some(definition) = details.tools.first() else {
+        return Err(Failure::unavailable(format!("{server} has no tool {tool}")));
+    };
     let registry = Arc::new(ToolRegistry::new());
     let name = &details.server.name;
     let one = McpTool::new(name, definition, servers.gateway.clone());

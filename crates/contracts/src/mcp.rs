@@ -29,8 +29,12 @@ pub struct McpServersIndexed {
     /// Whether `servers` is everything that this process serves.
     #[serde(default, deserialize_with = "null_is_default")]
     pub is_complete: bool,
-    /// Changes when anything about any of its servers changes, so that a heartbeat costs its reader
-    /// one comparison, and a lost delta is noticed.
+    /// The fingerprint of what this adds to, so that a lost delta is noticed; none when complete.
+    /// Whoever knows another one asks for everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Changes when anything about any of its servers changes. To be compared and not computed: a
+    /// reader may know less about a server than was said.
     pub fingerprint: String,
 }
 
@@ -44,11 +48,14 @@ impl Message for McpServersIndexed {
 pub struct McpServerSummary {
     /// Its name in the bridge's configuration; compared without regard to case.
     pub name: String,
-    /// What it calls itself.
+    /// What it calls itself. Outside text.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub display_name: String,
-    /// One or two sentences on what it is for.
+    /// One or two sentences on what it is for. Outside text.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub summary: String,
     /// How many tools may be called.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub tool_count: u32,
     /// Their names on the server.
     #[serde(default, deserialize_with = "null_is_default")]
@@ -119,6 +126,7 @@ pub struct McpToolDefinition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What it does, in its server's words. Outside text.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
     /// JSON Schema of the arguments, unchanged.
     pub parameters: Value,

@@ -8,11 +8,11 @@ use crate::{
     identity::{CLI, User},
     shape::dead_letter_exchange,
     topology::{
-        BindingPattern, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS,
-        TOOL_RESULT, USER_MESSAGE, USER_RESPONSE, doctor_ping, mcp_manage, script_invoke,
-        suspects_of, tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke,
-        tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_message,
-        word,
+        BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT,
+        TOOL_INVOKE_MCP_AT, TOOL_PROGRESS, TOOL_RESULT, USER_MESSAGE, USER_RESPONSE, doctor_ping,
+        mcp_manage, script_invoke, suspects_of, tool_cancel, tool_catalog_announce,
+        tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh,
+        tool_result_default, user_message, word,
     },
 };
 
@@ -87,6 +87,10 @@ impl Grants {
                 grants.publishes.push(one(&tool_meta_mcp()));
                 grants.publishes.push(each_process(MCP_MANAGE_RESPONSE));
                 grants.hears.push(one(&tool_meta_mcp_refresh()));
+                for own in [TOOL_INVOKE_MCP_AT, MCP_MANAGE_AT] {
+                    grants.hears.push(each(own));
+                    grants.queues.push(each(own));
+                }
                 grants.queues.push(each(tool_meta_mcp_refresh().as_str()));
                 grants.serves_calls(tool_invoke_mcp()).serves(mcp_manage())
             }
@@ -106,8 +110,9 @@ impl Grants {
     fn asks_as(own: &str) -> Self {
         let requests = [tool_invoke(), tool_cancel(), tool_catalog_refresh()];
         let of_mcp = [tool_invoke_mcp(), tool_meta_mcp_refresh(), mcp_manage()];
+        let publishes = requests.iter().chain(&of_mcp).map(one);
         Self {
-            publishes: requests.iter().chain(&of_mcp).map(one).collect(),
+            publishes: publishes.chain([each(TOOL_INVOKE_MCP_AT), each(MCP_MANAGE_AT)]).collect(),
             hears: vec![
                 each_of(TOOL_RESULT, own),
                 each_of(TOOL_PROGRESS, own),
@@ -280,6 +285,10 @@ mod tests {
             (Publish, "tool.catalog.refresh", true),
             (Publish, "tool.meta.mcp.refresh", true),
             (Publish, "mcp.manage", true),
+            (Publish, "mcp.manage.at.bridge-0", true),
+            (Publish, "tool.invoke.mcp.at.bridge-0", true),
+            (Bind, "tool.invoke.mcp.at.bridge-0", false),
+            (Bind, "mcp.manage.at.bridge-0", false),
             (Publish, "script.invoke", true),
             (Publish, "user.response.proxy-1", true),
             (Publish, "tool.result.assistant.i", false),

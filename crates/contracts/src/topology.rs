@@ -288,6 +288,14 @@ impl QueueSpec {
         Self::new(name, QueueKind::Exclusive, vec![topic.into()], PROCESS_QUEUE_LENGTH)
     }
 
+    /// One process's queue for requests to it alone, named after the key it is bound with. It is
+    /// gone with its process, so that a request to one that died fails at once.
+    #[must_use]
+    pub fn inbox(key: &RoutingKey) -> Self {
+        let name = QueueName(key.0.clone());
+        Self::new(name, QueueKind::Exclusive, vec![key.into()], PROCESS_QUEUE_LENGTH)
+    }
+
     /// The queue that keeps what the work queue `name` gave up.
     #[must_use]
     pub fn dead_letters_of(name: &QueueName) -> Self {
@@ -345,6 +353,8 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
 
 pub(crate) const TOOL_RESULT: &str = "tool.result";
 pub(crate) const TOOL_PROGRESS: &str = "tool.progress";
+pub(crate) const TOOL_INVOKE_MCP_AT: &str = "tool.invoke.mcp.at";
+pub(crate) const MCP_MANAGE_AT: &str = "mcp.manage.at";
 pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
 pub(crate) const SCRIPT_RESULT: &str = "script.result";
 pub(crate) const USER_MESSAGE: &str = "user.message";
@@ -416,6 +426,24 @@ pub struct ReplyAddress {
     agent: AgentName,
     instance: InstanceId,
     answers: Answers,
+}
+
+/// Requests to run a tool of an MCP server that one bridge process has:
+/// `tool.invoke.mcp.at.<instance>`.
+///
+/// What every bridge has goes to [`tool_invoke_mcp`].
+#[must_use]
+pub fn tool_invoke_mcp_at(bridge: &InstanceId) -> RoutingKey {
+    RoutingKey::built(format!("{TOOL_INVOKE_MCP_AT}.{}", word(bridge.as_str())))
+}
+
+/// Requests about MCP servers that one bridge process has: `mcp.manage.at.<instance>`.
+///
+/// What any bridge can do goes to [`mcp_manage`]; what only the one that has the server can do goes
+/// to that one.
+#[must_use]
+pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
+    RoutingKey::built(format!("{MCP_MANAGE_AT}.{}", word(bridge.as_str())))
 }
 
 /// What kind of answers arrive at an address.

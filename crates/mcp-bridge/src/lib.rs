@@ -14,6 +14,7 @@ mod queue;
 mod result;
 mod section;
 mod server;
+mod service;
 mod session;
 mod stdio;
 mod summary;
@@ -26,3 +27,4 @@ pub use config::{
 };
 pub use queue::QueueConfig;
 pub use section::McpSection;
+pub use service::{BridgeService, SERVICE};

@@ -2,8 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, ConsumeError};
-use rockbot_contracts::{InstanceId, topology::tool_invoke_mcp};
+use rockbot_bus::{Bus, ConsumeError, Worker};
+use rockbot_contracts::{
+    InstanceId, QueueSpec,
+    topology::{tool_invoke_mcp, tool_invoke_mcp_at},
+};
 use rockbot_tools::{
     HandlerSection, InvokeOptions, ToolExecutor, ToolInvokeHandler,
     invoke::InvokeWorkers,
@@ -24,6 +27,8 @@ pub struct BridgeService {
     bridge: Arc<Bridge>,
     handler: Arc<ToolInvokeHandler>,
     workers: InvokeWorkers,
+    /// Calls to this process alone: of servers that no other bridge has.
+    own: Worker,
     manage: ManageWorker,
     announcer: IndexAnnouncer,
     following: Option<JoinHandle<()>>,
@@ -53,13 +58,14 @@ impl BridgeService {
         let executor = Arc::new(executor);
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke_mcp(), &instance).await?;
-        let manage =
-            ManageWorker::start(bus.clone(), bridge.clone(), SERVICE, &instance, askers).await?;
+        let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));
+        let own = handler.start_also(inbox).await?;
+        let gateway = bridge.clone();
+        let manage = ManageWorker::start(&bus, gateway, SERVICE, &instance, askers).await?;
         let following = file.map(|path| tokio::spawn(follow(bridge.clone(), path)));
         // Announced last: whoever hears of a server can call its tools.
-        let announcer =
-            IndexAnnouncer::start(bus, bridge.as_ref(), SERVICE, instance).await?;
-        Ok(Self { bridge, handler, workers, manage, announcer, following })
+        let announcer = IndexAnnouncer::start(bus, bridge.as_ref(), SERVICE, instance).await?;
+        Ok(Self { bridge, handler, workers, own, manage, announcer, following })
     }
 
     /// The handler's counts.
@@ -75,10 +81,10 @@ impl BridgeService {
             following.abort();
         }
         self.announcer.stop().await;
-        let (drained, managed) =
-            tokio::join!(self.workers.drain(grace), self.manage.drain(grace));
+        let (own, managed) = tokio::join!(self.own.drain(grace), self.manage.drain(grace));
+        let drained = self.workers.drain(grace).await;
         self.bridge.stop().await;
-        drained && managed
+        drained && own && managed
     }
 }
 

@@ -32,8 +32,8 @@ pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict};
 pub use invoke::{
-    AdmissionLimits, CallJournal, HandlerStats, InvokeOptions, JournalOptions, QueueLimits,
-    ToolInvokeHandler,
+    Addressing, AdmissionLimits, CallJournal, HandlerStats, InvokeOptions, JournalOptions,
+    QueueLimits, ToolInvokeHandler,
 };
 pub use layers::ToolCall;
 pub use registry::{RegisterError, ToolRegistry};

@@ -113,6 +113,7 @@ impl fmt::Debug for Registered {
 pub struct ToolRegistry {
     tools: RwLock<Tools>,
     changes: watch::Sender<u64>,
+    below: Option<Arc<ToolRegistry>>,
 }
 
 #[derive(Debug, Default)]
@@ -123,7 +124,7 @@ struct Tools {
 
 impl Default for ToolRegistry {
     fn default() -> Self {
-        Self { tools: RwLock::default(), changes: watch::Sender::new(0) }
+        Self { tools: RwLock::default(), changes: watch::Sender::new(0), below: None }
     }
 }
 
@@ -132,6 +133,14 @@ impl ToolRegistry {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty registry in front of another, whose tools are found and listed as well. Of two
+    /// tools of one name, that of `below` is meant, so that nothing added here takes its place.
+    /// Subscribers hear of changes here only.
+    #[must_use]
+    pub fn over(below: Arc<Self>) -> Self {
+        Self { below: Some(below), ..Self::default() }
     }
 
     /// Adds a tool and tells subscribers.
@@ -173,6 +182,9 @@ impl ToolRegistry {
     /// alias.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Registered>> {
+        if let Some(found) = self.below.as_ref().and_then(|below| below.get(name)) {
+            return Some(found);
+        }
         let tools = self.read();
         let exact = tools.by_name.get(name);
         let sanitised = || tools.by_name.get(&sanitise(name, DEFAULT_NAME_BYTES));
@@ -183,7 +195,12 @@ impl ToolRegistry {
     /// Every definition, in name order.
     #[must_use]
     pub fn list(&self) -> Vec<ToolRegistration> {
-        self.read().by_name.values().map(|tool| tool.registration().clone()).collect()
+        let own = self.read();
+        let own = own.by_name.values().map(|tool| tool.registration().clone());
+        let Some(below) = &self.below else { return own.collect() };
+        let mut all: BTreeMap<_, _> = own.map(|tool| (tool.name.clone(), tool)).collect();
+        all.extend(below.list().into_iter().map(|tool| (tool.name.clone(), tool)));
+        all.into_values().collect()
     }
 
     /// Sees a new number after every change.
@@ -235,6 +252,22 @@ mod tests {
             assert_eq!(registry.get(name).unwrap().registration().name, "read_file");
         }
         assert!(registry.get("write").is_none());
+    }
+
+    #[test]
+    fn what_is_added_in_front_takes_nobodys_place() {
+        let below = Arc::new(ToolRegistry::new());
+        let front = ToolRegistry::over(below.clone());
+        below.register(echo("read")).unwrap();
+        let mut other = registration("read");
+        other.description = "another".to_owned();
+        front.register(Arc::new(Echo(other))).unwrap();
+        front.register(echo("a")).unwrap();
+        let found = front.get("read").unwrap().registration().description.clone();
+        assert_eq!(found, "a tool of a test");
+        let all: Vec<_> = front.list().into_iter().map(|tool| tool.description).collect();
+        assert_eq!(all, ["a tool of a test"; 2]);
+        assert!(below.get("a").is_none());
     }
 
     #[test]

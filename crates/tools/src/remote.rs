@@ -24,19 +24,31 @@ use crate::{
 /// good order.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// The provider of tools of MCP servers, as the header has it.
+const MCP: &str = "mcp";
+
 /// A tool that a handler runs, asked for over the bus.
 #[derive(Debug)]
 pub struct RemoteTool {
     registration: ToolRegistration,
     requester: Arc<Requester>,
     key: RoutingKey,
+    /// The MCP server that has it, and its name there.
+    of_server: Option<(Box<str>, Box<str>)>,
 }
 
 impl RemoteTool {
     /// The tool that `registration` describes, served by whoever consumes `key`.
     #[must_use]
     pub fn new(registration: ToolRegistration, requester: Arc<Requester>, key: RoutingKey) -> Self {
-        Self { registration, requester, key }
+        Self { registration, requester, key, of_server: None }
+    }
+
+    /// The same as a tool of the MCP server `server`, which calls it `tool`.
+    #[must_use]
+    pub fn of_server(mut self, server: &str, tool: &str) -> Self {
+        self.of_server = Some((server.into(), tool.into()));
+        self
     }
 
     async fn ask(
@@ -44,16 +56,24 @@ impl RemoteTool {
         arguments: &Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
+        let (server, tool) = match &self.of_server {
+            Some((server, tool)) => (Some(server), tool.as_ref()),
+            None => (None, self.registration.name.as_str()),
+        };
         let request = ToolInvokeRequest {
             tool_call_id: context.tool_call_id.clone(),
-            tool_name: self.registration.name.clone(),
+            tool_name: tool.to_owned(),
             arguments: arguments.to_string(),
             session_id: context.session_id.clone(),
         };
-        let envelope = Envelope::of(&request)
+        let mut envelope = Envelope::of(&request)
             .correlated(context.tool_call_id.as_str())
             .from_source(context.agent.as_str())
             .trusted_as(ContentTrust::ToolRequest);
+        if let Some(server) = server {
+            envelope.tool_provider = Some(MCP.into());
+            envelope.mcp_server = Some(server.as_ref().into());
+        }
         let budget = context.remaining();
         let question = Request {
             key: self.key.clone(),

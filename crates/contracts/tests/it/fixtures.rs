@@ -11,7 +11,7 @@ use rockbot_contracts::{
 use serde_json::{Value, json};
 
 /// The record must be written exactly as in the file, and the file must read back as the record.
-fn check<M: Message + PartialEq + Debug>(file: &str, record: &M) {
+pub(crate) fn check<M: Message + PartialEq + Debug>(file: &str, record: &M) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(file);
     let written = serde_json::to_value(record).unwrap();
     let text = std::fs::read_to_string(&path)

@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod tolerance;

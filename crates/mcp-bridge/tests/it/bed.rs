@@ -2,10 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_contracts::{AgentName, SessionId};
-use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile, transport::DialPolicy};
-use rockbot_testkit::bed::until;
-use rockbot_tools::{ToolContext, ToolFailure, ToolResult, mcp::McpGateway};
+use rockbot_bus::Requester;
+use rockbot_contracts::{AgentName, InstanceId, SessionId};
+use rockbot_mcp_bridge::{
+    Bridge, BridgeOptions, BridgeService, ServersFile, transport::DialPolicy,
+};
+use rockbot_testkit::bed::{Bed, address, until};
+use rockbot_tools::{
+    HandlerSection, InvokeOptions, ToolContext, ToolFailure, ToolResult,
+    mcp::{BusGateway, McpGateway},
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -56,6 +62,44 @@ pub(crate) async fn call(
     arguments: Value,
 ) -> Result<ToolResult, ToolFailure> {
     bridge.call(server, tool, arguments, &context(tool)).await
+}
+
+/// The two ways to a bridge: through its own process, and over a bus. Over the bus, the service and
+/// everything between are as in a fleet.
+pub(crate) struct Ways {
+    pub(crate) bridge: Arc<Bridge>,
+    pub(crate) gateways: [(&'static str, Arc<dyn McpGateway>); 2],
+    service: BridgeService,
+}
+
+impl Ways {
+    pub(crate) async fn to(options: BridgeOptions, servers: Value) -> Self {
+        let bridge = bridge_with(options, servers).await;
+        let bed = Bed::memory();
+        let instance = InstanceId::new("bridge-0").expect("an instance");
+        let section = HandlerSection::default();
+        let service = BridgeService::start(
+            bed.there.clone(),
+            bridge.clone(),
+            None,
+            &section,
+            InvokeOptions::running(16),
+            instance,
+        );
+        let service = service.await.expect("a service");
+        let requester = Arc::new(Requester::new(bed.here.clone(), address("tester", "one")));
+        let gateway = BusGateway::start(requester).await.expect("a gateway");
+        let known = bridge.servers().len();
+        let index = gateway.index();
+        until("the index to arrive", || index.borrow().len() == known).await;
+        let gateways: [(_, Arc<dyn McpGateway>); 2] =
+            [("in this process", bridge.clone()), ("over the bus", gateway)];
+        Self { bridge, gateways, service }
+    }
+
+    pub(crate) async fn end(self) {
+        assert!(self.service.drain(Duration::from_secs(5)).await, "drained in time");
+    }
 }
 
 /// The text of a call that works.

@@ -10,3 +10,4 @@ mod oauth;
 mod owners;
 mod peers;
 mod remote;
+mod two_ways;

@@ -60,7 +60,7 @@ impl<'a> Beginning<'a> {
         let call = CallInQuestion {
             id: &request.tool_call_id,
             agent: &context.agent,
-            tool: &request.tool_name,
+            tool: &context.tool_name,
             arguments: &request.arguments,
             repeatable: hints.is_some_and(ToolHints::may_run_again),
             again: taken.came_before(),

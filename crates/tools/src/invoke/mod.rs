@@ -26,7 +26,10 @@ use rockbot_contracts::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use crate::{executor::ToolExecutor, layers::ToolCall, registry::Registered, tool::ToolContext};
+use crate::{
+    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
+    tool::ToolContext,
+};
 
 use self::{
     admission::Admission,
@@ -53,6 +56,7 @@ pub struct ToolInvokeHandler {
     askers: Askers,
     /// As whom the broker knows handlers.
     user: Option<Arc<str>>,
+    addressing: Option<Addressing>,
     admission: Arc<Admission>,
     /// Most deliveries in hand: those that run and those that wait for room.
     prefetch: u16,
@@ -63,14 +67,21 @@ pub struct ToolInvokeHandler {
     stats: Arc<HandlerStats>,
 }
 
+/// Finds the registry's name of a tool of an MCP server: from the server's name, to be compared
+/// without regard to case, and the tool's own name. Must not block.
+pub type Addressing = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
 /// How much a handler takes on, from whom, and what it remembers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct InvokeOptions {
     /// Who may ask.
     pub askers: Askers,
     /// As whom the broker knows this handler and the others of its queue, where it does: what they
     /// pass on among themselves is signed with that name.
     pub user: Option<Arc<str>>,
+    /// How a request for a tool of an MCP server finds it; nothing else does. Without one, such a
+    /// request is answered `tool_not_found`.
+    pub addressing: Option<Addressing>,
     /// How many calls run at once, and of which tools.
     pub admission: AdmissionLimits,
     /// Calls in hand beyond those that run. They are what agents take turns with and what waits
@@ -86,8 +97,14 @@ impl InvokeOptions {
     #[must_use]
     pub fn running(running: u16) -> Self {
         let admission = AdmissionLimits::of(running.into());
-        let options =
-            Self { askers: Askers::Anybody, user: None, admission, backlog: 0, journal: None };
+        let options = Self {
+            askers: Askers::Anybody,
+            user: None,
+            addressing: None,
+            admission,
+            backlog: 0,
+            journal: None,
+        };
         options.with_backlog(running.saturating_mul(16))
     }
 
@@ -107,9 +124,28 @@ impl InvokeOptions {
         self
     }
 
+    /// The same for tools of MCP servers.
+    #[must_use]
+    pub fn addressed(mut self, addressing: Addressing) -> Self {
+        self.addressing = Some(addressing);
+        self
+    }
+
     fn prefetch(&self) -> u16 {
         let running = u16::try_from(self.admission.running).unwrap_or(u16::MAX);
         running.saturating_add(self.backlog).max(1)
+    }
+}
+
+impl std::fmt::Debug for InvokeOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InvokeOptions")
+            .field("askers", &self.askers)
+            .field("addressed", &self.addressing.is_some())
+            .field("admission", &self.admission)
+            .field("backlog", &self.backlog)
+            .field("journal", &self.journal)
+            .finish()
     }
 }
 
@@ -140,6 +176,7 @@ impl ToolInvokeHandler {
             progress: ProgressSender::start(bus.clone()),
             bus,
             source: format!("{service}/{instance}").into(),
+            addressing: options.addressing,
             admission: Admission::new(options.admission),
             journal: options.journal,
             running: Running::default(),
@@ -228,7 +265,7 @@ impl ToolInvokeHandler {
         if asker.correlation_id.is_empty() {
             asker.correlation_id = request.tool_call_id.as_str().into();
         }
-        let tool = self.executor.registry().get(&request.tool_name);
+        let tool = self.find(envelope, &request);
         // Only a name of ours goes to the log: any other is outside text.
         let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
         let id = request.tool_call_id.as_str();
@@ -254,7 +291,7 @@ impl ToolInvokeHandler {
                 Err(error) => warn!(%error, "a call that handlers were lost with can't be moved"),
             }
         }
-        let same = Same::call(&request, &asker);
+        let same = Same::call(&request, taken.envelope().mcp_server.as_deref(), &asker);
         let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
             Ticket::Entered(ticket) => ticket,
             Ticket::Attached(running) => {
@@ -273,6 +310,25 @@ impl ToolInvokeHandler {
         settlement
     }
 
+    /// Starts to work on the requests of a queue beside that of [`Self::start`], such as those to
+    /// this process alone. To be drained before the others.
+    ///
+    /// # Errors
+    /// When the queue can't be consumed.
+    pub async fn start_also(self: &Arc<Self>, queue: QueueSpec) -> Result<Worker, ConsumeError> {
+        let requests = Subscription::new(queue, self.prefetch);
+        let handler = Requests { handler: self.clone(), queue: Queue::Requests };
+        Worker::start(self.bus.as_ref(), requests, Arc::new(handler)).await
+    }
+
+    /// The tool that a request is for: of the server it names, else by its name.
+    fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
+        let registry = self.executor.registry();
+        let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
+        let name = self.addressing.as_ref()?(server, &request.tool_name)?;
+        registry.get(&name)
+    }
+
     async fn run(
         &self,
         taken: Taken<'_>,
@@ -281,7 +337,15 @@ impl ToolInvokeHandler {
         asker: &Asker,
         cancellation: CancellationToken,
     ) -> Ending {
-        let context = self.context(taken.envelope(), request, asker, cancellation);
+        let mut context = self.context(taken.envelope(), request, asker, cancellation);
+        if taken.envelope().mcp_server.is_some() {
+            // The registry may have another tool of the name that the server's has.
+            let Some(tool) = tool else {
+                let name = request.tool_name.chars().take(128).collect();
+                return Ending::failed(ToolFailure::NotFound { name });
+            };
+            context.tool_name = tool.registration().name.as_str().into();
+        }
         let journal = self.journal.as_deref();
         let rules = Rules { moves: &self.moves, admission: &self.admission, journal };
         let beginning = Beginning::of(taken, rules, tool, request, &context);

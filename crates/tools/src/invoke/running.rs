@@ -25,10 +25,10 @@ const EARLY_FOR: Duration = Duration::from_secs(120);
 pub(super) struct Same(u64);
 
 impl Same {
-    pub(super) fn call(request: &ToolInvokeRequest, asker: &Asker) -> Self {
+    pub(super) fn call(request: &ToolInvokeRequest, server: Option<&str>, asker: &Asker) -> Self {
         static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        let agent = asker.name.as_str();
-        Self(STATE.hash_one((agent, request.tool_name.as_str(), request.arguments.as_str())))
+        let (agent, tool) = (asker.name.as_str(), request.tool_name.as_str());
+        Self(STATE.hash_one((agent, server, tool, request.arguments.as_str())))
     }
 }
 

@@ -3,10 +3,29 @@
 //!
 //! - [`McpGateway`]: the port. A bridge in this process implements it;
 //! - [`McpIndex`]: which servers there are, and what each is for;
-//! - [`McpTool`]: one of their tools under a name of its own, for a model.
+//! - [`McpTool`]: one of their tools under a name of its own, for a model;
+//! - [`BusGateway`] and [`IndexAnnouncer`] with [`ManageWorker`]: the two ends on the bus, side by
+//!   side because they are one protocol;
+//! - [`outside_text`]: what servers write, made fit to be shown;
+//! - [`definition_fingerprint`], [`server_fingerprint`]: what changes when a definition does.
 
+mod announcer;
+mod ask_bridge;
+mod bridges;
+mod bus_gateway;
+mod fingerprint;
 mod gateway;
 mod index;
+mod manage;
+pub mod outside_text;
 mod tool;
 
-pub use self::{gateway::McpGateway, index::McpIndex, tool::McpTool};
+pub use self::{
+    announcer::IndexAnnouncer,
+    bus_gateway::BusGateway,
+    fingerprint::{definition_fingerprint, server_fingerprint},
+    gateway::McpGateway,
+    index::McpIndex,
+    manage::ManageWorker,
+    tool::McpTool,
+};

@@ -1,6 +1,8 @@
 //! Both ends of a tool call, on the in-memory bus.
 
 #[cfg(test)]
+mod addressing;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod catalog;
@@ -12,6 +14,12 @@ mod identity;
 mod journal;
 #[cfg(test)]
 mod load;
+#[cfg(test)]
+mod mcp_index;
+#[cfg(test)]
+mod mcp_manage;
+#[cfg(test)]
+mod mcp_stage;
 #[cfg(test)]
 mod round_trip;
 #[cfg(test)]

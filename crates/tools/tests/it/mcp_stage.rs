@@ -1,0 +1,176 @@
+//! A bridge with scripted servers, and an agent's end of the bus.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use rockbot_bus::Requester;
+use rockbot_contracts::{
+    InstanceId, ToolHints,
+    identity::Askers,
+    mcp::{
+        McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
+        McpServerDetailsRequest, McpServerSummary, McpToolDefinition,
+    },
+};
+use rockbot_testkit::bed::{Bed, address};
+use rockbot_tools::{
+    ToolContext, ToolFailure, ToolResult,
+    mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex, server_fingerprint},
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// Servers that say what they are told to.
+pub(crate) struct ScriptedGateway {
+    index: watch::Sender<McpIndex>,
+    hangs: bool,
+    pub(crate) asked: Mutex<Vec<String>>,
+}
+
+pub(crate) fn definition(tool: &str) -> McpToolDefinition {
+    McpToolDefinition {
+        name: tool.to_owned(),
+        model_name: format!("s__{tool}"),
+        title: None,
+        description: format!("the {tool} tool of a test"),
+        parameters: json!({"type": "object", "properties": {"text": {"type": "string"}}}),
+        hints: ToolHints::default(),
+        timeout_ms: None,
+    }
+}
+
+pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
+    let definitions: Vec<_> = tools.iter().map(|tool| definition(tool)).collect();
+    McpServerSummary {
+        name: name.to_owned(),
+        display_name: format!("The {name} server"),
+        summary: "For tests.".to_owned(),
+        tool_count: u32::try_from(tools.len()).unwrap(),
+        tool_names: tools.iter().map(ToString::to_string).collect(),
+        fingerprint: server_fingerprint(&definitions),
+    }
+}
+
+impl ScriptedGateway {
+    pub(crate) fn of(servers: impl IntoIterator<Item = McpServerSummary>) -> Arc<Self> {
+        let index = watch::Sender::new(servers.into_iter().collect());
+        Arc::new(Self { index, hangs: false, asked: Mutex::default() })
+    }
+
+    pub(crate) fn that_hangs(server: McpServerSummary) -> Arc<Self> {
+        let index = watch::Sender::new([server].into_iter().collect());
+        Arc::new(Self { index, hangs: true, asked: Mutex::default() })
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut McpIndex)) {
+        self.index.send_modify(change);
+    }
+
+    fn find(&self, server: &str) -> Result<McpServerSummary, McpManageError> {
+        self.asked.lock().unwrap().push(server.to_owned());
+        self.index.borrow().get(server).cloned().ok_or_else(|| McpManageError {
+            server_name: server.to_owned(),
+            code: McpManageErrorCode::NotFound,
+            message: "no such server here".to_owned(),
+        })
+    }
+}
+
+impl McpGateway for ScriptedGateway {
+    fn index(&self) -> watch::Receiver<McpIndex> {
+        self.index.subscribe()
+    }
+
+    fn details(
+        &self,
+        request: McpServerDetailsRequest,
+    ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
+        Box::pin(async move {
+            let server = self.find(&request.server_name)?;
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            let tools = server.tool_names.iter().map(|tool| definition(tool)).collect();
+            Ok(McpServerDetails { server, instructions: None, protocol_version: None, tools })
+        })
+    }
+
+    fn call<'a>(
+        &'a self,
+        server: &'a str,
+        tool: &'a str,
+        arguments: Value,
+        _: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(async move { Ok(ToolResult::text(format!("{server}/{tool} {arguments}"))) })
+    }
+
+    fn register(
+        &self,
+        request: McpRegisterServerRequest,
+    ) -> BoxFuture<'_, Result<McpServerSummary, McpManageError>> {
+        Box::pin(async move {
+            let added = server(&request.server_name, &["new"]);
+            self.change(|index| index.insert(added.clone()));
+            Ok(added)
+        })
+    }
+
+    fn unregister<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), McpManageError>> {
+        Box::pin(async move {
+            self.find(server)?;
+            self.change(|index| {
+                index.remove(server);
+            });
+            Ok(())
+        })
+    }
+}
+
+/// A bridge process on the bus, but for the calls.
+pub(crate) struct Bridge {
+    pub(crate) gateway: Arc<ScriptedGateway>,
+    pub(crate) announcer: IndexAnnouncer,
+    pub(crate) manage: ManageWorker,
+}
+
+impl Bridge {
+    pub(crate) async fn start(bed: &Bed, name: &str, gateway: Arc<ScriptedGateway>) -> Self {
+        Self::hearing(bed, name, gateway, Askers::Anybody).await
+    }
+
+    pub(crate) async fn hearing(
+        bed: &Bed,
+        name: &str,
+        gateway: Arc<ScriptedGateway>,
+        askers: Askers,
+    ) -> Self {
+        let instance = InstanceId::new(name).unwrap();
+        let port: Arc<dyn McpGateway> = gateway.clone();
+        let manage = ManageWorker::start(&bed.there, port, "mcp-bridge", &instance, askers);
+        let manage = manage.await.expect("serving");
+        let announcer =
+            IndexAnnouncer::start(bed.there.clone(), gateway.as_ref(), "mcp-bridge", instance);
+        let announcer = announcer.await.expect("announcing");
+        Self { gateway, announcer, manage }
+    }
+}
+
+/// An agent's end.
+pub(crate) async fn agent(bed: &Bed, instance: &str) -> Arc<BusGateway> {
+    let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", instance)));
+    BusGateway::start(requester).await.expect("listening")
+}
+
+pub(crate) fn names(gateway: &dyn McpGateway) -> Vec<String> {
+    gateway.index().borrow().servers().map(|server| server.name.clone()).collect()
+}
+
+pub(crate) fn about(server: &str) -> McpServerDetailsRequest {
+    McpServerDetailsRequest { server_name: server.to_owned(), tool_name: None }
+}
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
