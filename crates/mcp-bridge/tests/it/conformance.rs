@@ -16,7 +16,11 @@ type Exclusions = [(&'static str, &'static str)];
 const NOBODY_TO_ASK: &str = "a bridge has nobody to ask, and does not accept in a person's name";
 const NOT_DECLARED: &str = "an extension that the bridge does not declare";
 
+const WRONG_ISSUER: &str = "its metadata names another issuer than it is found for, which a client \
+                            must not use (RFC 8414, 3.3); the later suite has that right";
+
 const STABLE: &Exclusions = &[
+    ("auth/2025-03-26-oauth-metadata-backcompat", WRONG_ISSUER),
     ("auth/client-credentials-jwt", NOT_DECLARED),
     ("auth/cross-app-access-complete-flow", NOT_DECLARED),
     ("elicitation-sep1034-client-defaults", NOBODY_TO_ASK),
@@ -60,7 +64,7 @@ async fn sessions_of_revisions_up_to_2025_11_25_conform() {
 
 #[tokio::test]
 async fn authorisation_of_revisions_up_to_2025_11_25_conforms() {
-    conforms(McpPeer::Conformance, Group::Authorisation, STABLE, 20).await;
+    conforms(McpPeer::Conformance, Group::Authorisation, STABLE, 19).await;
 }
 
 #[tokio::test]
@@ -70,7 +74,7 @@ async fn sessions_of_revisions_up_to_2026_07_28_conform() {
 
 #[tokio::test]
 async fn authorisation_of_revisions_up_to_2026_07_28_conforms() {
-    conforms(McpPeer::ConformanceNext, Group::Authorisation, NEXT, 27).await;
+    conforms(McpPeer::ConformanceNext, Group::Authorisation, NEXT, 28).await;
 }
 
 #[tokio::test]
@@ -137,7 +141,9 @@ impl Scenario {
         if let (McpPeer::ConformanceNext, Some(revision)) = (suite, &self.revision) {
             arguments.extend(["--spec-version", revision]);
         }
-        let (passed, words) = said(suite, &arguments).await;
+        let (content, words) = said(suite, &arguments).await;
+        // Content with a client that gave it nothing to look at, too.
+        let passed = content && !words.contains("Passed: 0/0");
         if passed { Ok(()) } else { Err(words) }
     }
 }
