@@ -5,7 +5,7 @@
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use rockbot_contracts::{
     AgentName, SessionId,
     mcp::{McpServerDetailsRequest, McpToolDefinition},
@@ -17,6 +17,8 @@ use serde_json::{Map, Value, json};
 
 /// How long the server may take for anything.
 const WITHIN: Duration = Duration::from_secs(20);
+/// How many tools are called at once.
+const MOST_CALLS: usize = 8;
 /// How often a person logs in at most.
 const MOST_LOGINS: usize = 3;
 const SERVER: &str = "suite";
@@ -98,7 +100,7 @@ async fn bridge(entry: &Value, tokens: &Path) -> Result<Arc<Bridge>> {
     Ok(bridge)
 }
 
-/// Calls every tool, all at once: what one call carries must not get into another. Whether there is
+/// Calls every tool, many at once: what one call carries must not get into another. Whether there is
 /// a server to call.
 async fn use_server(bridge: &Bridge, wanted: &[ToolCall]) -> Result<bool> {
     let status = bridge.servers().pop().context("the server is configured")?;
@@ -113,13 +115,13 @@ async fn use_server(bridge: &Bridge, wanted: &[ToolCall]) -> Result<bool> {
         calls.extend(arguments.into_iter().map(|arguments| (tool.name.as_str(), arguments)));
     }
     let caller = AgentName::new("conformance")?;
-    join_all(calls.into_iter().map(async |(tool, arguments)| {
+    let call = async |(tool, arguments)| {
         let mut context = ToolContext::new(tool, SessionId::generate(), caller.clone());
         context.deadline = tokio::time::Instant::now() + WITHIN;
         println!("{tool} {arguments}");
         println!("{:?}", bridge.call(SERVER, tool, arguments, &context).await);
-    }))
-    .await;
+    };
+    stream::iter(calls).for_each_concurrent(MOST_CALLS, call).await;
     Ok(status.ready)
 }
 
