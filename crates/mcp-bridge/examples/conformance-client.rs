@@ -2,6 +2,8 @@
 //! server whose URL is the last argument, calls every tool that it lists, and ends. Where the server
 //! wants a person to log in, it plays that person, and begins anew with what was given.
 
+#![allow(clippy::print_stdout, reason = "the suite keeps what its client prints")]
+
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
