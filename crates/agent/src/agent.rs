@@ -16,6 +16,7 @@ use crate::{
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer},
     limits::AgentLimits,
+    mcp::McpParts,
     session::{Inbound, Roster, Said, Session, Stop},
     turn::TurnSetup,
 };
@@ -31,6 +32,8 @@ pub struct AgentParts {
     pub model: Arc<dyn ChatModel>,
     /// The tools; those that the definition permits are offered to the model.
     pub registry: Arc<ToolRegistry>,
+    /// MCP servers, if it is to use any.
+    pub mcp: Option<McpParts>,
     /// What runs around each tool call, in this order.
     pub hooks: Vec<Arc<dyn ToolHook>>,
     /// Its bounds.
@@ -38,14 +41,15 @@ pub struct AgentParts {
 }
 
 impl AgentParts {
-    /// Without hooks and with the default bounds.
+    /// Without hooks and MCP servers, and with the default bounds.
     #[must_use]
     pub fn new(
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
         registry: Arc<ToolRegistry>,
     ) -> Self {
-        Self { definition, model, registry, hooks: Vec::new(), limits: AgentLimits::default() }
+        let (hooks, limits) = (Vec::new(), AgentLimits::default());
+        Self { definition, model, registry, mcp: None, hooks, limits }
     }
 }
 
@@ -54,6 +58,7 @@ impl fmt::Debug for AgentParts {
         f.debug_struct("AgentParts")
             .field("definition", &self.definition)
             .field("model", &self.model.name())
+            .field("mcp", &self.mcp)
             .field("hooks", &self.hooks.len())
             .field("limits", &self.limits)
             .finish_non_exhaustive()

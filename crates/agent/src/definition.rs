@@ -10,6 +10,7 @@ use rockbot_contracts::AgentName;
 use rockbot_tools::ExecutionStrategy;
 
 pub use self::tool_filter::ToolFilter;
+use crate::mcp::McpRules;
 
 /// Who an agent is and what it may do.
 ///
@@ -38,6 +39,8 @@ pub struct AgentDefinition {
     pub system_prompt: String,
     /// Which tools it may use. Default: all.
     pub tools: ToolFilter,
+    /// Which MCP servers it may use, and how it is offered their tools. Default: all, pinned.
+    pub mcp: McpRules,
     /// How the calls of one answer are run. Default: `parallel`; else `sequential` or
     /// `{ batched = N }`.
     pub strategy: ExecutionStrategy,
@@ -93,6 +96,7 @@ impl AgentDefinition {
             model: None,
             system_prompt: system_prompt.into(),
             tools: ToolFilter::default(),
+            mcp: McpRules::default(),
             strategy: ExecutionStrategy::default(),
             max_iterations: 12,
             tool_timeout: Duration::from_secs(60),

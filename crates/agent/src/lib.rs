@@ -17,6 +17,7 @@ pub mod front_door;
 mod history;
 mod ledger;
 pub mod limits;
+pub mod mcp;
 pub mod section;
 mod session;
 mod turn;
@@ -27,4 +28,5 @@ pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolF
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};
 pub use limits::AgentLimits;
-pub use section::AgentSection;
+pub use mcp::{McpExposure, McpParts, McpPins, McpRules, QuarantinedTool};
+pub use section::{AgentSection, McpSection};

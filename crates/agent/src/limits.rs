@@ -22,6 +22,11 @@ pub struct AgentLimits {
     pub message_bytes: usize,
     /// Longest tool result that the model is shown, in bytes. Default 64 KiB.
     pub result_bytes: usize,
+    /// Most tools that one request to the model has. Default 120: providers refuse more than 128.
+    pub request_tools: usize,
+    /// Most tools of MCP servers that a conversation has at hand because it looked for them; on top
+    /// the oldest goes. Default 40.
+    pub activated_tools: usize,
 }
 
 impl Default for AgentLimits {
@@ -35,6 +40,8 @@ impl Default for AgentLimits {
             history_bytes: 1024 * 1024,
             message_bytes: 128 * 1024,
             result_bytes: 64 * 1024,
+            request_tools: 120,
+            activated_tools: 40,
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use rockbot_agent::{Agent, AgentDefinition, AgentParts, AgentSection, serve as open_door};
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentParts, AgentSection, McpParts, McpPins, McpSection,
+    serve as open_door,
+};
 use rockbot_bus::{Bus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
 use rockbot_contracts::topology::ReplyAddress;
@@ -10,7 +13,8 @@ use rockbot_llm::LlmConfig;
 use rockbot_service::{
     BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown, TlsSection,
 };
-use rockbot_tools::{CatalogDirectory, ToolRegistry};
+use rockbot_store::Clock;
+use rockbot_tools::{CatalogDirectory, ToolRegistry, mcp::BusGateway};
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -27,6 +31,7 @@ struct Settings {
     service: ServiceSection,
     bus: BusSection,
     section: AgentSection,
+    mcp: McpSection,
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
 }
@@ -45,6 +50,10 @@ fn read(configuration: &mut Configuration) -> Settings {
     {
         configuration.problem(problem);
     }
+    let mcp: McpSection = configuration.section("mcp");
+    if let Err(problem) = mcp.store() {
+        configuration.problem(problem);
+    }
     let bus: BusSection = configuration.section("bus");
     let service: ServiceSection = configuration.section("service");
     let rabbit = rabbit(&bus, "");
@@ -60,7 +69,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok()) {
         configuration.problem(format!("llm: {problem}"));
     }
-    Settings { service, bus, definition: section.definition().ok(), section, llm }
+    Settings { service, bus, definition: section.definition().ok(), section, mcp, llm }
 }
 
 fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
@@ -71,7 +80,7 @@ fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
-    let Settings { service, bus, section, definition, llm } = settings;
+    let Settings { service, bus, section, mcp, definition, llm } = settings;
     let configuration =
         |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
     let unavailable =
@@ -79,6 +88,13 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let definition = definition.unwrap_or_else(AgentDefinition::assistant);
     let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
         .map_err(|problem| configuration(&problem))?;
+    let pins = match mcp.store().map_err(|problem| configuration(&problem))? {
+        Some(url) => {
+            let store = rockbot_store::connect(&url, Clock::System).await;
+            Some(store.map_err(|problem| unavailable(&format!("mcp.pins: {url}: {problem}")))?)
+        }
+        None => None,
+    };
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
     let bus = RabbitBus::start(&rabbit(&bus, &name)).map_err(|problem| configuration(&problem))?;
@@ -93,10 +109,17 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let address = ReplyAddress::new(definition.name.clone(), instance);
     let requester = Arc::new(Requester::new(bus.clone(), address));
     let registry = Arc::new(ToolRegistry::new());
-    let directory = CatalogDirectory::start(requester, registry.clone())
+    let directory = CatalogDirectory::start(requester.clone(), registry.clone())
         .await
         .map_err(|problem| unavailable(&problem))?;
-    let agent = Agent::new(AgentParts::new(definition, resolved.model, registry));
+    let gateway = BusGateway::start(requester).await.map_err(|problem| unavailable(&problem))?;
+    let mcp = McpParts {
+        pins: pins.clone().map(|store| McpPins::new(store, definition.name.clone())),
+        may_register: mcp.register,
+        ..McpParts::new(gateway)
+    };
+    let parts = AgentParts::new(definition, resolved.model, registry);
+    let agent = Agent::new(AgentParts { mcp: Some(mcp), ..parts });
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;
@@ -105,5 +128,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     door.drain(service.drain()).await;
     drop(directory);
     bus.close().await;
+    if let Some(store) = pins {
+        store.close().await;
+    }
     Ok(())
 }

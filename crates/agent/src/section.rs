@@ -1,7 +1,9 @@
-//! `[agent]`: which agent a process runs or talks to.
+//! `[agent]`: which agent a process runs or talks to; `[mcp]`: how it uses MCP servers.
 
 use std::path::PathBuf;
 
+use rockbot_store::StoreUrl;
+use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::definition::AgentDefinition;
@@ -59,5 +61,29 @@ impl AgentSection {
         }
         problems.extend(self.definition().err());
         problems
+    }
+}
+
+/// How a process uses the MCP servers of the bridges on its bus.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpSection {
+    /// Whether models are offered to add and remove servers. Default false; the bridge must allow
+    /// it too.
+    pub register: bool,
+    /// Where the definitions of tools that are trusted are kept: `sqlite:PATH`,
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. Without it, a server may change
+    /// the definition of a tool at any time.
+    pub pins: Option<SecretString>,
+}
+
+impl McpSection {
+    /// Which store keeps the pins, if one does.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words for an operator.
+    pub fn store(&self) -> Result<Option<StoreUrl>, String> {
+        let url = self.pins.as_ref().map(StoreUrl::parse).transpose();
+        url.map_err(|error| format!("mcp.pins: {error}"))
     }
 }

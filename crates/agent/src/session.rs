@@ -148,3 +148,9 @@ impl Session {
         let _ = answer.send(ended);
     }
 }
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.setup.forget(&self.id);
+    }
+}

@@ -12,7 +12,7 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
     FinishReason, ToolChoice, ToolDefinition,
 };
-use rockbot_tools::{ExecutionStrategy, Steering, ToolHook, ToolRegistry};
+use rockbot_tools::{ExecutionStrategy, Steering, ToolHook, ToolRegistration, ToolRegistry};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -28,6 +28,7 @@ use crate::{
     event::{ProgressSink, TurnAnswer, TurnEvent},
     history::History,
     limits::AgentLimits,
+    mcp::McpOffer,
     session::Waiting,
 };
 
@@ -41,29 +42,56 @@ pub(crate) struct TurnSetup {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
     model: Arc<dyn ChatModel>,
+    /// All tools that can be called.
     registry: Arc<ToolRegistry>,
+    /// Those among them that every conversation is offered.
+    shared: Arc<ToolRegistry>,
+    mcp: Option<McpOffer>,
     hooks: Vec<Arc<dyn ToolHook>>,
 }
 
 impl TurnSetup {
     pub(crate) fn new(parts: AgentParts) -> Self {
-        let AgentParts { definition, model, registry, hooks, limits } = parts;
+        let AgentParts { definition, model, registry: shared, mcp, hooks, limits } = parts;
+        let registry = Arc::new(ToolRegistry::over(shared.clone()));
+        let mcp = mcp.map(|parts| {
+            let (own, shared) = (registry.clone(), shared.clone());
+            McpOffer::new(parts, &definition, own, shared, limits.activated_tools)
+        });
         let permitted = PermittedTools::new(definition.tools.clone(), registry.clone());
         let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
         all.extend(hooks);
-        Self { definition, limits, model, registry, hooks: all }
+        Self { definition, limits, model, registry, shared, mcp, hooks: all }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.
-    fn tools(&self) -> Vec<ToolDefinition> {
-        let permitted = |name: &str| self.definition.tools.permits(name);
-        let tools = self.registry.list().into_iter().filter(|tool| permitted(&tool.name));
-        let definition = |tool: rockbot_tools::ToolRegistration| ToolDefinition {
+    async fn tools(&self, session: &SessionId) -> Vec<ToolDefinition> {
+        let most = self.limits.request_tools;
+        let permitted = |tool: &ToolRegistration| self.definition.tools.permits(&tool.name);
+        let mut tools: Vec<_> = self.shared.list().into_iter().filter(permitted).collect();
+        if tools.len() > most {
+            debug!(tools = tools.len(), most, "too many tools; the model is not told of the rest");
+            tools.truncate(most);
+        }
+        if let Some(mcp) = &self.mcp {
+            let taken = |tool: &ToolRegistration| tools.iter().any(|one| one.name == tool.name);
+            let offered = mcp.tools(session, most - tools.len()).await.into_iter();
+            let offered: Vec<_> = offered.filter(|tool| permitted(tool) && !taken(tool)).collect();
+            tools.extend(offered);
+        }
+        let definition = |tool: ToolRegistration| ToolDefinition {
             description: tool.model_description().to_owned(),
             name: tool.name,
             parameters: tool.parameters,
         };
-        tools.map(definition).collect()
+        tools.into_iter().map(definition).collect()
+    }
+
+    /// A conversation ended.
+    pub(crate) fn forget(&self, session: &SessionId) {
+        if let Some(mcp) = &self.mcp {
+            mcp.forget(session);
+        }
     }
 }
 
@@ -165,16 +193,19 @@ impl<'a> Turn<'a> {
     }
 
     async fn ask_in_time(&self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
-        let request = self.request(tool_choice);
+        let answer = async {
+            let request = self.request(tool_choice).await;
+            self.receive(request).await
+        };
         tokio::select! {
             biased;
             () = self.cancellation.cancelled() => Err(Ending::Cancelled),
             () = sleep_until(self.deadline) => Err(self.out_of_time(false)),
-            answer = self.receive(request) => answer.map_err(Ending::ModelFailed),
+            answer = answer => answer.map_err(Ending::ModelFailed),
         }
     }
 
-    fn request(&self, tool_choice: ToolChoice) -> ChatRequest {
+    async fn request(&self, tool_choice: ToolChoice) -> ChatRequest {
         let definition = &self.setup.definition;
         let mut prompt = definition.system_prompt.clone();
         if tool_choice == ToolChoice::None {
@@ -188,7 +219,7 @@ impl<'a> Turn<'a> {
             model: definition.model.clone(),
             messages,
             // Also when none may be called: servers want to know the tools of earlier calls.
-            tools: self.setup.tools(),
+            tools: self.setup.tools(self.session_id).await,
             tool_choice,
             max_tokens: definition.max_tokens,
             temperature: definition.temperature,

@@ -138,6 +138,11 @@ impl Fleet {
         Ok(discovered)
     }
 
+    /// The MCP servers of this process, where it embeds a fleet.
+    pub(crate) fn embedded_servers(&self) -> Option<Arc<dyn McpGateway>> {
+        self.handler.as_ref().map(|embedded| embedded.bridge.clone() as Arc<dyn McpGateway>)
+    }
+
     /// Learns which MCP servers the fleet serves.
     pub(crate) async fn mcp_servers(&self, name: &str) -> Result<McpServers, Failure> {
         let name = AgentName::new(name).exits(exit::USAGE)?;

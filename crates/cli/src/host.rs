@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{Agent, AgentDefinition, AgentParts, FrontDoor, serve};
+use rockbot_agent::{Agent, AgentDefinition, AgentParts, FrontDoor, McpParts, serve};
 use rockbot_llm::ChatModel;
 use rockbot_service::exit;
 use rockbot_tools::CatalogDirectory;
@@ -29,7 +29,9 @@ impl Host {
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
         let discovered = fleet.discover(definition.name.as_str()).await?;
-        let agent = Agent::new(AgentParts::new(definition, model, discovered.registry));
+        let mut parts = AgentParts::new(definition, model, discovered.registry);
+        parts.mcp = fleet.embedded_servers().map(McpParts::new);
+        let agent = Agent::new(parts);
         let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.exits(exit::UNAVAILABLE)?;
         Ok(Self { door, _directory: discovered.directory })
     }

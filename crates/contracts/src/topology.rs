@@ -1,4 +1,4 @@
-//! Exchanges, queues, routing keys and bindings: one file owns every name on the bus.
+//! Exchanges, queues, routing keys and bindings: one thing because one file owns every name on the bus.
 //!
 //! Queue names here are bare (`tool.invoke`); an adapter puts the deployment's namespace before
 //! them (`rockbot.tool.invoke`), so that several fleets can share a broker.

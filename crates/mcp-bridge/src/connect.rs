@@ -14,6 +14,7 @@ use rmcp::{
     },
     transport::Transport as McpTransport,
 };
+use rockbot_tools::mcp::outside_text::plain;
 use tokio::time::timeout;
 
 use crate::{
@@ -22,7 +23,6 @@ use crate::{
     oauth::{OAuthSettings, OAuthTokens},
     session::Session,
     stdio::StdioTransport,
-    text::plain,
     transport::{self, ConnectError, DialPolicy, RemoteServer, TokenSource},
 };
 

@@ -18,7 +18,6 @@ mod service;
 mod session;
 mod stdio;
 mod summary;
-mod text;
 pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};

@@ -9,18 +9,17 @@ use futures_util::future::BoxFuture;
 use rockbot_contracts::{
     ToolRegistration,
     mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
-    topology::stable_hash,
 };
 use rockbot_tools::{
     RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
-    mcp::McpIndex,
+    mcp::{McpIndex, outside_text::plain, server_fingerprint},
     names::{DEFAULT_NAME_BYTES, with_hash},
 };
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{server::Caller, session::Session, summary, text::plain};
+use crate::{server::Caller, session::Session, summary};
 
 /// The longest instructions of a server that are passed on, in characters.
 const MAX_INSTRUCTIONS_CHARS: usize = 16_000;
@@ -173,14 +172,13 @@ fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> Mc
         .map(|text| plain(text, MAX_INSTRUCTIONS_CHARS))
         .filter(|text| !text.is_empty());
     let names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
-    let definitions = serde_json::to_vec(&(&tools, &instructions)).unwrap_or_default();
     let server = McpServerSummary {
         name: server.to_owned(),
         display_name: plain(display_name, MAX_DISPLAY_CHARS),
         summary: summary::fixed(instructions.as_deref(), &names),
         tool_count: u32::try_from(names.len()).unwrap_or(u32::MAX),
         tool_names: names,
-        fingerprint: format!("{:016x}", stable_hash(&definitions)),
+        fingerprint: server_fingerprint(&tools),
     };
     let protocol_version = Some(session.protocol_version.clone());
     McpServerDetails { server, instructions, protocol_version, tools }

@@ -150,8 +150,8 @@ impl Session {
                 Said::Result(said) => return Ok(result(*said)),
                 Said::Wants(more) => {
                     let InputRequiredResult { input_requests, request_state, .. } = more;
-                    params.input_responses = input_requests
-                        .map(|requests| requests.iter().map(nobody_to_ask).collect());
+                    params.input_responses =
+                        input_requests.map(|requests| requests.iter().map(nobody_to_ask).collect());
                     params.request_state = request_state;
                 }
             }

@@ -10,6 +10,7 @@ use rmcp::{
     transport::Transport,
 };
 use rockbot_child::{Pipes, ProcessGroup};
+use rockbot_tools::mcp::outside_text::plain;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -23,7 +24,6 @@ use tracing::{debug, info, warn};
 use crate::{
     config,
     frame::{self, LOOK_BYTES, MAX_FRAME_BYTES, Unreadable},
-    text::plain,
 };
 
 /// Messages on their way to a program that does not read.

@@ -5,10 +5,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use rockbot_contracts::mcp::McpServerDetails;
 use rockbot_llm::{ChatEvent, ChatMessage, ChatModel, ChatRequest};
+use rockbot_tools::mcp::outside_text::plain;
 use tokio::time::timeout;
 use tracing::info;
-
-use crate::text::plain;
 
 /// The longest summary, in characters.
 const MAX_CHARS: usize = 300;
@@ -108,6 +107,6 @@ mod tests {
         assert_eq!(fixed(None, &tools[..2]), "Tools: t0, t1.");
         assert_eq!(fixed(None, &tools), "Tools: t0, t1, t2, t3, t4, t5, t6, t7 and 2 more.");
         assert_eq!(fixed(None, &[]), "Offers no tools now.");
-        assert!(fixed(Some(&"x".repeat(999)), &[]).chars().count() <= MAX_CHARS + 1);
+        assert!(fixed(Some(&"x".repeat(999)), &[]).chars().count() <= MAX_CHARS);
     }
 }

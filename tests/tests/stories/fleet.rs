@@ -8,6 +8,7 @@ use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_testkit::bed::{self, until};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -64,6 +65,17 @@ impl Fleet {
             .env("ROCKBOT_SERVICE__INSTANCE", instance)
             .env("ROCKBOT_FILES__ROOT", self.folder.path())
             .envs(settings.iter().copied());
+        let mut running = Running::start(command);
+        running.says("ready").await;
+        running
+    }
+
+    /// A bridge that serves these MCP servers, from the file `<instance>.json`.
+    pub(crate) async fn bridge(&self, instance: &str, servers: &Value) -> Running {
+        let file = format!("{instance}.json");
+        self.write(&file, &json!({"mcpServers": servers}).to_string());
+        let mut command = self.program("rockbot-mcp-bridge");
+        command.env("ROCKBOT_SERVICE__INSTANCE", instance).env("ROCKBOT_MCP__CONFIG", file);
         let mut running = Running::start(command);
         running.says("ready").await;
         running

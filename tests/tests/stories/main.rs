@@ -39,6 +39,8 @@ mod late_broker;
 #[cfg(test)]
 mod local_model;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod rolling;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use toml::Table;
 
 use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
+use crate::mcp::McpRules;
 
 /// The line before and after the head of a Markdown definition.
 const FENCE: &str = "+++";
@@ -84,6 +85,7 @@ impl Reader<'_> {
         let short = description.len() <= MAX_DESCRIPTION_BYTES;
         self.check("description", short, "is longer than 1024 bytes");
         let tools = self.tools();
+        let mcp = self.mcp();
         let prompt = self.prompt(prompt);
         let strategy: ExecutionStrategy = self.take("strategy").unwrap_or_default();
         if let ExecutionStrategy::Batched(size) = strategy {
@@ -109,6 +111,7 @@ impl Reader<'_> {
             description,
             model,
             tools,
+            mcp,
             strategy,
             max_iterations: max_iterations.unwrap_or(defaults.max_iterations),
             tool_timeout: tool_timeout
@@ -147,13 +150,24 @@ impl Reader<'_> {
 
     fn tools(&mut self) -> ToolFilter {
         let tools: ToolFilter = self.take("tools").unwrap_or_default();
-        for (key, patterns) in [("tools.allow", &tools.allow), ("tools.deny", &tools.deny)] {
+        self.patterns([("tools.allow", &tools.allow), ("tools.deny", &tools.deny)]);
+        tools
+    }
+
+    fn mcp(&mut self) -> McpRules {
+        let rules: McpRules = self.take("mcp").unwrap_or_default();
+        let ToolFilter { allow, deny } = &rules.servers;
+        self.patterns([("mcp.servers.allow", allow), ("mcp.servers.deny", deny)]);
+        rules
+    }
+
+    fn patterns(&mut self, lists: [(&str, &Vec<String>); 2]) {
+        for (key, patterns) in lists {
             let few = patterns.len() <= MAX_PATTERNS;
             self.check(key, few, "has more than 256 patterns");
             let fits = |one: &String| !one.is_empty() && one.len() <= MAX_PATTERN_BYTES;
             self.check(key, patterns.iter().all(fits), "a pattern must have 1 to 128 bytes");
         }
-        tools
     }
 
     fn temperature(&mut self) -> Option<f64> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod front_door;
+mod mcp;
 mod sessions;
 mod stage;
 mod steering;

@@ -13,7 +13,7 @@ use futures_util::{
     stream,
 };
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentParts, ProgressSink, TurnAnswer, TurnEvent,
+    Agent, AgentDefinition, AgentLimits, AgentParts, McpParts, ProgressSink, TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId, UserMessage};
 use rockbot_llm::{
@@ -266,13 +266,14 @@ pub(crate) struct Stage {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
     pub(crate) registry: Arc<ToolRegistry>,
+    pub(crate) mcp: Option<McpParts>,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
         let name = AgentName::new("tester").unwrap();
         let definition = AgentDefinition::new(name, "Be brief.");
-        Self { definition, limits: AgentLimits::default(), registry: Arc::default() }
+        Self { definition, limits: AgentLimits::default(), registry: Arc::default(), mcp: None }
     }
 
     pub(crate) fn with(self, tool: &Arc<Probe>) -> Self {
@@ -281,9 +282,9 @@ impl Stage {
     }
 
     pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
-        let Self { definition, limits, registry } = self;
+        let Self { definition, limits, registry, mcp } = self;
         let model: Arc<dyn ChatModel> = model.clone();
-        Agent::new(AgentParts { limits, ..AgentParts::new(definition, model, registry) })
+        Agent::new(AgentParts { limits, mcp, ..AgentParts::new(definition, model, registry) })
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) const PASSWORD: &str = "secret";
 const HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
 
 /// A broker that knows the agents `assistant` and `mallory`, and the services.
-struct Guarded {
+pub(crate) struct Guarded {
     broker: PrivateBroker,
     _folder: TempDir,
 }
@@ -45,14 +45,14 @@ pub(crate) fn definitions() -> (TempDir, String) {
 }
 
 impl Guarded {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (folder, line) = definitions();
         let started = tokio::task::spawn_blocking(move || PrivateBroker::start_with(&line, &[]));
         let broker = started.await.expect("no panic").expect("a broker");
         Self { broker, _folder: folder }
     }
 
-    async fn bus(&self, user: &str) -> Arc<dyn Bus> {
+    pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
         let config = RabbitConfig::new(self.broker.url_of(user, PASSWORD), user);
         let bus = RabbitBus::start(&config).expect("a usable URL");
         bus.connected(PATIENCE).await.expect("the user gets in");

@@ -15,6 +15,7 @@ mod exchanges;
 mod fleet;
 mod identity;
 mod management;
+mod mcp;
 mod messages;
 mod queues;
 mod restart;

@@ -146,6 +146,8 @@ pub(super) const KEYS: [&str; 21] = [
 
 /// The longest name of a server, in characters.
 const MAX_NAME_CHARS: usize = 64;
+/// The source of the management tools is `mcp:management`.
+const TAKEN: &str = "management";
 /// The bounds of a server's time-out, in milliseconds.
 const TIMEOUTS: std::ops::RangeInclusive<u64> = 100..=24 * 3600 * 1000;
 
@@ -223,6 +225,11 @@ fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || !name.chars().all(usable) {
         return Err(format!(
             "its name must be 1 to {MAX_NAME_CHARS} letters, digits, spaces or -_./@"
+        ));
+    }
+    if name.eq_ignore_ascii_case(TAKEN) {
+        return Err(format!(
+            "{TAKEN} is the name of the tools that manage servers; choose another"
         ));
     }
     Ok(())

@@ -1,0 +1,220 @@
+//! What an agent may do with MCP servers, and how it does it.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, future::BoxFuture, stream};
+use rockbot_contracts::{
+    AgentName, Executed, SessionId,
+    mcp::{McpManageError, McpManageErrorCode, McpServerDetailsRequest, McpServerSummary},
+};
+use rockbot_tools::{
+    ToolContext, ToolFailure, ToolRegistry, ToolResult,
+    mcp::{McpGateway, McpIndex},
+};
+use serde_json::Value;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::{
+    McpParts, McpPins, McpRules,
+    known::{KnownServer, KnownServers, KnownTool},
+    sessions::Sessions,
+};
+use crate::definition::{AgentDefinition, ToolFilter};
+
+/// Servers that are asked for their definitions at once.
+const ASKED_AT_ONCE: usize = 8;
+
+/// The rules of one agent, kept wherever a server is listed, looked at or called.
+pub(super) struct Desk {
+    pub(super) gateway: Arc<dyn McpGateway>,
+    pub(super) rules: McpRules,
+    pub(super) sessions: Sessions,
+    agent: AgentName,
+    tools: ToolFilter,
+    pins: Option<McpPins>,
+    known: KnownServers,
+}
+
+impl Desk {
+    pub(super) fn new(
+        parts: McpParts,
+        definition: &AgentDefinition,
+        others: Arc<ToolRegistry>,
+        most_activated: usize,
+    ) -> Self {
+        Self {
+            gateway: parts.gateway,
+            rules: definition.mcp.clone(),
+            sessions: Sessions::new(most_activated),
+            agent: definition.name.clone(),
+            tools: definition.tools.clone(),
+            pins: parts.pins,
+            known: KnownServers::new(others),
+        }
+    }
+
+    /// The servers that there are and that may be used. What is known of others is forgotten.
+    pub(super) fn index(&self) -> McpIndex {
+        let index = self.gateway.index().borrow().clone();
+        self.known.follow(&index);
+        index.servers().filter(|server| self.rules.permits(&server.name)).cloned().collect()
+    }
+
+    /// A server with its tools as they are now.
+    pub(super) async fn server(&self, name: &str) -> Result<Arc<KnownServer>, ToolFailure> {
+        let summary = self.summary(name)?;
+        if let Some(known) = self.known.get(&summary.name, &summary.fingerprint) {
+            return Ok(known);
+        }
+        let request = McpServerDetailsRequest { server_name: summary.name, tool_name: None };
+        let details = self.gateway.details(request).await.map_err(failure)?;
+        Ok(self.known.take_in(details))
+    }
+
+    /// Those of these servers that say within `time` what they offer.
+    pub(super) async fn servers(
+        &self,
+        names: Vec<String>,
+        time: Duration,
+    ) -> Vec<Arc<KnownServer>> {
+        let looked: Vec<_> = names.iter().map(|name| self.look(name, time)).collect();
+        let looked: Vec<_> = stream::iter(looked).buffered(ASKED_AT_ONCE).collect().await;
+        looked.into_iter().flatten().collect()
+    }
+
+    fn look<'a>(
+        &'a self,
+        name: &'a str,
+        time: Duration,
+    ) -> BoxFuture<'a, Option<Arc<KnownServer>>> {
+        Box::pin(async move {
+            match timeout(time, self.server(name)).await {
+                Ok(Ok(server)) => Some(server),
+                Ok(Err(error)) => {
+                    debug!(%error, "an MCP server is not looked at");
+                    None
+                }
+                Err(_) => {
+                    warn!(?time, "an MCP server does not say in time what it offers");
+                    None
+                }
+            }
+        })
+    }
+
+    fn summary(&self, name: &str) -> Result<McpServerSummary, ToolFailure> {
+        if !self.rules.permits(name) {
+            let reason = "this agent may not use that MCP server".to_owned();
+            return Err(ToolFailure::NotPermitted { reason });
+        }
+        self.gateway.index().borrow().get(name).cloned().ok_or_else(|| {
+            ToolFailure::invalid("there is no MCP server of that name; mcp_list_services tells all")
+        })
+    }
+
+    /// Whether a tool may be offered and called, as far as the definition of the agent goes.
+    pub(super) fn permits(&self, tool: &KnownTool) -> bool {
+        self.tools.permits(&tool.name)
+    }
+
+    /// Whether the tool has a definition that is trusted.
+    pub(super) async fn trusts(&self, tool: &KnownTool) -> Result<bool, ToolFailure> {
+        let Some(pins) = self.pins.as_ref().filter(|_| !tool.is_trusted()) else { return Ok(true) };
+        let name = &tool.definition.name;
+        let trusts = pins.trusts(&tool.server, name, &tool.fingerprint).await.map_err(|error| {
+            warn!(%error, "the pins of MCP tools are out of reach");
+            let message = "the record of trusted tools is out of reach".to_owned();
+            ToolFailure::Unavailable { message, executed: Executed::No }
+        })?;
+        if trusts {
+            tool.set_trusted();
+        } else {
+            warn!(agent = %self.agent, "the definition of an MCP tool changed; not using it");
+        }
+        Ok(trusts)
+    }
+
+    /// The tools of a server that may be offered now, and the names of those that wait for an
+    /// operator.
+    pub(super) async fn usable(&self, server: &KnownServer) -> (Vec<Arc<KnownTool>>, Vec<String>) {
+        let (mut usable, mut quarantined) = (Vec::new(), Vec::new());
+        for tool in server.tools.iter().filter(|tool| self.permits(tool)) {
+            match self.trusts(tool).await {
+                Ok(true) => usable.push(tool.clone()),
+                Ok(false) => quarantined.push(tool.definition.name.clone()),
+                Err(_) => {}
+            }
+        }
+        (usable, quarantined)
+    }
+
+    /// Calls a tool as it is defined now, if that may be.
+    pub(super) async fn call(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let tool = self.callable(server, tool, context).await?;
+        self.sessions.called(&context.session_id, &tool.server);
+        let name = &tool.definition.name;
+        self.gateway.call(&tool.server, name, arguments, context).await
+    }
+
+    async fn callable(
+        &self,
+        server: &str,
+        tool: &str,
+        context: &ToolContext,
+    ) -> Result<Arc<KnownTool>, ToolFailure> {
+        let looked = async {
+            let known = self.server(server).await?;
+            let found = known.tool(tool).cloned().ok_or_else(|| {
+                let message = "that MCP server has no tool of that name; \
+                               mcp_get_service_details tells all";
+                ToolFailure::invalid(message)
+            })?;
+            if !self.permits(&found) {
+                let reason = "this agent may not use that tool; use another".to_owned();
+                return Err(ToolFailure::NotPermitted { reason });
+            }
+            if !self.trusts(&found).await? {
+                let reason = "the server changed the definition of this tool since it was \
+                              approved; an operator must approve it before it is used again"
+                    .to_owned();
+                return Err(ToolFailure::NotPermitted { reason });
+            }
+            Ok(found)
+        };
+        tokio::select! {
+            biased;
+            () = context.cancellation.cancelled() => {
+                Err(ToolFailure::Cancelled { executed: Executed::No })
+            }
+            looked = timeout(context.remaining(), looked) => looked.unwrap_or_else(|_| {
+                let after = context.remaining();
+                Err(ToolFailure::TimedOut { after, executed: Executed::No, repeatable: false })
+            }),
+        }
+    }
+
+    pub(super) fn forget(&self, session: &SessionId) {
+        self.sessions.forget(session);
+    }
+}
+
+/// A bridge's refusal as the failure of a call.
+pub(super) fn failure(error: McpManageError) -> ToolFailure {
+    let McpManageError { code, message, .. } = error;
+    match code {
+        McpManageErrorCode::NotPermitted => ToolFailure::NotPermitted { reason: message },
+        McpManageErrorCode::Unavailable | McpManageErrorCode::Other => {
+            ToolFailure::Unavailable { message, executed: Executed::Unknown }
+        }
+        McpManageErrorCode::NotFound
+        | McpManageErrorCode::InvalidRequest
+        | McpManageErrorCode::Conflict => ToolFailure::invalid(message),
+    }
+}

@@ -1,0 +1,50 @@
+//! MCP servers as an agent uses them.
+//!
+//! - [`McpParts`]: what an agent needs for it;
+//! - [`McpRules`], [`McpExposure`]: what a definition says about it;
+//! - [`McpPins`]: which definitions of tools are trusted.
+
+mod desk;
+mod known;
+mod management;
+mod offer;
+mod pins;
+mod rules;
+mod sessions;
+
+use std::{fmt, sync::Arc};
+
+use rockbot_tools::mcp::McpGateway;
+
+pub(crate) use self::offer::McpOffer;
+pub use self::{
+    pins::{McpPins, QuarantinedTool},
+    rules::{McpExposure, McpRules},
+};
+
+/// What an agent needs to use MCP servers.
+pub struct McpParts {
+    /// The servers.
+    pub gateway: Arc<dyn McpGateway>,
+    /// Where the trusted definitions are kept. Without, every definition is trusted.
+    pub pins: Option<McpPins>,
+    /// Whether a model is offered to add and remove servers; the bridge decides whether it may.
+    pub may_register: bool,
+}
+
+impl McpParts {
+    /// These servers, without pins, and none may be added.
+    #[must_use]
+    pub fn new(gateway: Arc<dyn McpGateway>) -> Self {
+        Self { gateway, pins: None, may_register: false }
+    }
+}
+
+impl fmt::Debug for McpParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpParts")
+            .field("pins", &self.pins)
+            .field("may_register", &self.may_register)
+            .finish_non_exhaustive()
+    }
+}

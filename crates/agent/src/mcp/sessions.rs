@@ -1,0 +1,67 @@
+//! Which tools of MCP servers each conversation has at hand.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rockbot_contracts::SessionId;
+
+/// A tool by its server, in lower case, and its own name.
+pub(super) type Target = (String, String);
+
+/// Most servers that one conversation is remembered to have called; the oldest go first.
+const MOST_CALLED: usize = 32;
+
+/// What conversations found and called, the newest last.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    most_activated: usize,
+    by_id: Mutex<HashMap<SessionId, AtHand>>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct AtHand {
+    pub(super) activated: Vec<Target>,
+    pub(super) called: Vec<String>,
+}
+
+impl Sessions {
+    pub(super) fn new(most_activated: usize) -> Self {
+        Self { most_activated, by_id: Mutex::default() }
+    }
+
+    /// Puts a tool at hand. On top of what a conversation may have, the oldest goes.
+    pub(super) fn activate(&self, id: &SessionId, tool: Target) {
+        let mut sessions = self.lock();
+        let activated = &mut sessions.entry(id.clone()).or_default().activated;
+        to_the_end(activated, tool, self.most_activated);
+    }
+
+    /// Remembers that a server was called.
+    pub(super) fn called(&self, id: &SessionId, server: &str) {
+        let mut sessions = self.lock();
+        let called = &mut sessions.entry(id.clone()).or_default().called;
+        to_the_end(called, server.to_lowercase(), MOST_CALLED);
+    }
+
+    pub(super) fn at_hand(&self, id: &SessionId) -> AtHand {
+        self.lock().get(id).cloned().unwrap_or_default()
+    }
+
+    /// The conversation ended.
+    pub(super) fn forget(&self, id: &SessionId) {
+        self.lock().remove(id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, AtHand>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn to_the_end<T: PartialEq>(all: &mut Vec<T>, one: T, most: usize) {
+    all.retain(|other| *other != one);
+    all.push(one);
+    let over = all.len().saturating_sub(most);
+    all.drain(..over);
+}

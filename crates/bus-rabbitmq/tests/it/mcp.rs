@@ -1,0 +1,110 @@
+//! A bridge and an agent, each with the rights that its user has.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, ready};
+use rockbot_bus::Requester;
+use rockbot_contracts::{
+    InstanceId,
+    identity::Askers,
+    mcp::{
+        McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
+        McpServerDetailsRequest, McpServerSummary,
+    },
+};
+use rockbot_testkit::bed::{PATIENCE, address, soon};
+use rockbot_tools::{
+    ToolContext, ToolFailure, ToolResult,
+    mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex},
+};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::identity::Guarded;
+
+/// One server that is shown and nothing else.
+struct OneServer(watch::Sender<McpIndex>);
+
+fn server() -> McpServerSummary {
+    McpServerSummary {
+        name: "git".to_owned(),
+        display_name: "Git".to_owned(),
+        summary: String::new(),
+        tool_count: 0,
+        tool_names: Vec::new(),
+        fingerprint: "f".to_owned(),
+    }
+}
+
+fn refused(server: &str) -> McpManageError {
+    let code = McpManageErrorCode::NotPermitted;
+    McpManageError { server_name: server.to_owned(), code, message: "not here".to_owned() }
+}
+
+impl McpGateway for OneServer {
+    fn index(&self) -> watch::Receiver<McpIndex> {
+        self.0.subscribe()
+    }
+
+    fn details(
+        &self,
+        _: McpServerDetailsRequest,
+    ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
+        let (instructions, protocol_version, tools) = (None, None, Vec::new());
+        let details = McpServerDetails { server: server(), instructions, protocol_version, tools };
+        Box::pin(ready(Ok(details)))
+    }
+
+    fn call<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a str,
+        _: Value,
+        _: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(ready(Err(ToolFailure::failed("not here"))))
+    }
+
+    fn register(
+        &self,
+        request: McpRegisterServerRequest,
+    ) -> BoxFuture<'_, Result<McpServerSummary, McpManageError>> {
+        Box::pin(ready(Err(refused(&request.server_name))))
+    }
+
+    fn unregister<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), McpManageError>> {
+        Box::pin(ready(Err(refused(server))))
+    }
+}
+
+#[tokio::test]
+async fn with_its_rights_an_agent_knows_the_servers_of_a_bridge_and_asks_it_about_them() {
+    let guarded = Guarded::start().await;
+    let bridge = guarded.bus("rockbot.mcp-bridge").await;
+    let agent = guarded.bus("rockbot.agent.assistant").await;
+    let requester = Arc::new(Requester::new(agent, address("assistant", "one")));
+    let known = BusGateway::start(requester).await.expect("listening");
+    let gateway = Arc::new(OneServer(watch::Sender::new([server()].into_iter().collect())));
+    let instance = InstanceId::new("bridge-0").expect("an instance");
+    let port: Arc<dyn McpGateway> = gateway.clone();
+    let manage = ManageWorker::start(&bridge, port, "mcp-bridge", &instance, Askers::Known);
+    let manage = manage.await.expect("serving");
+    let announcer = IndexAnnouncer::start(bridge, gateway.as_ref(), "mcp-bridge", instance);
+    let announcer = announcer.await.expect("announcing");
+    assert!(known.wait_for_any(PATIENCE).await, "the agent hears of it");
+    let about = McpServerDetailsRequest { server_name: "GIT".to_owned(), tool_name: None };
+    let details = soon("an answer", known.details(about)).await.expect("shown");
+    assert_eq!(details.server, server());
+    let error = soon("a refusal", known.unregister("git")).await.expect_err("not permitted");
+    assert_eq!(error.code, McpManageErrorCode::NotPermitted);
+    let add = McpRegisterServerRequest {
+        server_name: "new".to_owned(),
+        command: Some("x".to_owned()),
+        arguments: Vec::new(),
+        url: None,
+    };
+    let error = soon("a refusal", known.register(add)).await.expect_err("by any bridge");
+    assert_eq!(error.code, McpManageErrorCode::NotPermitted);
+    announcer.stop().await;
+    drop(manage);
+}
