@@ -31,6 +31,7 @@ use tracing::{info, warn};
 use crate::{
     config::{OAuthClient, Remote, ServerConfig, ServersFile, Transport},
     connect::Dialling,
+    oauth::{Login, OAuthError},
     offer::Offer,
     ownership::Ownership,
     queue::{QueueConfig, Queues},
@@ -197,14 +198,34 @@ impl Bridge {
         self.read().values().map(|entry| status(&entry.server)).collect()
     }
 
-    /// Waits until every server has connected or failed once, at most `wait`.
+    /// Waits until every server has connected and its tools are offered, or has failed once; at most
+    /// `wait`.
     pub async fn settled(&self, wait: Duration) {
-        let servers: Vec<_> = self.read().values().map(|entry| entry.server.states()).collect();
-        let settled = servers.into_iter().map(|mut states| async move {
+        let servers: Vec<_> = self.read().values().map(|entry| entry.server.clone()).collect();
+        let settled = servers.into_iter().map(|server| async move {
+            let mut states = server.states();
             let begun = |state: &State| !matches!(state, State::Connecting { failed: 0, .. });
-            let _ = states.wait_for(begun).await;
+            let is_ready =
+                states.wait_for(begun).await.is_ok_and(|state| matches!(*state, State::Ready(_)));
+            if is_ready {
+                let name = &server.config().name;
+                let _ = self.index().wait_for(|index| index.get(name).is_some()).await;
+            }
         });
         let _ = timeout(wait, join_all(settled)).await;
+    }
+
+    /// Begins the login of a person at a server that refused this bridge, for what it then said it
+    /// wants. None when it refused nothing since the last login, or wants no tokens.
+    ///
+    /// # Errors
+    /// When there is nobody to ask for the authorisation, or nobody to give it.
+    pub async fn log_in(&self, server: &str) -> Result<Option<Login>, OAuthError> {
+        let Some(Entry { server, .. }) = self.find(server) else { return Ok(None) };
+        match server.tokens() {
+            Some(tokens) => tokens.log_in().await,
+            None => Ok(None),
+        }
     }
 
     /// Whether every server that is required serves.

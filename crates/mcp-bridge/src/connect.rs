@@ -4,12 +4,7 @@
 //! request stands alone. Which one it is, is found out by asking as the specification says, and
 //! remembered for the next time.
 
-use std::{
-    path::{Path, PathBuf},
-    str::FromStr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use rmcp::{
     RoleClient,
@@ -25,10 +20,10 @@ use tokio::time::timeout;
 use crate::{
     client::Client,
     config::{OAuthClient, Protocol, Remote, ServerConfig, Transport},
-    oauth::{Grant, OAuthSettings, OAuthTokens},
+    oauth::{OAuthSettings, OAuthTokens},
     session::Session,
     stdio::StdioTransport,
-    transport::{self, ConnectError, DialPolicy, RemoteServer},
+    transport::{self, ConnectError, DialPolicy, RemoteServer, TokenSource},
 };
 
 /// How long a server may take to begin. Many are fetched when they are started for the first time.
@@ -40,6 +35,18 @@ pub(crate) struct Dialling {
     pub(crate) policy: Arc<DialPolicy>,
     /// Where tokens are kept.
     pub(crate) tokens: Option<PathBuf>,
+}
+
+impl Dialling {
+    /// Where the tokens of a server come from; none for a program.
+    pub(crate) fn tokens(&self, config: &ServerConfig) -> Option<OAuthTokens> {
+        let remote = config.transport.remote()?;
+        let OAuthClient { grant, scopes } = remote.oauth.clone();
+        // One that is none is told when it is dialled.
+        let resource = remote.url.parse().ok()?;
+        let (policy, folder) = (self.policy.clone(), self.tokens.clone()?);
+        Some(OAuthTokens::new(OAuthSettings { resource, grant, scopes, policy, folder }))
+    }
 }
 
 /// What is known of the protocol that a server speaks.
@@ -152,55 +159,42 @@ pub(crate) type Opened = (RunningService<RoleClient, Client>, Client, Session);
 pub(crate) async fn open(
     config: &ServerConfig,
     era: Era,
-    dialling: &Dialling,
+    policy: &Arc<DialPolicy>,
+    tokens: Option<&OAuthTokens>,
 ) -> Result<Opened, ConnectFailure> {
+    let server = |remote| server(remote, policy, tokens);
     let opened = async {
         match &config.transport {
             Transport::Stdio { .. } => {
                 begin(StdioTransport::start(&config.name, &config.transport)?, era).await
             }
             Transport::Http(remote) => {
-                begin(transport::http::connect(&server(remote, dialling)?).await?, era).await
+                begin(transport::http::connect(&server(remote)?).await?, era).await
             }
             // That transport is of the older era itself.
             Transport::Sse(remote) => {
-                let transport = transport::sse::connect(&server(remote, dialling)?).await?;
+                let transport = transport::sse::connect(&server(remote)?).await?;
                 begin(transport, Era::Handshake).await
             }
             Transport::WebSocket(remote) => {
-                begin(transport::websocket::connect(&server(remote, dialling)?).await?, era).await
+                begin(transport::websocket::connect(&server(remote)?).await?, era).await
             }
         }
     };
     timeout(BEGIN_WITHIN, opened).await.map_err(|_| ConnectFailure::Late)?
 }
 
-fn server(remote: &Remote, dialling: &Dialling) -> Result<RemoteServer, ConnectFailure> {
+fn server(
+    remote: &Remote,
+    policy: &Arc<DialPolicy>,
+    tokens: Option<&OAuthTokens>,
+) -> Result<RemoteServer, ConnectFailure> {
     let url = remote.url.parse();
     let url = url
         .map_err(|error: <reqwest::Url as FromStr>::Err| ConnectFailure::Url(error.to_string()))?;
-    let mut server = RemoteServer::new(url, dialling.policy.clone());
-    server.headers.clone_from(&remote.headers);
-    if let Some(folder) = &dialling.tokens {
-        let settings = oauth_settings(server.url.clone(), &remote.oauth, dialling, folder);
-        server.tokens = Some(Arc::new(OAuthTokens::new(settings)));
-    }
-    Ok(server)
-}
-
-fn oauth_settings(
-    resource: reqwest::Url,
-    client: &OAuthClient,
-    dialling: &Dialling,
-    folder: &Path,
-) -> OAuthSettings {
-    let OAuthClient { client_id, client_secret, scopes } = client.clone();
-    let grant = match (client_id, client_secret) {
-        (Some(client_id), Some(client_secret)) => Grant::Machine { client_id, client_secret },
-        (client_id, client_secret) => Grant::Person { client_id, client_secret },
-    };
-    let (policy, folder) = (dialling.policy.clone(), folder.to_owned());
-    OAuthSettings { resource, grant, scopes, policy, folder }
+    let headers = remote.headers.clone();
+    let tokens = tokens.map(|tokens| Arc::new(tokens.clone()) as Arc<dyn TokenSource>);
+    Ok(RemoteServer { headers, tokens, ..RemoteServer::new(url, policy.clone()) })
 }
 
 async fn begin<T>(transport: T, era: Era) -> Result<Opened, ConnectFailure>

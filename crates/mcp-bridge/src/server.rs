@@ -27,8 +27,9 @@ use crate::{
     backoff::{LASTING, pause},
     client::Client,
     config::ServerConfig,
-    connect::{self, ConnectFailure, Era},
+    connect::{self, Era},
     definitions::Definitions,
+    oauth::OAuthTokens,
     offer::Offer,
     ownership::{Owned, Ownership},
     queue::Queues,
@@ -81,6 +82,7 @@ pub(crate) enum State {
 /// A server of the bridge.
 pub(crate) struct Server {
     caller: Caller,
+    tokens: Option<OAuthTokens>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -91,9 +93,11 @@ impl Server {
         let config = Arc::new(config);
         let (sender, state) = watch::channel(State::Connecting { failed: 0, why: None });
         let caller = Caller { config, state, queues: surroundings.queues.clone() };
+        let tokens = surroundings.dialling.tokens(&caller.config);
         let stop = CancellationToken::new();
         let owner = Owner {
             caller: caller.clone(),
+            tokens: tokens.clone(),
             state: sender,
             surroundings,
             stop: stop.clone(),
@@ -101,7 +105,7 @@ impl Server {
             owned: None,
         };
         let task = Mutex::new(Some(tokio::spawn(owner.run())));
-        Self { caller, stop, task }
+        Self { caller, tokens, stop, task }
     }
 
     pub(crate) fn config(&self) -> &ServerConfig {
@@ -114,6 +118,11 @@ impl Server {
 
     pub(crate) fn states(&self) -> watch::Receiver<State> {
         self.caller.state.clone()
+    }
+
+    /// Its tokens, when it wants any.
+    pub(crate) fn tokens(&self) -> Option<&OAuthTokens> {
+        self.tokens.as_ref()
     }
 
     pub(crate) fn caller(&self) -> &Caller {
@@ -202,6 +211,7 @@ impl Caller {
 /// The task's side of a server.
 struct Owner {
     caller: Caller,
+    tokens: Option<OAuthTokens>,
     state: watch::Sender<State>,
     surroundings: Arc<Surroundings>,
     stop: CancellationToken,
@@ -213,6 +223,8 @@ struct Owner {
 enum Ended {
     Stopped,
     Lost,
+    /// It does not list its tools, for this reason, so it can't serve.
+    Useless(String),
     /// It is somebody else's server now.
     Disowned,
 }
@@ -235,6 +247,11 @@ impl Owner {
                     self.surroundings.offer.withdraw(&name);
                     self.owned = None;
                     failed = 0;
+                }
+                Ended::Useless(why) => {
+                    failed += 1;
+                    self.failed(failed, &why);
+                    continue;
                 }
                 Ended::Lost => {
                     info!(server = %name, lasted = ?began.elapsed(), "a session ended");
@@ -262,7 +279,8 @@ impl Owner {
         let config = self.caller.config.clone();
         let starting = self.surroundings.starting.clone();
         let turn = if failed == 0 { starting.acquire_owned().await.ok() } else { None };
-        let opened = connect::open(&config, self.era, &self.surroundings.dialling).await;
+        let policy = &self.surroundings.dialling.policy;
+        let opened = connect::open(&config, self.era, policy, self.tokens.as_ref()).await;
         drop(turn);
         match opened {
             Ok(opened) => {
@@ -270,7 +288,10 @@ impl Owner {
                 Some(opened)
             }
             Err(failure) => {
-                self.failed(failed + 1, &failure);
+                if config.protocol.is_none() {
+                    self.era = failure.next_era(self.era);
+                }
+                self.failed(failed + 1, &failure.to_string());
                 None
             }
         }
@@ -291,17 +312,14 @@ impl Owner {
         self.state.send_replace(State::Connecting { failed: 0, why: None });
     }
 
-    fn failed(&mut self, failed: u32, failure: &ConnectFailure) {
+    fn failed(&self, failed: u32, why: &str) {
         let name = self.name();
-        if self.caller.config.protocol.is_none() {
-            self.era = failure.next_era(self.era);
-        }
         let again = pause(failed);
-        warn!(server = %name, %failed, ?again, why = %failure, "a server can't be connected");
+        warn!(server = %name, %failed, ?again, %why, "a server can't be connected");
         if failed >= FORGET_AFTER {
             self.surroundings.offer.withdraw(&name);
         }
-        let why = Some(failure.to_string().into());
+        let why = Some(why.into());
         self.state.send_replace(State::Connecting { failed, why });
     }
 
@@ -326,7 +344,7 @@ impl Owner {
             _ = &mut closed => return Ended::Lost,
             () = self.stop.cancelled() => Ended::Stopped,
             () = disowned => Ended::Disowned,
-            () = self.keep(&session, client) => Ended::Lost,
+            ended = self.keep(&session, client) => ended,
         };
         cancel.cancel();
         // Closing tells the server, and waits for its program to end.
@@ -335,10 +353,9 @@ impl Owner {
     }
 
     /// Offers the tools and keeps them up to date. Returns when the server does not answer any more.
-    async fn keep(&self, session: &Arc<Session>, client: &Client) {
+    async fn keep(&self, session: &Arc<Session>, client: &Client) -> Ended {
         if let Err(error) = self.list(session).await {
-            warn!(server = %self.name(), %error, "a server does not list its tools");
-            return;
+            return Ended::Useless(format!("it does not list its tools: {error}"));
         }
         info!(server = %self.name(), protocol = %session.protocol_version, "a server is connected");
         let mut changes = Changes::of(session).await;
@@ -365,7 +382,7 @@ impl Owner {
                     }
                     // A call that runs has its own time-out; it is not cut short by ours.
                     if missed >= MOST_MISSED && session.calls() == 0 {
-                        return;
+                        return Ended::Lost;
                     }
                     continue;
                 }

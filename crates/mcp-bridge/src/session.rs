@@ -25,7 +25,13 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::{client::Client, definitions::MOST_TOOLS, result::result, stdio::StdioError};
+use crate::{
+    client::Client,
+    definitions::MOST_TOOLS,
+    result::result,
+    stdio::StdioError,
+    transport::{FailureClass, call_failure_class},
+};
 
 /// How long a server may be silent during a call when its configuration does not say.
 pub(crate) const DEFAULT_IDLE: Duration = Duration::from_secs(60);
@@ -144,8 +150,8 @@ impl Session {
                 Said::Result(said) => return Ok(result(*said)),
                 Said::Wants(more) => {
                     let InputRequiredResult { input_requests, request_state, .. } = more;
-                    let requests = input_requests.unwrap_or_default();
-                    params.input_responses = Some(requests.iter().map(nobody_to_ask).collect());
+                    params.input_responses =
+                        input_requests.map(|requests| requests.iter().map(nobody_to_ask).collect());
                     params.request_state = request_state;
                 }
             }
@@ -234,12 +240,29 @@ fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> To
                 executed: Executed::No,
             }
         }
-        ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
-            debug!(%error, "a session ended during a call");
+        ServiceError::TransportSend(_) | ServiceError::TransportClosed => not_answered(&error),
+        error => ToolFailure::caused("the server answered with something else", error),
+    }
+}
+
+/// A call that the server did not take, or of which nobody knows whether it did.
+fn not_answered(error: &ServiceError) -> ToolFailure {
+    use FailureClass::{Dns, Gone, Redirect, Refused, Tls, Unauthorised};
+    debug!(%error, "a call was not answered");
+    match call_failure_class(error) {
+        Some(Unauthorised) => ToolFailure::NotPermitted {
+            reason:
+                "the server wants an authorisation that is missing here; ask an operator for it"
+                    .to_owned(),
+        },
+        Some(Refused | Dns | Tls | Redirect | Gone) => ToolFailure::Unavailable {
+            message: "the server did not take the call".to_owned(),
+            executed: Executed::No,
+        },
+        _ => {
             let message = "the server was lost during the call".to_owned();
             ToolFailure::OutcomeUnknown { message }
         }
-        error => ToolFailure::caused("the server answered with something else", error),
     }
 }
 

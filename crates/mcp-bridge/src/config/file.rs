@@ -132,7 +132,7 @@ fn camel_case(entry: Map<String, Value>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Transport;
+    use crate::{config::Transport, oauth::Grant};
 
     fn parse(text: &str) -> ServersFile {
         let lookup = |name: &str| (name == "TOKEN").then(|| "secret".to_owned());
@@ -184,6 +184,23 @@ mod tests {
             assert!(all.contains(word), "{word} in {all}");
         }
         assert_eq!(read.problems.len(), 10, "{all}");
+    }
+
+    #[test]
+    fn who_asks_for_tokens_follows_from_what_is_there() {
+        let read = parse(
+            r#"{"mcpServers": {"nobody": {"url": "https://a"},
+                "machine": {"url": "https://b", "oauth": {"clientId": "x", "clientSecret": "${TOKEN}"}},
+                "person": {"url": "https://c", "oauth": {"login": true, "clientId": "x",
+                    "clientSecret": "y", "scopes": ["read"]}},
+                "half": {"url": "https://d", "oauth": {"clientSecret": "y"}}}}"#,
+        );
+        let oauth = |name| &read.servers[name].transport.remote().unwrap().oauth;
+        assert!(matches!(oauth("nobody").grant, Grant::Person { client_id: None, .. }));
+        assert!(matches!(oauth("machine").grant, Grant::Machine { .. }));
+        assert!(matches!(oauth("person").grant, Grant::Person { client_secret: Some(_), .. }));
+        assert_eq!(oauth("person").scopes, ["read"]);
+        assert!(read.problems.len() == 1 && read.problems[0].contains("clientSecret"));
     }
 
     #[test]

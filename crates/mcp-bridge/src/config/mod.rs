@@ -4,11 +4,13 @@
 
 mod expand;
 mod file;
+mod oauth;
 mod server;
 mod watch;
 
 pub use self::{
     file::{FileProblem, ServersFile},
-    server::{OAuthClient, Protocol, Remote, ServerConfig, Transport},
+    oauth::OAuthClient,
+    server::{Protocol, Remote, ServerConfig, Transport},
     watch::FileWatch,
 };

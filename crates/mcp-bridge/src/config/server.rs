@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use super::expand::expand;
+use super::{
+    expand::expand,
+    oauth::{OAuthClient, RawOAuth},
+};
 
 /// A server, checked and with its variables filled in.
 #[derive(Debug, Clone)]
@@ -61,6 +64,17 @@ pub enum Transport {
     WebSocket(Remote),
 }
 
+impl Transport {
+    /// Where the server is, unless it is a program.
+    #[must_use]
+    pub fn remote(&self) -> Option<&Remote> {
+        match self {
+            Self::Stdio { .. } => None,
+            Self::Http(remote) | Self::Sse(remote) | Self::WebSocket(remote) => Some(remote),
+        }
+    }
+}
+
 /// Where a remote server is.
 #[derive(Debug, Clone)]
 pub struct Remote {
@@ -71,18 +85,6 @@ pub struct Remote {
     /// Who this bridge is there, for a server that wants OAuth 2.1. The default is a program that
     /// registers itself when a person logs in.
     pub oauth: OAuthClient,
-}
-
-/// A client of the server that authorises. With an id and a secret it is a machine, and gets tokens
-/// by itself.
-#[derive(Debug, Clone, Default)]
-pub struct OAuthClient {
-    /// Its id.
-    pub client_id: Option<String>,
-    /// Its secret.
-    pub client_secret: Option<SecretString>,
-    /// What it asks for; what the server says it needs when empty.
-    pub scopes: Vec<String>,
 }
 
 /// A server as it is written. Unknown keys are those of other clients, and are told by
@@ -115,14 +117,6 @@ pub(super) struct RawServer {
     #[serde(default)]
     disabled: bool,
     enabled: Option<bool>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawOAuth {
-    client_id: Option<String>,
-    client_secret: Option<String>,
-    scopes: Vec<String>,
 }
 
 /// The keys of [`RawServer`], in lower case; any other is told to the operator.
@@ -193,13 +187,7 @@ impl RawServer {
                 Transport::Stdio { command, args, env: secrets(self.env)?, cwd: self.cwd }
             }
             (None, Some(url)) => {
-                let RawOAuth { client_id, client_secret, scopes } = self.oauth;
-                let client_secret = client_secret.as_deref().map(fill).transpose()?;
-                let oauth = OAuthClient {
-                    client_id: client_id.as_deref().map(fill).transpose()?,
-                    client_secret: client_secret.map(SecretString::from),
-                    scopes,
-                };
+                let oauth = self.oauth.check(fill)?;
                 let remote = Remote { url: fill(&url)?, headers: secrets(self.headers)?, oauth };
                 let is_socket = remote.url.starts_with("ws://") || remote.url.starts_with("wss://");
                 match self.kind.as_deref() {
@@ -313,15 +301,6 @@ impl PartialEq for Transport {
 impl PartialEq for Remote {
     fn eq(&self, other: &Self) -> bool {
         self.url == other.url && same(&self.headers, &other.headers) && self.oauth == other.oauth
-    }
-}
-
-impl PartialEq for OAuthClient {
-    fn eq(&self, other: &Self) -> bool {
-        self.client_id == other.client_id
-            && self.client_secret.as_ref().map(ExposeSecret::expose_secret)
-                == other.client_secret.as_ref().map(ExposeSecret::expose_secret)
-            && self.scopes == other.scopes
     }
 }
 

@@ -1,10 +1,11 @@
 //! A person agrees in a browser, which comes back to this machine.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use reqwest::Url;
-use rmcp::transport::auth::AuthorizationCallback;
-use rmcp::transport::{AuthorizationRequest, AuthorizationSession};
+use rmcp::transport::auth::{AuthorizationCallback, WWWAuthenticateParams};
+use rmcp::transport::{AuthorizationRequest, AuthorizationSession, CredentialStore};
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,21 +42,23 @@ impl Login {
         let Grant::Person { client_id, client_secret } = &settings.grant else {
             return Err(OAuthError::NotAPerson);
         };
+        let mut manager = settings.manager().await?;
+        let found = Box::pin(manager.resolve_metadata_from_challenge(challenge)).await?;
+        manager.set_metadata(found.metadata);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(OAuthError::Listen)?;
         let address = listener.local_addr().map_err(OAuthError::Listen)?;
         let mut request = AuthorizationRequest::new(format!("http://{address}/callback"))
             .with_client_name("RockBot")
-            .with_scopes(&settings.scopes)
+            .with_scopes(scopes(settings, challenge).await?)
             .with_initial_scope_selection();
-        if let Some(id) = client_id {
-            request = request.with_preregistered_client(id);
-        }
+        request = match client_id {
+            Some(url) if url.starts_with("https://") => request.with_client_metadata_url(url),
+            Some(id) => request.with_preregistered_client(id),
+            None => request,
+        };
         if let Some(secret) = client_secret {
             request = request.with_client_secret(secret.expose_secret());
         }
-        let mut manager = settings.manager().await?;
-        let found = Box::pin(manager.resolve_metadata_from_challenge(challenge)).await?;
-        manager.set_metadata(found.metadata);
         let session = Box::pin(AuthorizationSession::new(manager, request)).await;
         let session = Box::new(session.map_err(|(_, error)| error)?);
         let state = state_of(session.get_authorization_url()).unwrap_or_default();
@@ -119,6 +122,30 @@ impl Login {
         let ours = state_of(url.as_str()).is_some_and(|state| state == self.state);
         (url.path() == "/callback" && ours).then_some(url)
     }
+}
+
+/// What to ask for; whatever the server says it needs, if empty. When what was agreed before is not
+/// enough, that and what is missing: a login does not take back what an earlier one gave.
+async fn scopes(
+    settings: &OAuthSettings,
+    challenge: Option<&str>,
+) -> Result<Vec<String>, OAuthError> {
+    let mut scopes = settings.scopes.clone();
+    let challenge = challenge.map(|text| WWWAuthenticateParams::parse(text, &settings.resource));
+    if let Some(challenge) = challenge.filter(WWWAuthenticateParams::is_insufficient_scope) {
+        let stored = settings.file().load().await?;
+        let agreed = stored.map(|stored| stored.granted_scopes).unwrap_or_default();
+        let wanted = challenge.scope.unwrap_or_default();
+        let wanted: Vec<_> = wanted.split_whitespace().map(str::to_owned).collect();
+        if !wanted.is_empty() && wanted.iter().all(|scope| agreed.contains(scope)) {
+            return Err(OAuthError::InVain);
+        }
+        scopes.extend(agreed);
+        scopes.extend(wanted);
+    }
+    let mut seen = BTreeSet::new();
+    scopes.retain(|scope| seen.insert(scope.clone()));
+    Ok(scopes)
 }
 
 fn callback_of(url: &Url) -> Result<AuthorizationCallback, OAuthError> {

@@ -27,6 +27,8 @@ use crate::transport::{ConnectError, DialPolicy};
 pub use login::Login;
 pub use tokens::OAuthTokens;
 
+use file::TokenFile;
+
 /// How the tokens of a server are had.
 #[derive(Debug, Clone)]
 pub struct OAuthSettings {
@@ -55,6 +57,8 @@ pub enum Grant {
     /// A person, once, in a browser (`authorization_code` with PKCE).
     Person {
         /// The name of this program at the server that authorises; it registers itself if none.
+        /// One that begins with `https://` is the URL of a client ID metadata document, and is used
+        /// at servers that know those.
         client_id: Option<String>,
         /// What proves it, if it was given something.
         client_secret: Option<SecretString>,
@@ -79,6 +83,9 @@ pub enum OAuthError {
     /// The person, or the server that authorises, said no.
     #[error("the login was refused: {0}")]
     Refused(String),
+    /// The server refuses what was agreed to already, so agreeing again does not help.
+    #[error("the server wants what it was given already; its own permissions have to change")]
+    InVain,
     /// Nobody came back from the browser.
     #[error("nobody came back from the browser in time; start the login again")]
     TimedOut,
@@ -104,12 +111,15 @@ impl OAuthSettings {
         let resource = self.resource.clone();
         let mut manager =
             AuthorizationManager::new_with_oauth_http_client(resource, client).await?;
+        manager.set_credential_store(self.file());
+        Ok(manager)
+    }
+
+    fn file(&self) -> TokenFile {
         let client_id = match &self.grant {
             Grant::Machine { client_id, .. } => client_id,
             Grant::Person { client_id, .. } => client_id.as_deref().unwrap_or_default(),
         };
-        let file = file::TokenFile::new(&self.folder, &self.resource, client_id);
-        manager.set_credential_store(file);
-        Ok(manager)
+        TokenFile::new(&self.folder, &self.resource, client_id)
     }
 }

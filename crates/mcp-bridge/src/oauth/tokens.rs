@@ -1,18 +1,18 @@
 //! The tokens that are sent to a server: taken from their file, refreshed, or asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use oauth2::TokenResponse;
 use rmcp::transport::auth::{AuthError, OAuthClientConfig, OAuthTokenResponse};
-use rmcp::transport::{AuthorizationManager, ClientCredentialsConfig};
+use rmcp::transport::{AuthorizationManager, ClientCredentialsConfig, CredentialStore};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::{Grant, OAuthError, OAuthSettings};
+use super::{Grant, Login, OAuthError, OAuthSettings};
 use crate::transport::{ConnectError, TokenSource};
 
 /// How long it may take to find who authorises, and to be given a token there.
@@ -29,11 +29,15 @@ pub struct OAuthTokens(Arc<Tokens>);
 struct Tokens {
     settings: OAuthSettings,
     state: Mutex<State>,
+    /// What the server said when it refused a request last; empty when it gave no reason.
+    challenge: std::sync::Mutex<Option<String>>,
 }
 
 #[derive(Default)]
 struct State {
     manager: Option<AuthorizationManager>,
+    /// Who the manager is at the server that authorises, once a person has logged in.
+    client_id: Option<String>,
     /// The server that authorises is known, so tokens can be refreshed there.
     can_refresh: bool,
 }
@@ -41,7 +45,22 @@ struct State {
 impl OAuthTokens {
     /// Tokens by these settings. Nothing is read or asked before a token is wanted.
     pub fn new(settings: OAuthSettings) -> Self {
-        Self(Arc::new(Tokens { settings, state: Mutex::default() }))
+        let (state, challenge) = Default::default();
+        Self(Arc::new(Tokens { settings, state, challenge }))
+    }
+
+    /// Begins the login of a person for what the server wanted when it refused a request. None when
+    /// it has refused none since the last login.
+    ///
+    /// # Errors
+    /// See [`Login::begin`].
+    pub async fn log_in(&self) -> Result<Option<Login>, OAuthError> {
+        let Some(challenge) = self.challenge().take() else { return Ok(None) };
+        Login::begin(&self.0.settings, Some(&challenge)).await.map(Some)
+    }
+
+    fn challenge(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A token, or another one in place of the one that was refused.
@@ -163,8 +182,16 @@ impl Tokens {
     }
 
     async fn begin(&self, state: &mut State) -> Result<(), OAuthError> {
-        if state.manager.is_none() {
-            state.manager = Some(self.settings.manager().await?);
+        let client_id = match self.settings.grant {
+            Grant::Person { .. } => {
+                self.settings.file().load().await?.map(|stored| stored.client_id)
+            }
+            Grant::Machine { .. } => None,
+        };
+        if state.manager.is_none() || state.client_id != client_id {
+            // Each login may register anew, also one in another process.
+            let manager = Some(self.settings.manager().await?);
+            *state = State { manager, client_id, can_refresh: false };
         }
         Ok(())
     }
@@ -185,5 +212,9 @@ impl TokenSource for OAuthTokens {
         refused: &'a SecretString,
     ) -> BoxFuture<'a, Result<Option<SecretString>, ConnectError>> {
         self.ask(Some(refused.clone())).boxed()
+    }
+
+    fn refused(&self, challenge: Option<&str>) {
+        *self.challenge() = Some(challenge.unwrap_or_default().to_owned());
     }
 }

@@ -40,6 +40,19 @@ impl Peer {
         request: impl Fn(&Client) -> RequestBuilder,
     ) -> Result<Response, ConnectError> {
         self.policy.check(url)?;
+        let response = self.send_with_token(request).await?;
+        let is_refusal =
+            matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if let Some(tokens) = self.tokens.as_ref().filter(|_| is_refusal) {
+            tokens.refused(challenge(&response).as_deref());
+        }
+        Ok(response)
+    }
+
+    async fn send_with_token(
+        &self,
+        request: impl Fn(&Client) -> RequestBuilder,
+    ) -> Result<Response, ConnectError> {
         let token = match &self.tokens {
             Some(tokens) => tokens.token().await?,
             None => None,

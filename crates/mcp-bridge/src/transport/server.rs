@@ -43,6 +43,12 @@ pub trait TokenSource: Send + Sync {
         &'a self,
         refused: &'a SecretString,
     ) -> BoxFuture<'a, Result<Option<SecretString>, ConnectError>>;
+
+    /// Takes note that the server refused a request, with or without a token, and what it said
+    /// about the authorisation that it wants.
+    fn refused(&self, challenge: Option<&str>) {
+        let _ = challenge;
+    }
 }
 
 impl RemoteServer {

@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::CONNECT_TIMEOUT;
 use super::failure::ConnectError;
-use super::server::{RemoteServer, bearer};
+use super::server::{RemoteServer, TokenSource, bearer};
 use super::tls;
 use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
 
@@ -49,22 +49,33 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// Says why there is no session. Nothing of it stays open then.
 pub async fn connect(server: &RemoteServer) -> Result<WebSocketTransport, ConnectError> {
     let tokens = server.token_source();
-    let token = match &tokens {
-        Some(tokens) => tokens.token().await?,
-        None => None,
-    };
-    let socket = match (open(server, token.as_ref()).await, tokens, token) {
-        (Err(refused @ ConnectError::Unauthorised { .. }), Some(tokens), Some(token)) => {
-            let token = tokens.renewed(&token).await?.ok_or(refused)?;
-            open(server, Some(&token)).await?
-        }
-        (socket, ..) => socket?,
-    };
+    let opened = open_with_token(server, tokens.as_deref()).await;
+    if let (Err(ConnectError::Unauthorised { challenge }), Some(tokens)) = (&opened, tokens) {
+        tokens.refused(challenge.as_deref());
+    }
+    let socket = opened?;
     let (outgoing, to_send) = mpsc::channel(WAITING);
     let (received, incoming) = mpsc::channel(WAITING);
     let stop = CancellationToken::new();
     let task = tokio::spawn(serve(socket, to_send, received, stop.clone()));
     Ok(WebSocketTransport { outgoing, incoming, stop, task: AbortOnDropHandle::new(task) })
+}
+
+async fn open_with_token(
+    server: &RemoteServer,
+    tokens: Option<&dyn TokenSource>,
+) -> Result<Socket, ConnectError> {
+    let token = match tokens {
+        Some(tokens) => tokens.token().await?,
+        None => None,
+    };
+    match (open(server, token.as_ref()).await, tokens, token) {
+        (Err(refused @ ConnectError::Unauthorised { .. }), Some(tokens), Some(token)) => {
+            let token = tokens.renewed(&token).await?.ok_or(refused)?;
+            open(server, Some(&token)).await
+        }
+        (socket, ..) => socket,
+    }
 }
 
 /// A session over WebSocket. It ends with its connection, and is closed when dropped.

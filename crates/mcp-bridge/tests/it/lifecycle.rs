@@ -6,7 +6,7 @@ use rockbot_contracts::mcp::{
     McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest,
 };
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, RegistrationPolicy};
-use rockbot_testkit::bed::until;
+use rockbot_testkit::bed::{PATIENCE, soon, until};
 use rockbot_tools::mcp::McpGateway;
 use serde_json::json;
 
@@ -34,6 +34,33 @@ async fn only_what_differs_is_started_anew() {
     let (kept, new) = (pid("kept").await, pid("new").await);
     bridge.apply(file(json!({"Kept": misbehaving(), "new": misbehaving()}))).await;
     assert_eq!((pid("kept").await, pid("new").await), (kept, new));
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_list_its_tools_is_not_ready_and_says_why() {
+    let bridge = Bridge::new(BridgeOptions::default());
+    let mut mute = misbehaving();
+    mute["args"].as_array_mut().unwrap().push(json!("mute"));
+    bridge.apply(file(json!({"mute": mute}))).await;
+    soon("its failure", bridge.settled(PATIENCE * 2)).await;
+    let status = bridge.servers().remove(0);
+    let why = status.why.unwrap_or_default();
+    assert!(!status.ready && why.contains("does not list its tools"), "{why}");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn what_has_settled_can_be_asked_about() {
+    let servers: serde_json::Map<_, _> =
+        (0..8).map(|number| (format!("odd{number}"), misbehaving())).collect();
+    let bridge = Bridge::new(BridgeOptions::default());
+    bridge.apply(file(servers.into())).await;
+    soon("all of them", bridge.settled(PATIENCE * 2)).await;
+    for server in bridge.servers() {
+        let request = McpServerDetailsRequest { server_name: server.name, tool_name: None };
+        assert!(!bridge.details(request).await.unwrap().tools.is_empty());
+    }
     bridge.stop().await;
 }
 

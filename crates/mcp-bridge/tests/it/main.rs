@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod bed;
+mod conformance;
 mod faults;
 mod lifecycle;
 mod oauth;

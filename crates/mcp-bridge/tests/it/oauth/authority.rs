@@ -33,7 +33,9 @@ pub(super) struct Books {
     /// How many seconds a token lasts.
     pub(super) lasts: u64,
     pub(super) valid: HashSet<String>,
-    refresh: HashSet<String>,
+    /// By whom each is used.
+    refresh: HashMap<String, String>,
+    registered: usize,
     codes: HashMap<String, HashMap<String, String>>,
     /// The forms that tokens were asked for with.
     pub(super) asked: Vec<HashMap<String, String>>,
@@ -115,8 +117,10 @@ async fn metadata(State(authority): State<Authority>) -> Json<Value> {
     }))
 }
 
-async fn register(Json(mut client): Json<Value>) -> Response {
-    client["client_id"] = json!("registered");
+async fn register(State(authority): State<Authority>, Json(mut client): Json<Value>) -> Response {
+    let mut books = authority.books();
+    books.registered += 1;
+    client["client_id"] = json!(format!("registered-{}", books.registered));
     (StatusCode::CREATED, Json(client)).into_response()
 }
 
@@ -147,7 +151,9 @@ async fn token(State(authority): State<Authority>, body: Bytes) -> Response {
             let proof = URL_SAFE_NO_PAD.encode(Sha256::digest(&asked["code_verifier"]));
             code["code_challenge"] == proof && code["redirect_uri"] == asked["redirect_uri"]
         }),
-        "refresh_token" => books.refresh.remove(&asked["refresh_token"]),
+        "refresh_token" => {
+            books.refresh.remove(&asked["refresh_token"]).as_ref() == asked.get("client_id")
+        }
         other => panic!("{other}"),
     };
     books.asked.push(asked.clone());
@@ -162,7 +168,7 @@ async fn token(State(authority): State<Authority>, body: Bytes) -> Response {
         json!({"access_token": token, "token_type": "Bearer", "expires_in": books.lasts});
     if asked["grant_type"] != "client_credentials" {
         let refresh = format!("refresh-{}", books.given);
-        books.refresh.insert(refresh.clone());
+        books.refresh.insert(refresh.clone(), asked["client_id"].clone());
         answer["refresh_token"] = json!(refresh);
     }
     Json(answer).into_response()

@@ -1,6 +1,7 @@
 //! Tokens of remote servers, from a small server of ours that gives them.
 
 mod authority;
+mod bridge;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -65,7 +66,10 @@ async fn browse(url: &str) -> String {
 }
 
 async fn log_in(settings: &OAuthSettings) {
-    let login = soon("the login", Login::begin(settings, None)).await.unwrap();
+    finish(soon("the login", Login::begin(settings, None)).await.unwrap()).await;
+}
+
+async fn finish(login: Login) {
     let page = tokio::spawn({
         let url = login.url().to_owned();
         async move { browse(&url).await }
@@ -162,6 +166,35 @@ async fn what_can_not_be_refreshed_wants_the_person_again() {
     assert_eq!(call_failure_class(&error), Some(FailureClass::Unauthorised));
     log_in(&settings).await;
     assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+}
+
+#[tokio::test]
+async fn a_login_in_another_process_takes_over_with_the_client_that_it_registered() {
+    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
+    let settings = settings(&authority, folder.path(), person());
+    log_in(&settings).await;
+    let session = session(&settings).await;
+    authority.revoke();
+    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    log_in(&settings).await;
+    authority.revoke();
+    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    let refreshed = authority.books().asked.last().unwrap().clone();
+    assert_eq!(refreshed["client_id"], "registered-2");
+}
+
+#[tokio::test]
+async fn a_login_for_more_keeps_what_was_agreed_before_and_is_not_repeated_in_vain() {
+    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
+    let settings = settings(&authority, folder.path(), person());
+    let login = Login::begin(&settings, Some("Bearer scope=\"read\"")).await.unwrap();
+    finish(login).await;
+    let more = "Bearer error=\"insufficient_scope\", scope=\"write\"";
+    let login = Login::begin(&settings, Some(more)).await.unwrap();
+    assert!(login.url().contains("scope=read+write"), "{}", login.url());
+    finish(login).await;
+    let again = Login::begin(&settings, Some(more)).await;
+    assert!(matches!(again.err(), Some(OAuthError::InVain)));
 }
 
 #[tokio::test]

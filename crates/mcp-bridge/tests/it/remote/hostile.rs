@@ -36,6 +36,10 @@ impl Hostile {
         match message["method"].as_str()? {
             "initialize" => Some(result(id, &initialized(message))),
             "ping" => Some(result(id, &json!({}))),
+            "tools/list" => {
+                let tool = json!({"name": "good", "inputSchema": {"type": "object"}});
+                Some(result(id, &json!({"tools": [tool]})))
+            }
             "tools/call" => Some(self.call(id, message["params"]["name"].as_str()?).await),
             method => Some(no_method(id, method)),
         }

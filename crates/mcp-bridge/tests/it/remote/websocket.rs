@@ -82,7 +82,13 @@ async fn converse(hostile: Hostile, stream: TcpStream) {
             }
             "ponged" => {
                 socket.send(Message::Ping("there?".into())).await.unwrap();
-                let pong = socket.next().await.unwrap().unwrap();
+                let pong = loop {
+                    match socket.next().await.unwrap().unwrap() {
+                        // The client may ask the same of us.
+                        Message::Ping(_) => {}
+                        other => break other,
+                    }
+                };
                 assert_eq!(pong, Message::Pong("there?".into()));
                 socket.send(Message::text(text(&id, "ponged"))).await.unwrap();
             }

@@ -105,6 +105,8 @@ for line in sys.stdin:
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": "misbehaving", "version": "1"},
             "instructions": "Does everything wrong. Use with care."}})
+    elif method == "tools/list" and "mute" in sys.argv:
+        say({"id": identity, "error": {"code": -32603, "message": "not today"}})
     elif method == "tools/list":
         listed += 1
         tools = [tool(name) for name in TOOLS.split()] + extra
