@@ -174,7 +174,15 @@ impl Stage {
             })
         });
         let _server = server.or(child);
-        Self { straight, bus: over_bus, bridged, service, _direct: direct, _server, _handler: handler }
+        Self {
+            straight,
+            bus: over_bus,
+            bridged,
+            service,
+            _direct: direct,
+            _server,
+            _handler: handler,
+        }
     }
 
     async fn measure(&self, bus: &str, kind: &str) {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use rockbot_contracts::{
     InstanceId,
     mcp::{
@@ -29,7 +29,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    config::{OAuthClient, Remote, ServerConfig, ServersFile, Transport},
+    config::{MOST_SERVERS, OAuthClient, Remote, ServerConfig, ServersFile, Transport},
     connect::Dialling,
     oauth::{Login, OAuthError},
     offer::Offer,
@@ -41,6 +41,8 @@ use crate::{
 
 /// How long a server that is registered at run time may take to connect.
 const REGISTER_WITHIN: Duration = Duration::from_secs(45);
+/// Servers that are waited for, or ended, at once: all of them.
+const MOST_AT_ONCE: usize = MOST_SERVERS + MOST_REGISTERED;
 /// The most servers that are registered at run time.
 const MOST_REGISTERED: usize = 32;
 /// The most arguments of a program that is registered at run time.
@@ -163,7 +165,7 @@ impl Bridge {
             });
         }
         // Two programs of one server must not run side by side, so what changed ends first.
-        join_all(gone.iter().map(|server| server.stop())).await;
+        stop_all(gone.iter()).await;
         let mut servers = self.write();
         let (before, mut added) = (servers.len(), 0);
         for (name, config) in wanted {
@@ -212,7 +214,8 @@ impl Bridge {
                 let _ = self.index().wait_for(|index| index.get(name).is_some()).await;
             }
         });
-        let _ = timeout(wait, join_all(settled)).await;
+        let all = stream::iter(settled).for_each_concurrent(MOST_AT_ONCE, |settled| settled);
+        let _ = timeout(wait, all).await;
     }
 
     /// Begins the login of a person at a server that refused this bridge, for what it then said it
@@ -237,7 +240,7 @@ impl Bridge {
     /// Ends every session. Programs that don't go are killed.
     pub async fn stop(&self) {
         let servers = std::mem::take(&mut *self.write());
-        join_all(servers.values().map(|entry| entry.server.stop())).await;
+        stop_all(servers.values().map(|entry| &entry.server)).await;
     }
 
     fn find(&self, server: &str) -> Option<Entry> {
@@ -343,6 +346,11 @@ impl Bridge {
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<String, Entry>> {
         self.servers.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Ends servers side by side, so that one that does not go does not hold up the others.
+async fn stop_all(servers: impl Iterator<Item = &Arc<Server>>) {
+    stream::iter(servers).for_each_concurrent(MOST_AT_ONCE, |server| server.stop()).await;
 }
 
 fn status(server: &Server) -> ServerStatus {

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::config::ServersFile;
 
-    fn config(entry: Value) -> ServerConfig {
+    fn config(entry: &Value) -> ServerConfig {
         let text = json!({"mcpServers": {"Git Hub": entry}}).to_string();
         let mut file = ServersFile::parse(text.as_bytes(), |_| None).unwrap();
         file.servers.remove("git hub").unwrap()
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_definition_is_passed_on_with_a_name_for_models() {
-        let made = Definitions::of(&config(json!({"command": "x"})), vec![tool("create.issue")]);
+        let made = Definitions::of(&config(&json!({"command": "x"})), vec![tool("create.issue")]);
         let tool = &made.tools["create.issue"];
         assert_eq!(tool.model_name, "Git_Hub__create_issue");
         assert_eq!(tool.parameters["additionalProperties"], false);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn names_that_become_one_stay_two() {
-        let server = config(json!({"command": "x"}));
+        let server = config(&json!({"command": "x"}));
         let made = Definitions::of(&server, vec![tool("a.b"), tool("a_b"), tool("c")]);
         let again = Definitions::of(&server, vec![tool("a_b"), tool("c"), tool("a.b")]);
         assert_eq!(made, again);
@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn what_is_denied_or_unusable_is_not_listed() {
         let server =
-            config(json!({"command": "x", "toolsAllowed": ["a", "b"], "toolsDenied": ["b"]}));
+            config(&json!({"command": "x", "toolsAllowed": ["a", "b"], "toolsDenied": ["b"]}));
         let made = Definitions::of(&server, vec![tool("a"), tool("b"), tool("c")]);
         assert_eq!(made.tools.keys().collect::<Vec<_>>(), ["a"]);
         let mut large = tool("large");
         large.input_schema = std::sync::Arc::new(
             json!({"type": "object", "x": "x".repeat(60_000)}).as_object().unwrap().clone(),
         );
-        let server = config(json!({"command": "x"}));
+        let server = config(&json!({"command": "x"}));
         let made = Definitions::of(&server, vec![large, tool(""), tool(&"x".repeat(300))]);
         assert!(made.tools.is_empty());
         assert_eq!(made.left_out.len(), 3);

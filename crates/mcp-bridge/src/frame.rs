@@ -91,22 +91,22 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(beginning: &str, expected: Option<RequestId>) {
+    fn check(beginning: &str, expected: Option<&RequestId>) {
         let error = in_place_of(beginning.as_bytes(), Unreadable::Garbage);
         let got = error.and_then(|message| match message {
             ServerJsonRpcMessage::Error(error) => error.id,
             other => panic!("{other:?}"),
         });
-        assert_eq!(got, expected, "{beginning}");
+        assert_eq!(got.as_ref(), expected, "{beginning}");
     }
 
     #[test]
     fn the_request_of_a_broken_answer_is_found() {
-        let seven = Some(RequestId::Number(7));
-        check(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"te"#, seven.clone());
-        check(r#"{"id" : 7 , garbage"#, seven.clone());
-        check(r#"{"result":{"id":1,"x":[{"id":2}]},"id":7}"#, seven);
-        check(r#"{"id":"a\"b","result"#, Some(RequestId::String(r#"a"b"#.into())));
+        let seven = &RequestId::Number(7);
+        check(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"te"#, Some(seven));
+        check(r#"{"id" : 7 , garbage"#, Some(seven));
+        check(r#"{"result":{"id":1,"x":[{"id":2}]},"id":7}"#, Some(seven));
+        check(r#"{"id":"a\"b","result"#, Some(&RequestId::String(r#"a"b"#.into())));
     }
 
     #[test]

@@ -86,7 +86,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let Some(store) = opened else { return Ok(()) };
     let namespace = bus.namespace.clone();
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached.map_err(unreachable_broker)? else { return Ok(()) };
+    let Some(bus) = reached.map_err(|error| unreachable_broker(&error))? else { return Ok(()) };
     let bus = Arc::new(bus);
     // In memory nobody else could know.
     let shared =
@@ -107,7 +107,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     Ok(())
 }
 
-fn unreachable_broker(error: ReachError) -> ServeError {
+fn unreachable_broker(error: &ReachError) -> ServeError {
     match error {
         ReachError::Configuration(_) => ServeError::Configuration(error.to_string()),
         ReachError::Refused(_) => ServeError::Unavailable(error.to_string()),

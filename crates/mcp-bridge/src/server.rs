@@ -411,9 +411,9 @@ impl Owner {
         let config = &self.caller.config;
         debug!(server = %config.name, tools = tools.len(), "took over the tools of a server");
         // Ready before it is told: whoever hears of a tool can call it.
-        let offered = Offered { session: session.clone(), tools: tools.clone() };
-        self.state.send_replace(State::Ready(Arc::new(offered)));
-        self.surroundings.offer.put(&config.name, session, &tools, &self.caller);
+        let offered = Arc::new(Offered { session: session.clone(), tools });
+        self.state.send_replace(State::Ready(offered.clone()));
+        self.surroundings.offer.put(&config.name, session, &offered.tools, &self.caller);
     }
 
     /// Has a model say what the server is for.
@@ -449,7 +449,7 @@ impl Changes {
                 Ok(None) | Err(_) => self.0 = None,
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Forgets changes that one look covers.

@@ -48,7 +48,7 @@ impl BridgeService {
         options: InvokeOptions,
         instance: InstanceId,
     ) -> Result<Self, ConsumeError> {
-        let askers = options.askers.clone();
+        let askers = options.askers;
         let executor =
             ToolExecutor::with_max_result(bridge.registry().clone(), section.max_result_bytes);
         let options = {

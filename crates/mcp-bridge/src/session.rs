@@ -227,7 +227,7 @@ fn nobody_to_ask((key, request): (&String, &InputRequest)) -> (String, Value) {
 
 fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> ToolFailure {
     match error {
-        ServiceError::McpError(error) => refusal(error),
+        ServiceError::McpError(error) => refusal(&error),
         ServiceError::Timeout { .. } => ToolFailure::TimedOut {
             after,
             executed: Executed::Unknown,
@@ -267,7 +267,7 @@ fn not_answered(error: &ServiceError) -> ToolFailure {
 }
 
 /// An error of the protocol: the server says that it did not run the tool, or that it failed.
-fn refusal(error: ErrorData) -> ToolFailure {
+fn refusal(error: &ErrorData) -> ToolFailure {
     let message: String = error.message.chars().take(2000).collect();
     match error.code {
         ErrorCode::INVALID_PARAMS => ToolFailure::invalid(message),

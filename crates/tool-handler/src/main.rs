@@ -78,7 +78,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached.map_err(unreachable_broker)? else { return Ok(()) };
+    let Some(bus) = reached.map_err(|error| unreachable_broker(&error))? else { return Ok(()) };
     let bus = Arc::new(bus);
     let journal = CallJournal::start(store.clone(), &instance, options);
     let started = tokio::select! {
@@ -97,7 +97,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     Ok(())
 }
 
-fn unreachable_broker(error: ReachError) -> ServeError {
+fn unreachable_broker(error: &ReachError) -> ServeError {
     match error {
         ReachError::Configuration(_) => ServeError::Configuration(error.to_string()),
         ReachError::Refused(_) => ServeError::Unavailable(error.to_string()),

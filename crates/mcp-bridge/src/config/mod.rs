@@ -8,6 +8,7 @@ mod oauth;
 mod server;
 mod watch;
 
+pub(crate) use self::file::MOST_SERVERS;
 pub use self::{
     file::{FileProblem, ServersFile},
     oauth::OAuthClient,
