@@ -46,3 +46,5 @@ mod rolling;
 mod scripted_server;
 #[cfg(test)]
 mod soak;
+#[cfg(test)]
+mod suspects;
