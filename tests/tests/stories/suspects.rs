@@ -90,7 +90,7 @@ impl<'a> Victims<'a> {
 
 /// The call that `agent` makes as its `number`th, and the marker that it leaves.
 fn innocent(agent: &str, number: usize) -> (&'static str, Value, Option<String>) {
-    if number % 4 == 0 {
+    if number.is_multiple_of(4) {
         return ("read_file", json!({"path": "notes.md"}), None);
     }
     let mark = format!("mark-{agent}-{number}");
