@@ -18,7 +18,8 @@ pub(crate) struct AmqpSettler {
     pub(crate) acker: Acker,
     /// Kept open for as long as the delivery can be settled.
     pub(crate) channel: Arc<Channel>,
-    /// Under which full name of a queue its dead letters are kept, and the lane to them; `None` where the queue has none.
+    /// Under which full name of a queue its dead letters are kept, and the lane to them; `None` where
+    /// the queue has none.
     pub(crate) dead_letters: Option<(ShortString, Arc<Lane>)>,
 }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
+use rockbot_contracts::QueueName;
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::timeout,
@@ -88,12 +89,18 @@ impl Worker {
         subscription: Subscription,
         handler: Arc<dyn Handler>,
     ) -> Result<Self, ConsumeError> {
-        let queue = subscription.queue.name.to_string();
+        let queue = subscription.queue.name.clone();
         let consumer = bus.consume(subscription).await?;
+        Ok(Self::of(consumer, &queue, handler))
+    }
+
+    /// The same on a consumer of `queue` that is there already.
+    #[must_use]
+    pub fn of(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
         let stop = CancellationToken::new();
         let stats = Arc::new(WorkerStats::default());
         let pump = tokio::spawn(pump(consumer, handler, stop.clone(), stats.clone()));
-        Ok(Self { stop, pump, stats, queue })
+        Self { stop, pump, stats, queue: queue.to_string() }
     }
 
     /// What it did so far.

@@ -23,7 +23,8 @@ pub(crate) struct WorkQueue {
     pub(crate) dead_letters: Option<u32>,
 }
 
-/// The queue of tool calls and the one for suspects beside it, and those of the configured agent and of every defined one.
+/// The queue of tool calls and the one for suspects beside it, and those of the configured agent and
+/// of every defined one.
 pub(crate) fn known(settings: &Settings) -> Result<Vec<QueueName>, Failure> {
     let mut agents = vec![AgentName::new(settings.agent.name.as_str()).exits(exit::USAGE)?];
     if let Some(folder) = &settings.agent.directory {

@@ -27,6 +27,7 @@ pub mod shape;
 pub mod tool;
 pub mod topology;
 pub mod user;
+mod word;
 
 pub use catalog::{
     HandlerLoad, ToolCatalog, ToolCatalogRefresh, ToolHints, ToolRegistration, ToolSource,

@@ -23,11 +23,16 @@ pub(crate) struct Caller {
 impl Caller {
     /// A caller on `bus` that gives each call `time`.
     pub(crate) fn new(bus: Arc<dyn Bus>, time: Duration) -> Self {
-        let name = AgentName::new("caller").expect("a name");
+        Self::of("caller", bus, time)
+    }
+
+    /// The same in the name of `agent`.
+    pub(crate) fn of(agent: &str, bus: Arc<dyn Bus>, time: Duration) -> Self {
+        let name = AgentName::new(agent).expect("a name");
         let address = ReplyAddress::new(name, InstanceId::generate());
         let requester = Arc::new(Requester::new(bus, address));
         let registry = ToolRegistry::new();
-        for tool in ["bash", "read_file", "write_file"] {
+        for tool in ["bash", "read_file", "search", "write_file"] {
             let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());
             registry.register(Arc::new(remote)).expect("registered");
         }

@@ -62,7 +62,7 @@ async fn a_call_that_only_reads_is_run_again_and_answered() {
 /// A megabyte of `a` and `b` without order and without `abba`, which makes a pattern with many
 /// states take milliseconds a byte.
 #[cfg(target_os = "linux")]
-fn tangle() -> String {
+pub(crate) fn tangle() -> String {
     let mut state = 1_u32;
     let mut bit = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

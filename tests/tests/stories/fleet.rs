@@ -81,13 +81,14 @@ impl Fleet {
         running
     }
 
-    /// How many messages of the queue of calls wait for a handler, and how many are dead letters.
+    /// How many calls wait for a handler, suspects included, and how many are dead letters.
     pub(crate) async fn waiting_and_dead(&self, bus: &Arc<dyn Bus>) -> (u32, u32) {
-        let queue = QueueSpec::work(&tool_invoke()).name;
-        let dead = QueueSpec::dead_letters_of(&queue).name;
-        let report = bus.inspect(&[queue, dead]).await.expect("a report");
+        let calls = QueueSpec::work(&tool_invoke());
+        let suspects = QueueSpec::suspects(&tool_invoke());
+        let queues = [calls.dead_letters().name, calls.name, suspects.name];
+        let report = bus.inspect(&queues).await.expect("a report");
         let ready = |at: usize| report.queues[at].depth.map_or(0, |depth| depth.ready);
-        (ready(0), ready(1))
+        (ready(1) + ready(2), ready(0))
     }
 
     /// Starts `rockbot` as a client of this fleet.

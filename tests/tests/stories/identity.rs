@@ -3,15 +3,16 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, Publication};
+use rockbot_bus::{Bus, Publication, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
-    AgentName, Envelope, InstanceId, QueueName, SessionId, ToolCallId, ToolInvokeRequest,
+    AgentName, Envelope, InstanceId, QueueName, QueueSpec, SessionId, ToolCallId,
+    ToolInvokeRequest,
     definitions::Fleet as Definitions,
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::{
-    bed::{PATIENCE, soon},
+    bed::{PATIENCE, next, soon},
     broker::PrivateBroker,
 };
 use tempfile::TempDir;
@@ -67,6 +68,14 @@ impl Guarded {
         command
     }
 
+    /// A connection of the test itself as `user`.
+    async fn bus(&self, user: &str) -> Arc<dyn Bus> {
+        let config = RabbitConfig::new(self.url(user), user).in_namespace(&self.fleet.namespace);
+        let bus = RabbitBus::start(&config).expect("a usable URL");
+        bus.connected(PATIENCE).await.expect("let in");
+        Arc::new(bus)
+    }
+
     async fn cli(&self, arguments: &[&str]) -> crate::process::Ended {
         let mut command = self.program("rockbot", "cli");
         command.args(arguments);
@@ -118,11 +127,7 @@ async fn each_process_works_as_its_own_user_and_a_worker_serves_no_impostor() {
     assert_says(&chat.out, &["← bash ran on tool-handler/", "And notes.md says:"]);
     guarded.cli(&["doctor"]).await.assert_code(0);
 
-    let config = RabbitConfig::new(guarded.url("agent.mallory"), "mallory")
-        .in_namespace(&guarded.fleet.namespace);
-    let mallory = RabbitBus::start(&config).expect("a usable URL");
-    mallory.connected(PATIENCE).await.expect("let in");
-    let mallory: Arc<dyn Bus> = Arc::new(mallory);
+    let mallory = guarded.bus("agent.mallory").await;
     let requests =
         [("mallory", "assistant", "another's address"), ("assistant", "mallory", "another's name")];
     for (given_up, (source, answer_to, words)) in (1..).zip(requests) {
@@ -141,6 +146,29 @@ async fn each_process_works_as_its_own_user_and_a_worker_serves_no_impostor() {
     mallory.publish(Publication::mandatory(tool_invoke(), honest)).await.expect("queued");
     guarded.fleet.exists("forged").await;
     assert!(agent.is_alive() && handler.is_alive());
+}
+
+#[tokio::test]
+async fn a_handler_passes_a_call_on_that_others_were_lost_with() {
+    let guarded = Guarded::start().await;
+    let lost = guarded.bus("tool-handler").await;
+    let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
+    let mut requests = soon("subscribe", lost.consume(work)).await.expect("subscribed");
+    let asker = guarded.bus("agent.assistant").await;
+    let asked = Publication::mandatory(tool_invoke(), request("assistant", "assistant"));
+    asker.publish(asked).await.expect("queued");
+    for _ in 0..2 {
+        let delivery = next(&mut requests).await;
+        soon("a settlement", delivery.settle(Settlement::Retry)).await.expect("settled");
+    }
+    requests.cancel().await;
+    drop(requests);
+    let mut handler = guarded.program("rockbot-tool-handler", "tool-handler");
+    handler.env("ROCKBOT_STORE__SHARED", "true").env("ROCKBOT_FILES__ROOT", guarded.fleet.path(""));
+    let mut handler = Running::start(handler);
+    handler.says("it runs alone").await;
+    guarded.fleet.exists("forged").await;
+    assert_eq!(guarded.waiting(asker.as_ref(), "tool.invoke.dlq").await, 0);
 }
 
 #[tokio::test]

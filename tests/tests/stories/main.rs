@@ -48,3 +48,5 @@ mod rolling;
 mod scripted_server;
 #[cfg(test)]
 mod soak;
+#[cfg(test)]
+mod suspects;

@@ -223,12 +223,13 @@ impl ToolInvokeHandler {
         // Cancels first: a call that can be taken can be cancelled.
         let cancels = Subscription::new(QueueSpec::exclusive(&tool_cancel(), instance), 64);
         let cancels = Worker::start(bus, cancels, Arc::new(Cancels(self.clone()))).await?;
-        let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
         let from = |queue| Arc::new(Requests { handler: self.clone(), queue });
+        // The queue for suspects is there before the first is moved to it, and is worked on after.
+        let alone = QueueSpec::suspects(key);
+        let suspects = bus.consume(Subscription::new(alone.clone(), 1)).await?;
+        let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
         let requests = Worker::start(bus, requests, from(Queue::Requests)).await?;
-        // Then suspects, which wait until those among the requests are moved.
-        let suspects = Subscription::new(QueueSpec::suspects(key), 1);
-        let suspects = Worker::start(bus, suspects, from(Queue::Suspects)).await?;
+        let suspects = Worker::of(suspects, &alone.name, from(Queue::Suspects));
         Ok(InvokeWorkers { requests, suspects, cancels, journal: self.journal.clone() })
     }
 

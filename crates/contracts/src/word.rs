@@ -1,0 +1,52 @@
+//! One word of a routing key, made of text that may hold anything.
+
+/// Makes one word of a routing key out of outside text.
+///
+/// Letters, digits, `_` and `-` stay; every other byte becomes `%` and two hex digits, so different
+/// texts give different words. A word over 64 bytes is cut and ends in a hash of the whole text.
+#[must_use]
+pub fn word(text: &str) -> String {
+    const MAX_WORD_BYTES: usize = 64;
+    if text.is_empty() {
+        return "%".to_owned();
+    }
+    let mut word = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
+            word.push(char::from(byte));
+        } else {
+            word.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    if word.len() > MAX_WORD_BYTES {
+        word.truncate(MAX_WORD_BYTES - 17);
+        word.push_str(&format!("~{:016x}", stable_hash(text.as_bytes())));
+    }
+    word
+}
+
+/// FNV-1a, 64 bits: the same on every build and machine, unlike the standard hasher. For names and
+/// fingerprints, not against an adversary.
+#[must_use]
+pub fn stable_hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::RoutingKey;
+
+    #[test]
+    fn outside_text_cannot_leave_its_word() {
+        for text in ["a.b", "a*#", "ü", "", " ", &"x".repeat(1000), &"é".repeat(500)] {
+            let word = word(text);
+            assert!(word.len() <= 64 && !word.contains(['.', '*', '#', ' ']), "{word}");
+            RoutingKey::new(format!("tool.result.{word}.{word}")).unwrap();
+        }
+        assert_ne!(word(&"x".repeat(1000)), word(&"x".repeat(1001)));
+        assert_ne!(word("a.b"), word("a%2Eb"));
+    }
+}
