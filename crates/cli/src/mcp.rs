@@ -81,7 +81,7 @@ async fn details(
     tool: Option<String>,
 ) -> Result<McpServerDetails, Failure> {
     let request = McpServerDetailsRequest { server_name: server.to_owned(), tool_name: tool };
-    servers.gateway.details(request).await.map_err(refused)
+    servers.gateway.details(request).await.map_err(|error| refused(&error))
 }
 
 async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json: bool) -> Outcome {
@@ -154,7 +154,7 @@ async fn add(
     if !json {
         eprintln!("{}", show::dim("connecting…"));
     }
-    let added = servers.gateway.register(request).await.map_err(refused)?;
+    let added = servers.gateway.register(request).await.map_err(|error| refused(&error))?;
     if json {
         println!("{}", serde_json::to_string_pretty(&added).exits(exit::SOFTWARE)?);
     } else {
@@ -164,7 +164,7 @@ async fn add(
 }
 
 async fn remove(servers: &McpServers, server: &str, json: bool) -> Outcome {
-    servers.gateway.unregister(server).await.map_err(refused)?;
+    servers.gateway.unregister(server).await.map_err(|error| refused(&error))?;
     if json {
         println!("{}", json!({"removed": server}));
     } else {
@@ -174,7 +174,7 @@ async fn remove(servers: &McpServers, server: &str, json: bool) -> Outcome {
 }
 
 /// What a bridge refused, with the exit code for it.
-fn refused(error: McpManageError) -> Failure {
+fn refused(error: &McpManageError) -> Failure {
     let code = match error.code {
         McpManageErrorCode::NotFound | McpManageErrorCode::Unavailable => exit::UNAVAILABLE,
         McpManageErrorCode::InvalidRequest => exit::USAGE,

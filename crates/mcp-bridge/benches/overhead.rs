@@ -13,7 +13,7 @@
 
 use std::{process::Stdio, sync::Arc, time::Duration};
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use rmcp::{
     ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt,
     model::{
@@ -38,7 +38,9 @@ use rockbot_tools::{
     mcp::{BusGateway, McpGateway},
 };
 use serde_json::{Value, json};
-use tokio::{io::AsyncBufReadExt, net::TcpListener, process::Command, time::Instant};
+use tokio::{
+    io::AsyncBufReadExt, net::TcpListener, process::Command, task::JoinSet, time::Instant,
+};
 
 /// As the binaries have it.
 #[global_allocator]
@@ -234,15 +236,16 @@ async fn p50(call: &Call) -> Duration {
 /// Calls a second with so many in flight.
 async fn rate(call: &Call) -> f64 {
     let began = Instant::now();
-    let lanes = (0..IN_FLIGHT).map(|_| {
+    let mut lanes = JoinSet::new();
+    for _ in 0..IN_FLIGHT {
         let call = call.clone();
-        tokio::spawn(async move {
+        lanes.spawn(async move {
             for _ in 0..2 * CALLS / IN_FLIGHT {
                 call().await;
             }
-        })
-    });
-    join_all(lanes).await;
+        });
+    }
+    lanes.join_all().await;
     (2 * CALLS) as f64 / began.elapsed().as_secs_f64()
 }
 

@@ -155,7 +155,8 @@ fn example_of(schema: &Value) -> Value {
 /// What a person does: opens the URL, and the suite sends the browser back at once.
 async fn log_in(login: Login) -> Result<()> {
     println!("logs in at {}", login.url());
-    let browser = reqwest::get(login.url().to_owned());
+    let client = reqwest::Client::builder().connect_timeout(WITHIN).read_timeout(WITHIN).build()?;
+    let browser = client.get(login.url()).send();
     let (page, finished) = tokio::join!(browser, login.finish(WITHIN));
     page?;
     Ok(finished?)

@@ -21,7 +21,7 @@ pub(crate) fn misbehaving() -> Value {
     json!({"command": "python3", "args": [script]})
 }
 
-pub(crate) fn file(servers: Value) -> ServersFile {
+pub(crate) fn file(servers: &Value) -> ServersFile {
     let text = json!({"mcpServers": servers}).to_string();
     ServersFile::parse(text.as_bytes(), |name| std::env::var(name).ok()).expect("a file of servers")
 }
@@ -42,7 +42,7 @@ pub(crate) async fn bridge_to_loopback(servers: Value) -> Arc<Bridge> {
 
 async fn bridge_with(options: BridgeOptions, servers: Value) -> Arc<Bridge> {
     let bridge = Bridge::new(options);
-    bridge.apply(file(servers)).await;
+    bridge.apply(file(&servers)).await;
     let all_ready = || bridge.servers().iter().all(|server| server.ready);
     until("every server to be connected", all_ready).await;
     bridge

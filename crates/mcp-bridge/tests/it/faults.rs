@@ -117,11 +117,11 @@ async fn the_askers_deadline_and_cancel_reach_the_server() {
 #[tokio::test]
 async fn progress_arrives_with_whoever_asked() {
     let bridge = bridge(json!({"odd": misbehaving()})).await;
-    let (sender, mut lines) = mpsc::unbounded_channel();
+    let (sender, mut lines) = mpsc::channel(100);
     let mut context = context("progress");
     context.updates = Some(Arc::new(move |update| {
         if let ToolUpdate::Progress(line) = update {
-            let _ = sender.send(line);
+            let _ = sender.try_send(line);
         }
     }));
     bridge.call("odd", "progress", json!({"steps": 2}), &context).await.unwrap();

@@ -21,7 +21,7 @@ async fn only_what_differs_is_started_anew() {
     let mut other = misbehaving();
     other["toolsDenied"] = json!(["echo"]);
     bridge
-        .apply(file(json!({"Kept": misbehaving(), "changed": other, "new": misbehaving()})))
+        .apply(file(&json!({"Kept": misbehaving(), "changed": other, "new": misbehaving()})))
         .await;
     bridge.settled(Duration::from_secs(20)).await;
     // A name in other letters is another configuration of the same server.
@@ -32,7 +32,7 @@ async fn only_what_differs_is_started_anew() {
     let names: Vec<_> = bridge.servers().into_iter().map(|server| server.name).collect();
     assert_eq!(names, ["changed", "Kept", "new"]);
     let (kept, new) = (pid("kept").await, pid("new").await);
-    bridge.apply(file(json!({"Kept": misbehaving(), "new": misbehaving()}))).await;
+    bridge.apply(file(&json!({"Kept": misbehaving(), "new": misbehaving()}))).await;
     assert_eq!((pid("kept").await, pid("new").await), (kept, new));
     bridge.stop().await;
 }
@@ -42,7 +42,7 @@ async fn a_server_that_does_not_list_its_tools_is_not_ready_and_says_why() {
     let bridge = Bridge::new(BridgeOptions::default());
     let mut mute = misbehaving();
     mute["args"].as_array_mut().unwrap().push(json!("mute"));
-    bridge.apply(file(json!({"mute": mute}))).await;
+    bridge.apply(file(&json!({"mute": mute}))).await;
     soon("its failure", bridge.settled(PATIENCE * 2)).await;
     let status = bridge.servers().remove(0);
     let why = status.why.unwrap_or_default();
@@ -55,7 +55,7 @@ async fn what_has_settled_can_be_asked_about() {
     let servers: serde_json::Map<_, _> =
         (0..8).map(|number| (format!("odd{number}"), misbehaving())).collect();
     let bridge = Bridge::new(BridgeOptions::default());
-    bridge.apply(file(servers.into())).await;
+    bridge.apply(file(&servers.into())).await;
     soon("all of them", bridge.settled(PATIENCE * 2)).await;
     for server in bridge.servers() {
         let request = McpServerDetailsRequest { server_name: server.name, tool_name: None };
@@ -70,7 +70,7 @@ async fn a_server_that_is_not_there_does_not_keep_the_others_and_appears_later()
     let program = folder.path().join("late");
     let bridge = Bridge::new(BridgeOptions::default());
     let late = json!({"command": program, "required": true});
-    bridge.apply(file(json!({"odd": misbehaving(), "late": late}))).await;
+    bridge.apply(file(&json!({"odd": misbehaving(), "late": late}))).await;
     bridge.settled(Duration::from_secs(20)).await;
     assert_eq!(said(&bridge, "odd", "echo", json!({})).await, "{}");
     assert!(!bridge.is_ready(), "a required server is missing");
@@ -148,7 +148,7 @@ async fn servers_are_added_at_run_time_only_where_that_is_allowed() {
         commands: ["python3".to_owned(), "true".to_owned()].into(),
     };
     let open = Bridge::new(BridgeOptions { registration, ..BridgeOptions::default() });
-    open.apply(file(json!({"odd": misbehaving()}))).await;
+    open.apply(file(&json!({"odd": misbehaving()}))).await;
     let code = |name: &'static str, command: &'static str| {
         let (open, request) = (open.clone(), request(name, command));
         async move { open.register(request).await.map(|_| ()).map_err(|error| error.code) }
@@ -160,7 +160,7 @@ async fn servers_are_added_at_run_time_only_where_that_is_allowed() {
     assert_eq!(code("new", "python3").await, Ok(()));
     assert_eq!(said(&open, "New", "echo", json!({})).await, "{}");
     // The file is about others.
-    open.apply(file(json!({"odd": misbehaving()}))).await;
+    open.apply(file(&json!({"odd": misbehaving()}))).await;
     assert_eq!(said(&open, "new", "echo", json!({})).await, "{}");
     let refused = open.unregister("odd").await.unwrap_err();
     assert_eq!(refused.code, McpManageErrorCode::NotPermitted);

@@ -15,7 +15,7 @@ async fn bridge(store: &Arc<dyn Store>, name: &str) -> Arc<Bridge> {
     let us = InstanceId::new(name).unwrap();
     let shared = Some((store.clone(), "rockbot".to_owned(), us));
     let bridge = Bridge::new(BridgeOptions { shared, ..BridgeOptions::default() });
-    bridge.apply(file(json!({"odd": misbehaving()}))).await;
+    bridge.apply(file(&json!({"odd": misbehaving()}))).await;
     bridge
 }
 

@@ -42,10 +42,10 @@ async fn everything_that_a_tool_can_say_arrives() {
 #[tokio::test]
 async fn a_long_operation_tells_its_progress_and_can_be_cancelled() {
     let bridge = bridge(json!({"everything": peer(McpPeer::Everything, &[])})).await;
-    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut lines) = tokio::sync::mpsc::channel(100);
     let mut long = context("trigger-long-running-operation");
     long.updates =
-        Some(std::sync::Arc::new(move |update| drop(sender.send(format!("{update:?}")))));
+        Some(std::sync::Arc::new(move |update| drop(sender.try_send(format!("{update:?}")))));
     let tool = "trigger-long-running-operation";
     let steps = json!({"duration": 1, "steps": 4});
     bridge.call("everything", tool, steps, &long).await.unwrap();

@@ -55,11 +55,11 @@ async fn calls_and_their_failures_are_the_same() {
 async fn progress_and_cancel_pass_through() {
     let ways = ways().await;
     for (way, gateway) in &ways.gateways {
-        let (sender, mut lines) = mpsc::unbounded_channel();
+        let (sender, mut lines) = mpsc::channel(100);
         let mut watched = context("progress");
         watched.updates = Some(Arc::new(move |update| {
             if let ToolUpdate::Progress(line) = update {
-                let _ = sender.send(line);
+                let _ = sender.try_send(line);
             }
         }));
         // Not so fast that lines that follow each other closely are told together.

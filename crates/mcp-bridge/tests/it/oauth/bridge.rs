@@ -18,7 +18,7 @@ async fn a_bridge_serves_after_a_login_and_says_when_it_needs_another() {
     let tokens = Some(folder.path().join("tokens"));
     let bridge =
         Bridge::new(BridgeOptions { dial: loopback(), tokens, ..BridgeOptions::default() });
-    bridge.apply(file(json!({"shut": {"url": authority.mcp()}}))).await;
+    bridge.apply(file(&json!({"shut": {"url": authority.mcp()}}))).await;
     soon("the refusal", bridge.settled(PATIENCE * 2)).await;
     assert!(!bridge.servers()[0].ready);
     finish(bridge.log_in("Shut").await.unwrap().expect("it was refused")).await;
