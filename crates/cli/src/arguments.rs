@@ -178,6 +178,16 @@ pub(crate) enum Mcp {
         /// The server, in any case
         server: String,
     },
+    /// Log in at a remote server that wants it, in a browser
+    ///
+    /// What comes of it is kept in a file that only you can read, and used by every bridge that runs
+    /// as you on this machine.
+    #[command(after_help = "Examples:
+  rockbot --mcp mcp.json mcp login github")]
+    Login {
+        /// The server, in any case
+        server: String,
+    },
     /// Connect to every server of a file, and tell how that went
     #[command(after_help = "Examples:
   rockbot mcp check mcp.json

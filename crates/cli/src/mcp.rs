@@ -1,6 +1,7 @@
 //! `rockbot mcp`: what MCP servers offer, calls of their tools, and which servers there are.
 
 mod check;
+mod login;
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,6 +29,7 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
     // Read before anything starts: a typo costs nothing.
     let arguments = match &command {
         Mcp::Check { file } => return check::run(settings, file, json).await,
+        Mcp::Login { server } => return login::run(settings, server, json).await,
         Mcp::Call { arguments, .. } => tools::read_arguments(arguments.as_deref())?,
         Mcp::Add { .. } | Mcp::Remove { .. } if settings.embeds() => {
             return Err(Failure::usage(
@@ -48,7 +50,7 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         }
         Mcp::Add { server, url, command } => add(&servers, server, url, command, json).await,
         Mcp::Remove { server } => remove(&servers, &server, json).await,
-        Mcp::Check { .. } => Ok(exit::OK),
+        Mcp::Check { .. } | Mcp::Login { .. } => Ok(exit::OK),
     };
     drop(servers);
     fleet.leave().await;

@@ -36,7 +36,8 @@ async fn an_answer_that_cant_be_read_ends_its_own_call_only() {
         tokio::spawn(async move { said(&bridge, "odd", "slow", json!({"seconds": 1.5})).await })
     };
     for (tool, words) in [("garbage", "not valid JSON-RPC"), ("huge", "bytes")] {
-        let failure = call(&bridge, "odd", tool, json!({})).await.unwrap_err();
+        // A gigabyte of one line.
+        let failure = call(&bridge, "odd", tool, json!({"megabytes": 1000})).await.unwrap_err();
         assert!(failure.to_string().contains(words), "{tool}: {failure}");
         assert_eq!(failure.executed(), Executed::Yes);
     }

@@ -51,11 +51,13 @@ def call(identity, params):
     elif name == "garbage":
         raw(b'{"jsonrpc":"2.0","id":%d,"result":{]\n' % identity)
     elif name == "huge":
-        # 20 MB of one line, after its id.
-        raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % identity)
-        for _ in range(20):
-            raw(b"x" * 1_000_000)
-        raw(b'"}]}}\n')
+        # One line without an end in sight, after its id.
+        with lock:
+            out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % identity)
+            for _ in range(int(arguments["megabytes"])):
+                out.write(b"x" * 1_000_000)
+            out.write(b'"}]}}\n')
+            out.flush()
     elif name == "half":
         raw(b'{"jsonrpc":"2.0","id":%d,"result":{"con' % identity)
         os._exit(0)
