@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::topology::{
-    DEAD_LETTER_LOOKS, DEAD_LETTER_TTL, MAX_DELIVERIES, QueueKind, QueueName, QueueSpec,
-    REPLY_QUEUE_EXPIRY,
+    DEAD_LETTER_LOOKS, DEAD_LETTER_TTL, QueueKind, QueueName, QueueSpec, REPLY_QUEUE_EXPIRY,
 };
 
 /// The value of an argument of a queue.
@@ -38,7 +37,10 @@ impl QueueSpec {
             QueueKind::Work => arguments.extend([
                 ("x-queue-type", text("quorum")),
                 // The broker counts returns, not deliveries: n returns are n + 1 deliveries.
-                ("x-delivery-limit", Argument::Number(u64::from(MAX_DELIVERIES - 1))),
+                (
+                    "x-delivery-limit",
+                    Argument::Number(u64::from(self.deliveries.saturating_sub(1))),
+                ),
                 ("x-overflow", text("reject-publish")),
                 ("x-dead-letter-exchange", Argument::Text(dead_letter_exchange(namespace))),
                 (

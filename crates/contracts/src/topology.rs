@@ -232,10 +232,15 @@ pub struct QueueSpec {
     /// Under which work queue's name its dead letters are kept: its own, unless it stands beside
     /// another.
     pub gives_up_as: QueueName,
+    /// How often a work queue delivers a message before it gives it up.
+    pub deliveries: u32,
 }
 
 /// How often a message of a work queue is delivered before it is dead-lettered.
 pub const MAX_DELIVERIES: u32 = 5;
+/// How often one of a queue for suspects is: it was delivered twice before, so this makes as many in
+/// all.
+pub const SUSPECT_DELIVERIES: u32 = MAX_DELIVERIES - 2;
 /// The reason that a bus gives for a dead letter that was delivered [`MAX_DELIVERIES`] times.
 pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
 /// Default cap on a work queue.
@@ -264,7 +269,8 @@ impl QueueSpec {
     /// It gives up to the same dead letters.
     #[must_use]
     pub fn suspects(key: &RoutingKey) -> Self {
-        Self { gives_up_as: QueueName(key.0.clone()), ..Self::work(&suspects_of(key)) }
+        let gives_up_as = QueueName(key.0.clone());
+        Self { gives_up_as, deliveries: SUSPECT_DELIVERIES, ..Self::work(&suspects_of(key)) }
     }
 
     fn new(
@@ -273,7 +279,8 @@ impl QueueSpec {
         bindings: Vec<BindingPattern>,
         max_length: u32,
     ) -> Self {
-        Self { gives_up_as: name.clone(), name, kind, bindings, max_length }
+        let (gives_up_as, deliveries) = (name.clone(), MAX_DELIVERIES);
+        Self { gives_up_as, name, kind, bindings, max_length, deliveries }
     }
 
     /// One process's queue for answers.

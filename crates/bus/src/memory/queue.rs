@@ -11,8 +11,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{
-    Envelope, QueueKind, QueueSpec, RoutingKey,
-    topology::{DELIVERED_TOO_OFTEN, MAX_DELIVERIES},
+    Envelope, QueueKind, QueueSpec, RoutingKey, topology::DELIVERED_TOO_OFTEN,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -28,6 +27,8 @@ use crate::{
 pub(super) struct Queue {
     kind: QueueKind,
     max_length: usize,
+    /// How often a message of a work queue is delivered before it is given up.
+    deliveries: u32,
     dead_letters: DeadLetters,
     state: Mutex<State>,
     arrived: Notify,
@@ -54,6 +55,7 @@ impl Queue {
         Self {
             kind: spec.kind,
             max_length: spec.max_length as usize,
+            deliveries: spec.deliveries,
             dead_letters,
             state: Mutex::default(),
             arrived: Notify::new(),
@@ -101,7 +103,7 @@ impl Queue {
 
     /// Puts a delivered message back to its place, or gives it up when it came too often.
     fn put_back(&self, stored: Stored) {
-        if self.kind == QueueKind::Work && stored.deliveries >= MAX_DELIVERIES {
+        if self.kind == QueueKind::Work && stored.deliveries >= self.deliveries {
             self.give_up(stored, DELIVERED_TOO_OFTEN.into());
             return;
         }
