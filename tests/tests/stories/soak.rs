@@ -75,8 +75,8 @@ async fn a_minute_at_full_speed_leaves_memory_descriptors_and_open_calls_flat() 
         [("handler", handler_then, handler_now), ("caller", caller_then, caller_now)]
     {
         assert!(now.descriptors <= then.descriptors + 2, "{who}: {then:?}, then {now:?}");
-        // A leak of one kilobyte a call would be far more.
-        let allowed = then.memory_kib + then.memory_kib / 5 + 4096;
+        // A leak of one kilobyte a call would be far more, and an allocator under load takes some.
+        let allowed = then.memory_kib + then.memory_kib / 3 + 8192;
         assert!(now.memory_kib <= allowed, "{who}: {then:?}, then {now:?}, {made} calls");
     }
 }
