@@ -32,8 +32,12 @@ const DISCOVER_WITHIN: Duration = Duration::from_secs(3);
 /// How long to wait for the others once one handler announced itself.
 const ALL_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long the MCP servers of an embedded fleet may take to begin.
-const SERVERS_WITHIN: Duration = Duration::from_secs(60);
+/// How long the MCP servers of an embedded fleet may take to begin before those that did are shown.
+const SERVERS_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long one of them may take that is asked for. Many are fetched when they start for the first
+/// time.
+const SERVER_WITHIN: Duration = Duration::from_secs(60);
 
 /// A bus, and the handler on it when this process embeds one.
 pub(crate) struct Fleet {
@@ -144,16 +148,24 @@ impl Fleet {
     }
 
     /// Learns which MCP servers the fleet serves.
-    pub(crate) async fn mcp_servers(&self, name: &str) -> Result<McpServers, Failure> {
+    /// Of an embedded fleet, waits for the one server of interest, or a little for all of them.
+    pub(crate) async fn mcp_servers(
+        &self,
+        name: &str,
+        server: Option<&str>,
+    ) -> Result<McpServers, Failure> {
         let name = AgentName::new(name).exits(exit::USAGE)?;
         if let Some(Embedded { bridge, .. }) = &self.handler {
-            bridge.settled(SERVERS_WITHIN).await;
+            match server {
+                Some(server) => bridge.settled_one(server, SERVER_WITHIN).await,
+                None => bridge.settled(SERVERS_WITHIN).await,
+            }
             return Ok(McpServers { gateway: bridge.clone(), name });
         }
         let address = ReplyAddress::new(name.clone(), self.instance.clone());
         let requester = Arc::new(Requester::new(self.bus.clone(), address));
         let gateway = BusGateway::start(requester).await.exits(exit::UNAVAILABLE)?;
-        gateway.wait_for_any(DISCOVER_WITHIN).await;
+        gateway.settle(DISCOVER_WITHIN).await;
         Ok(McpServers { gateway, name })
     }
 

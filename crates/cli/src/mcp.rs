@@ -40,7 +40,11 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         _ => String::new(),
     };
     let fleet = Fleet::reach(settings).await?;
-    let servers = fleet.mcp_servers(CALLER).await?;
+    let one = match &command {
+        Mcp::Describe { server, .. } | Mcp::Call { server, .. } => Some(server.as_str()),
+        _ => None,
+    };
+    let servers = fleet.mcp_servers(CALLER, one).await?;
     let outcome = match command {
         Mcp::List => list(&servers, json),
         Mcp::Describe { server, tool } => describe(&servers, &server, tool, json).await,
@@ -61,7 +65,7 @@ fn list(servers: &McpServers, json: bool) -> Outcome {
     let index = servers.gateway.index().borrow().clone();
     if json {
         let all: Vec<_> = index.servers().collect();
-        println!("{}", serde_json::to_string_pretty(&all).exits(exit::SOFTWARE)?);
+        println!("{}", show::json(&json!(all)));
         return Ok(exit::OK);
     }
     if index.is_empty() {
@@ -90,7 +94,7 @@ async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json
     let of_one = tool.is_some();
     let details = details(servers, server, tool).await?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&details).exits(exit::SOFTWARE)?);
+        println!("{}", show::json(&json!(details)));
         return Ok(exit::OK);
     }
     let bold = anstyle::Style::new().bold();
@@ -158,7 +162,7 @@ async fn add(
     }
     let added = servers.gateway.register(request).await.map_err(|error| refused(&error))?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&added).exits(exit::SOFTWARE)?);
+        println!("{}", show::json(&json!(added)));
     } else {
         println!("added {}: {} tools", show::clean(&added.name), added.tool_count);
     }

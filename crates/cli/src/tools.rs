@@ -172,7 +172,7 @@ pub(crate) async fn invoke(
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     if json {
         let said = to_json(id.as_str(), &tool.name, elapsed_ms, &ended);
-        println!("{}", serde_json::to_string_pretty(&said).exits(exit::SOFTWARE)?);
+        println!("{}", show::json(&said));
     }
     match ended {
         Ok(result) => {

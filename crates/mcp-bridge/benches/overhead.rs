@@ -11,7 +11,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
 
-use std::{process::Stdio, sync::Arc, time::Duration};
+use std::{os::fd::AsFd, process::Stdio, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rmcp::{
@@ -39,7 +39,11 @@ use rockbot_tools::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    io::AsyncBufReadExt, net::TcpListener, process::Command, task::JoinSet, time::Instant,
+    io::AsyncBufReadExt,
+    net::{TcpListener, unix::pipe},
+    process::Command,
+    task::JoinSet,
+    time::Instant,
 };
 
 /// As the binaries have it.
@@ -55,7 +59,11 @@ async fn main() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match std::env::args().nth(1).as_deref() {
         Some("serve-stdio") => {
-            let serving = Echo.serve((tokio::io::stdin(), tokio::io::stdout())).await;
+            let input = std::io::stdin().as_fd().try_clone_to_owned().expect("a pipe");
+            let output = std::io::stdout().as_fd().try_clone_to_owned().expect("a pipe");
+            let input = pipe::Receiver::from_owned_fd(input).expect("a pipe");
+            let output = pipe::Sender::from_owned_fd(output).expect("a pipe");
+            let serving = Echo.serve((input, output)).await;
             let _ = serving.expect("a session").waiting().await;
         }
         Some("serve-http") => serve_http().await,

@@ -218,6 +218,13 @@ impl Bridge {
         let _ = timeout(wait, all).await;
     }
 
+    /// Waits until one server has connected or failed once, at most `wait`.
+    pub async fn settled_one(&self, server: &str, wait: Duration) {
+        let Some(Entry { server, .. }) = self.find(server) else { return };
+        let begun = |state: &State| !matches!(state, State::Connecting { failed: 0, .. });
+        let _ = timeout(wait, server.states().wait_for(begun)).await;
+    }
+
     /// Begins the login of a person at a server that refused this bridge, for what it then said it
     /// wants. None when it refused nothing since the last login, or wants no tokens.
     ///
@@ -279,8 +286,14 @@ impl Bridge {
         if let Some(details) = self.surroundings.offer.details(&name) {
             return Ok(details.server);
         }
-        // One that never worked is not kept.
-        self.write().remove(&name.to_lowercase());
+        // One that never worked is not kept. An operator may have taken its name meanwhile.
+        {
+            let mut servers = self.write();
+            let ours = servers.get(&name.to_lowercase());
+            if ours.is_some_and(|entry| Arc::ptr_eq(&entry.server, &server)) {
+                servers.remove(&name.to_lowercase());
+            }
+        }
         server.stop().await;
         let why = if begun { "it can't be connected" } else { "it did not connect in time" };
         Err(refuse(McpManageErrorCode::Unavailable, format!("{name} was not added: {why}")))

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rmcp::model::Tool;
 use rockbot_contracts::{ToolHints, mcp::McpToolDefinition};
-use rockbot_tools::names::{DEFAULT_NAME_BYTES, namespaced, with_hash};
+use rockbot_tools::{
+    mcp::outside_text::is_name,
+    names::{DEFAULT_NAME_BYTES, namespaced, with_hash},
+};
 use serde_json::Value;
 
 use crate::config::ServerConfig;
 
 /// The most tools of one server.
 pub(crate) const MOST_TOOLS: usize = 1000;
-/// The longest name of a tool on its server, in bytes.
-const MAX_NAME_BYTES: usize = 256;
 /// The longest description of one tool, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 16_000;
 /// The largest schema of one tool, in bytes of JSON.
@@ -70,8 +71,8 @@ impl Definitions {
 }
 
 fn definition(config: &ServerConfig, tool: Tool) -> Result<McpToolDefinition, String> {
-    if tool.name.is_empty() || tool.name.len() > MAX_NAME_BYTES {
-        return Err(format!("its name must have 1 to {MAX_NAME_BYTES} bytes"));
+    if !is_name(&tool.name) {
+        return Err("its name must have 1 to 128 bytes, all of which can be seen".to_owned());
     }
     let parameters = Value::Object(tool.input_schema.as_ref().clone());
     let bytes = parameters.to_string().len();

@@ -42,21 +42,25 @@ pub(crate) fn in_place_of(beginning: &[u8], why: Unreadable) -> Option<ServerJso
     Some(ServerJsonRpcMessage::error(error, Some(id)))
 }
 
-/// The `"id"` at the top level of an object that may be cut anywhere.
+/// The `"id"` at the top level of an object that may be cut anywhere; none of a request, whose id is
+/// the server's.
 fn id_in(beginning: &[u8]) -> Option<RequestId> {
     let beginning = &beginning[..beginning.len().min(LOOK_BYTES)];
     let (mut depth, mut at) = (0_usize, 0);
+    let mut id = None;
     while at < beginning.len() {
         match beginning[at] {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
-                let end = end_of_string(beginning, at)?;
+                let Some(end) = end_of_string(beginning, at) else { break };
                 let rest = &beginning[end..];
                 let colon = rest.iter().position(|byte| !byte.is_ascii_whitespace());
                 let is_key = colon.is_some_and(|colon| rest[colon] == b':');
-                if depth == 1 && is_key && &beginning[at..end] == b"\"id\"" {
-                    return id_value(&rest[colon? + 1..]);
+                match &beginning[at..end] {
+                    b"\"method\"" if depth == 1 && is_key => return None,
+                    b"\"id\"" if depth == 1 && is_key => id = id_value(&rest[colon? + 1..]),
+                    _ => {}
                 }
                 at = end;
                 continue;
@@ -65,7 +69,7 @@ fn id_in(beginning: &[u8]) -> Option<RequestId> {
         }
         at += 1;
     }
-    None
+    id
 }
 
 /// Where the string that opens at `from` has ended.
@@ -123,6 +127,8 @@ mod tests {
             r#"{"text":"\"id\":7"}"#,
             r#"{"a":"id","b":7}"#,
             r#"{"\"#,
+            r#"{"id":7,"method":"sampling/createMessage","params":{"#,
+            r#"{"method":"x","id":7"#,
         ] {
             check(text, None);
         }

@@ -79,13 +79,22 @@ impl Offer {
     ) {
         let mut servers = self.servers();
         let key = server.to_lowercase();
-        let before = servers.remove(&key).map(|offered| offered.names).unwrap_or_default();
+        let before = servers.remove(&key).map(|offered| offered.details.tools).unwrap_or_default();
         let mut names = BTreeMap::new();
         let mut kept = Vec::new();
-        for name in before.values() {
-            self.registry.unregister(name);
+        // What did not change stays where it is: a call may be on its way to it.
+        let (unchanged, other): (Vec<_>, Vec<_>) = before
+            .into_iter()
+            .partition(|old| tools.get(&old.name).is_some_and(|new| is_same_definition(old, new)));
+        for old in &other {
+            self.registry.unregister(&old.model_name);
         }
         for (tool, definition) in tools {
+            if let Some(old) = unchanged.iter().find(|old| old.name == *tool) {
+                names.insert(tool.clone(), old.model_name.clone());
+                kept.push(old.clone());
+                continue;
+            }
             match self.register(server, definition, caller) {
                 Ok(definition) => {
                     names.insert(tool.clone(), definition.model_name.clone());
@@ -162,6 +171,11 @@ impl Offer {
     fn servers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Offered>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether two definitions differ in nothing but the name for models, which depends on the others.
+fn is_same_definition(old: &McpToolDefinition, new: &McpToolDefinition) -> bool {
+    McpToolDefinition { model_name: old.model_name.clone(), ..new.clone() } == *old
 }
 
 fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> McpServerDetails {

@@ -6,16 +6,17 @@ use rockbot_contracts::{InstanceId, MessageId};
 use rockbot_store::{Key, Lease, LeaseError, Store};
 use tokio::{
     task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 /// How long a bridge that says nothing any more still owns its servers.
-const LEASE: Duration = Duration::from_secs(10);
+const LEASE: Duration = Duration::from_secs(15);
 /// How often an owner says that it is there.
 const RENEWAL: Duration = Duration::from_secs(3);
-/// After so long without having said it, the owner stops to serve: before anybody else begins.
+/// After so long without having said it, the owner stops to serve. What is left of the lease is for
+/// the program to end, before anybody else begins.
 const GIVE_UP: Duration = Duration::from_secs(8);
 /// The pause after the store failed.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
@@ -121,7 +122,8 @@ async fn keep(mut lease: Lease, lost: CancellationToken, release: CancellationTo
     let mut pause = RENEWAL;
     while release.run_until_cancelled(sleep(pause)).await.is_some() {
         let began = Instant::now();
-        match timeout(ATTEMPT, lease.renew()).await {
+        let attempt = (began + ATTEMPT).min(renewed + GIVE_UP);
+        match timeout_at(attempt, lease.renew()).await {
             Ok(Ok(())) => {
                 renewed = began;
                 pause = RENEWAL;
@@ -132,7 +134,7 @@ async fn keep(mut lease: Lease, lost: CancellationToken, release: CancellationTo
             Err(_) => warn!("cannot say that a server is still ours: the store does not answer"),
         }
         pause = AFTER_FAILURE;
-        if renewed.elapsed() > GIVE_UP {
+        if renewed.elapsed() >= GIVE_UP {
             return lost.cancel();
         }
     }

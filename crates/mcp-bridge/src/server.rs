@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     backoff::{LASTING, pause},
@@ -258,8 +258,13 @@ impl Owner {
                     failed = if began.elapsed() >= LASTING { 0 } else { failed + 1 };
                 }
             }
-            // Calls wait for the next session, which is on its way.
-            self.state.send_replace(State::Connecting { failed: 0, why: None });
+            // Calls wait for the next session, which is on its way, unless none ever lasts.
+            let waits = failed < FORGET_AFTER;
+            if !waits {
+                self.surroundings.offer.withdraw(&name);
+            }
+            let failed = if waits { 0 } else { failed };
+            self.state.send_replace(State::Connecting { failed, why: None });
         }
         self.surroundings.offer.withdraw(&self.name());
         self.state.send_replace(State::Stopped);
@@ -315,7 +320,11 @@ impl Owner {
     fn failed(&self, failed: u32, why: &str) {
         let name = self.name();
         let again = pause(failed);
-        warn!(server = %name, %failed, ?again, %why, "a server can't be connected");
+        if self.caller.config.required {
+            error!(server = %name, %failed, ?again, why, "a required server can't be connected");
+        } else {
+            warn!(server = %name, %failed, ?again, %why, "a server can't be connected");
+        }
         if failed >= FORGET_AFTER {
             self.surroundings.offer.withdraw(&name);
         }

@@ -81,8 +81,12 @@ impl BridgeService {
             following.abort();
         }
         self.announcer.stop().await;
-        let (own, managed) = tokio::join!(self.own.drain(grace), self.manage.drain(grace));
-        let drained = self.workers.drain(grace).await;
+        // All at once: what comes in after the goodbye is another bridge's.
+        let (own, managed, drained) = tokio::join!(
+            self.own.drain(grace),
+            self.manage.drain(grace),
+            self.workers.drain(grace)
+        );
         self.bridge.stop().await;
         drained && own && managed
     }

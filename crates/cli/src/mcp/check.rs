@@ -21,7 +21,13 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     let servers = read.map_err(|problem| {
         Failure::usage(format!("{}: {problem}", show::clean(&file.display().to_string())))
     })?;
-    let problems = servers.problems.clone();
+    let mut problems = servers.problems.clone();
+    let unknown = servers.servers.values().filter_map(|server| {
+        let queue = server.queue.as_ref()?;
+        let known = settings.mcp.queues.contains_key(queue);
+        (!known).then(|| format!("server {:?}: there is no queue {queue:?}", server.name))
+    });
+    problems.extend(unknown);
     let bridge = Bridge::new(settings.mcp.options());
     if !json {
         eprintln!("{}", show::dim(&format!("connecting to {} servers…", servers.servers.len())));

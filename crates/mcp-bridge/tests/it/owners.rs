@@ -60,7 +60,7 @@ async fn a_program_moves_when_its_owner_died_without_a_word() {
     assert!(!serves(&two));
     // With its runtime, everything that the first bridge would have said or done is gone.
     life.shutdown_background();
-    clock.advance(Duration::from_secs(11));
+    clock.advance(Duration::from_secs(16));
     until("the second bridge to serve", || serves(&two)).await;
     assert_eq!(said(&two, "odd", "echo", json!({})).await, "{}");
     two.stop().await;

@@ -45,6 +45,12 @@ use crate::{
 const DETAILS_WITHIN: Duration = Duration::from_secs(25);
 const REGISTER_WITHIN: Duration = Duration::from_secs(55);
 
+/// The pause after which no more answers to a request for everything are expected.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// How long after it was asked for every bridge that lives has told its servers.
+const HEARD_AFTER: Duration = Duration::from_secs(2);
+
 /// The shortest time between two requests for everything.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
@@ -57,6 +63,7 @@ pub struct BusGateway {
     management: Requester,
     bridges: Arc<Mutex<Bridges>>,
     index: watch::Receiver<McpIndex>,
+    started: Instant,
     task: JoinHandle<()>,
 }
 
@@ -100,7 +107,8 @@ impl BusGateway {
             }
         });
         let management = Requester::new(bus, address);
-        Ok(Arc::new(Self { calls, management, bridges, index, task }))
+        let started = Instant::now();
+        Ok(Arc::new(Self { calls, management, bridges, index, started, task }))
     }
 
     /// Waits until some bridge announced a server, at most `wait`. Whether one did.
@@ -109,11 +117,24 @@ impl BusGateway {
         matches!(timeout(wait, index.wait_for(|index| !index.is_empty())).await, Ok(Ok(_)))
     }
 
+    /// Waits until bridges announced servers and nothing was heard for half a second, at most `wait`.
+    pub async fn settle(&self, wait: Duration) {
+        let settled = async {
+            self.wait_for_any(wait).await;
+            let mut index = self.index.clone();
+            index.mark_unchanged();
+            while timeout(QUIET, index.changed()).await.is_ok_and(|changed| changed.is_ok()) {}
+        };
+        let _ = timeout(wait, settled).await;
+    }
+
     /// The bridges that serve `server`, and whether these are all that there are.
     fn owners(&self, server: &str) -> (Vec<InstanceId>, bool) {
         let bridges = lock(&self.bridges);
         let owners = bridges.owners(server);
-        let all = owners.len() == bridges.len();
+        // Bridges that were not heard of yet may lack it.
+        let heard_all = self.started.elapsed() >= HEARD_AFTER;
+        let all = heard_all && owners.len() == bridges.len();
         (owners, all)
     }
 
