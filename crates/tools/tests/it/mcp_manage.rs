@@ -10,7 +10,7 @@ use rockbot_contracts::{
     mcp::{McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest},
     topology::{mcp_manage, mcp_manage_at, tool_invoke_mcp, tool_invoke_mcp_at},
 };
-use rockbot_testkit::bed::{Bed, address, key, never, next, until};
+use rockbot_testkit::bed::{Bed, address, key, never, next, soon, until};
 use rockbot_tools::{InvokeOptions, ToolContext, ToolResult, mcp::McpGateway};
 use serde_json::json;
 
