@@ -11,7 +11,7 @@
 //!   a queue;
 //! - [`identity`]: the broker's users, and whom each may speak for; [`permissions`], what each may
 //!   do; [`definitions`], both as RabbitMQ imports them;
-//! - [`tool`], [`catalog`], [`mcp`], [`user`]: the payloads, one file per conversation.
+//! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`]: the payloads, one file per conversation.
 
 pub mod catalog;
 pub mod definitions;
@@ -23,6 +23,7 @@ pub mod json;
 pub mod mcp;
 pub mod message;
 pub mod permissions;
+pub mod script;
 pub mod shape;
 pub mod tool;
 pub mod topology;

@@ -1,0 +1,197 @@
+//! The packages that a script may ask for: the plain part of PEP 508.
+//!
+//! A requirement goes to an installer, which also reads options, files and URLs from the same place.
+//! So only names, extras and versions get through, letter by letter.
+
+use std::fmt;
+
+/// Most packages that one script may ask for.
+pub const MAX_REQUIREMENTS: usize = 20;
+/// The longest requirement, in bytes.
+const MAX_REQUIREMENT_BYTES: usize = 200;
+const OPERATORS: [&str; 8] = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
+
+/// Sorted, each once, in one spelling: what is the same has one text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Requirements(Vec<String>);
+
+/// Why a package can't be asked for; for the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableRequirement {
+    /// Not a name with extras and versions.
+    #[error(
+        "{text:?} is not a package: write a name as in `requests`, `requests==2.32.3` or \
+         `httpx[http2]>=0.27,<1`; URLs, paths, options and markers are refused"
+    )]
+    Malformed {
+        /// What was asked for, cut.
+        text: String,
+    },
+    /// Too many at once.
+    #[error("{count} packages, at most {MAX_REQUIREMENTS}")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl Requirements {
+    /// Takes what a model asks for.
+    ///
+    /// # Errors
+    /// When one of them is anything but a name with extras and versions, or there are more than
+    /// [`MAX_REQUIREMENTS`].
+    pub fn parse<T: AsRef<str>>(packages: &[T]) -> Result<Self, UnusableRequirement> {
+        if packages.len() > MAX_REQUIREMENTS {
+            return Err(UnusableRequirement::TooMany { count: packages.len() });
+        }
+        let parsed: Result<Vec<_>, _> = packages
+            .iter()
+            .map(|package| {
+                let text = package.as_ref();
+                requirement(text).ok_or_else(|| UnusableRequirement::Malformed {
+                    text: text.chars().take(80).collect(),
+                })
+            })
+            .collect();
+        let mut packages = parsed?;
+        packages.sort();
+        packages.dedup();
+        Ok(Self(packages))
+    }
+
+    /// None asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl fmt::Display for Requirements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(", "))
+    }
+}
+
+/// `name[extra,…]operator version,…`, without spaces, the name as PEP 503 spells it.
+fn requirement(text: &str) -> Option<String> {
+    if text.len() > MAX_REQUIREMENT_BYTES || !text.is_ascii() {
+        return None;
+    }
+    let text = text.trim_matches(' ');
+    let end = text.find(|c: char| !is_name_char(c)).unwrap_or(text.len());
+    let (package, rest) = text.split_at(end);
+    let mut written = normal(package)?;
+    let mut rest = rest.trim_start_matches(' ');
+    if let Some(inside) = rest.strip_prefix('[') {
+        let (extras, after) = inside.split_once(']')?;
+        let extras: Option<Vec<_>> =
+            extras.split(',').map(|extra| normal(extra.trim_matches(' '))).collect();
+        let mut extras = extras?;
+        extras.sort();
+        written += &format!("[{}]", extras.join(","));
+        rest = after.trim_start_matches(' ');
+    }
+    if rest.is_empty() {
+        return Some(written);
+    }
+    let versions: Option<Vec<_>> =
+        rest.split(',').map(|one| version(one.trim_matches(' '))).collect();
+    let mut versions = versions?;
+    versions.sort();
+    Some(written + &versions.join(","))
+}
+
+/// A name or an extra: lower case, runs of `-`, `_` and `.` as one `-`.
+fn normal(name: &str) -> Option<String> {
+    let (first, last) = (name.chars().next()?, name.chars().next_back()?);
+    let ends = first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric();
+    if !ends || !name.chars().all(is_name_char) {
+        return None;
+    }
+    let mut written = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '-' | '_' | '.' if written.ends_with('-') => {}
+            '-' | '_' | '.' => written.push('-'),
+            c => written.push(c.to_ascii_lowercase()),
+        }
+    }
+    Some(written)
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+fn version(text: &str) -> Option<String> {
+    let operator = OPERATORS.into_iter().find(|operator| text.starts_with(operator))?;
+    let number = text[operator.len()..].trim_start_matches(' ');
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '!' | '*' | '-' | '_');
+    let begins = number.starts_with(|c: char| c.is_ascii_alphanumeric());
+    (begins && number.chars().all(plain)).then(|| format!("{operator}{number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_extras_and_versions_get_through_in_one_spelling() {
+        let given = [
+            "Requests == 2.32.3",
+            "zope.interface",
+            "httpx [http2, cli] <1,>=0.27",
+            "requests==2.32.3",
+        ];
+        let packages = Requirements::parse(&given).unwrap();
+        let written: Vec<_> = packages.iter().collect();
+        assert_eq!(written, ["httpx[cli,http2]<1,>=0.27", "requests==2.32.3", "zope-interface"]);
+    }
+
+    #[test]
+    fn nothing_else_gets_through() {
+        for bad in [
+            "",
+            " ",
+            "x; curl evil",
+            "x;python_version<'3'",
+            "--index-url=http://evil",
+            "-r requirements.txt",
+            "-e .",
+            "git+https://evil/x",
+            "x @ https://evil/x.whl",
+            "https://evil/x.whl",
+            "./x",
+            "../x",
+            "/etc/passwd",
+            "x==1 --hash=sha256:0",
+            "x\n--index-url=http://evil",
+            "x\ty",
+            "x y",
+            "x[",
+            "x[]",
+            "x[a",
+            "x==",
+            "x==-1",
+            "x=1",
+            "x==1,",
+            "x$(id)",
+            "x`id`",
+            "x|id",
+            "х",
+            "_x",
+            "x-",
+            &"x".repeat(300),
+        ] {
+            assert!(Requirements::parse(&[bad]).is_err(), "{bad:?} got through");
+        }
+        assert!(Requirements::parse(&["x"; MAX_REQUIREMENTS + 1]).is_err());
+    }
+}
