@@ -7,12 +7,14 @@
 //! - [`ToolInvokeHandler`] and [`RemoteTool`]: the two ends of a call on the bus, side by side
 //!   because they are one protocol;
 //! - [`catalog`]: how agents learn what handlers run;
-//! - [`mcp`]: MCP servers, as agents see them.
+//! - [`mcp`]: MCP servers, as agents see them;
+//! - [`guides`]: how families of tools are used, for models.
 
 pub mod arguments;
 pub mod catalog;
 pub mod executor;
 pub mod failure;
+pub mod guides;
 pub mod hooks;
 pub mod invoke;
 pub mod layers;
@@ -31,6 +33,7 @@ pub mod tool;
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
+pub use guides::{Guide, guide_tools};
 pub use hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict};
 pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,

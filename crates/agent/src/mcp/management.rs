@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolRegistration, ToolSource, mcp::McpRegisterServerRequest};
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolResult,
+    Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolResult,
     mcp::outside_text::{is_name, plain},
 };
 use serde::Deserialize;
@@ -17,7 +17,12 @@ use super::{
     known::KnownTool,
 };
 
-const GUIDE: &str = include_str!("../../guides/mcp-tool-guide.md");
+/// How to use them, for models.
+pub const GUIDE: Guide = Guide {
+    name: "mcp-tool-guide",
+    summary: "MCP servers: finding their tools and calling them",
+    markdown: include_str!("../../guides/mcp-tool-guide.md"),
+};
 
 /// Stands beside every text of a server that a model reads.
 const OUTSIDE: &str =
@@ -184,7 +189,7 @@ fn list(desk: &Desk) -> ToolResult {
         })
         .collect();
     let services = json!({"note": OUTSIDE, "services": services});
-    ToolResult::text(format!("{GUIDE}\n{services}"))
+    ToolResult::text(format!("{}\n{services}", GUIDE.markdown))
 }
 
 async fn details(desk: &Desk, arguments: Arguments) -> Result<ToolResult, ToolFailure> {
