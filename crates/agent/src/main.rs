@@ -1,18 +1,16 @@
 //! `rockbot-agent`: an agent behind its queue on RabbitMQ.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentParts, AgentSection, McpParts, McpPins, McpSection,
     serve as open_door,
 };
 use rockbot_bus::{Bus, Requester};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::topology::ReplyAddress;
 use rockbot_llm::LlmConfig;
-use rockbot_service::{
-    BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown, TlsSection,
-};
+use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::Clock;
 use rockbot_tools::{CatalogDirectory, ToolRegistry, mcp::BusGateway};
 
@@ -56,27 +54,13 @@ fn read(configuration: &mut Configuration) -> Settings {
     }
     let bus: BusSection = configuration.section("bus");
     let service: ServiceSection = configuration.section("service");
-    let rabbit = rabbit(&bus, "");
-    if let Err(problem) = rabbit.check() {
-        configuration.problem(format!("bus: {problem}"));
-    }
-    if service.is_production() {
-        rabbit
-            .unsafe_in_production()
-            .into_iter()
-            .for_each(|problem| configuration.problem(problem));
+    for problem in RabbitConfig::of(&bus, "").problems(service.is_production()) {
+        configuration.problem(problem);
     }
     if let Err(problem) = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok()) {
         configuration.problem(format!("llm: {problem}"));
     }
     Settings { service, bus, definition: section.definition().ok(), section, mcp, llm }
-}
-
-fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
-    let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
-    RabbitConfig::secret(section.url.clone(), name)
-        .in_namespace(&section.namespace)
-        .with_tls(TlsFiles { ca_file, cert_file, key_file })
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
@@ -97,14 +81,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     };
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
-    let bus = RabbitBus::start(&rabbit(&bus, &name)).map_err(|problem| configuration(&problem))?;
-    // In a cluster the broker may come up later than we do.
-    tokio::select! {
-        connected = bus.connected(Duration::MAX) => {
-            connected.map_err(|problem| unavailable(&problem))?;
-        }
-        () = shutdown.requested() => return Ok(()),
-    }
+    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
+    let Some(bus) = reached? else { return Ok(()) };
     let bus: Arc<dyn Bus> = Arc::new(bus);
     let address = ReplyAddress::new(definition.name.clone(), instance);
     let requester = Arc::new(Requester::new(bus.clone(), address));
