@@ -8,7 +8,8 @@
 //!   because they are one protocol;
 //! - [`catalog`]: how agents learn what handlers run;
 //! - [`mcp`]: MCP servers, as agents see them;
-//! - [`guides`]: how families of tools are used, for models.
+//! - [`guides`]: how families of tools are used, for models;
+//! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
 pub mod catalog;
@@ -20,6 +21,7 @@ pub mod invoke;
 pub mod layers;
 pub mod mcp;
 pub mod names;
+pub mod ranker;
 pub mod registry;
 pub mod remote;
 pub mod remote_call;
@@ -40,6 +42,7 @@ pub use invoke::{
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
 pub use layers::ToolCall;
+pub use ranker::Ranker;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;
