@@ -61,7 +61,9 @@ impl Grants {
             }
             User::Cli => {
                 let mut grants = Self::asks_as(CLI);
-                grants.publishes.push(each(USER_MESSAGE));
+                grants.publishes.extend([one(&script_invoke()), each(USER_MESSAGE)]);
+                grants.hears.push(each_of(SCRIPT_RESULT, CLI));
+                grants.queues.push(each_of(SCRIPT_RESULT, CLI));
                 for own in [USER_RESPONSE, doctor_ping().as_str()] {
                     grants.hears.push(each(own));
                     grants.queues.push(each(own));
@@ -101,7 +103,7 @@ impl Grants {
                     queues: vec![each(tool_cancel().as_str())],
                     works: Vec::new(),
                 };
-                grants.serves(script_invoke())
+                grants.serves_calls(script_invoke())
             }
         }
     }

@@ -426,6 +426,7 @@ pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
 enum Answers {
     ToolResults,
     McpManagement,
+    ScriptResults,
 }
 
 impl ReplyAddress {
@@ -439,6 +440,12 @@ impl ReplyAddress {
     #[must_use]
     pub fn for_mcp_management(self) -> Self {
         Self { answers: Answers::McpManagement, ..self }
+    }
+
+    /// The same process's address for what became of scripts.
+    #[must_use]
+    pub fn for_scripts(self) -> Self {
+        Self { answers: Answers::ScriptResults, ..self }
     }
 
     /// Name of the agent or service.
@@ -465,13 +472,15 @@ impl ReplyAddress {
         self.under(TOOL_PROGRESS)
     }
 
-    /// Where answers go: `tool.result.<agent>.<instance>`, or for what bridges say
-    /// `mcp.manage.response.<agent>.<instance>`.
+    /// Where answers go: `tool.result.<agent>.<instance>`, for what bridges say
+    /// `mcp.manage.response.<agent>.<instance>`, and for what became of scripts
+    /// `script.result.<agent>.<instance>`.
     #[must_use]
     pub fn reply_to(&self) -> RoutingKey {
         match self.answers {
             Answers::ToolResults => self.tool_result(),
             Answers::McpManagement => self.under(MCP_MANAGE_RESPONSE),
+            Answers::ScriptResults => self.under(SCRIPT_RESULT),
         }
     }
 
@@ -524,12 +533,20 @@ pub fn is_mcp_manage_reply(key: &RoutingKey) -> bool {
     key.is_in(MCP_MANAGE_RESPONSE)
 }
 
-/// The word for the asker in `tool.result.<asker>.<instance>` or
-/// `mcp.manage.response.<asker>.<instance>`; `None` for a key that is nobody's own.
+/// Whether `key` is where one process's answers about scripts go.
+#[must_use]
+pub fn is_script_reply(key: &RoutingKey) -> bool {
+    key.is_in(SCRIPT_RESULT) && asker_of(key).is_some()
+}
+
+/// The word for the asker in `tool.result.<asker>.<instance>`,
+/// `mcp.manage.response.<asker>.<instance>` or `script.result.<asker>.<instance>`; `None` for a key
+/// that is nobody's own.
 #[must_use]
 pub fn asker_of(reply_to: &RoutingKey) -> Option<&str> {
     let key = reply_to.as_str();
-    let own = [TOOL_RESULT, MCP_MANAGE_RESPONSE].iter().find_map(|family| key.strip_prefix(family));
+    let families = [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT];
+    let own = families.iter().find_map(|family| key.strip_prefix(family));
     own?.strip_prefix('.')?.split('.').next()
 }
 
@@ -593,6 +610,10 @@ mod tests {
         assert_eq!(progress_key(&key("tool.result")), None);
         assert_eq!(asker_of(&key("tool.result.a.b")), Some("a"));
         assert_eq!(asker_of(&key("tool.result")), None);
+        assert_eq!(asker_of(&key("script.result.a.b")), Some("a"));
+        assert!(is_script_reply(&key("script.result.a.b")));
+        assert!(!is_script_reply(&key("script.result")));
+        assert!(!is_script_reply(&key("tool.result.a.b")));
     }
 
     #[test]

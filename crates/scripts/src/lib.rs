@@ -1,11 +1,19 @@
 //! Scripts that models write, and whoever runs them.
 //!
 //! - [`Script`], [`ScriptOutcome`], [`ScriptRunner`]: what is run, what becomes of it, and the port;
-//! - [`Requirements`]: the packages that a script may ask for.
+//! - [`Requirements`]: the packages that a script may ask for;
+//! - [`ExecutePythonScript`]: the tool that a model calls, on any runner;
+//! - [`BusRunner`] and [`served`]: the two ends of `script.invoke`.
 
+pub mod bus;
 pub mod requirement;
 pub mod runner;
+pub mod served;
+pub mod tool;
 
+pub use bus::BusRunner;
 pub use requirement::{Requirements, UnusableRequirement};
 pub use rockbot_contracts::script::ScriptLimit;
 pub use runner::{Isolation, Script, ScriptOutcome, ScriptRunner, UnusableScript};
+pub use served::{RunScript, ScriptConversation};
+pub use tool::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, GUIDE};

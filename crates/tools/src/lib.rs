@@ -20,6 +20,7 @@ pub mod mcp;
 pub mod names;
 pub mod registry;
 pub mod remote;
+pub mod remote_call;
 pub mod result;
 pub mod section;
 pub mod strategy;
@@ -32,12 +33,13 @@ pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict};
 pub use invoke::{
-    Addressing, AdmissionLimits, CallJournal, HandlerStats, InvokeOptions, JournalOptions,
-    QueueLimits, ToolInvokeHandler,
+    Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
+    JournalOptions, QueueLimits, ToolInvokeHandler,
 };
 pub use layers::ToolCall;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
+pub use remote_call::RemoteCall;
 pub use result::ToolResult;
 pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource};
 pub use section::{HandlerSection, QueueSection};

@@ -5,4 +5,6 @@ mod fixtures;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod script;
+#[cfg(test)]
 mod tolerance;

@@ -10,6 +10,7 @@ use rockbot_contracts::{
 use tracing::{debug, info, warn};
 
 use super::{
+    conversation::Conversation,
     journal::{Begun, CallJournal, KeptAnswer},
     stats::HandlerStats,
 };
@@ -46,6 +47,7 @@ impl Ending {
 pub(super) struct Answers<'a> {
     pub(super) bus: &'a Arc<dyn Bus>,
     pub(super) source: &'a str,
+    pub(super) conversation: &'a dyn Conversation,
     pub(super) stats: &'a HandlerStats,
     pub(super) journal: Option<&'a CallJournal>,
 }
@@ -68,7 +70,7 @@ impl Answers<'_> {
             }
         };
         self.stats.count(&ended);
-        let envelope = describe(request, ended, elapsed);
+        let envelope = self.describe(request, ended, elapsed);
         let published = match (self.journal, begun) {
             (Some(journal), Some(begun)) => {
                 let (message_type, body) = (envelope.raw_type.clone(), envelope.body.clone());
@@ -135,36 +137,37 @@ impl Answers<'_> {
         Settlement::dead_letter(error.to_string())
     }
 
+    /// Logs how the call ended, and wraps it up.
+    fn describe(
+        &self,
+        request: &ToolInvokeRequest,
+        ended: Result<ToolResult, ToolFailure>,
+        elapsed: Duration,
+    ) -> Envelope {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let chars_in = request.arguments.len();
+        match ended {
+            Ok(result) => {
+                let (chars_out, is_error) = (result.bytes(), result.is_error);
+                info!(elapsed_ms, chars_in, chars_out, is_error, "ran");
+                self.conversation.write(response(request, result, elapsed_ms))
+            }
+            Err(failure) => {
+                let (code, executed) = (failure.code(), failure.executed());
+                info!(elapsed_ms, chars_in, %code, %executed, "failed");
+                // In the words of tools and models.
+                debug!(error = ?failure.chain().to_string(), "why it failed");
+                Envelope::of(&failure.to_wire(request.tool_call_id.clone(), &request.tool_name))
+            }
+        }
+    }
+
     async fn publish(&self, asker: &Asker, envelope: Envelope) -> Result<(), PublishError> {
         let envelope = envelope
             .correlated(&asker.correlation_id)
             .from_source(self.source)
             .trusted_as(ContentTrust::ToolOutput);
         self.bus.publish(Publication::mandatory(asker.reply_to.clone(), envelope)).await
-    }
-}
-
-/// Logs how the call ended, and wraps it up.
-fn describe(
-    request: &ToolInvokeRequest,
-    ended: Result<ToolResult, ToolFailure>,
-    elapsed: Duration,
-) -> Envelope {
-    let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-    let chars_in = request.arguments.len();
-    match ended {
-        Ok(result) => {
-            let (chars_out, is_error) = (result.bytes(), result.is_error);
-            info!(elapsed_ms, chars_in, chars_out, is_error, "ran");
-            Envelope::of(&response(request, result, elapsed_ms))
-        }
-        Err(failure) => {
-            let (code, executed) = (failure.code(), failure.executed());
-            info!(elapsed_ms, chars_in, %code, %executed, "failed");
-            // In the words of tools and models.
-            debug!(error = ?failure.chain().to_string(), "why it failed");
-            Envelope::of(&failure.to_wire(request.tool_call_id.clone(), &request.tool_name))
-        }
     }
 }
 

@@ -4,6 +4,7 @@ mod admission;
 mod alive;
 mod answer;
 mod beginning;
+mod conversation;
 mod journal;
 mod progress;
 mod running;
@@ -19,9 +20,7 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
     AgentName, Envelope, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolInvokeRequest,
-    identity::Askers,
-    json::Limits,
-    topology::{is_tool_reply, tool_cancel, tool_result_default},
+    identity::Askers, json::Limits, topology::tool_cancel,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
@@ -35,12 +34,14 @@ use self::{
     admission::Admission,
     answer::{Answers, Asker, Ending},
     beginning::{Beginning, Rules, Started, id_in_use},
+    conversation::ToolCalls,
     progress::ProgressSender,
     running::{Running, Same, Ticket},
     suspects::{Moves, Queue, Taken},
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits},
+    conversation::Conversation,
     journal::{CallJournal, JournalOptions},
     stats::HandlerStats,
 };
@@ -56,6 +57,7 @@ pub struct ToolInvokeHandler {
     askers: Askers,
     /// As whom the broker knows handlers.
     user: Option<Arc<str>>,
+    conversation: Arc<dyn Conversation>,
     addressing: Option<Addressing>,
     admission: Arc<Admission>,
     /// Most deliveries in hand: those that run and those that wait for room.
@@ -79,6 +81,8 @@ pub struct InvokeOptions {
     /// As whom the broker knows this handler and the others of its queue, where it does: what they
     /// pass on among themselves is signed with that name.
     pub user: Option<Arc<str>>,
+    /// In which words calls come and go. Default: those of `tool.invoke`.
+    pub conversation: Arc<dyn Conversation>,
     /// How a request for a tool of an MCP server finds it; nothing else does. Without one, such a
     /// request is answered `tool_not_found`.
     pub addressing: Option<Addressing>,
@@ -100,6 +104,7 @@ impl InvokeOptions {
         let options = Self {
             askers: Askers::Anybody,
             user: None,
+            conversation: Arc::new(ToolCalls),
             addressing: None,
             admission,
             backlog: 0,
@@ -128,6 +133,13 @@ impl InvokeOptions {
     #[must_use]
     pub fn addressed(mut self, addressing: Addressing) -> Self {
         self.addressing = Some(addressing);
+        self
+    }
+
+    /// The same in other words.
+    #[must_use]
+    pub fn in_words_of(mut self, conversation: impl Conversation + 'static) -> Self {
+        self.conversation = Arc::new(conversation);
         self
     }
 
@@ -176,6 +188,7 @@ impl ToolInvokeHandler {
             progress: ProgressSender::start(bus.clone()),
             bus,
             source: format!("{service}/{instance}").into(),
+            conversation: options.conversation,
             addressing: options.addressing,
             admission: Admission::new(options.admission),
             journal: options.journal,
@@ -237,13 +250,12 @@ impl ToolInvokeHandler {
         let envelope = taken.envelope();
         let correlation_id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let reply_to = match &envelope.reply_to {
-            // Answering elsewhere would let a caller make this process publish requests.
-            Some(key) if !is_tool_reply(key) => {
-                self.stats.count_unreadable();
-                return Settlement::dead_letter("its reply-to is not an address for tool results");
-            }
-            Some(key) => key.clone(),
-            None => tool_result_default(),
+            Some(key) => Some(key).filter(|key| self.conversation.answers_at(key)).cloned(),
+            None => self.conversation.default_reply(),
+        };
+        let Some(reply_to) = reply_to else {
+            self.stats.count_unreadable();
+            return Settlement::dead_letter("its reply-to is not an address for tool results");
         };
         let admitted = match taken.queue {
             Queue::Requests => self.askers.admit(envelope),
@@ -259,7 +271,7 @@ impl ToolInvokeHandler {
             }
         };
         let mut asker = Asker { name, reply_to, correlation_id };
-        let request: ToolInvokeRequest = match envelope.decode(Limits::default()) {
+        let request = match self.conversation.read(envelope) {
             Ok(request) => request,
             Err(error) => return self.answers().unreadable(envelope, &asker, &error).await,
         };
@@ -390,6 +402,7 @@ impl ToolInvokeHandler {
         Answers {
             bus: &self.bus,
             source: &self.source,
+            conversation: self.conversation.as_ref(),
             stats: &self.stats,
             journal: self.journal.as_deref(),
         }
