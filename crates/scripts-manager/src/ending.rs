@@ -1,0 +1,119 @@
+//! From how a pod ended to what is answered.
+
+use std::time::Duration;
+
+use rockbot_contracts::Executed;
+use rockbot_scripts::{Isolation, Script, ScriptLimit, ScriptOutcome};
+use rockbot_tools::ToolFailure;
+use tracing::warn;
+
+use crate::{
+    last_words::{EndedBy, LastWords},
+    output::{Log, Output},
+    stage::Exit,
+};
+
+/// The exit code of what was killed.
+const KILLED: i32 = 137;
+
+/// What is needed to tell how a script ended.
+pub(crate) struct Ending<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) isolation: Isolation,
+    pub(crate) log: &'a Log,
+    /// What was read of its log while it ran.
+    pub(crate) followed: Output,
+    /// Since it was seen to run.
+    pub(crate) ran_for: Duration,
+}
+
+impl Ending<'_> {
+    /// Its container ended.
+    pub(crate) async fn exited(self, exit: Exit) -> Result<ScriptOutcome, ToolFailure> {
+        let words = LastWords::read(&exit.message);
+        let Some(words) = words else {
+            // It did away with the process that watches it, or wrote its own last words.
+            let limit = (exit.out_of_memory && exit.code != 0).then_some(ScriptLimit::Memory);
+            let outcome = self.outcome(exit.code, exit.message, exit.elapsed, limit, None);
+            return Ok(outcome.await);
+        };
+        // Its own clock is finer, and no more to be trusted than it is.
+        let elapsed = words.elapsed.min(exit.elapsed + Duration::from_secs(1));
+        let limit = match words.ended_by {
+            EndedBy::Timeout => return Err(timed_out(self.script)),
+            EndedBy::Output => Some(ScriptLimit::Output),
+            EndedBy::Memory => Some(ScriptLimit::Memory),
+            EndedBy::Itself if exit.out_of_memory && words.code == KILLED => {
+                Some(ScriptLimit::Memory)
+            }
+            EndedBy::Itself => None,
+        };
+        let printed = words.printed;
+        let outcome = self.outcome(exit.code, words.complaints, elapsed, limit, Some(printed));
+        let outcome = outcome.await;
+        if outcome.stdout.is_empty() && printed > 0 {
+            warn!(printed, "the log of a script can't be read; is `get` on `pods/log` allowed?");
+            let message = "what the script printed was lost".to_owned();
+            return Err(ToolFailure::Unavailable { message, executed: Executed::Yes });
+        }
+        Ok(outcome)
+    }
+
+    /// The cluster ended its pod.
+    pub(crate) async fn ended(
+        self,
+        by: &str,
+        why: &str,
+        started: bool,
+    ) -> Result<ScriptOutcome, ToolFailure> {
+        let executed = if started { Executed::Yes } else { Executed::Unknown };
+        match by {
+            "DeadlineExceeded" if started => Err(timed_out(self.script)),
+            // Of what the node is short of, the script is not the cause.
+            "Evicted" if why.contains("xceed") && !why.contains("low on resource") => {
+                let ran_for = self.ran_for;
+                let limit = Some(ScriptLimit::Disk);
+                Ok(self.outcome(KILLED, String::new(), ran_for, limit, None).await)
+            }
+            // The node that was chosen had no room after all.
+            _ if by.starts_with("OutOf") || by == "UnexpectedAdmissionError" => {
+                Err(ToolFailure::Overloaded { message: NO_ROOM.to_owned() })
+            }
+            _ => {
+                warn!(by, why, "the cluster ended the pod of a script");
+                let message = "the cluster ended the script's pod".to_owned();
+                Err(ToolFailure::Unavailable { message, executed })
+            }
+        }
+    }
+
+    /// It printed more than it may.
+    pub(crate) async fn printed_too_much(self) -> ScriptOutcome {
+        let ran_for = self.ran_for;
+        self.outcome(KILLED, String::new(), ran_for, Some(ScriptLimit::Output), None).await
+    }
+
+    async fn outcome(
+        self,
+        exit_code: i32,
+        stderr: String,
+        elapsed: Duration,
+        ended_by: Option<ScriptLimit>,
+        printed: Option<usize>,
+    ) -> ScriptOutcome {
+        let Self { isolation, log, followed, .. } = self;
+        let Output { bytes, is_over } = log.whole(followed, printed).await;
+        let ended_by = ended_by.or(is_over.then_some(ScriptLimit::Output));
+        let stdout = String::from_utf8_lossy(&bytes).into_owned();
+        ScriptOutcome { stdout, stderr, exit_code, ended_by, elapsed, isolation }
+    }
+}
+
+/// What a model is told when the cluster is full.
+pub(crate) const NO_ROOM: &str = "the cluster has no room for the script now";
+
+/// It did not end by its own time-out.
+pub(crate) fn timed_out(script: &Script) -> ToolFailure {
+    let after = script.timeout();
+    ToolFailure::TimedOut { after, executed: Executed::Yes, repeatable: false }
+}

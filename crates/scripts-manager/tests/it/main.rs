@@ -1,0 +1,8 @@
+//! Scripts in pods of a real cluster, run with the rights of the manager's own service account.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
+
+mod bed;
+mod ends;
+mod manifests;
+mod start;
