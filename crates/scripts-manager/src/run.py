@@ -1,13 +1,14 @@
 """Runs the script of this pod as a child process, and says how it ended.
 
 Arguments: seconds, bytes of output, processes, and bytes of an input that a variable holds.
-What the script prints goes to the log of the pod. What it complains about, its time-out and its
+What the script prints goes to the log of the pod, in base64. What it complains about, its time-out and its
 limits go into the status of the container, as one line of facts and the end of the complaints.
 """
-import fcntl, os, resource, select, signal, sys, time
+import binascii, fcntl, os, resource, select, signal, sys, time
 
 SCRIPT, INPUT = "/rockbot/script.py", "/rockbot/input"
 LAST_WORDS, MAX_COMPLAINTS = "/dev/termination-log", 3968
+LINE, PATIENCE = 12000, 0.1
 SECONDS, OUTPUT, PROCESSES, VARIABLE = (int(argument) for argument in sys.argv[1:5])
 
 
@@ -38,9 +39,28 @@ def take(pipe):
         return None
 
 
-def put(data):
-    while data:
-        data = data[os.write(1, data):]
+class Log:
+    """The log of the pod: lines of base64. A node ends lines in its own way, and gives dozens of
+    bytes to each: so lines are long, and what is printed in bits goes together."""
+
+    def __init__(self):
+        self.held, self.since, self.printed = b"", None, 0
+
+    def put(self, data):
+        """Takes what fits. Whether all of it did."""
+        room = OUTPUT - self.printed
+        self.held += data[:room]
+        self.printed += len(data[:room])
+        self.since = self.since or time.monotonic()
+        if len(self.held) >= LINE:
+            self.flush()
+        return len(data) <= room
+
+    def flush(self):
+        line = binascii.b2a_base64(self.held) if self.held else b""
+        self.held, self.since = b"", None
+        while line:
+            line = line[os.write(1, line):]
 
 
 def reap(child):
@@ -84,14 +104,20 @@ def main():
             os._exit(127)
     os.close(out)
     os.close(err)
-    ended, status, printed, complaints = None, None, 0, b""
+    ended, status, log, complaints = None, None, Log(), b""
     open_pipes = [output, errors]
     while ended is None:
-        left = begun + SECONDS - time.monotonic()
-        if left <= 0:
+        now = time.monotonic()
+        if now >= begun + SECONDS:
             ended = "timeout"
             break
-        ready, _, _ = select.select(open_pipes + [woken], [], [], left)
+        until = begun + SECONDS
+        if log.since:
+            until = min(until, log.since + PATIENCE)
+            if now >= until:
+                log.flush()
+                continue
+        ready, _, _ = select.select(open_pipes + [woken], [], [], until - now)
         if woken in ready:
             take(woken)
             status = reap(child)
@@ -108,13 +134,10 @@ def main():
                     break
                 if pipe == errors:
                     complaints = (complaints + data)[-MAX_COMPLAINTS:]
-                    continue
-                data, rest = data[:OUTPUT - printed], data[OUTPUT - printed:]
-                put(data)
-                printed += len(data)
-                if rest:
+                elif not log.put(data):
                     ended = "output"
                     break
+    log.flush()
     elapsed = int((time.monotonic() - begun) * 1000)
     code = {"timeout": 124, "output": 137}.get(ended)
     if ended == "exit":
@@ -127,7 +150,7 @@ def main():
     text = text.decode("utf-8", "ignore")
     try:
         with open(LAST_WORDS, "w", encoding="utf-8", newline="") as file:
-            file.write("%s %d %d %d\n%s" % (ended, code, elapsed, printed, text))
+            file.write("%s %d %d %d\n%s" % (ended, code, elapsed, log.printed, text))
     except OSError:
         pass
     os._exit(code)

@@ -23,6 +23,7 @@ sys.exit(3)
 ";
         let script = script(code).with_input("{\"a\": \"ü\"}\r\n").unwrap();
         let outcome = runner.run(&script, &call()).await.unwrap();
+
         assert_eq!(outcome.stdout, "42 é\n{\"a\": \"ü\"}\r\n");
         assert_eq!((outcome.stderr.as_str(), outcome.exit_code), ("no\n", 3));
         assert_eq!(outcome.ended_by, None);
