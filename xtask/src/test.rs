@@ -63,7 +63,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         say::progress("test", "a selection was asked for: examples in the documentation not run");
     }
     say::heading("tests");
+    if options.runner.is_empty() && !in_ci() && !names_a_cluster() {
+        // Told, because what is not tested is not known to work.
+        say::progress("test", "no Kubernetes cluster is named: the scripts manager is NOT tested");
+        say::progress("test", "to test it: kind create cluster, then set KUBECONFIG");
+        return process::run(runner.command(runner.without_cluster()).envs(variables()));
+    }
     process::run(runner.command(&[]).envs(variables()))
+}
+
+fn names_a_cluster() -> bool {
+    let named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    named("ROCKBOT_TEST_KUBECONFIG") || named("KUBECONFIG")
+}
+
+/// Where nothing may be left out.
+fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty())
 }
 
 fn broker(may_install: bool) -> Result<Neighbour> {
@@ -115,6 +131,14 @@ impl Runner {
     fn find(arguments: &[String]) -> Self {
         let nextest = process::answer(workspace::cargo().args(["nextest", "--version"])).is_some();
         Self { words: selection(arguments), nextest }
+    }
+
+    /// Leaves out the tests that need a cluster.
+    fn without_cluster(&self) -> &'static [&'static str] {
+        match self.nextest {
+            true => &["-E", "not (package(rockbot-scripts-manager) & binary(it))"],
+            false => &["--exclude", "rockbot-scripts-manager"],
+        }
     }
 
     /// Options go before the selection, which may hold a `--` of its own.

@@ -1,20 +1,19 @@
 //! `rockbot-agent`: an agent behind its queue on RabbitMQ.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentParts, AgentSection, McpParts, McpPins, McpSection,
-    serve as open_door,
+    ScriptsSection, serve as open_door,
 };
 use rockbot_bus::{Bus, Requester};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::topology::ReplyAddress;
 use rockbot_llm::LlmConfig;
-use rockbot_service::{
-    BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown, TlsSection,
-};
+use rockbot_scripts::{BusRunner, ExecutePythonScript};
+use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::Clock;
-use rockbot_tools::{CatalogDirectory, ToolRegistry, mcp::BusGateway};
+use rockbot_tools::{CatalogDirectory, Tool, ToolRegistry, guide_tools, mcp::BusGateway};
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -32,6 +31,7 @@ struct Settings {
     bus: BusSection,
     section: AgentSection,
     mcp: McpSection,
+    scripts: ScriptsSection,
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
 }
@@ -54,33 +54,20 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = mcp.store() {
         configuration.problem(problem);
     }
+    let scripts: ScriptsSection = configuration.section("scripts");
     let bus: BusSection = configuration.section("bus");
     let service: ServiceSection = configuration.section("service");
-    let rabbit = rabbit(&bus, "");
-    if let Err(problem) = rabbit.check() {
-        configuration.problem(format!("bus: {problem}"));
-    }
-    if service.is_production() {
-        rabbit
-            .unsafe_in_production()
-            .into_iter()
-            .for_each(|problem| configuration.problem(problem));
+    for problem in RabbitConfig::of(&bus, "").problems(service.is_production()) {
+        configuration.problem(problem);
     }
     if let Err(problem) = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok()) {
         configuration.problem(format!("llm: {problem}"));
     }
-    Settings { service, bus, definition: section.definition().ok(), section, mcp, llm }
-}
-
-fn rabbit(section: &BusSection, name: &str) -> RabbitConfig {
-    let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
-    RabbitConfig::secret(section.url.clone(), name)
-        .in_namespace(&section.namespace)
-        .with_tls(TlsFiles { ca_file, cert_file, key_file })
+    Settings { service, bus, definition: section.definition().ok(), section, mcp, scripts, llm }
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
-    let Settings { service, bus, section, mcp, definition, llm } = settings;
+    let Settings { service, bus, section, mcp, scripts, definition, llm } = settings;
     let configuration =
         |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
     let unavailable =
@@ -97,18 +84,16 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     };
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
-    let bus = RabbitBus::start(&rabbit(&bus, &name)).map_err(|problem| configuration(&problem))?;
-    // In a cluster the broker may come up later than we do.
-    tokio::select! {
-        connected = bus.connected(Duration::MAX) => {
-            connected.map_err(|problem| unavailable(&problem))?;
-        }
-        () = shutdown.requested() => return Ok(()),
-    }
+    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
+    let Some(bus) = reached? else { return Ok(()) };
     let bus: Arc<dyn Bus> = Arc::new(bus);
     let address = ReplyAddress::new(definition.name.clone(), instance);
-    let requester = Arc::new(Requester::new(bus.clone(), address));
+    let requester = Arc::new(Requester::new(bus.clone(), address.clone()));
     let registry = Arc::new(ToolRegistry::new());
+    // First: no handler's tool takes the place of these.
+    for tool in own_tools(&scripts, &bus, address) {
+        registry.register(tool).map_err(|problem| configuration(&problem))?;
+    }
     let directory = CatalogDirectory::start(requester.clone(), registry.clone())
         .await
         .map_err(|problem| unavailable(&problem))?;
@@ -132,4 +117,21 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         store.close().await;
     }
     Ok(())
+}
+
+/// The tools that no handler announces.
+fn own_tools(
+    scripts: &ScriptsSection,
+    bus: &Arc<dyn Bus>,
+    address: ReplyAddress,
+) -> Vec<Arc<dyn Tool>> {
+    let mut guides = vec![rockbot_agent::mcp::GUIDE];
+    let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+    if scripts.enabled {
+        let runner = Arc::new(BusRunner::new(bus.clone(), address));
+        tools.push(Arc::new(ExecutePythonScript::new(runner, true)));
+        guides.push(rockbot_scripts::GUIDE);
+    }
+    tools.extend(guide_tools(&guides));
+    tools
 }

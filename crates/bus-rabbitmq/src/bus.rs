@@ -14,6 +14,7 @@ use rockbot_bus::{
     Subscription, report::QueueDepth,
 };
 use rockbot_contracts::{QueueName, RoutingKey, json::Limits};
+use rockbot_service::ServeError;
 use tokio::time::timeout;
 
 use crate::{
@@ -46,6 +47,15 @@ pub enum ReachError {
     /// The broker refuses.
     #[error(transparent)]
     Refused(#[from] ConsumeError),
+}
+
+impl From<ReachError> for ServeError {
+    fn from(error: ReachError) -> Self {
+        match error {
+            ReachError::Configuration(_) => Self::Configuration(error.to_string()),
+            ReachError::Refused(_) => Self::Unavailable(error.to_string()),
+        }
+    }
 }
 
 /// Most lanes of their own; keys beyond them share one.

@@ -106,6 +106,18 @@ impl RabbitConfig {
         }
     }
 
+    /// What a process must not start with, in words for an operator: what
+    /// [`RabbitConfig::check`] refuses, and in production what is not safe there.
+    #[must_use]
+    pub fn problems(&self, production: bool) -> Vec<String> {
+        let unusable = self.check().err().map(|problem| format!("bus: {problem}"));
+        let mut problems = Vec::from_iter(unusable);
+        if production {
+            problems.extend(self.unsafe_in_production());
+        }
+        problems
+    }
+
     /// What must not be so in production, in words for an operator: a password that crosses a
     /// network in clear, and the user that every broker has. Empty when all is well, and for a URL
     /// that [`RabbitConfig::check`] refuses.

@@ -17,7 +17,8 @@ Examples:
   rockbot --bus amqp://guest:guest@localhost:5672/%2f dlq list
 
 Exit codes: 0 ok, 1 the tool answered with an error, or what was found is not as it should be,
-64 usage or configuration, 69 nobody serves it or no broker, 75 timed out or overloaded";
+64 usage or configuration, 69 nobody serves it or no broker, 74 the output can't be written,
+75 timed out or overloaded";
 
 /// Tools for LLM agents: called by name, run by a fleet of services over a bus.
 #[derive(Debug, Parser)]

@@ -17,6 +17,7 @@ use crate::{
     ending::{Exits, Failure, Outcome},
     fleet::Fleet,
     host::Host,
+    print::note,
     settings::Settings,
     show,
 };
@@ -38,7 +39,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         let fleet = Fleet::embed(&settings).await?;
         let host = Host::start(&fleet, definition, resolved.model).await?;
         if !json {
-            anstream::eprintln!("{}", show::dim(&format!("model: {}", resolved.origin)));
+            note!("{}", show::dim(&format!("model: {}", resolved.origin)));
         }
         (fleet, Some(host))
     } else {

@@ -1,20 +1,21 @@
 //! `rockbot demo`: a scripted model's tool calls cross the in-memory bus and come back.
 
-use std::{path::Path, sync::Arc};
+use std::{fs, io, path::Path, sync::Arc};
 
-use anstream::println;
 use anyhow::Context;
 use rockbot_agent::{AgentClient, AgentDefinition};
 use rockbot_contracts::{InstanceId, SessionId, user::TurnOutcome};
 use rockbot_llm::ScriptedModel;
 use rockbot_service::exit;
 use secrecy::SecretString;
+use tempfile::TempDir;
 
 use crate::{
     conversation::Conversation,
     ending::{Exits, Failure, Outcome},
     fleet::Fleet,
     host::Host,
+    print::say,
     settings::Settings,
     show,
 };
@@ -46,10 +47,7 @@ Next, a real model:
   cargo xtask local-model     serves a small real one on this machine, without a key";
 
 pub(crate) async fn run(mut settings: Settings) -> Outcome {
-    let folder = tempfile::Builder::new().prefix("rockbot-demo").tempdir()?;
-    for (name, text) in FILES {
-        std::fs::write(folder.path().join(name), text)?;
-    }
+    let folder = prepare().context("cannot make a folder for the demo").exits(exit::SOFTWARE)?;
     settings.files.root = folder.path().to_owned();
     settings.bus.url = SecretString::from("memory");
     let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).exits(exit::SOFTWARE)?);
@@ -61,7 +59,7 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
     let conversation = Conversation { client, agent, session, json: false };
-    introduce(folder.path());
+    introduce(folder.path())?;
     let told = conversation.say(PROMPT).await;
     drop(conversation);
     host.stop(settings.service.drain()).await;
@@ -72,20 +70,29 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
         let cause = anyhow::anyhow!("the demo did not end as it should: {:?}", told.outcome);
         return Err(Failure { code: exit::SOFTWARE, cause });
     }
-    println!("\n{}", show::dim(&format!("{} tool calls crossed the bus.", told.calls)));
-    println!("{NEXT}");
+    say!("\n{}", show::dim(&format!("{} tool calls crossed the bus.", told.calls)))?;
+    say!("{NEXT}")?;
     Ok(exit::OK)
 }
 
-fn introduce(folder: &Path) {
-    println!(
+/// A temporary folder with something to find.
+fn prepare() -> io::Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("rockbot-demo").tempdir()?;
+    for (name, text) in FILES {
+        fs::write(folder.path().join(name), text)?;
+    }
+    Ok(folder)
+}
+
+fn introduce(folder: &Path) -> io::Result<()> {
+    say!(
         "{}",
         show::dim(&format!(
             "An agent and a tool handler in this process, an in-memory bus between them.\nThe \
              handler's tools work in {}.\n",
             folder.display()
         ))
-    );
+    )?;
     let bold = anstyle::Style::new().bold();
-    println!("{bold}> {PROMPT}{bold:#}\n");
+    say!("{bold}> {PROMPT}{bold:#}\n")
 }

@@ -5,7 +5,6 @@ mod purge;
 mod replay;
 mod show;
 
-use anstream::println;
 use rockbot_bus::{Bus, report::QueueDepth};
 use rockbot_contracts::QueueName;
 use rockbot_service::exit;
@@ -15,6 +14,7 @@ use crate::{
     arguments::Dlq,
     ending::{Failure, Outcome},
     fleet::Fleet,
+    print::say,
     settings::Settings,
     show::{json as shown, table},
     work_queues::{self, WorkQueue},
@@ -59,9 +59,9 @@ async fn carry_out(bus: &dyn Bus, names: &[QueueName], command: Dlq, json: bool)
 async fn list(bus: &dyn Bus, names: &[QueueName], must_exist: bool, json: bool) -> Outcome {
     let (_, queues) = work_queues::look(bus, names).await?;
     if json {
-        println!("{}", shown(&queues.iter().map(to_json).collect()));
+        say!("{}", shown(&queues.iter().map(to_json).collect()))?;
     } else {
-        println!("{}", table(&HEADS, queues.iter().map(row)));
+        say!("{}", table(&HEADS, queues.iter().map(row)))?;
     }
     match queues.iter().find(|queue| queue.dead_letters.is_none()) {
         Some(missing) if must_exist => Err(letters::no_such_queue(&missing.name)),

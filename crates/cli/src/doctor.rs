@@ -3,9 +3,8 @@
 mod findings;
 mod round_trip;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
-use anstream::println;
 use rockbot_bus::{BusReport, report::QueueDepth};
 use rockbot_contracts::HandlerLoad;
 use rockbot_service::exit;
@@ -20,6 +19,7 @@ use crate::{
     dlq,
     ending::{Failure, Outcome},
     fleet::Fleet,
+    print::say,
     settings::Settings,
     show,
     work_queues::{self, WorkQueue},
@@ -54,31 +54,32 @@ async fn examine(settings: &Settings, fleet: &Fleet) -> Result<Examination, Fail
 fn report(examination: &Examination, json: bool) -> Outcome {
     let findings = findings(examination);
     if json {
-        println!("{}", show::json(&to_json(examination, &findings)));
+        say!("{}", show::json(&to_json(examination, &findings)))?;
     } else {
-        print(examination, &findings);
+        print(examination, &findings)?;
     }
     verdict(&findings).map_or(Ok(exit::OK), Err)
 }
 
-fn print(examination: &Examination, findings: &[Finding]) {
+fn print(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
     let Examination { bus, queues, handlers, round_trip } = examination;
     let address = bus.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
-    println!("bus         {}", show::clean(&format!("{}{address}", bus.product)));
+    say!("bus         {}", show::clean(&format!("{}{address}", bus.product)))?;
     let median = show::duration(round_trip.median);
-    println!("round trip  {median} (a message to itself, median of {PINGS})");
-    println!("replies     {}, {}\n", round_trip.reply_queue, consumers(round_trip.reply_depth));
-    println!("{}\n", show::table(&dlq::HEADS, queues.iter().map(dlq::row)));
+    say!("round trip  {median} (a message to itself, median of {PINGS})")?;
+    say!("replies     {}, {}\n", round_trip.reply_queue, consumers(round_trip.reply_depth))?;
+    say!("{}\n", show::table(&dlq::HEADS, queues.iter().map(dlq::row)))?;
     let heads = ["handler", "version", "tools", "running", "waiting", "oldest call"];
     let rows = handlers.iter().map(handler_row);
-    println!("{}\n", show::table(&heads, rows));
+    say!("{}\n", show::table(&heads, rows))?;
     let servers = servers(handlers);
     let rows =
         servers.iter().map(|(tool, by)| vec![show::clean(tool), show::clean(&by.join(", "))]);
-    println!("{}", show::table(&["tool", "served by"], rows));
+    say!("{}", show::table(&["tool", "served by"], rows))?;
     for finding in findings.iter().filter(|finding| finding.is_warning()) {
-        println!("\n{}", show::dim(&format!("warning: {}", finding.message)));
+        say!("\n{}", show::dim(&format!("warning: {}", finding.message)))?;
     }
+    Ok(())
 }
 
 fn consumers(depth: Option<QueueDepth>) -> String {

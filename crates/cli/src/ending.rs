@@ -1,6 +1,6 @@
 //! How a command ends: its exit code, and what is said on the way out.
 
-use std::fmt;
+use std::{fmt, io};
 
 use rockbot_contracts::ToolErrorCode;
 use rockbot_service::exit;
@@ -35,14 +35,11 @@ impl Failure {
     }
 }
 
-/// Output that can't be written, such as to a closed pipe, is not worth a code of its own.
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        let code = match error.kind() {
-            std::io::ErrorKind::BrokenPipe => exit::OK,
-            _ => exit::SOFTWARE,
-        };
-        Self { code, cause: error.into() }
+/// Only writing the output fails like this: other errors get their code where they happen.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let code = exit::unwritten(&error);
+        Self { code, cause: anyhow::Error::new(error).context("cannot write the output") }
     }
 }
 

@@ -11,7 +11,7 @@ use rockbot_contracts::{
 };
 use rockbot_mcp_bridge::{Bridge, ServersFile};
 use rockbot_service::exit;
-use rockbot_store::{Clock, Store, StoreUrl};
+use rockbot_store::{Clock, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
 use rockbot_tools::{
     CallJournal, CatalogDirectory, JournalOptions, ToolRegistry,
@@ -75,18 +75,19 @@ impl Fleet {
 
     /// Connects to the bus, and runs a handler on it.
     pub(crate) async fn embed(settings: &Settings) -> Result<Self, Failure> {
+        // On a bus in memory nothing outlives this process, so its journal need not either.
+        let url = match settings.embeds() {
+            true => StoreUrl::Memory,
+            false => settings.store.parse().map_err(Failure::usage)?,
+        };
+        let store = rockbot_store::connect(&url, Clock::System).await;
+        let store = store.map_err(|error| unusable(&url, &error))?;
         let mut fleet = if settings.embeds() {
             let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
             Self::on(bus, settings)
         } else {
             Self::connect(settings).await?
         };
-        // On a bus in memory nothing outlives this process, so its journal need not either.
-        let url = match settings.embeds() {
-            true => StoreUrl::Memory,
-            false => settings.store.parse().map_err(Failure::usage)?,
-        };
-        let store = rockbot_store::connect(&url, Clock::System).await.exits(exit::UNAVAILABLE)?;
         let instance = InstanceId::generate();
         let mut options = JournalOptions::of(&settings.store, &url);
         // Nobody else is on a bus in memory.
@@ -188,6 +189,15 @@ impl Fleet {
             store.close().await;
         }
         self.bus.close().await;
+    }
+}
+
+/// Why there is no journal: one that is there and can't be used is a matter of configuration.
+fn unusable(url: &StoreUrl, error: &StoreError) -> Failure {
+    let message = format!("store.url: {url}: {error}");
+    match error {
+        StoreError::Unavailable { .. } => Failure::unavailable(message),
+        _ => Failure::usage(message),
     }
 }
 

@@ -10,6 +10,7 @@ mod ending;
 mod fleet;
 mod host;
 mod mcp;
+mod print;
 mod settings;
 mod show;
 mod tools;
@@ -24,6 +25,7 @@ use rockbot_service::{exit, logging, process::install_tls_provider};
 use self::{
     arguments::{Arguments, Command},
     ending::{Exits, Failure, Outcome},
+    print::say,
     settings::Settings,
 };
 
@@ -36,11 +38,17 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let _ = error.print();
-            return ExitCode::from(if asked { exit::OK } else { exit::USAGE });
+            return match error.print() {
+                _ if !asked => ExitCode::from(exit::USAGE),
+                printed => end(printed.map(|()| exit::OK).map_err(Failure::from)),
+            };
         }
     };
-    match run(arguments) {
+    end(run(arguments))
+}
+
+fn end(outcome: Outcome) -> ExitCode {
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code: exit::OK, .. }) => ExitCode::SUCCESS,
         Err(Failure { code, cause }) => {
@@ -65,7 +73,7 @@ fn run(arguments: Arguments) -> Outcome {
     let settings = Settings::read(&common, environment).exits(exit::USAGE)?;
     if common.check_config {
         settings.check_embedded().exits(exit::USAGE)?;
-        writeln!(anstream::stdout(), "the configuration is valid")?;
+        say!("the configuration is valid")?;
         return Ok(exit::OK);
     }
     let Some(command) = command else {
@@ -74,7 +82,8 @@ fn run(arguments: Arguments) -> Outcome {
     };
     logging::start(&settings.log).exits(exit::USAGE)?;
     install_tls_provider();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().exits(exit::SOFTWARE)?;
     let outcome = runtime.block_on(async {
         match command {
             Command::Demo => demo::run(settings).await,

@@ -5,7 +5,6 @@ mod login;
 
 use std::{sync::Arc, time::Duration};
 
-use anstream::{eprintln, println};
 use rockbot_contracts::mcp::{
     McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
     McpServerDetailsRequest,
@@ -18,6 +17,7 @@ use crate::{
     arguments::Mcp,
     ending::{Exits, Failure, Outcome},
     fleet::{Fleet, McpServers},
+    print::{note, say},
     settings::Settings,
     show, tools,
 };
@@ -65,7 +65,7 @@ fn list(servers: &McpServers, json: bool) -> Outcome {
     let index = servers.gateway.index().borrow().clone();
     if json {
         let all: Vec<_> = index.servers().collect();
-        println!("{}", show::json(&json!(all)));
+        say!("{}", show::json(&json!(all)))?;
         return Ok(exit::OK);
     }
     if index.is_empty() {
@@ -77,7 +77,7 @@ fn list(servers: &McpServers, json: bool) -> Outcome {
     let rows = index.servers().map(|server| {
         vec![show::clean(&server.name), server.tool_count.to_string(), show::clean(&server.summary)]
     });
-    println!("{}", show::table(&["server", "tools", "what for"], rows));
+    say!("{}", show::table(&["server", "tools", "what for"], rows))?;
     Ok(exit::OK)
 }
 
@@ -94,31 +94,31 @@ async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json
     let of_one = tool.is_some();
     let details = details(servers, server, tool).await?;
     if json {
-        println!("{}", show::json(&json!(details)));
+        say!("{}", show::json(&json!(details)))?;
         return Ok(exit::OK);
     }
     let bold = anstyle::Style::new().bold();
     if let ([tool], true) = (details.tools.as_slice(), of_one) {
-        println!("{bold}{}{bold:#} of {}", show::clean(&tool.name), show::clean(server));
-        println!("{}\n", show::clean(&tool.description));
+        say!("{bold}{}{bold:#} of {}", show::clean(&tool.name), show::clean(server))?;
+        say!("{}\n", show::clean(&tool.description))?;
         let schema = serde_json::to_string_pretty(&tool.parameters).exits(exit::SOFTWARE)?;
-        println!("{bold}arguments{bold:#}\n{}", show::clean(&schema));
+        say!("{bold}arguments{bold:#}\n{}", show::clean(&schema))?;
         return Ok(exit::OK);
     }
     let McpServerDetails { server, instructions, protocol_version, tools } = details;
-    println!("{bold}{}{bold:#} — {}", show::clean(&server.name), show::clean(&server.display_name));
-    println!("{}", show::clean(&server.summary));
+    say!("{bold}{}{bold:#} — {}", show::clean(&server.name), show::clean(&server.display_name))?;
+    say!("{}", show::clean(&server.summary))?;
     if let Some(version) = protocol_version {
-        println!("{}", show::dim(&format!("protocol {}", show::clean(&version))));
+        say!("{}", show::dim(&format!("protocol {}", show::clean(&version))))?;
     }
     if let Some(instructions) = instructions {
-        println!("\n{}", show::clean(&instructions));
+        say!("\n{}", show::clean(&instructions))?;
     }
     let rows = tools.iter().map(|tool| {
         let first = tool.description.lines().next().unwrap_or_default();
         vec![show::clean(&tool.name), tool.model_name.clone(), show::clean(first)]
     });
-    println!("\n{}", show::table(&["tool", "name for models", "description"], rows));
+    say!("\n{}", show::table(&["tool", "name for models", "description"], rows))?;
     Ok(exit::OK)
 }
 
@@ -158,13 +158,13 @@ async fn add(
         url,
     };
     if !json {
-        eprintln!("{}", show::dim("connecting…"));
+        note!("{}", show::dim("connecting…"));
     }
     let added = servers.gateway.register(request).await.map_err(|error| refused(&error))?;
     if json {
-        println!("{}", show::json(&json!(added)));
+        say!("{}", show::json(&json!(added)))?;
     } else {
-        println!("added {}: {} tools", show::clean(&added.name), added.tool_count);
+        say!("added {}: {} tools", show::clean(&added.name), added.tool_count)?;
     }
     Ok(exit::OK)
 }
@@ -172,9 +172,9 @@ async fn add(
 async fn remove(servers: &McpServers, server: &str, json: bool) -> Outcome {
     servers.gateway.unregister(server).await.map_err(|error| refused(&error))?;
     if json {
-        println!("{}", json!({"removed": server}));
+        say!("{}", json!({"removed": server}))?;
     } else {
-        println!("removed {}", show::clean(server));
+        say!("removed {}", show::clean(server))?;
     }
     Ok(exit::OK)
 }

@@ -73,13 +73,13 @@ impl Settings {
         if !settings.embeds() && !url.starts_with("amqp://") && !url.starts_with("amqps://") {
             layers.problem("bus.url: expected \"memory\", amqp://… or amqps://…");
         }
-        if settings.service.is_production() && !settings.embeds() {
-            let problems = settings.rabbit().unsafe_in_production();
-            problems.into_iter().for_each(|problem| layers.problem(problem));
-            settings.handler.require_identity = true;
-        }
         if !settings.embeds() {
-            settings.handler.user = settings.rabbit().user();
+            let (rabbit, production) = (settings.rabbit(), settings.service.is_production());
+            if production {
+                let problems = rabbit.unsafe_in_production();
+                problems.into_iter().for_each(|problem| layers.problem(problem));
+            }
+            settings.handler.identify(rabbit.user(), production);
         }
         layers.finish()?;
         Ok(settings)

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use anstream::{eprintln, println};
 use anyhow::Context;
 use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
 use rockbot_service::{exit, interrupted};
@@ -20,6 +19,7 @@ use crate::{
     arguments::Tools,
     ending::{Exits, Failure, Outcome, code_of},
     fleet::{Discovered, Fleet},
+    print::{note, say},
     settings::Settings,
     show,
 };
@@ -59,7 +59,7 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
 fn list(discovered: &Discovered, json: bool) -> Outcome {
     let tools = discovered.registry.list();
     if json {
-        println!("{}", serde_json::to_string_pretty(&tools).exits(exit::SOFTWARE)?);
+        say!("{}", serde_json::to_string_pretty(&tools).exits(exit::SOFTWARE)?)?;
         return Ok(exit::OK);
     }
     if tools.is_empty() {
@@ -78,7 +78,7 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
             show::clean(first),
         ]
     });
-    println!("{}", show::table(&["tool", "source", "effect", "description"], rows));
+    say!("{}", show::table(&["tool", "source", "effect", "description"], rows))?;
     Ok(exit::OK)
 }
 
@@ -106,12 +106,12 @@ fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure
 fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let tool = find(discovered, name)?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&tool).exits(exit::SOFTWARE)?);
+        say!("{}", serde_json::to_string_pretty(&tool).exits(exit::SOFTWARE)?)?;
         return Ok(exit::OK);
     }
     let bold = anstyle::Style::new().bold();
-    println!("{bold}{}{bold:#} — {}", tool.name, show::clean(tool.display_label()));
-    println!("{}\n", show::clean(&tool.description));
+    say!("{bold}{}{bold:#} — {}", tool.name, show::clean(tool.display_label()))?;
+    say!("{}\n", show::clean(&tool.description))?;
     let handlers = discovered.directory.handlers();
     let served: Vec<String> = handlers
         .iter()
@@ -132,9 +132,9 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
         ("definition", tool.fingerprint()),
     ];
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
-    println!("{}", show::table(&["", ""], rows));
+    say!("{}", show::table(&["", ""], rows))?;
     let schema = serde_json::to_string_pretty(&tool.parameters).exits(exit::SOFTWARE)?;
-    println!("\n{bold}arguments{bold:#}\n{}", show::clean(&schema));
+    say!("\n{bold}arguments{bold:#}\n{}", show::clean(&schema))?;
     Ok(exit::OK)
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn invoke(
     if !json {
         context.updates = Some(Arc::new(|update| {
             if let ToolUpdate::Progress(line) = update {
-                eprintln!("{}", show::dim(&show::clean(&line)));
+                note!("{}", show::dim(&show::clean(&line)));
             }
         }));
     }
@@ -172,7 +172,7 @@ pub(crate) async fn invoke(
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     if json {
         let said = to_json(id.as_str(), &tool.name, elapsed_ms, &ended);
-        println!("{}", show::json(&said));
+        say!("{}", show::json(&said))?;
     }
     match ended {
         Ok(result) => {

@@ -1,6 +1,5 @@
 //! `rockbot up`: the fleet in this process until stopped.
 
-use anstream::eprintln;
 use rockbot_llm::LlmConfigError;
 use rockbot_service::{Shutdown, exit};
 
@@ -8,11 +7,12 @@ use crate::{
     ending::{Exits, Failure, Outcome},
     fleet::Fleet,
     host::Host,
+    print::note,
     settings::Settings,
 };
 
 pub(crate) async fn run(settings: &Settings) -> Outcome {
-    let shutdown = Shutdown::on_signal()?;
+    let shutdown = Shutdown::on_signal().exits(exit::SOFTWARE)?;
     let definition = settings.agent.definition().map_err(Failure::usage)?;
     let model = match rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok()) {
         Ok(resolved) => Some(resolved),
@@ -20,23 +20,23 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
         Err(error) => return Err(error).exits(exit::USAGE),
     };
     let fleet = Fleet::embed(settings).await?;
-    eprintln!("tool handler: serving files below {}", settings.files.root.display());
+    note!("tool handler: serving files below {}", settings.files.root.display());
     let host = match model {
         Some(resolved) => {
             let name = definition.name.clone();
             let host = Host::start(&fleet, definition, resolved.model).await?;
-            eprintln!("agent: {name}, model {}", resolved.origin);
+            note!("agent: {name}, model {}", resolved.origin);
             Some(host)
         }
         None => {
-            eprintln!("agent: none, since no model is configured; `rockbot chat` says how");
+            note!("agent: none, since no model is configured; `rockbot chat` says how");
             None
         }
     };
     if settings.embeds() {
-        eprintln!("bus: in memory, so only this process reaches it; --bus amqp://… joins a broker");
+        note!("bus: in memory, so only this process reaches it; --bus amqp://… joins a broker");
     }
-    eprintln!("ready; Ctrl-C or SIGTERM stops");
+    note!("ready; Ctrl-C or SIGTERM stops");
     shutdown.requested().await;
     if let Some(host) = host {
         host.stop(settings.service.drain()).await;

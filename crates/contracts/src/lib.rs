@@ -23,6 +23,7 @@ pub mod json;
 pub mod mcp;
 pub mod message;
 pub mod permissions;
+mod reply_address;
 pub mod script;
 pub mod shape;
 pub mod tool;

@@ -1,4 +1,4 @@
-//! Exchanges, queues, routing keys and bindings: one thing because one file owns every name on the bus.
+//! Exchanges, queues, routing keys and bindings: one file owns every name on the bus.
 //!
 //! Queue names here are bare (`tool.invoke`); an adapter puts the deployment's namespace before
 //! them (`rockbot.tool.invoke`), so that several fleets can share a broker.
@@ -13,7 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentName, InstanceId};
 
-pub use crate::word::{stable_hash, word};
+pub use crate::{
+    reply_address::{
+        ReplyAddress, asker_of, is_mcp_manage_reply, is_script_reply, is_tool_reply, is_user_reply,
+        progress_key,
+    },
+    word::{stable_hash, word},
+};
 
 /// The namespace used when none is configured: the exchange's name and the prefix of every queue.
 pub const DEFAULT_NAMESPACE: &str = "rockbot";
@@ -55,13 +61,13 @@ impl RoutingKey {
         &self.0
     }
 
-    /// For keys made of this file's constants and encoded words, which are valid by construction.
-    fn built(key: String) -> Self {
+    /// For keys made of the constants below and encoded words, which are valid by construction.
+    pub(crate) fn built(key: String) -> Self {
         debug_assert!(Self::new(key.clone()).is_ok(), "{key}");
         Self(key.into())
     }
 
-    fn is_in(&self, family: &str) -> bool {
+    pub(crate) fn is_in(&self, family: &str) -> bool {
         self.0.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 }
@@ -395,14 +401,6 @@ fixed_key!(
     script_invoke = "script.invoke"
 );
 
-/// Where one process of an agent takes its answers, and the words that make it its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplyAddress {
-    agent: AgentName,
-    instance: InstanceId,
-    answers: Answers,
-}
-
 /// Requests to run a tool of an MCP server that one bridge process has:
 /// `tool.invoke.mcp.at.<instance>`.
 ///
@@ -419,86 +417,6 @@ pub fn tool_invoke_mcp_at(bridge: &InstanceId) -> RoutingKey {
 #[must_use]
 pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{MCP_MANAGE_AT}.{}", word(bridge.as_str())))
-}
-
-/// What kind of answers arrive at an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answers {
-    ToolResults,
-    McpManagement,
-    ScriptResults,
-}
-
-impl ReplyAddress {
-    /// The address of one process.
-    #[must_use]
-    pub fn new(agent: AgentName, instance: InstanceId) -> Self {
-        Self { agent, instance, answers: Answers::ToolResults }
-    }
-
-    /// The same process's address for what bridges say about MCP servers.
-    #[must_use]
-    pub fn for_mcp_management(self) -> Self {
-        Self { answers: Answers::McpManagement, ..self }
-    }
-
-    /// The same process's address for what became of scripts.
-    #[must_use]
-    pub fn for_scripts(self) -> Self {
-        Self { answers: Answers::ScriptResults, ..self }
-    }
-
-    /// Name of the agent or service.
-    #[must_use]
-    pub fn agent(&self) -> &AgentName {
-        &self.agent
-    }
-
-    /// The process.
-    #[must_use]
-    pub fn instance(&self) -> &InstanceId {
-        &self.instance
-    }
-
-    /// `tool.result.<agent>.<instance>`.
-    #[must_use]
-    pub fn tool_result(&self) -> RoutingKey {
-        self.under(TOOL_RESULT)
-    }
-
-    /// `tool.progress.<agent>.<instance>`.
-    #[must_use]
-    pub fn tool_progress(&self) -> RoutingKey {
-        self.under(TOOL_PROGRESS)
-    }
-
-    /// Where answers go: `tool.result.<agent>.<instance>`, for what bridges say
-    /// `mcp.manage.response.<agent>.<instance>`, and for what became of scripts
-    /// `script.result.<agent>.<instance>`.
-    #[must_use]
-    pub fn reply_to(&self) -> RoutingKey {
-        match self.answers {
-            Answers::ToolResults => self.tool_result(),
-            Answers::McpManagement => self.under(MCP_MANAGE_RESPONSE),
-            Answers::ScriptResults => self.under(SCRIPT_RESULT),
-        }
-    }
-
-    /// The queue that takes them, and progress with tool results.
-    #[must_use]
-    pub fn queue(&self) -> QueueSpec {
-        let answers = self.reply_to();
-        let mut bindings = vec![(&answers).into()];
-        if self.answers == Answers::ToolResults {
-            bindings.push((&self.tool_progress()).into());
-        }
-        QueueSpec::reply(&answers, bindings)
-    }
-
-    fn under(&self, family: &str) -> RoutingKey {
-        let (agent, instance) = (word(self.agent.as_str()), word(self.instance.as_str()));
-        RoutingKey::built(format!("{family}.{agent}.{instance}"))
-    }
 }
 
 /// `<key>.suspect`: requests of `key`, one of this file's, that workers were lost with. Only workers
@@ -518,50 +436,6 @@ pub fn user_message(agent: &AgentName) -> RoutingKey {
 #[must_use]
 pub fn user_response(proxy: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{USER_RESPONSE}.{}", word(proxy.as_str())))
-}
-
-/// Whether `key` is where answers to tool calls go. A worker answers nowhere else: a forged
-/// reply-to must not make it publish requests.
-#[must_use]
-pub fn is_tool_reply(key: &RoutingKey) -> bool {
-    key.is_in(TOOL_RESULT)
-}
-
-/// Whether `key` is where answers about MCP servers go.
-#[must_use]
-pub fn is_mcp_manage_reply(key: &RoutingKey) -> bool {
-    key.is_in(MCP_MANAGE_RESPONSE)
-}
-
-/// Whether `key` is where one process's answers about scripts go.
-#[must_use]
-pub fn is_script_reply(key: &RoutingKey) -> bool {
-    key.is_in(SCRIPT_RESULT) && asker_of(key).is_some()
-}
-
-/// The word for the asker in `tool.result.<asker>.<instance>`,
-/// `mcp.manage.response.<asker>.<instance>` or `script.result.<asker>.<instance>`; `None` for a key
-/// that is nobody's own.
-#[must_use]
-pub fn asker_of(reply_to: &RoutingKey) -> Option<&str> {
-    let key = reply_to.as_str();
-    let families = [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT];
-    let own = families.iter().find_map(|family| key.strip_prefix(family));
-    own?.strip_prefix('.')?.split('.').next()
-}
-
-/// Whether `key` is where an agent's answers to people go.
-#[must_use]
-pub fn is_user_reply(key: &RoutingKey) -> bool {
-    key.is_in(USER_RESPONSE)
-}
-
-/// The progress key that goes with a reply-to; `None` when it is the default one, which no process
-/// owns.
-#[must_use]
-pub fn progress_key(reply_to: &RoutingKey) -> Option<RoutingKey> {
-    let rest = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;
-    RoutingKey::new(format!("{TOOL_PROGRESS}.{rest}")).ok()
 }
 
 #[cfg(test)]
@@ -597,23 +471,6 @@ mod tests {
         let pattern = vec!["#.a"; 30].join(".");
         let key = vec!["a"; 100].join(".") + ".b";
         check(&pattern, &key, false);
-    }
-
-    #[test]
-    fn only_result_keys_are_reply_keys() {
-        let key = |key: &str| RoutingKey::new(key).unwrap();
-        assert!(is_tool_reply(&key("tool.result")));
-        assert!(is_tool_reply(&key("tool.result.a.b")));
-        assert!(!is_tool_reply(&key("tool.results")));
-        assert!(!is_tool_reply(&key("tool.invoke")));
-        assert_eq!(progress_key(&key("tool.result.a.b")), Some(key("tool.progress.a.b")));
-        assert_eq!(progress_key(&key("tool.result")), None);
-        assert_eq!(asker_of(&key("tool.result.a.b")), Some("a"));
-        assert_eq!(asker_of(&key("tool.result")), None);
-        assert_eq!(asker_of(&key("script.result.a.b")), Some("a"));
-        assert!(is_script_reply(&key("script.result.a.b")));
-        assert!(!is_script_reply(&key("script.result")));
-        assert!(!is_script_reply(&key("tool.result.a.b")));
     }
 
     #[test]

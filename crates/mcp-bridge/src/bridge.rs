@@ -29,7 +29,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    config::{MOST_SERVERS, OAuthClient, Remote, ServerConfig, ServersFile, Transport},
+    config::{MOST_SERVERS, OAuthClient, Program, Remote, ServerConfig, ServersFile, Transport},
     connect::Dialling,
     oauth::{Login, OAuthError},
     offer::Offer,
@@ -316,7 +316,8 @@ impl Bridge {
                 return refuse(McpManageErrorCode::NotPermitted, message);
             }
             (Some(command), None) => {
-                Transport::Stdio { command, args: arguments, env: BTreeMap::new(), cwd: None }
+                let (args, env) = (arguments, BTreeMap::new());
+                Transport::Stdio(Program { command, args, env, cwd: None })
             }
             (None, Some(url)) if arguments.is_empty() => {
                 let is_socket = url.starts_with("wss://") || url.starts_with("ws://");
@@ -372,10 +373,10 @@ fn status(server: &Server) -> ServerStatus {
     let mut status =
         ServerStatus { name, required, ready: false, tools: 0, protocol_version: None, why: None };
     match server.state() {
-        State::Ready(offered) => {
+        State::Ready(serving) => {
             status.ready = true;
-            status.tools = offered.tools.len();
-            status.protocol_version = Some(offered.session.protocol_version.clone());
+            status.tools = serving.tools.len();
+            status.protocol_version = Some(serving.session.protocol_version.clone());
         }
         State::Elsewhere { owner } => {
             status.ready = true;

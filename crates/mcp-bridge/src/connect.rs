@@ -22,8 +22,7 @@ use crate::{
     config::{OAuthClient, Protocol, Remote, ServerConfig, Transport},
     oauth::{OAuthSettings, OAuthTokens},
     session::Session,
-    stdio::StdioTransport,
-    transport::{self, ConnectError, DialPolicy, RemoteServer, TokenSource},
+    transport::{self, ConnectError, DialPolicy, RemoteServer, TokenSource, stdio::StdioTransport},
 };
 
 /// How long a server may take to begin. Many are fetched when they are started for the first time.
@@ -165,8 +164,8 @@ pub(crate) async fn open(
     let server = |remote| server(remote, policy, tokens);
     let opened = async {
         match &config.transport {
-            Transport::Stdio { .. } => {
-                begin(StdioTransport::start(&config.name, &config.transport)?, era).await
+            Transport::Stdio(program) => {
+                begin(StdioTransport::start(&config.name, program)?, era).await
             }
             Transport::Http(remote) => {
                 begin(transport::http::connect(&server(remote)?).await?, era).await

@@ -16,13 +16,13 @@ mod section;
 mod server;
 mod service;
 mod session;
-mod stdio;
 mod summary;
 pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};
 pub use config::{
-    FileProblem, FileWatch, OAuthClient, Protocol, Remote, ServerConfig, ServersFile, Transport,
+    FileProblem, FileWatch, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile,
+    Transport,
 };
 pub use queue::QueueConfig;
 pub use section::McpSection;

@@ -3,25 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store};
+use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
 use tokio::{
     task::JoinHandle,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 /// How long a bridge that says nothing any more still owns its servers.
 const LEASE: Duration = Duration::from_secs(15);
-/// How often an owner says that it is there.
-const RENEWAL: Duration = Duration::from_secs(3);
 /// After so long without having said it, the owner stops to serve. What is left of the lease is for
 /// the program to end, before anybody else begins.
 const GIVE_UP: Duration = Duration::from_secs(8);
-/// The pause after the store failed.
-const AFTER_FAILURE: Duration = Duration::from_millis(500);
-/// How long one attempt at the store may take.
-const ATTEMPT: Duration = Duration::from_secs(2);
 /// How often somebody who is not the owner asks to be.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
@@ -65,12 +59,10 @@ impl Ownership {
 
     async fn acquire(&self, server: &str) -> Result<Lease, LeaseError> {
         let key = Key::new(["mcp-servers", &self.namespace, &server.to_lowercase()]);
-        let unusable = |reason: String| rockbot_store::StoreError::Unusable { reason };
+        let unusable = |reason: String| StoreError::Unusable { reason };
         let key = key.map_err(|error| unusable(error.to_string()))?;
         let acquired = Lease::acquire(self.store.clone(), key, &self.owner, LEASE);
-        let late = || rockbot_store::StoreError::Unavailable {
-            reason: format!("no answer within {ATTEMPT:?}"),
-        };
+        let late = || StoreError::Unavailable { reason: format!("no answer within {ATTEMPT:?}") };
         timeout(ATTEMPT, acquired).await.unwrap_or_else(|_| Err(late().into()))
     }
 }
@@ -117,26 +109,11 @@ impl Drop for Owned {
     }
 }
 
-async fn keep(mut lease: Lease, lost: CancellationToken, release: CancellationToken) {
-    let mut renewed = Instant::now();
-    let mut pause = RENEWAL;
-    while release.run_until_cancelled(sleep(pause)).await.is_some() {
-        let began = Instant::now();
-        let attempt = (began + ATTEMPT).min(renewed + GIVE_UP);
-        match timeout_at(attempt, lease.renew()).await {
-            Ok(Ok(())) => {
-                renewed = began;
-                pause = RENEWAL;
-                continue;
-            }
-            Ok(Err(LeaseError::Lost { .. })) => return lost.cancel(),
-            Ok(Err(error)) => warn!(%error, "cannot say that a server is still ours"),
-            Err(_) => warn!("cannot say that a server is still ours: the store does not answer"),
+async fn keep(lease: Lease, lost: CancellationToken, release: CancellationToken) {
+    match lease.keep(GIVE_UP, &release).await {
+        Some(lease) => {
+            let _ = timeout(ATTEMPT, lease.release()).await;
         }
-        pause = AFTER_FAILURE;
-        if renewed.elapsed() >= GIVE_UP {
-            return lost.cancel();
-        }
+        None => lost.cancel(),
     }
-    let _ = timeout(ATTEMPT, lease.release()).await;
 }

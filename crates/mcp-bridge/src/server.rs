@@ -33,7 +33,7 @@ use crate::{
     offer::Offer,
     ownership::{Owned, Ownership},
     queue::Queues,
-    session::{DEFAULT_IDLE, Offered, Session},
+    session::{DEFAULT_IDLE, Session},
     summary,
 };
 
@@ -74,9 +74,16 @@ pub(crate) enum State {
     /// Another bridge serves it.
     Elsewhere { owner: Arc<str> },
     /// It serves.
-    Ready(Arc<Offered>),
+    Ready(Arc<Serving>),
     /// It was removed.
     Stopped,
+}
+
+/// A session and what may be called in it.
+pub(crate) struct Serving {
+    pub(crate) session: Arc<Session>,
+    /// The tools, by their names on the server.
+    pub(crate) tools: BTreeMap<String, McpToolDefinition>,
 }
 
 /// A server of the bridge.
@@ -170,20 +177,20 @@ impl Caller {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let offered = self.session(context).await?;
+        let serving = self.serving(context).await?;
         let not_found = || ToolFailure::NotFound { name: tool.chars().take(128).collect() };
         // Listed tools are permitted ones; asked again, so that no list can be wrong about it.
-        let definition = offered.tools.get(tool).filter(|_| self.config.permits(tool));
+        let definition = serving.tools.get(tool).filter(|_| self.config.permits(tool));
         let definition = definition.ok_or_else(not_found)?;
         let repeatable = definition.hints.may_run_again();
         let queue = self.config.queue.as_deref();
         let _place = self.queues.place(queue, context, repeatable).await?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
-        offered.session.call(definition, arguments, context, idle).await
+        serving.session.call(definition, arguments, context, idle).await
     }
 
     /// The session; waits a little for one that is being opened.
-    async fn session(&self, context: &ToolContext) -> Result<Arc<Offered>, ToolFailure> {
+    async fn serving(&self, context: &ToolContext) -> Result<Arc<Serving>, ToolFailure> {
         let mut state = self.state.clone();
         let until = context.deadline.min(Instant::now() + SESSION_WITHIN);
         let ready = state.wait_for(|state| !matches!(state, State::Connecting { failed: 0, .. }));
@@ -197,7 +204,7 @@ impl Caller {
         let name = &self.config.name;
         let message = match state {
             Ok(Ok(state)) => match &*state {
-                State::Ready(offered) => return Ok(offered.clone()),
+                State::Ready(serving) => return Ok(serving.clone()),
                 State::Elsewhere { .. } => format!("{name} is served by another bridge now"),
                 State::Stopped => format!("{name} is served no longer"),
                 State::Connecting { .. } => format!("{name} can't be reached now"),
@@ -420,9 +427,9 @@ impl Owner {
         let config = &self.caller.config;
         debug!(server = %config.name, tools = tools.len(), "took over the tools of a server");
         // Ready before it is told: whoever hears of a tool can call it.
-        let offered = Arc::new(Offered { session: session.clone(), tools });
-        self.state.send_replace(State::Ready(offered.clone()));
-        self.surroundings.offer.put(&config.name, session, &offered.tools, &self.caller);
+        let serving = Arc::new(Serving { session: session.clone(), tools });
+        self.state.send_replace(State::Ready(serving.clone()));
+        self.surroundings.offer.put(&config.name, session, &serving.tools, &self.caller);
     }
 
     /// Has a model say what the server is for.

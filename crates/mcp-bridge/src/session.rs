@@ -1,7 +1,6 @@
 //! A session with a server: opened, looked at, called.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -29,8 +28,7 @@ use crate::{
     client::Client,
     definitions::MOST_TOOLS,
     result::result,
-    stdio::StdioError,
-    transport::{FailureClass, call_failure_class},
+    transport::{FailureClass, call_failure_class, stdio::StdioError},
 };
 
 /// How long a server may be silent during a call when its configuration does not say.
@@ -319,12 +317,4 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// A session and what may be called in it.
-pub(crate) struct Offered {
-    /// The session.
-    pub(crate) session: Arc<Session>,
-    /// The tools, by their names on the server.
-    pub(crate) tools: BTreeMap<String, McpToolDefinition>,
 }

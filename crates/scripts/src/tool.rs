@@ -5,7 +5,7 @@ use std::{fmt::Write, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_contracts::script::ScriptLimit;
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult, ToolSource,
+    Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult, ToolSource,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,7 +23,11 @@ use crate::{
 pub const EXECUTE_PYTHON_SCRIPT: &str = "execute_python_script";
 
 /// How to use it, for models.
-pub const GUIDE: &str = include_str!("../guides/scripts.md");
+pub const GUIDE: Guide = Guide {
+    name: "scripts",
+    summary: "running Python: input, output, packages, what a script can't reach",
+    markdown: include_str!("../guides/scripts.md"),
+};
 
 /// What a runner may need beside the script's own time, such as an image to be fetched.
 const START_ALLOWANCE: Duration = Duration::from_secs(90);

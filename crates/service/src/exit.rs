@@ -1,5 +1,7 @@
 //! Exit codes, in the numbers of `sysexits.h`.
 
+use std::io;
+
 /// All went well.
 pub const OK: u8 = 0;
 /// The work was done and its answer is an error.
@@ -10,5 +12,16 @@ pub const USAGE: u8 = 64;
 pub const UNAVAILABLE: u8 = 69;
 /// A bug.
 pub const SOFTWARE: u8 = 70;
+/// The output can't be written.
+pub const IO: u8 = 74;
 /// Timed out or overloaded; the same may work later.
 pub const TEMPORARY: u8 = 75;
+
+/// The code for output that can't be written: a reader who has seen enough and left is no failure.
+#[must_use]
+pub fn unwritten(error: &io::Error) -> u8 {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => OK,
+        _ => IO,
+    }
+}

@@ -1,6 +1,12 @@
 //! A main function in one call.
 
-use std::{ffi::OsString, fmt::Display, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    fmt::Display,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use tracing::error;
 
@@ -60,8 +66,7 @@ impl Process {
             }
         };
         if let Some(print) = arguments.print {
-            say(&self.text_of(&print));
-            return ExitCode::SUCCESS;
+            return self.say(&self.text_of(&print));
         }
         let environment = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -79,8 +84,7 @@ impl Process {
             return self.end(exit::USAGE, &problems);
         }
         if arguments.check_config {
-            say("the configuration is valid");
-            return ExitCode::SUCCESS;
+            return self.say("the configuration is valid");
         }
         if let Err(problem) = logging::start(&log) {
             return self.end(exit::USAGE, &problem);
@@ -103,6 +107,16 @@ impl Process {
                 error!(%problem, "giving up");
                 self.end(exit::UNAVAILABLE, &problem)
             }
+        }
+    }
+
+    fn say(self, text: &str) -> ExitCode {
+        match writeln!(io::stdout(), "{text}") {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => match exit::unwritten(&error) {
+                exit::OK => ExitCode::SUCCESS,
+                code => self.end(code, &format!("cannot write the output: {error}")),
+            },
         }
     }
 
@@ -142,7 +156,8 @@ Examples:
   {name} --print-config > {name}.toml
   {example} {name}
 
-Exit codes: 0 stopped as asked, 64 configuration, 69 something it needs is missing"
+Exit codes: 0 stopped as asked, 64 configuration, 69 something it needs is missing,
+74 the output can't be written"
                 )
             }
         }
@@ -171,14 +186,9 @@ pub fn install_tls_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-#[expect(clippy::print_stdout, reason = "what was asked for goes to standard output")]
-fn say(text: &str) {
-    println!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "the log has not started")]
+/// Whoever closed standard error does not want it.
 fn say_err(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 #[cfg(test)]

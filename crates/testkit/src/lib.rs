@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test kit fails by panicking")]
 
+pub mod altered_bus;
 pub mod bed;
 pub mod broker;
 pub mod cluster;
@@ -13,6 +14,7 @@ pub mod proxy;
 pub mod store_bed;
 pub mod store_conformance;
 
+pub use altered_bus::AlteredBus;
 pub use bed::Bed;
 pub use mcp_peers::{HttpPeer, McpPeer, RunningHttpPeer};
 pub use proxy::FaultProxy;

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, sync::Arc};
 
 use rockbot_bus::Bus;
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, ReachError};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, connect_patiently};
 use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler};
@@ -48,19 +48,12 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(problem);
     }
     let rabbit = RabbitConfig::of(&settings.bus, "");
-    if let Err(problem) = rabbit.check() {
-        configuration.problem(format!("bus: {problem}"));
+    let production = settings.service.is_production();
+    for problem in rabbit.problems(production) {
+        configuration.problem(problem);
     }
     // With a user of its own on the broker, everybody has one: who does not sign is nobody.
-    settings.handler.require_identity |= rabbit.has_own_user();
-    settings.handler.user = rabbit.user();
-    if settings.service.is_production() {
-        rabbit
-            .unsafe_in_production()
-            .into_iter()
-            .for_each(|problem| configuration.problem(problem));
-        settings.handler.require_identity = true;
-    }
+    settings.handler.identify(rabbit.user(), production || rabbit.has_own_user());
     if let Err(problem) = rockbot_toolkit::files::tools(&settings.files) {
         configuration.problem(format!("files: {problem}"));
     }
@@ -78,7 +71,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached.map_err(|error| unreachable_broker(&error))? else { return Ok(()) };
+    let Some(bus) = reached? else { return Ok(()) };
     let bus = Arc::new(bus);
     let journal = CallJournal::start(store.clone(), &instance, options);
     let started = tokio::select! {
@@ -95,11 +88,4 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     bus.close().await;
     store.close().await;
     Ok(())
-}
-
-fn unreachable_broker(error: &ReachError) -> ServeError {
-    match error {
-        ReachError::Configuration(_) => ServeError::Configuration(error.to_string()),
-        ReachError::Refused(_) => ServeError::Unavailable(error.to_string()),
-    }
 }

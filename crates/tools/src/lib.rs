@@ -7,17 +7,21 @@
 //! - [`ToolInvokeHandler`] and [`RemoteTool`]: the two ends of a call on the bus, side by side
 //!   because they are one protocol;
 //! - [`catalog`]: how agents learn what handlers run;
-//! - [`mcp`]: MCP servers, as agents see them.
+//! - [`mcp`]: MCP servers, as agents see them;
+//! - [`guides`]: how families of tools are used, for models;
+//! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
 pub mod catalog;
 pub mod executor;
 pub mod failure;
+pub mod guides;
 pub mod hooks;
 pub mod invoke;
 pub mod layers;
 pub mod mcp;
 pub mod names;
+pub mod ranker;
 pub mod registry;
 pub mod remote;
 pub mod remote_call;
@@ -31,12 +35,14 @@ pub mod tool;
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
+pub use guides::{Guide, guide_tools};
 pub use hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict};
 pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
 pub use layers::ToolCall;
+pub use ranker::Ranker;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;

@@ -90,6 +90,13 @@ impl HandlerSection {
         problems
     }
 
+    /// Takes over what the bus knows: as whom the broker knows the handler, and whether everybody on
+    /// it is known, so that who is not is nobody.
+    pub fn identify(&mut self, user: Option<String>, everybody_is_known: bool) {
+        self.user = user;
+        self.require_identity |= everybody_is_known;
+    }
+
     /// How much the handler takes on.
     #[must_use]
     pub fn options(&self) -> InvokeOptions {

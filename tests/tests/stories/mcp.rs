@@ -4,7 +4,45 @@ use rockbot_testkit::{bed::until, mcp_peers::McpPeer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::fleet::Fleet;
+use crate::{
+    fleet::{Fleet, assert_says},
+    process::Running,
+};
+
+/// What the model does: it asks what there is and calls a tool through the tool that manages
+/// servers; and, of a server that is offered by name, calls the tool itself.
+const CALLS_A_SERVER: &str = r#"
+[[turn]]
+text = "Let me see."
+[[turn.call]]
+name = "mcp_list_services"
+arguments = {}
+
+[[turn]]
+text = "There it is."
+[[turn.call]]
+name = "mcp_invoke_tool"
+arguments = { server_name = "everything", tool_name = "get-sum", arguments = { a = 20, b = 22 } }
+[[turn.call]]
+name = "Everything__echo"
+arguments = { message = "by its own name" }
+
+[[turn]]
+text = """
+{{result.mcp_list_services}}
+{{result.mcp_invoke_tool}}
+{{result.Everything__echo}}
+"""
+"#;
+
+/// An agent that is offered every tool of every server.
+const EAGER: &str = r#"
+name = "assistant"
+description = "Calls tools."
+system_prompt = "You call tools."
+[mcp]
+exposure = "eager"
+"#;
 
 /// A program that tells its process, to see which one answers.
 const TELLS_ITS_PROCESS: &str = r#"
@@ -62,6 +100,45 @@ async fn tools_of_mcp_servers_are_listed_described_and_called_across_the_fleet()
     let refused = fleet.run(&["mcp", "add", "more", "--", "python3", "server.py"]).await;
     refused.assert_code(1);
     assert!(refused.err.contains("operator"), "{}", refused.err);
+}
+
+#[tokio::test]
+async fn a_model_calls_a_real_server_through_agent_broker_and_bridge() {
+    let fleet = Fleet::new();
+    fleet.write("script.toml", CALLS_A_SERVER);
+    std::fs::create_dir(fleet.path("agents")).expect("a folder");
+    fleet.write("agents/assistant.toml", EAGER);
+    let _bridge = fleet.bridge("bridge-1", &json!({"Everything": peer(McpPeer::Everything)})).await;
+    let mut agent = fleet.program("rockbot-agent");
+    agent
+        .env("ROCKBOT_AGENT__DIRECTORY", fleet.path("agents"))
+        .env("ROCKBOT_LLM__PROVIDER", "scripted")
+        .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"));
+    let mut agent = Running::start(agent);
+    agent.says("ready").await;
+
+    // The agent hears of the server a moment after it is ready.
+    let mut chat = fleet.run(&["chat", "What is 20 and 22?"]).await;
+    for _ in 0..20 {
+        if chat.out.contains("← Everything__echo ran on mcp-bridge/") {
+            break;
+        }
+        chat = fleet.run(&["chat", "What is 20 and 22?"]).await;
+    }
+    chat.assert_code(0);
+    assert_says(
+        &chat.out,
+        &[
+            "→ mcp_list_services ",
+            "← mcp_invoke_tool ran on mcp-bridge/bridge-1",
+            "← Everything__echo ran on mcp-bridge/bridge-1",
+            "\"name\":\"Everything\"",
+            "The sum of 20 and 22 is 42.",
+            "Echo: by its own name",
+        ],
+    );
+    agent.send(Signal::TERM);
+    agent.ended().await.assert_code(0);
 }
 
 #[tokio::test]

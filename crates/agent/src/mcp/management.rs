@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolRegistration, ToolSource, mcp::McpRegisterServerRequest};
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolResult,
+    Guide, Ranker, Tool, ToolContext, ToolFailure, ToolHints, ToolResult,
     mcp::outside_text::{is_name, plain},
 };
 use serde::Deserialize;
@@ -17,7 +17,12 @@ use super::{
     known::KnownTool,
 };
 
-const GUIDE: &str = include_str!("../../guides/mcp-tool-guide.md");
+/// How to use them, for models.
+pub const GUIDE: Guide = Guide {
+    name: "mcp-tool-guide",
+    summary: "MCP servers: finding their tools and calling them",
+    markdown: include_str!("../../guides/mcp-tool-guide.md"),
+};
 
 /// Stands beside every text of a server that a model reads.
 const OUTSIDE: &str =
@@ -184,7 +189,7 @@ fn list(desk: &Desk) -> ToolResult {
         })
         .collect();
     let services = json!({"note": OUTSIDE, "services": services});
-    ToolResult::text(format!("{GUIDE}\n{services}"))
+    ToolResult::text(format!("{}\n{services}", GUIDE.markdown))
 }
 
 async fn details(desk: &Desk, arguments: Arguments) -> Result<ToolResult, ToolFailure> {
@@ -227,31 +232,24 @@ async fn find(
     } else {
         vec![desk.server(&arguments.server_name).await?.name.clone()]
     };
-    let query = arguments.query.to_lowercase();
-    let words: Vec<_> =
-        query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    let mut found = Vec::new();
+    let mut tools = Vec::new();
     for server in desk.servers(names, FOUND_WITHIN).await {
-        for tool in desk.usable(&server).await.0 {
-            let score = score(&words, &tool);
-            if score > 0 {
-                found.push((score, tool));
-            }
-        }
+        tools.extend(desk.usable(&server).await.0);
     }
-    found.sort_by(|one, other| (other.0, &one.1.name).cmp(&(one.0, &other.1.name)));
+    tools.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut found = Ranker::rank(&tools, text_of, &arguments.query);
     found.truncate(MOST_FOUND);
     if found.is_empty() {
         return Ok(ToolResult::text("No tool fits. Try other words, or mcp_list_services."));
     }
     // The best one last: it is the last to make room for others.
-    for (_, tool) in found.iter().rev() {
+    for tool in found.iter().rev() {
         let target = (tool.server.to_lowercase(), tool.definition.name.clone());
         desk.sessions.activate(&context.session_id, target);
     }
     let tools: Vec<_> = found
         .iter()
-        .map(|(_, tool)| {
+        .map(|tool| {
             json!({"name": tool.name, "server": tool.server,
                 "description": plain(&tool.definition.description, 300)})
         })
@@ -260,14 +258,10 @@ async fn find(
     Ok(ToolResult::text(found.to_string()))
 }
 
-/// How well a tool fits; a word in its name counts for three.
-fn score(words: &[&str], tool: &KnownTool) -> usize {
-    let name = tool.name.to_lowercase();
-    let description = tool.description().to_lowercase();
-    let weigh = |word: &&str| {
-        3 * usize::from(name.contains(*word)) + usize::from(description.contains(*word))
-    };
-    words.iter().map(weigh).sum()
+/// What a tool is found by; a word in its name counts for three.
+fn text_of(tool: &KnownTool) -> String {
+    let name = &tool.name;
+    format!("{name} {name} {name} {}", tool.description())
 }
 
 async fn register(desk: &Desk, arguments: Arguments) -> Result<ToolResult, ToolFailure> {

@@ -18,6 +18,7 @@ use rockbot_tools::mcp::McpGateway;
 
 pub(crate) use self::offer::McpOffer;
 pub use self::{
+    management::GUIDE,
     pins::{McpPins, QuarantinedTool},
     rules::{McpExposure, McpRules},
 };

@@ -3,64 +3,45 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
 use rockbot_bus::{
-    Bus, BusReport, ConsumeError, Consumer, MemoryBus, Publication, PublishError, Request,
-    RequestError, Requester, Settlement, Subscription,
+    Bus, Consumer, MemoryBus, Publication, PublishError, Request, RequestError, Requester,
+    Settlement, Subscription,
 };
-use rockbot_contracts::{Envelope, QueueName};
-use rockbot_testkit::bed::{address, key, message, next, until, work};
+use rockbot_contracts::Envelope;
+use rockbot_testkit::{
+    AlteredBus,
+    bed::{address, key, message, next, until, work},
+};
 use tokio_util::sync::CancellationToken;
 
-/// A bus that loses the confirms of the first messages, and the messages if told so.
-struct Doubtful {
+/// A bus that loses the confirms of the first messages, and the messages if told so. `then` is what
+/// it says of those that follow.
+fn doubtful(
     bus: MemoryBus,
-    unconfirmed: AtomicU32,
+    unconfirmed: u32,
     loses: bool,
-    /// What it says of the message after those.
     then: Option<PublishError>,
-}
-
-impl Bus for Doubtful {
-    fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
-        Box::pin(async move {
+) -> Arc<dyn Bus> {
+    let left = Arc::new(AtomicU32::new(unconfirmed));
+    AlteredBus::over(Arc::new(bus), move |bus, publication| {
+        let (left, then) = (left.clone(), then.clone());
+        async move {
             let key = publication.key.clone();
-            let left = self.unconfirmed.load(Ordering::SeqCst);
-            if left == 0 {
-                let published = self.bus.publish(publication).await;
-                return self.then.clone().map_or(published, Err);
+            if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+                let published = bus.publish(publication).await;
+                return then.map_or(published, Err);
             }
-            self.unconfirmed.store(left - 1, Ordering::SeqCst);
-            if !self.loses {
-                self.bus.publish(publication).await?;
+            if !loses {
+                bus.publish(publication).await?;
             }
             Err(PublishError::Unconfirmed { key, reason: "the connection was cut".to_owned() })
-        })
-    }
-
-    fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
-        self.bus.consume(subscription)
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        queues: &'a [QueueName],
-    ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
-        self.bus.inspect(queues)
-    }
-
-    fn is_ready(&self) -> bool {
-        self.bus.is_ready()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.bus.close()
-    }
+        }
+    })
 }
 
 struct Stage {
@@ -73,9 +54,8 @@ async fn stage(unconfirmed: u32, loses: bool, then: Option<PublishError>) -> Sta
     let bus = MemoryBus::new();
     let questions = Subscription::new(work("questions"), 10);
     let questions = bus.consume(questions).await.expect("consuming");
-    let unconfirmed = AtomicU32::new(unconfirmed);
-    let doubtful = Doubtful { bus: bus.clone(), unconfirmed, loses, then };
-    let requester = Arc::new(Requester::new(Arc::new(doubtful), address("asker", "one")));
+    let doubtful = doubtful(bus.clone(), unconfirmed, loses, then);
+    let requester = Arc::new(Requester::new(doubtful, address("asker", "one")));
     Stage { questions, bus, requester }
 }
 

@@ -2,8 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use anstream::{eprintln, println};
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use rockbot_bus::{Bus, Settlement};
 use rockbot_contracts::QueueName;
 use rockbot_service::exit;
@@ -13,6 +12,7 @@ use super::letters::{Choice, Letters, Purpose, count};
 use crate::{
     arguments::Which,
     ending::{Exits, Failure, Outcome},
+    print::{note, say},
     show,
 };
 
@@ -47,7 +47,7 @@ pub(super) async fn run(
     let what = show::count(many, "dead letter");
     let ask = !yes && !which.dry_run && many > 0;
     if ask && !agreed(format!("Delete {what} of {queue} for good? [y/N] ")).await? {
-        eprintln!("nothing was deleted");
+        note!("nothing was deleted");
         return Ok(exit::OK);
     }
     // No more than were counted: what comes in meanwhile was not asked about.
@@ -57,10 +57,10 @@ pub(super) async fn run(
         let error = stopped.as_ref().map(|failure| format!("{:#}", failure.cause));
         let said = json!({"queue": queue.as_str(), "dryRun": which.dry_run, "deleted": gone,
             "left": left, "error": error});
-        println!("{}", show::json(&said));
+        say!("{}", show::json(&said))?;
     } else {
         let verb = if which.dry_run { "would be deleted" } else { "deleted" };
-        println!("{} of {queue} {verb}, {left} left", show::count(gone.len(), "dead letter"));
+        say!("{} of {queue} {verb}, {left} left", show::count(gone.len(), "dead letter"))?;
     }
     stopped.map_or(Ok(exit::OK), Err)
 }
@@ -75,7 +75,7 @@ async fn agreed(question: String) -> Result<bool, Failure> {
         std::io::stdin().read_line(&mut answer)?;
         std::io::Result::Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     });
-    Ok(asked.await.exits(exit::SOFTWARE)??)
+    asked.await.exits(exit::SOFTWARE)?.context("cannot ask; --yes agrees").exits(exit::IO)
 }
 
 /// Deletes the chosen letters; stops at the first that can't be deleted.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anstream::{eprintln, println};
 use anyhow::anyhow;
 use rockbot_bus::{Bus, Publication, PublishError, Settlement};
 use rockbot_contracts::{Envelope, QueueName, RoutingKey, envelope::TimeBudget};
@@ -13,6 +12,7 @@ use super::letters::{Choice, Letters, Purpose};
 use crate::{
     arguments::Which,
     ending::{Exits, Failure, Outcome},
+    print::{note, say},
     show,
 };
 
@@ -48,18 +48,18 @@ pub(super) async fn run(
         let error = stopped.as_ref().map(|failure| format!("{:#}", failure.cause));
         let said = json!({"queue": queue.as_str(), "dryRun": which.dry_run, "replayed": letters,
             "left": left, "error": error});
-        println!("{}", show::json(&said));
+        say!("{}", show::json(&said))?;
     } else {
         let rows = sent.iter().map(|(letter, _)| {
             let id = letter.correlation_id.as_deref().unwrap_or("–");
             [letter.message_id.as_str(), letter.message_type(), id].map(show::visible_line).into()
         });
         if !sent.is_empty() {
-            println!("{}\n", show::table(&["message id", "type", "correlation id"], rows));
+            say!("{}\n", show::table(&["message id", "type", "correlation id"], rows))?;
         }
         let verb = if which.dry_run { "would be sent" } else { "sent" };
         let sent = show::count(sent.len(), "dead letter");
-        eprintln!("{sent} {verb} to {queue}, {left} left");
+        note!("{sent} {verb} to {queue}, {left} left");
     }
     stopped.map_or(Ok(exit::OK), Err)
 }

@@ -2,7 +2,6 @@
 
 use std::time::SystemTime;
 
-use anstream::println;
 use rockbot_bus::Bus;
 use rockbot_contracts::{
     Envelope, QueueName,
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use super::letters::{Choice, Letters, Purpose};
 use crate::{
     ending::{Failure, Outcome},
+    print::say,
     show,
 };
 
@@ -40,16 +40,16 @@ pub(super) async fn run(
     if json {
         let letters: Vec<_> = seen.letters.iter().map(|letter| to_json(letter, body)).collect();
         let said = json!({"queue": queue.as_str(), "waiting": seen.waiting, "letters": letters});
-        println!("{}", show::json(&said));
+        say!("{}", show::json(&said))?;
         return Ok(exit::OK);
     }
     let waiting = show::count(seen.waiting as usize, "dead letter");
-    println!("{queue}: {waiting}, {} shown", seen.letters.len());
+    say!("{queue}: {waiting}, {} shown", seen.letters.len())?;
     let now = unix_ms(SystemTime::now()) / 1000;
     for letter in &seen.letters {
-        println!("\n{}", to_text(letter, now));
+        say!("\n{}", to_text(letter, now))?;
         if body {
-            println!("{}", show::visible(&String::from_utf8_lossy(&letter.body)));
+            say!("{}", show::visible(&String::from_utf8_lossy(&letter.body)))?;
         }
     }
     Ok(exit::OK)

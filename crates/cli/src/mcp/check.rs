@@ -1,14 +1,14 @@
 //! `rockbot mcp check`: connects to every server of a file and tells how that went.
 
-use std::{path::Path, time::Duration};
+use std::{io, path::Path, time::Duration};
 
-use anstream::{eprintln, println};
 use rockbot_mcp_bridge::{Bridge, ServerStatus, ServersFile};
 use rockbot_service::{exit, interrupted};
 use serde_json::json;
 
 use crate::{
     ending::{Failure, Outcome},
+    print::{note, say},
     settings::Settings,
     show,
 };
@@ -30,7 +30,7 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     problems.extend(unknown);
     let bridge = Bridge::new(settings.mcp.options());
     if !json {
-        eprintln!("{}", show::dim(&format!("connecting to {} servers…", servers.servers.len())));
+        note!("{}", show::dim(&format!("connecting to {} servers…", servers.servers.len())));
     }
     bridge.apply(servers).await;
     tokio::select! {
@@ -39,12 +39,12 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     }
     let servers = bridge.servers();
     bridge.stop().await;
-    tell(&servers, &problems, json);
+    tell(&servers, &problems, json)?;
     let good = problems.is_empty() && servers.iter().all(|server| server.ready);
     Ok(if good { exit::OK } else { exit::ANSWERED_WITH_ERROR })
 }
 
-fn tell(servers: &[ServerStatus], problems: &[String], json: bool) {
+fn tell(servers: &[ServerStatus], problems: &[String], json: bool) -> io::Result<()> {
     if json {
         let servers = servers.iter().map(|server| {
             json!({
@@ -54,8 +54,7 @@ fn tell(servers: &[ServerStatus], problems: &[String], json: bool) {
             })
         });
         let servers: Vec<_> = servers.collect();
-        println!("{:#}", json!({"servers": servers, "problems": problems}));
-        return;
+        return say!("{:#}", json!({"servers": servers, "problems": problems}));
     }
     let rows = servers.iter().map(|server| {
         let state = if server.ready { show::good("ready") } else { show::bad("failed") };
@@ -71,8 +70,9 @@ fn tell(servers: &[ServerStatus], problems: &[String], json: bool) {
             show::clean(&why),
         ]
     });
-    println!("{}", show::table(&["server", "state", "tools", "protocol", ""], rows));
+    say!("{}", show::table(&["server", "state", "tools", "protocol", ""], rows))?;
     for problem in problems {
-        println!("{} {}", show::bad("!"), show::clean(problem));
+        say!("{} {}", show::bad("!"), show::clean(problem))?;
     }
+    Ok(())
 }

@@ -1,14 +1,14 @@
 //! `rockbot mcp login`: a person agrees, once, that this program uses a server in their name.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use anstream::println;
 use rockbot_mcp_bridge::{Bridge, ServersFile};
 use rockbot_service::{exit, interrupted};
 use serde_json::json;
 
 use crate::{
     ending::{Failure, Outcome},
+    print::say,
     settings::Settings,
     show,
 };
@@ -50,19 +50,19 @@ async fn log_in(bridge: &Bridge, server: &str, json: bool) -> Outcome {
                 show::clean(&why)
             )));
         }
-        say(json, "not needed", "it is connected and wants no login");
+        tell(json, "not needed", "it is connected and wants no login")?;
         return Ok(exit::OK);
     };
     if json {
-        println!("{}", json!({"open": login.url()}));
+        say!("{}", json!({"open": login.url()}))?;
     } else {
-        println!("open this in a browser on this machine:\n\n{}\n", show::clean(login.url()));
+        say!("open this in a browser on this machine:\n\n{}\n", show::clean(login.url()))?;
     }
     login.finish(PATIENCE).await.map_err(Failure::unavailable)?;
-    say(json, "done", "logged in; bridges of this user on this machine use it from now on");
+    tell(json, "done", "logged in; bridges of this user on this machine use it from now on")?;
     Ok(exit::OK)
 }
 
-fn say(json: bool, word: &str, sentence: &str) {
-    if json { println!("{}", json!({"login": word})) } else { println!("{sentence}") }
+fn tell(json: bool, word: &str, sentence: &str) -> io::Result<()> {
+    if json { say!("{}", json!({"login": word})) } else { say!("{sentence}") }
 }

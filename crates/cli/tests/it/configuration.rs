@@ -1,6 +1,6 @@
 //! `--check-config`: all of it can be used, or all problems at once.
 
-use crate::workshop::{Said, Workshop, assert_says};
+use crate::workshop::{PATIENCE, Said, Workshop, assert_says};
 
 #[test]
 fn the_defaults_can_be_used() {
@@ -49,4 +49,15 @@ fn a_file_that_is_not_toml_is_named() {
     workshop.write("broken.toml", "[bus\n");
     let said = workshop.check(&["--config", "broken.toml", "--check-config"], 64);
     assert_says(&said.err, &["broken.toml"]);
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_told_before_the_broker_is_asked() {
+    let workshop = Workshop::new();
+    workshop.write("calls.db", "this is no database, however long one looks at it\n");
+    let mut up = workshop.command(&["--bus", "amqp://127.0.0.1:1", "up"]);
+    up.env("ROCKBOT_STORE__URL", "sqlite:calls.db").timeout(PATIENCE);
+    let said = Said::of(up.output().expect("it runs"));
+    said.assert_code(64, &["up"]);
+    assert_says(&said.err, &["store.url", "calls.db"]);
 }

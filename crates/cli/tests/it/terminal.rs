@@ -1,10 +1,13 @@
-//! What reaches a terminal, a pipe, and a pipe that nobody reads.
+//! What reaches a terminal, a pipe, a pipe that nobody reads, and a disk that is full.
 
-use std::process::{Command, Stdio};
+use std::{
+    fs::File,
+    process::{Command, Stdio},
+};
 
 use crate::{
     pseudo_terminal,
-    workshop::{Said, Workshop},
+    workshop::{Said, Workshop, assert_says},
 };
 
 /// What could rename a window, clear a screen, or turn the reading direction.
@@ -32,6 +35,21 @@ name = "no\u001b]0;owned\u0007\u001b[2J\u202etool"
 [[turn]]
 text = "It says {{result.read_file}}"
 "#;
+
+/// Commands that print something.
+const PRINTING: [&[&str]; 11] = [
+    &["demo"],
+    &["tools", "list"],
+    &["tools", "list", "--json"],
+    &["tools", "describe", "bash"],
+    &["tools", "call", "read_file", r#"{"path": "notes.md"}"#],
+    &["doctor"],
+    &["dlq", "list"],
+    &["dlq", "show", "tool.invoke"],
+    &["completions", "bash"],
+    &["--help"],
+    &["--check-config"],
+];
 
 #[test]
 fn colours_are_for_terminals_only() {
@@ -83,30 +101,31 @@ fn progress_of_a_call_is_cleaned_and_its_result_is_raw() {
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_reason_to_panic() {
+fn a_reader_that_went_away_is_no_failure() {
     let workshop = Workshop::new();
     workshop.write("notes.md", "text\n");
-    for arguments in [
-        &["demo"][..],
-        &["tools", "list"],
-        &["tools", "list", "--json"],
-        &["tools", "describe", "bash"],
-        &["tools", "call", "read_file", r#"{"path": "notes.md"}"#],
-        &["doctor"],
-        &["dlq", "list"],
-        &["dlq", "show", "tool.invoke"],
-        &["completions", "bash"],
-        &["--help"],
-        &["--check-config"],
-    ] {
-        let said = into_closed_pipe(workshop.std_command(arguments));
+    for arguments in PRINTING {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let said = printed_to(writer, workshop.std_command(arguments));
         said.assert_code(0, arguments);
+        assert_eq!(said.err, "", "{arguments:?}");
     }
 }
 
-fn into_closed_pipe(mut command: Command) -> Said {
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+#[test]
+fn an_output_that_is_full_is_told_and_exit_code_74() {
+    let workshop = Workshop::new();
+    workshop.write("notes.md", "text\n");
+    for arguments in PRINTING {
+        let full = File::options().write(true).open("/dev/full").expect("a device of Linux");
+        let said = printed_to(full, workshop.std_command(arguments));
+        said.assert_code(74, arguments);
+        assert_says(&said.err, &["cannot write the output", "No space left"]);
+    }
+}
+
+fn printed_to(stdout: impl Into<Stdio>, mut command: Command) -> Said {
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
     Said::of(command.spawn().expect("it starts").wait_with_output().expect("it ended"))
 }

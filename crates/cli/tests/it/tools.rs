@@ -155,7 +155,7 @@ fn file_tools_stay_below_the_root() {
     workshop.write("inside.txt", "inside\n");
     let outside = workshop.temporary();
     let outside = outside.to_str().expect("UTF-8");
-    let call = ["tools", "call", "read_file", r#"{"path": "../root/inside.txt"}"#];
+    let call = ["tools", "call", "read_file", r#"{"path": "../workplace/inside.txt"}"#];
     workshop.check(&["--root", outside, call[0], call[1], call[2], call[3]], 1);
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Said {
 impl Workshop {
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().expect("a folder");
-        for name in ["root", "tmp"] {
+        for name in ["workplace", "tmp"] {
             fs::create_dir(folder.path().join(name)).expect("a folder");
         }
         Self { folder }
@@ -33,7 +33,7 @@ impl Workshop {
 
     /// The current directory of every command, and so what the file tools work in.
     pub(crate) fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.folder.path().join("workplace")
     }
 
     /// Where commands put temporary files.

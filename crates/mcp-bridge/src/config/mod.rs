@@ -12,6 +12,6 @@ pub(crate) use self::file::MOST_SERVERS;
 pub use self::{
     file::{FileProblem, ServersFile},
     oauth::OAuthClient,
-    server::{Protocol, Remote, ServerConfig, Transport},
+    server::{Program, Protocol, Remote, ServerConfig, Transport},
     watch::FileWatch,
 };

@@ -46,16 +46,7 @@ pub enum Protocol {
 #[derive(Debug, Clone)]
 pub enum Transport {
     /// A program that is started and spoken with over its standard input and output.
-    Stdio {
-        /// The program, found on `PATH` unless it is a path.
-        command: String,
-        /// Its arguments.
-        args: Vec<String>,
-        /// Its environment, beside the few variables that every program needs.
-        env: BTreeMap<String, SecretString>,
-        /// Where it is started.
-        cwd: Option<PathBuf>,
-    },
+    Stdio(Program),
     /// Streamable HTTP.
     Http(Remote),
     /// HTTP with server-sent events, as in the revision of 2024-11-05.
@@ -69,10 +60,23 @@ impl Transport {
     #[must_use]
     pub fn remote(&self) -> Option<&Remote> {
         match self {
-            Self::Stdio { .. } => None,
+            Self::Stdio(_) => None,
             Self::Http(remote) | Self::Sse(remote) | Self::WebSocket(remote) => Some(remote),
         }
     }
+}
+
+/// How a server that is a program is started.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The program, found on `PATH` unless it is a path.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment, beside the few variables that every program needs.
+    pub env: BTreeMap<String, SecretString>,
+    /// Where it is started. Default the folder of the bridge.
+    pub cwd: Option<PathBuf>,
 }
 
 /// Where a remote server is.
@@ -184,7 +188,8 @@ impl RawServer {
                 if command.is_empty() {
                     return Err("its command is empty".into());
                 }
-                Transport::Stdio { command, args, env: secrets(self.env)?, cwd: self.cwd }
+                let env = secrets(self.env)?;
+                Transport::Stdio(Program { command, args, env, cwd: self.cwd })
             }
             (None, Some(url)) => {
                 let oauth = self.oauth.check(fill)?;
@@ -265,7 +270,7 @@ impl ServerConfig {
     /// Whether one process at a time may serve it: it is a program with a state of its own.
     #[must_use]
     pub fn has_one_owner(&self) -> bool {
-        matches!(self.transport, Transport::Stdio { .. })
+        matches!(self.transport, Transport::Stdio(_))
     }
 }
 
@@ -286,15 +291,21 @@ impl PartialEq for ServerConfig {
 impl PartialEq for Transport {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (
-                Self::Stdio { command, args, env, cwd },
-                Self::Stdio { command: command2, args: args2, env: env2, cwd: cwd2 },
-            ) => command == command2 && args == args2 && cwd == cwd2 && same(env, env2),
+            (Self::Stdio(one), Self::Stdio(two)) => one == two,
             (Self::Http(one), Self::Http(two))
             | (Self::Sse(one), Self::Sse(two))
             | (Self::WebSocket(one), Self::WebSocket(two)) => one == two,
             _ => false,
         }
+    }
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        self.command == other.command
+            && self.args == other.args
+            && self.cwd == other.cwd
+            && same(&self.env, &other.env)
     }
 }
 

@@ -28,7 +28,7 @@ use super::dial::Patience;
 use super::event_stream::EventStream;
 use super::failure::ConnectError;
 use super::peer::{Kind, Peer, failure_of, kind, read_body};
-use super::server::RemoteServer;
+use super::remote_server::RemoteServer;
 use crate::frame;
 use answer::{answer_to, error_to, events_of, read_answer, unreadable};
 

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 
 use super::dial::{DialPolicy, Patience, http_client};
 use super::failure::ConnectError;
-use super::server::{RemoteServer, TokenSource, bearer};
+use super::remote_server::{RemoteServer, TokenSource, bearer};
 
 /// The longest challenge that is handed on.
 const MAX_CHALLENGE_BYTES: usize = 8 * 1024;

@@ -17,7 +17,7 @@ use super::dial::{Patience, RedirectRefused};
 use super::event_stream::{Event, EventStream};
 use super::failure::ConnectError;
 use super::peer::{Kind, Peer, failure_of, kind, read_body};
-use super::server::RemoteServer;
+use super::remote_server::RemoteServer;
 use crate::frame;
 
 /// How long the stream and its first event may take.

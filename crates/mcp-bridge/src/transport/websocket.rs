@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::CONNECT_TIMEOUT;
 use super::failure::ConnectError;
-use super::server::{RemoteServer, TokenSource, bearer};
+use super::remote_server::{RemoteServer, TokenSource, bearer};
 use super::tls;
 use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
 

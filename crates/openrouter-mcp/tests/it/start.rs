@@ -1,6 +1,9 @@
 //! When the program refuses to start, and what it says.
 
-use std::process::Output;
+use std::{
+    fs::File,
+    process::{Output, Stdio},
+};
 
 use rockbot_testkit::bed::soon;
 
@@ -75,4 +78,15 @@ async fn a_taken_address_is_told() {
     let output = run(&[("ROCKBOT_SERVER__ADDRESS", address)], &[]).await;
     assert_eq!(output.status.code(), Some(69), "{}", text(&output));
     assert!(text(&output).contains(&format!("cannot listen on {address}")), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn help_that_cant_be_written_is_exit_code_74() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut program = program(&[]);
+    program.arg("--help").stdout(full).stderr(Stdio::piped());
+    let ending = program.spawn().unwrap().wait_with_output();
+    let output = soon("the end", ending).await.unwrap();
+    assert_eq!(output.status.code(), Some(74), "{}", text(&output));
+    assert!(text(&output).contains("cannot write the output"), "{}", text(&output));
 }

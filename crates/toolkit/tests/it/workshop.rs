@@ -23,17 +23,17 @@ impl Workshop {
 
     pub(crate) fn with(configure: impl FnOnce(&mut FilesConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        fs::create_dir_all(directory.path().join("root")).unwrap();
+        fs::create_dir_all(directory.path().join("workplace")).unwrap();
         fs::create_dir_all(directory.path().join("outside/deep")).unwrap();
         fs::write(directory.path().join("outside/secret.txt"), SECRET).unwrap();
-        let mut config = FilesConfig::new(directory.path().join("root"));
+        let mut config = FilesConfig::new(directory.path().join("workplace"));
         configure(&mut config);
         let tools = files::tools(&config).unwrap();
         Self { directory, tools }
     }
 
     pub(crate) fn root(&self, path: &str) -> PathBuf {
-        self.directory.path().join("root").join(path)
+        self.directory.path().join("workplace").join(path)
     }
 
     pub(crate) fn outside(&self, path: &str) -> PathBuf {

@@ -6,23 +6,15 @@ use std::{
 };
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError};
-use tokio::{
-    sync::watch,
-    task::JoinHandle,
-    time::{Instant, timeout},
-};
+use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// How long a process counts as alive after it last said so.
 const LEASE: Duration = Duration::from_secs(10);
-/// How often it says so.
-const RENEWAL: Duration = Duration::from_secs(3);
 /// The pause after the store failed.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
-/// How long one attempt at the store may take.
-const ATTEMPT: Duration = Duration::from_secs(2);
 /// How long a call waits for a life to begin.
 const LIFE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -91,7 +83,9 @@ struct Keeper {
 impl Keeper {
     async fn run(self, stop: CancellationToken) {
         while let Some(lease) = stop.run_until_cancelled(self.begin()).await {
-            let Some(lease) = self.hold(lease, &stop).await else { continue };
+            let kept = lease.keep(LEASE, &stop).await;
+            self.life.send_replace(None);
+            let Some(lease) = kept else { continue };
             // Nothing runs here any more: whoever has a call of ours need not wait.
             let _ = timeout(ATTEMPT, lease.release()).await;
             return;
@@ -118,32 +112,6 @@ impl Keeper {
     async fn acquire(&self, life: &str) -> Result<Lease, LeaseError> {
         let acquired = Lease::acquire(self.store.clone(), key(life)?, life, LEASE);
         timeout(ATTEMPT, acquired).await.unwrap_or_else(|_| Err(late().into()))
-    }
-
-    /// Returns the lease when the process stops, and nothing when it was lost.
-    async fn hold(&self, mut lease: Lease, stop: &CancellationToken) -> Option<Lease> {
-        let mut renewed = Instant::now();
-        let mut pause = RENEWAL;
-        while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
-            let began = Instant::now();
-            let renewal = timeout(ATTEMPT, lease.renew()).await;
-            let error = match renewal.unwrap_or_else(|_| Err(late().into())) {
-                Ok(()) => {
-                    renewed = began;
-                    pause = RENEWAL;
-                    continue;
-                }
-                Err(error) => error,
-            };
-            warn!(%error, "cannot renew the lease of this process");
-            pause = AFTER_FAILURE;
-            if matches!(error, LeaseError::Lost { .. }) || renewed.elapsed() > LEASE {
-                self.life.send_replace(None);
-                return None;
-            }
-        }
-        self.life.send_replace(None);
-        Some(lease)
     }
 }
 

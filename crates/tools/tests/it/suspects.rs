@@ -7,18 +7,18 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
-use rockbot_bus::{
-    Bus, BusReport, ConsumeError, Consumer, Publication, PublishError, Settlement, Subscription,
-};
+use rockbot_bus::{Bus, Consumer, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    Envelope, InstanceId, QueueName, QueueSpec, RoutingKey, SessionId, ToolCallId, ToolError,
-    ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse, TraceContext,
+    Envelope, InstanceId, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode, ToolHints,
+    ToolInvokeRequest, ToolInvokeResponse, TraceContext,
     json::Limits,
     topology::{suspects_of, tool_invoke},
 };
 use rockbot_store::{Clock, ManualClock, MemoryStore, Store};
-use rockbot_testkit::bed::{Bed, address, exclusive, never, next, soon, until};
+use rockbot_testkit::{
+    AlteredBus,
+    bed::{Bed, address, exclusive, never, next, soon, until},
+};
 use rockbot_tools::{
     CallJournal, InvokeOptions, JournalOptions, Tool, ToolContext, ToolInvokeHandler, ToolResult,
     invoke::InvokeWorkers,
@@ -307,43 +307,19 @@ async fn a_call_that_runs_here_is_not_moved_when_it_comes_again() {
     assert_eq!((handler.stats().moved(), stage.runs("call")), (0, 1));
 }
 
-/// A bus where messages to the suspects wait, or are refused.
-struct Narrow {
-    bus: Arc<dyn Bus>,
-    room: Option<Arc<Semaphore>>,
-}
-
-impl Bus for Narrow {
-    fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
-        let key: RoutingKey = publication.key.clone();
-        if key != suspects_of(&tool_invoke()) {
-            return self.bus.publish(publication);
+/// The stage's bus, where messages to the suspects wait for room, or are refused.
+fn narrow(stage: &Stage, room: Option<Arc<Semaphore>>) -> Arc<dyn Bus> {
+    AlteredBus::over(stage.bed.there.clone(), move |bus, publication| {
+        let room = room.clone();
+        async move {
+            let key = publication.key.clone();
+            if key == suspects_of(&tool_invoke()) {
+                let Some(room) = room else { return Err(PublishError::Refused { key }) };
+                room.acquire().await.expect("the room stays").forget();
+            }
+            bus.publish(publication).await
         }
-        Box::pin(async move {
-            let Some(room) = &self.room else { return Err(PublishError::Refused { key }) };
-            room.acquire().await.expect("the room stays").forget();
-            self.bus.publish(publication).await
-        })
-    }
-
-    fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
-        self.bus.consume(subscription)
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        queues: &'a [QueueName],
-    ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
-        self.bus.inspect(queues)
-    }
-
-    fn is_ready(&self) -> bool {
-        self.bus.is_ready()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.bus.close()
-    }
+    })
 }
 
 #[tokio::test]
@@ -353,9 +329,7 @@ async fn nothing_starts_while_suspects_are_being_moved() {
     stage.ask("write", "other-suspect").await;
     stage.lost_twice(2).await;
     let room = Arc::new(Semaphore::new(0));
-    let bus = Narrow { bus: stage.bed.there.clone(), room: Some(room.clone()) };
-    let bus: Arc<dyn Bus> = Arc::new(bus);
-    let _handler = stage.handler_on(&bus).await;
+    let _handler = stage.handler_on(&narrow(&stage, Some(room.clone()))).await;
     stage.ask("read", "fresh").await;
     never("an answer", stage.answers.next()).await;
     room.add_permits(1);
@@ -375,8 +349,7 @@ async fn a_suspect_that_can_not_be_moved_runs_where_it_is() {
     let mut stage = Stage::set().await;
     stage.ask("write", "suspect").await;
     stage.lost_twice(1).await;
-    let bus: Arc<dyn Bus> = Arc::new(Narrow { bus: stage.bed.there.clone(), room: None });
-    let (handler, _workers) = stage.handler_on(&bus).await;
+    let (handler, _workers) = stage.handler_on(&narrow(&stage, None)).await;
     stage.answers("suspect").await;
     until("the settlement", || handler.running() == 0).await;
     assert_eq!((handler.stats().moved(), stage.left().await), (0, [0, 0, 0]));

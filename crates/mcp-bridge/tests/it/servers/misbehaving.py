@@ -87,9 +87,10 @@ def call(identity, params):
         child = subprocess.Popen(["sleep", "600"])
         text(identity, str(child.pid))
     elif name == "ask":
+        # Noted before it is asked: the answer can be here at once.
+        waiting["q"] = identity
         say({"id": "q", "method": "elicitation/create", "params": {
             "message": "really?", "requestedSchema": {"type": "object", "properties": {}}}})
-        waiting["q"] = identity
     else:
         say({"id": identity, "error": {"code": -32601, "message": "unknown tool"}})
 

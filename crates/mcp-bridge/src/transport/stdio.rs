@@ -22,7 +22,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    config,
+    config::Program,
     frame::{self, LOOK_BYTES, MAX_FRAME_BYTES, Unreadable},
 };
 
@@ -69,10 +69,8 @@ impl StdioTransport {
     ///
     /// # Errors
     /// When it can't be started.
-    pub(crate) fn start(name: &str, transport: &config::Transport) -> io::Result<Self> {
-        let config::Transport::Stdio { command, args, env, cwd } = transport else {
-            return Err(io::Error::other("not a program"));
-        };
+    pub(crate) fn start(name: &str, program: &Program) -> io::Result<Self> {
+        let Program { command, args, env, cwd } = program;
         let mut program = Command::new(command);
         program.args(args).env_clear().envs(inherited()).envs(exposed(env));
         if let Some(folder) = cwd {
@@ -200,7 +198,7 @@ impl<R: tokio::io::AsyncBufRead + Unpin> Lines<R> {
     async fn next_message(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             let ended = self.fill().await;
-            if ended == Ended::Stream {
+            if ended == EndOf::Stream {
                 // Half a message is none.
                 return None;
             }
@@ -221,11 +219,11 @@ impl<R: tokio::io::AsyncBufRead + Unpin> Lines<R> {
         }
     }
 
-    async fn fill(&mut self) -> Ended {
+    async fn fill(&mut self) -> EndOf {
         loop {
-            let Ok(chunk) = self.stream.fill_buf().await else { return Ended::Stream };
+            let Ok(chunk) = self.stream.fill_buf().await else { return EndOf::Stream };
             if chunk.is_empty() {
-                return Ended::Stream;
+                return EndOf::Stream;
             }
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let taken = end.unwrap_or(chunk.len());
@@ -240,14 +238,14 @@ impl<R: tokio::io::AsyncBufRead + Unpin> Lines<R> {
             }
             self.stream.consume(taken + usize::from(end.is_some()));
             if end.is_some() {
-                return Ended::Line;
+                return EndOf::Line;
             }
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Ended {
+enum EndOf {
     Line,
     Stream,
 }
@@ -294,14 +292,14 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_thousand_programs_leave_nothing_behind() {
-        let transport = |command: &str| config::Transport::Stdio {
+        let program = |command: &str| Program {
             command: command.to_owned(),
             args: Vec::new(),
             env: BTreeMap::new(),
             cwd: None,
         };
         // Those that end by themselves, and those that wait for their input to end.
-        let (ends, waits) = (transport("true"), transport("cat"));
+        let (ends, waits) = (program("true"), program("cat"));
         for round in 0..500 {
             let mut one = StdioTransport::start("ends", &ends).unwrap();
             let two = StdioTransport::start("waits", &waits).unwrap();

@@ -1,0 +1,164 @@
+//! Where answers go: the addresses of one process, and how others recognise them.
+
+use crate::{
+    ids::{AgentName, InstanceId},
+    topology::{
+        MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS, TOOL_RESULT,
+        USER_RESPONSE,
+    },
+    word::word,
+};
+
+/// Where one process of an agent takes its answers, and the words that make it its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyAddress {
+    agent: AgentName,
+    instance: InstanceId,
+    answers: Answers,
+}
+
+/// What kind of answers arrive at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    ToolResults,
+    McpManagement,
+    ScriptResults,
+}
+
+impl ReplyAddress {
+    /// The address of one process.
+    #[must_use]
+    pub fn new(agent: AgentName, instance: InstanceId) -> Self {
+        Self { agent, instance, answers: Answers::ToolResults }
+    }
+
+    /// The same process's address for what bridges say about MCP servers.
+    #[must_use]
+    pub fn for_mcp_management(self) -> Self {
+        Self { answers: Answers::McpManagement, ..self }
+    }
+
+    /// The same process's address for what became of scripts.
+    #[must_use]
+    pub fn for_scripts(self) -> Self {
+        Self { answers: Answers::ScriptResults, ..self }
+    }
+
+    /// Name of the agent or service.
+    #[must_use]
+    pub fn agent(&self) -> &AgentName {
+        &self.agent
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn instance(&self) -> &InstanceId {
+        &self.instance
+    }
+
+    /// `tool.result.<agent>.<instance>`.
+    #[must_use]
+    pub fn tool_result(&self) -> RoutingKey {
+        self.under(TOOL_RESULT)
+    }
+
+    /// `tool.progress.<agent>.<instance>`.
+    #[must_use]
+    pub fn tool_progress(&self) -> RoutingKey {
+        self.under(TOOL_PROGRESS)
+    }
+
+    /// Where answers go: `tool.result.<agent>.<instance>`, for what bridges say
+    /// `mcp.manage.response.<agent>.<instance>`, and for what became of scripts
+    /// `script.result.<agent>.<instance>`.
+    #[must_use]
+    pub fn reply_to(&self) -> RoutingKey {
+        match self.answers {
+            Answers::ToolResults => self.tool_result(),
+            Answers::McpManagement => self.under(MCP_MANAGE_RESPONSE),
+            Answers::ScriptResults => self.under(SCRIPT_RESULT),
+        }
+    }
+
+    /// The queue that takes them, and progress with tool results.
+    #[must_use]
+    pub fn queue(&self) -> QueueSpec {
+        let answers = self.reply_to();
+        let mut bindings = vec![(&answers).into()];
+        if self.answers == Answers::ToolResults {
+            bindings.push((&self.tool_progress()).into());
+        }
+        QueueSpec::reply(&answers, bindings)
+    }
+
+    fn under(&self, family: &str) -> RoutingKey {
+        let (agent, instance) = (word(self.agent.as_str()), word(self.instance.as_str()));
+        RoutingKey::built(format!("{family}.{agent}.{instance}"))
+    }
+}
+
+/// Whether `key` is where answers to tool calls go. A worker answers nowhere else: a forged
+/// reply-to must not make it publish requests.
+#[must_use]
+pub fn is_tool_reply(key: &RoutingKey) -> bool {
+    key.is_in(TOOL_RESULT)
+}
+
+/// Whether `key` is where answers about MCP servers go.
+#[must_use]
+pub fn is_mcp_manage_reply(key: &RoutingKey) -> bool {
+    key.is_in(MCP_MANAGE_RESPONSE)
+}
+
+/// Whether `key` is where one process's answers about scripts go.
+#[must_use]
+pub fn is_script_reply(key: &RoutingKey) -> bool {
+    key.is_in(SCRIPT_RESULT) && asker_of(key).is_some()
+}
+
+/// The word for the asker in `tool.result.<asker>.<instance>`,
+/// `mcp.manage.response.<asker>.<instance>` or `script.result.<asker>.<instance>`; `None` for a key
+/// that is nobody's own.
+#[must_use]
+pub fn asker_of(reply_to: &RoutingKey) -> Option<&str> {
+    let key = reply_to.as_str();
+    let families = [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT];
+    let own = families.iter().find_map(|family| key.strip_prefix(family));
+    own?.strip_prefix('.')?.split('.').next()
+}
+
+/// Whether `key` is where an agent's answers to people go.
+#[must_use]
+pub fn is_user_reply(key: &RoutingKey) -> bool {
+    key.is_in(USER_RESPONSE)
+}
+
+/// The progress key that goes with a reply-to; `None` when it is the default one, which no process
+/// owns.
+#[must_use]
+pub fn progress_key(reply_to: &RoutingKey) -> Option<RoutingKey> {
+    let rest = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;
+    RoutingKey::new(format!("{TOOL_PROGRESS}.{rest}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_result_keys_are_reply_keys() {
+        let key = |key: &str| RoutingKey::new(key).unwrap();
+        assert!(is_tool_reply(&key("tool.result")));
+        assert!(is_tool_reply(&key("tool.result.a.b")));
+        assert!(!is_tool_reply(&key("tool.results")));
+        assert!(!is_tool_reply(&key("tool.invoke")));
+        assert_eq!(progress_key(&key("tool.result.a.b")), Some(key("tool.progress.a.b")));
+        assert_eq!(progress_key(&key("tool.result")), None);
+        assert_eq!(asker_of(&key("tool.result.a.b")), Some("a"));
+        assert_eq!(asker_of(&key("tool.result")), None);
+        assert_eq!(asker_of(&key("script.result.a.b")), Some("a"));
+        assert!(is_script_reply(&key("script.result.a.b")));
+        assert!(!is_script_reply(&key("script.result")));
+        assert!(!is_script_reply(&key("tool.result.a.b")));
+    }
+}

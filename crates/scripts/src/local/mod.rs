@@ -1,0 +1,454 @@
+//! Scripts on this machine, each in a sandbox of its own.
+//!
+//! A jail is set up in Python, by the process that becomes the script (`jail.py`): an interpreter that
+//! is warm must be forked first, and what is forked has to put up its own walls. `server.py` forks and
+//! keeps watch, `run.py` runs the script. What the jail is told is worked out here.
+//!
+//! Which walls there are depends on the machine, so a runner tries them when it starts, strongest
+//! first, with a script that goes for what it must not reach:
+//!
+//! 1. namespaces that the jail makes, with Landlock and a filter of system calls as second walls;
+//! 2. the same by bubblewrap, where only that program may make namespaces. Every script then needs an
+//!    interpreter of its own: what forks inside bubblewrap can't have walls between its scripts;
+//! 3. Landlock and the filter alone, as in most containers.
+
+mod environment;
+mod installer;
+mod interpreter;
+mod options;
+mod output;
+mod packages;
+mod plan;
+mod probe;
+mod run;
+mod seccomp;
+mod server;
+
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use rockbot_tools::{Executed, ToolContext, ToolFailure};
+use tempfile::TempDir;
+use tokio::{
+    sync::{Mutex, Semaphore, SemaphorePermit},
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+pub use self::options::{LocalOptions, Means, PackageOptions, Sandbox};
+use self::{
+    interpreter::Interpreter,
+    packages::{PackageSet, Packages},
+    plan::{Plan, Walls},
+    probe::Bait,
+    run::{Ended, GivenUp, Lost, Places, Until},
+    server::Server,
+};
+use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
+
+/// How long the script that tries the walls may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long scripts may take to be gone when the runner closes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs scripts on this machine. Linux only.
+///
+/// Dropped, it ends what it started; [`LocalRunner::close`] also waits for that.
+#[derive(Debug)]
+pub struct LocalRunner {
+    options: LocalOptions,
+    plan: Plan,
+    isolation: Isolation,
+    running: Semaphore,
+    /// Those that run and those that wait for that.
+    admitted: Semaphore,
+    warm: Mutex<Option<Server>>,
+    packages: Option<Packages>,
+    closing: CancellationToken,
+    folder: TempDir,
+}
+
+/// Why scripts can't be run on this machine; for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No Python that can be used.
+    #[error(
+        "{program} can't run scripts: {reason}; install Python 3.9 or later, or name another one"
+    )]
+    Python {
+        /// As it was asked for.
+        program: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Less isolation than is required.
+    #[error(
+        "scripts would not be isolated completely: {isolation}. Allow unprivileged user namespaces \
+         (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, \
+         or in a container a seccomp profile that permits them), or install bubblewrap, or ask for \
+         less than `required`{}", tried(.refused)
+    )]
+    Isolation {
+        /// What there would be.
+        isolation: Isolation,
+        /// What was tried, and why it did not work.
+        refused: Vec<String>,
+    },
+    /// Not even a script without walls came to its end.
+    #[error("no script runs here{}", tried(.refused))]
+    Nothing {
+        /// What was tried, and why it did not work.
+        refused: Vec<String>,
+    },
+    /// The folder of the runner can't be used.
+    #[error(
+        "the folder of the scripts can't be used: {0}; check space and rights of the temporary folder"
+    )]
+    Folder(#[from] io::Error),
+}
+
+fn tried(refused: &[String]) -> String {
+    refused.iter().map(|reason| format!("; {reason}")).collect()
+}
+
+impl LocalRunner {
+    /// Finds Python, tries what isolates scripts here, and warms up.
+    ///
+    /// # Errors
+    /// Without a usable Python or temporary folder, and when isolation is required and not complete.
+    pub async fn start(options: LocalOptions) -> Result<Self, StartError> {
+        let interpreter = Interpreter::find(&options.python).await?;
+        let mut folder = tempfile::Builder::new().prefix("rockbot-scripts-").tempdir()?;
+        let packages = match &options.packages {
+            Some(packages) => Some(Packages::open(packages.clone(), &interpreter)?),
+            None => None,
+        };
+        let bait = Bait::lay(folder.path())?;
+        let mut refused = Vec::new();
+        for (walls, bubblewrap) in candidates(&options) {
+            let place = folder.path().join(format!("{walls:?}").to_lowercase());
+            let sandbox = options.sandbox != Sandbox::Off;
+            let plan = Plan::write(walls, sandbox, &interpreter, &options, bubblewrap, &place)?;
+            let mut runner = Self {
+                running: Semaphore::new(options.at_once),
+                admitted: Semaphore::new(options.at_once + options.waiting),
+                isolation: Isolation { by: plan.means(), missing: Vec::new() },
+                plan,
+                warm: Mutex::default(),
+                packages: None,
+                closing: CancellationToken::new(),
+                options: options.clone(),
+                folder,
+            };
+            match runner.probe(&bait).await {
+                Ok(missing) => {
+                    runner.isolation.missing = missing;
+                    runner.packages = packages;
+                    return runner.open(refused).await;
+                }
+                Err(reason) => refused.push(format!("{}: {reason}", runner.isolation.by)),
+            }
+            folder = runner.folder;
+        }
+        Err(StartError::Nothing { refused })
+    }
+
+    /// What keeps the scripts of this runner from everything else, as tried when it started.
+    #[must_use]
+    pub fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
+    /// Ends all scripts and the warm interpreter, and waits until they are gone, ten seconds at most.
+    pub async fn close(&self) {
+        self.closing.cancel();
+        let all = u32::try_from(self.options.at_once).unwrap_or(u32::MAX);
+        if timeout(CLOSE_TIMEOUT, self.running.acquire_many(all)).await.is_err() {
+            tracing::warn!("scripts were still running when their runner closed");
+        }
+        if let Some(server) = self.warm.lock().await.take() {
+            server.end().await;
+        }
+    }
+
+    /// Lets the script that tries the walls run, and says what they leave open.
+    async fn probe(&self, bait: &Bait) -> Result<Vec<String>, String> {
+        let script = bait
+            .script(self.options.disk_bytes, self.options.processes)
+            .map_err(|error| error.to_string())?;
+        let until =
+            Until { deadline: Instant::now() + PROBE_TIMEOUT, given_up: std::future::pending() };
+        let ended = match self.cold(&script, None, until).await {
+            Ok(ended) => ended,
+            Err(Attempt::Server(error)) => return Err(error.to_string()),
+            Err(Attempt::Lost(Lost::Unbegun)) => return Err("the script did not begin".to_owned()),
+            Err(Attempt::Lost(Lost::Failed(failure))) => return Err(failure.to_string()),
+        };
+        probe::missing(&ended.stdout).ok_or_else(|| {
+            let last = ended.stderr.lines().last().unwrap_or("the script that tries it failed");
+            last.to_owned()
+        })
+    }
+
+    async fn open(self, refused: Vec<String>) -> Result<Self, StartError> {
+        let isolation = &self.isolation;
+        if !isolation.is_complete() {
+            match self.options.sandbox {
+                Sandbox::Required => {
+                    return Err(StartError::Isolation { isolation: isolation.clone(), refused });
+                }
+                Sandbox::BestEffort => tracing::warn!(
+                    by = %isolation.by, missing = ?isolation.missing, ?refused,
+                    "scripts are not isolated completely"
+                ),
+                Sandbox::Off => tracing::warn!("the sandbox of scripts is off"),
+            }
+        }
+        if self.is_warm() {
+            let server = Server::warm(&self.plan).await;
+            *self.warm.lock().await = server.map(Some).unwrap_or_else(|error| {
+                tracing::warn!(%error, "no interpreter could be warmed up; each script starts its own");
+                None
+            });
+        }
+        Ok(self)
+    }
+
+    fn is_warm(&self) -> bool {
+        self.options.warm && self.plan.can_be_warm()
+    }
+
+    async fn attend(
+        &self,
+        script: &Script,
+        context: &ToolContext,
+    ) -> Result<ScriptOutcome, ToolFailure> {
+        let _turn = self.turn(context).await?;
+        let set = self.packages_of(script, context).await?;
+        let mut again = true;
+        loop {
+            let until = Until {
+                deadline: context.deadline,
+                given_up: async {
+                    tokio::select! {
+                        () = context.cancellation.cancelled() => GivenUp::Cancelled,
+                        () = self.closing.cancelled() => GivenUp::Closing,
+                    }
+                },
+            };
+            let attempt = if self.is_warm() {
+                self.warm(script, set.as_ref(), until).await
+            } else {
+                self.cold(script, set.as_ref(), until).await
+            };
+            match attempt {
+                Ok(ended) => return Ok(self.outcome(ended)),
+                Err(Attempt::Lost(Lost::Failed(failure))) => return Err(failure),
+                // Its server went away with it: nothing has run yet.
+                Err(Attempt::Lost(Lost::Unbegun)) if again => again = false,
+                Err(Attempt::Lost(Lost::Unbegun)) => {
+                    return Err(unavailable("the script did not begin; try again later"));
+                }
+                Err(Attempt::Server(error)) => {
+                    tracing::warn!(%error, "the interpreter for a script could not be started");
+                    return Err(unavailable("Python could not be started; try again later"));
+                }
+            }
+        }
+    }
+
+    /// A place among those that run, in the order of asking.
+    async fn turn(&self, context: &ToolContext) -> Result<Turn<'_>, ToolFailure> {
+        let overloaded = |_| ToolFailure::Overloaded { message: "too many scripts".to_owned() };
+        let admitted = self.admitted.try_acquire().map_err(overloaded)?;
+        let executed = Executed::No;
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => Err(unavailable("scripts are no longer run here")),
+            () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
+            running = self.running.acquire() => match running {
+                Ok(running) => Ok(Turn { _running: running, _admitted: admitted }),
+                Err(_) => Err(unavailable("scripts are no longer run here")),
+            },
+            () = sleep_until(context.deadline) => {
+                let after = context.remaining();
+                Err(ToolFailure::TimedOut { after, executed, repeatable: true })
+            }
+        }
+    }
+
+    async fn packages_of(
+        &self,
+        script: &Script,
+        context: &ToolContext,
+    ) -> Result<Option<PackageSet>, ToolFailure> {
+        if script.packages().is_empty() {
+            return Ok(None);
+        }
+        let Some(packages) = &self.packages else {
+            return Err(ToolFailure::NotPermitted {
+                reason: "packages are switched off here; use the standard library".to_owned(),
+            });
+        };
+        let executed = Executed::No;
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => Err(unavailable("scripts are no longer run here")),
+            () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
+            set = packages.set(script.packages()) => set.map(Some),
+            () = sleep_until(context.deadline) => {
+                let after = context.remaining();
+                Err(ToolFailure::TimedOut { after, executed, repeatable: true })
+            }
+        }
+    }
+
+    /// Has the warm interpreter forked; starts another one when it is gone.
+    async fn warm(
+        &self,
+        script: &Script,
+        set: Option<&PackageSet>,
+        until: Until<impl Future<Output = GivenUp>>,
+    ) -> Result<Ended, Attempt> {
+        let place = self.place()?;
+        let (ends, descriptors) = run::connect()?;
+        {
+            let mut warm = self.warm.lock().await;
+            let asked = match &*warm {
+                Some(server) => server.ask(&descriptors).await.is_ok(),
+                None => false,
+            };
+            if !asked {
+                *warm = None;
+                let server = Server::warm(&self.plan).await?;
+                server.ask(&descriptors).await?;
+                *warm = Some(server);
+            }
+        }
+        drop(descriptors);
+        self.follow(ends, script, set, &place, until).await
+    }
+
+    /// Starts an interpreter for this script alone.
+    async fn cold(
+        &self,
+        script: &Script,
+        set: Option<&PackageSet>,
+        until: Until<impl Future<Output = GivenUp>>,
+    ) -> Result<Ended, Attempt> {
+        let place = self.place()?;
+        let (ends, descriptors) = run::connect()?;
+        let server = Server::cold(&self.plan, set.map(PackageSet::path)).await?;
+        server.ask(&descriptors).await?;
+        drop(descriptors);
+        self.follow(ends, script, set, &place, until).await
+    }
+
+    async fn follow(
+        &self,
+        ends: run::Ends,
+        script: &Script,
+        set: Option<&PackageSet>,
+        place: &Place,
+        until: Until<impl Future<Output = GivenUp>>,
+    ) -> Result<Ended, Attempt> {
+        let imports = set.map(|set| self.plan.imports(set.path()));
+        let places = Places {
+            packages: set.map(PackageSet::name).unwrap_or_default(),
+            imports: imports.as_deref(),
+            folder: place.path(),
+        };
+        let request = run::request(script, &places);
+        run::follow(ends, &request, script, &self.options, until).await.map_err(Attempt::Lost)
+    }
+
+    /// The folder of a script: one on a disk of its own, or one that is removed after it.
+    fn place(&self) -> io::Result<Place> {
+        Ok(match self.plan.script_folder() {
+            Some(folder) => Place::Own(folder),
+            None => Place::Shared(tempfile::tempdir_in(self.folder.path())?),
+        })
+    }
+
+    fn outcome(&self, ended: Ended) -> ScriptOutcome {
+        let Ended { stdout, stderr, exit_code, ended_by, elapsed } = ended;
+        let isolation = self.isolation.clone();
+        ScriptOutcome { stdout, stderr, exit_code, ended_by, elapsed, isolation }
+    }
+}
+
+impl ScriptRunner for LocalRunner {
+    fn run<'a>(
+        &'a self,
+        script: &'a Script,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ScriptOutcome, ToolFailure>> {
+        Box::pin(self.attend(script, context))
+    }
+}
+
+/// A script that runs, for as long as this is held.
+#[derive(Debug)]
+struct Turn<'a> {
+    _running: SemaphorePermit<'a>,
+    _admitted: SemaphorePermit<'a>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Own(&'static str),
+    Shared(TempDir),
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(path) => Path::new(path),
+            Self::Shared(folder) => folder.path(),
+        }
+    }
+}
+
+/// Why an attempt to run a script came to nothing.
+#[derive(Debug)]
+enum Attempt {
+    Server(io::Error),
+    Lost(Lost),
+}
+
+impl From<io::Error> for Attempt {
+    fn from(error: io::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+fn unavailable(message: &str) -> ToolFailure {
+    ToolFailure::Unavailable { message: message.to_owned(), executed: Executed::No }
+}
+
+/// The walls to try, strongest first, with the path of bubblewrap.
+fn candidates(options: &LocalOptions) -> Vec<(Walls, PathBuf)> {
+    let (means, mut candidates) = (options.means, Vec::new());
+    if options.sandbox != Sandbox::Off {
+        if means.namespaces {
+            candidates.push((Walls::Own, PathBuf::new()));
+        }
+        if means.bubblewrap
+            && let Some(program) = in_path("bwrap")
+        {
+            candidates.push((Walls::Bubblewrap, program));
+        }
+    }
+    candidates.push((Walls::None, PathBuf::new()));
+    candidates
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_absolute() && path.is_file())
+}

@@ -1,0 +1,79 @@
+"""From the start of the interpreter to the end of a script.
+
+Everything of ours is out of the script's sight by its first line: it is `__main__`, with its own
+folder in front of `sys.path`, whether the interpreter was warm or cold.
+"""
+
+import atexit
+import builtins
+import os
+import sys
+import _sitebuiltins
+
+import jail
+import plan
+import server
+
+PRELOADED = "collections", "datetime", "functools", "itertools", "json", "math", "random", "re"
+
+
+def main(mode):
+    warm = mode == "warm"
+    if warm:
+        import gc
+
+        for module in PRELOADED:
+            __import__(module)
+        gc.freeze()
+    code, folder = server.serve(plan.PLAN, warm)
+    for module in (jail, plan, server, sys.modules[__name__]):
+        del sys.modules[module.__name__]
+    run(code, folder)
+
+
+def run(code, folder):
+    script = type(sys)("__main__")
+    script.__file__ = folder + "/script.py"
+    script.__builtins__ = builtins
+    sys.modules["__main__"] = script
+    sys.argv = ["script.py"]
+    sys.path[0] = folder
+    # Those that `site` adds, which does not run here.
+    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    status = 1
+    try:
+        exec(compile(code, script.__file__, "exec", dont_inherit=True), script.__dict__)
+        status = 0
+    except SystemExit as ending:
+        status = exit_status(ending.code)
+    except BaseException as error:
+        # Without the line above, which is not the script's.
+        traceback = error.__traceback__.tb_next
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+    finally:
+        finish(status)
+
+
+def exit_status(code):
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def finish(status):
+    """What the interpreter does at its end and a script can notice."""
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException as error:
+        status = status or 1
+        sys.__excepthook__(type(error), error, None)
+    finally:
+        os._exit(status)

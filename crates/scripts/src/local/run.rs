@@ -1,0 +1,278 @@
+//! One script from its request to its end, whatever way that takes.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
+    path::Path,
+    pin::pin,
+    time::Duration,
+};
+
+use rockbot_contracts::script::ScriptLimit;
+use rockbot_tools::{Executed, ToolFailure};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{UnixStream, unix::pipe},
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    options::LocalOptions,
+    output::{Beginning, End},
+    server::Descriptors,
+};
+use crate::runner::Script;
+
+/// How long a script may take from its request to its first line.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a script that is to end may take to be gone.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long what was printed before the end may take to arrive.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
+const CHUNK_BYTES: usize = 64 * 1024;
+/// All that a keeper says are three short lines.
+const MAX_TOLD_BYTES: u64 = 16 * 1024;
+/// For an ending whose exit code is no number.
+const UNTOLD_EXIT: i32 = 255;
+
+/// Our ends of what a script is given.
+#[derive(Debug)]
+pub(super) struct Ends {
+    conversation: UnixStream,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+}
+
+/// Both ends of all three.
+pub(super) fn connect() -> io::Result<(Ends, Descriptors)> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let (stdout, stdout_theirs) = io::pipe()?;
+    let (stderr, stderr_theirs) = io::pipe()?;
+    let ends = Ends {
+        conversation: UnixStream::from_std(ours)?,
+        stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(stdout))?,
+        stderr: pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?,
+    };
+    let conversation = theirs.into();
+    let (stdout, stderr) = (stdout_theirs.into(), stderr_theirs.into());
+    Ok((ends, Descriptors { conversation, stdout, stderr }))
+}
+
+/// Where a script finds things.
+#[derive(Debug)]
+pub(super) struct Places<'a> {
+    /// The name of its set of packages, as the jail knows it.
+    pub(super) packages: &'a str,
+    /// Where it imports them from.
+    pub(super) imports: Option<&'a Path>,
+    /// Its folder.
+    pub(super) folder: &'a Path,
+}
+
+/// A length and fields with a NUL between them, which neither script nor input has.
+pub(super) fn request(script: &Script, places: &Places<'_>) -> Vec<u8> {
+    let seconds = script.timeout().as_secs_f64().ceil().to_string();
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    let (imports, folder) = (places.imports.map(path).unwrap_or_default(), path(places.folder));
+    let given = if script.input().is_some() { "1" } else { "0" };
+    let input = script.input().unwrap_or_default();
+    let fields =
+        [&*seconds, places.packages, &*imports, &*folder, given, script.code(), input].join("\0");
+    let length = u32::try_from(fields.len()).unwrap_or(u32::MAX);
+    [&length.to_le_bytes()[..], fields.as_bytes()].concat()
+}
+
+/// What became of a script, as far as it is known here.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+    pub(super) exit_code: i32,
+    pub(super) ended_by: Option<ScriptLimit>,
+    pub(super) elapsed: Duration,
+}
+
+/// Why there is nothing to tell of a script.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// The process that was to run it was gone before it began.
+    Unbegun,
+    /// Anything else; final.
+    Failed(ToolFailure),
+}
+
+/// Who wants it to stop, and when.
+#[derive(Debug)]
+pub(super) struct Until<F> {
+    /// The deadline of the call.
+    pub(super) deadline: Instant,
+    /// Returns when the call or the runner is given up.
+    pub(super) given_up: F,
+}
+
+/// Why a script is ended that broke no limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum GivenUp {
+    Cancelled,
+    Closing,
+}
+
+/// Follows a script to its end, which it makes when a limit asks for it.
+///
+/// # Cancellation
+/// Dropped, it ends the script: the keeper sees the conversation close.
+pub(super) async fn follow(
+    ends: Ends,
+    request: &[u8],
+    script: &Script,
+    options: &LocalOptions,
+    until: Until<impl Future<Output = GivenUp>>,
+) -> Result<Ended, Lost> {
+    let Ends { conversation, mut stdout, mut stderr } = ends;
+    let (reader, mut writer) = conversation.into_split();
+    let mut lines = BufReader::new(reader.take(MAX_TOLD_BYTES)).lines();
+    if !matches!(timeout(BEGIN_TIMEOUT, writer.write_all(request)).await, Ok(Ok(()))) {
+        return Err(Lost::Unbegun);
+    }
+    let mut given_up = pin!(until.given_up);
+    let (mut out, mut err) = (Beginning::new(options.stdout_bytes), End::new(options.stderr_bytes));
+    let (mut out_open, mut err_open) = (true, true);
+    let mut chunks = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+    let (asked, mut told, mut stop) = (Instant::now(), Told::default(), None);
+    let mut limit = until.deadline.min(asked + BEGIN_TIMEOUT);
+    while told.ended.is_none() || out_open || err_open {
+        let wish = tokio::select! {
+            line = lines.next_line(), if told.ended.is_none() => {
+                let Ok(Some(line)) = line else { break };
+                let begins = told.take(&line);
+                if told.ended.is_some() {
+                    limit = Instant::now() + REST_TIMEOUT;
+                } else if begins && stop.is_none() {
+                    limit = until.deadline.min(Instant::now() + script.timeout());
+                }
+                None
+            }
+            read = stdout.read(&mut chunks.0), if out_open => {
+                let length = read.unwrap_or(0);
+                out_open = length > 0;
+                (!out.take(&chunks.0[..length])).then_some(Stop::Output)
+            }
+            read = stderr.read(&mut chunks.1), if err_open => {
+                let length = read.unwrap_or(0);
+                err_open = length > 0;
+                err.take(&chunks.1[..length]);
+                None
+            }
+            reason = &mut given_up, if stop.is_none() && told.ended.is_none() => {
+                Some(Stop::GivenUp(reason))
+            }
+            () = sleep_until(limit) => {
+                if stop.is_some() || told.ended.is_some() {
+                    break;
+                }
+                Some(Stop::Time)
+            }
+        };
+        if wish.is_some() && stop.is_none() {
+            stop = wish;
+            if told.ended.is_none() {
+                // The sign for the keeper, who still tells how it went.
+                let _ = writer.shutdown().await;
+                limit = Instant::now() + END_TIMEOUT;
+            }
+        }
+    }
+    told.conclude(stop, (out, err), until.deadline.min(asked + script.timeout()) - asked)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stop {
+    Output,
+    Time,
+    GivenUp(GivenUp),
+}
+
+/// What the keeper and the script's process have said.
+#[derive(Debug, Default)]
+struct Told {
+    started: Option<Instant>,
+    ended: Option<Ending>,
+    failed: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ending {
+    at: Instant,
+    exit_code: i32,
+    memory: bool,
+}
+
+impl Told {
+    /// Takes a line; `true` when it says that the script begins.
+    fn take(&mut self, line: &str) -> bool {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "started" => self.started = Some(Instant::now()),
+            "failed" => self.failed = Some(rest.to_owned()),
+            "ended" => {
+                let (code, limit) = rest.split_once(' ').unwrap_or((rest, ""));
+                let exit_code = code.parse().unwrap_or(UNTOLD_EXIT);
+                self.ended =
+                    Some(Ending { at: Instant::now(), exit_code, memory: limit == "memory" });
+            }
+            _ => {}
+        }
+        word == "started"
+    }
+
+    fn executed(&self) -> Executed {
+        match (self.started, self.ended) {
+            (Some(_), _) => Executed::Yes,
+            (None, Some(_)) => Executed::No,
+            (None, None) => Executed::Unknown,
+        }
+    }
+
+    fn conclude(
+        self,
+        stop: Option<Stop>,
+        (out, err): (Beginning, End),
+        after: Duration,
+    ) -> Result<Ended, Lost> {
+        let executed = self.executed();
+        let failed = |failure| Err(Lost::Failed(failure));
+        if let Some(reason) = &self.failed {
+            tracing::warn!(%reason, "a script's sandbox could not be set up");
+            let message = "the script's sandbox could not be set up".to_owned();
+            return failed(ToolFailure::Unavailable { message, executed: Executed::No });
+        }
+        match (stop, self.started, self.ended) {
+            (Some(Stop::Time), ..) => {
+                failed(ToolFailure::TimedOut { after, executed, repeatable: false })
+            }
+            (Some(Stop::GivenUp(GivenUp::Cancelled)), ..) => {
+                failed(ToolFailure::Cancelled { executed })
+            }
+            (Some(Stop::GivenUp(GivenUp::Closing)), ..) => {
+                let message = "scripts are no longer run here".to_owned();
+                failed(ToolFailure::Unavailable { message, executed })
+            }
+            (stop, Some(started), Some(ending)) => {
+                let printed_too_much = stop.map(|_| ScriptLimit::Output);
+                Ok(Ended {
+                    stdout: out.into_text(),
+                    stderr: err.into_text(),
+                    exit_code: ending.exit_code,
+                    ended_by: printed_too_much.or(ending.memory.then_some(ScriptLimit::Memory)),
+                    elapsed: ending.at - started,
+                })
+            }
+            (_, None, _) => Err(Lost::Unbegun),
+            (_, Some(_), None) => {
+                let message = "the process that kept the script is gone".to_owned();
+                failed(ToolFailure::OutcomeUnknown { message })
+            }
+        }
+    }
+}

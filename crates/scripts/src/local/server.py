@@ -1,0 +1,267 @@
+"""Turns requests into scripts: one that stays warm and forks, or one for a single script.
+
+A request is one byte with three descriptors over the socket at standard input: the script's
+conversation, its stdout and its stderr. Three processes come of it:
+
+- this server, which never reads what a script is;
+- a keeper, the first process of the script's cell: reads the script, watches it, ends it, tells;
+- the script.
+
+The conversation is also the lifeline: when its other end closes, the keeper ends the script.
+"""
+
+import os
+import select
+import signal
+import sys
+import _socket
+
+import jail
+
+CONVERSATION_BYTES = 64 * 1024
+TICK_MS = 50
+PAGE = os.sysconf("SC_PAGE_SIZE")
+# A script that has not begun.
+UNSTARTED = 125
+
+
+def serve(plan, warm):
+    """Returns in the process that is to become a script, with what that needs."""
+    requests = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for keepers: they tell themselves.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
+    if plan["namespaces"]:
+        jail.enter_walls(plan, 0 if warm else jail.NEW_PID)
+    else:
+        # So that no script of the same user reads its memory.
+        jail.prctl(jail.PR_SET_DUMPABLE, 0)
+    requests.send(b"r")
+    while True:
+        descriptors = receive(requests)
+        if not descriptors:
+            os._exit(0)
+        if os.fork() == 0:
+            requests.close()
+            return attend(plan, warm, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def receive(requests):
+    room = _socket.CMSG_SPACE(3 * 4)
+    data, messages, _, _ = requests.recvmsg(1, room)
+    for level, kind, payload in messages:
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+            return [int.from_bytes(payload[at:at + 4], sys.byteorder) for at in (0, 4, 8)]
+    return None
+
+
+def attend(plan, warm, descriptors):
+    """The way from a fork of the server to a script. Every process but the script ends in here."""
+    conversation, *outputs = descriptors
+    try:
+        if plan["namespaces"] and warm:
+            jail.new_cell()
+            if os.fork():
+                os._exit(0)
+        elif not plan["namespaces"]:
+            jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
+        return keep(plan, conversation, outputs)
+    except BaseException as error:
+        tell(conversation, f"failed {type(error).__name__}: {error}")
+        os._exit(UNSTARTED)
+
+
+def tell(conversation, line):
+    try:
+        os.write(conversation, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+    except OSError:
+        pass  # Nobody listens any more.
+
+
+def keep(plan, conversation, outputs):
+    os.setsid()  # The server's end is not the keeper's.
+    script = Request(conversation)
+    processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    myself = os.readlink("self", dir_fd=processes)
+    if plan["namespaces"]:
+        jail.enter_cell(plan, script.packages)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if child == 0:
+        return become(plan, script, conversation, outputs)
+    for output in outputs:
+        os.close(output)
+    jail.prctl(jail.PR_SET_DUMPABLE, 0)
+    keeper = Keeper(plan, child, processes, myself, conversation)
+    limit = keeper.watch()
+    keeper.end_all()
+    tell(conversation, f"ended {keeper.exit_code()} {limit}")
+    os._exit(0)
+
+
+class Request:
+    """A length, and as many bytes: fields with a NUL between them, which none can hold."""
+
+    def __init__(self, conversation):
+        length = int.from_bytes(self.read(conversation, 4), "little")
+        fields = self.read(conversation, length).decode().split("\0")
+        seconds, self.packages, self.imports, self.folder, given, self.code, self.input = fields
+        self.seconds = int(seconds)
+        self.has_input = given == "1"
+
+    @staticmethod
+    def read(conversation, length):
+        parts = []
+        while length:
+            part = os.read(conversation, min(length, CONVERSATION_BYTES))
+            if not part:
+                os._exit(UNSTARTED)  # Given up before it was told.
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+
+class Keeper:
+    """Watches a script and all that it started; nothing of it outlives the keeper."""
+
+    def __init__(self, plan, child, processes, myself, conversation):
+        self.plan = plan
+        self.child = child
+        self.processes = processes
+        self.myself = myself
+        self.conversation = conversation
+        self.status = None
+
+    def watch(self):
+        """Until the script has ended, or has to: with the limit that it broke."""
+        events = select.poll()
+        events.register(self.conversation, select.POLLIN | select.POLLHUP)
+        events.register(os.pidfd_open(self.child), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _ in events.poll(TICK_MS)]
+            self.reap()
+            if self.status is not None or self.conversation in ready:
+                return "-"
+            if self.too_large():
+                return "memory"
+
+    def reap(self, options=os.WNOHANG):
+        """Takes the ended children; `False` when there are none left at all."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, options)
+                if pid == 0:
+                    return True
+                if pid == self.child:
+                    self.status = status
+        except ChildProcessError:
+            return False
+
+    def too_large(self):
+        """More memory, or more processes, than all of a script may have."""
+        found = self.descendants()
+        if len(found) > self.plan["processes"]:
+            return True
+        resident = sum(self.number(pid, "statm", 1) * PAGE for pid in found)
+        if resident <= self.plan["memory_bytes"]:
+            return False
+        # Pages that several have in common were counted for each of them.
+        return sum(self.share(pid) for pid in found) > self.plan["memory_bytes"]
+
+    def share(self, pid):
+        for line in self.text(pid, "smaps_rollup").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+        return self.number(pid, "statm", 1) * PAGE
+
+    def descendants(self):
+        found, unseen = [], [self.myself]
+        while unseen:
+            pid = unseen.pop()
+            try:
+                tasks = os.open(pid + "/task", os.O_RDONLY, dir_fd=self.processes)
+            except OSError:
+                continue
+            for task in os.listdir(tasks):
+                children = self.text(pid, f"task/{task}/children").split()
+                found += children
+                unseen += children
+            os.close(tasks)
+        return found
+
+    def text(self, pid, name):
+        try:
+            file = os.open(f"{pid}/{name}", os.O_RDONLY, dir_fd=self.processes)
+        except OSError:
+            return ""
+        try:
+            return os.read(file, 65536).decode()
+        except OSError:
+            return ""
+        finally:
+            os.close(file)
+
+    def number(self, pid, name, field):
+        fields = self.text(pid, name).split()
+        return int(fields[field]) if len(fields) > field else 0
+
+    def end_all(self):
+        if self.plan["namespaces"]:
+            # All but ourselves, at once: the first process of a namespace is its init.
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        else:
+            stopped = set()
+            while alive := set(self.descendants()) - stopped:
+                self.signal(alive, signal.SIGSTOP)
+                stopped |= alive
+            self.signal(stopped, signal.SIGKILL)
+        while self.reap(0):
+            pass
+
+    @staticmethod
+    def signal(pids, number):
+        for pid in pids:
+            try:
+                os.kill(int(pid), number)
+            except ProcessLookupError:
+                pass
+
+    def exit_code(self):
+        if self.status is None:
+            return 128 + signal.SIGKILL
+        code = os.waitstatus_to_exitcode(self.status)
+        return code if code >= 0 else 128 - code
+
+
+def become(plan, script, conversation, outputs):
+    """In the process of the script: everything up to its first line."""
+    os.setsid()
+    null = os.open("/dev/null", os.O_RDONLY)
+    for number, descriptor in enumerate([null, *outputs]):
+        os.dup2(descriptor, number)
+    keep_open = os.dup2(conversation, 3, inheritable=False)
+    os.closerange(4, 1 << 16)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    folder = script.folder
+    os.chdir(folder)
+    os.umask(0o077)
+    jail.write("script.py", script.code)
+    os.environ.update(HOME=folder, TMPDIR=folder, PWD=folder)
+    if script.has_input:
+        jail.write("input", script.input)
+        os.environ["ROCKBOT_INPUT_FILE"] = folder + "/input"
+        if len(script.input.encode()) <= plan["environment_bytes"]:
+            os.environ["ROCKBOT_INPUT"] = script.input
+    imports = [script.imports] if script.imports else []
+    jail.confine(plan, script.seconds, plan["readable"] + imports, [folder])
+    if imports:
+        import site
+        site.addsitedir(*imports)
+    tell(keep_open, "started")
+    os.close(keep_open)
+    return script.code, folder

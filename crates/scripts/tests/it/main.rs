@@ -1,0 +1,4 @@
+//! Scripts on this machine, friendly and hostile.
+
+mod bed;
+mod ordinary;

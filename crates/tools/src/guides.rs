@@ -1,0 +1,148 @@
+//! Guides: how a family of tools is used, for a model to read when it needs it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
+use serde_json::{Value, json};
+
+use crate::{
+    failure::ToolFailure,
+    result::ToolResult,
+    tool::{Tool, ToolContext},
+};
+
+/// How a family of tools is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guide {
+    /// What a model asks for it by.
+    pub name: &'static str,
+    /// What it is about, on one line.
+    pub summary: &'static str,
+    /// The guide: less than 120 lines of Markdown.
+    pub markdown: &'static str,
+}
+
+/// `list_tool_guides` and `get_tool_guide` over these guides; none without guides.
+#[must_use]
+pub fn guide_tools(guides: &[Guide]) -> Vec<Arc<dyn Tool>> {
+    if guides.is_empty() {
+        return Vec::new();
+    }
+    let mut guides = guides.to_vec();
+    guides.sort_by_key(|guide| guide.name);
+    let guides: Arc<[Guide]> = guides.into();
+    let list = registration(
+        "list_tool_guides",
+        "List the guides on how to use families of tools, with what each is about.",
+        json!({"type": "object", "properties": {}, "additionalProperties": false}),
+    );
+    let names: Vec<_> = guides.iter().map(|guide| guide.name).collect();
+    let get = registration(
+        "get_tool_guide",
+        "Read a guide on how to use a family of tools, before the first use.",
+        json!({
+            "type": "object",
+            "properties": {"name": {"type": "string", "enum": names}},
+            "required": ["name"],
+            "additionalProperties": false,
+        }),
+    );
+    vec![
+        Arc::new(GuideTool { registration: list, guides: guides.clone() }),
+        Arc::new(GuideTool { registration: get, guides }),
+    ]
+}
+
+struct GuideTool {
+    registration: ToolRegistration,
+    guides: Arc<[Guide]>,
+}
+
+impl Tool for GuideTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        _context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        let read = match arguments["name"].as_str() {
+            None => Ok(self.list()),
+            Some(name) => self.read(name),
+        };
+        Box::pin(std::future::ready(read))
+    }
+}
+
+impl GuideTool {
+    fn list(&self) -> ToolResult {
+        let lines: Vec<_> = self
+            .guides
+            .iter()
+            .map(|guide| format!("- {}: {}", guide.name, guide.summary))
+            .collect();
+        ToolResult::text(lines.join("\n"))
+    }
+
+    fn read(&self, name: &str) -> Result<ToolResult, ToolFailure> {
+        let found = self.guides.iter().find(|guide| guide.name == name);
+        let guide = found.ok_or_else(|| {
+            let names: Vec<_> = self.guides.iter().map(|guide| guide.name).collect();
+            ToolFailure::invalid(format!("there is no such guide; there are: {}", names.join(", ")))
+        })?;
+        Ok(ToolResult::text(guide.markdown))
+    }
+}
+
+fn registration(name: &str, description: &str, parameters: Value) -> ToolRegistration {
+    ToolRegistration {
+        name: name.to_owned(),
+        label: None,
+        description: description.to_owned(),
+        tool_description: None,
+        parameters,
+        source: ToolSource::Internal,
+        hints: ToolHints {
+            read_only: true,
+            destructive: false,
+            idempotent: true,
+            open_world: false,
+        },
+        timeout_ms: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{executor::ToolExecutor, layers::ToolCall, registry::ToolRegistry};
+    use rockbot_contracts::{AgentName, SessionId};
+
+    const GUIDES: [Guide; 2] = [
+        Guide { name: "b", summary: "about b", markdown: "# B" },
+        Guide { name: "a", summary: "about a", markdown: "# A" },
+    ];
+
+    async fn call(tool: &str, arguments: Value) -> Result<String, ToolFailure> {
+        let registry = Arc::new(ToolRegistry::new());
+        for tool in guide_tools(&GUIDES) {
+            registry.register(tool).unwrap();
+        }
+        let agent = AgentName::new("assistant").unwrap();
+        let context = ToolContext::new(tool, SessionId::generate(), agent);
+        let call = ToolCall { context, arguments: arguments.to_string().into() };
+        ToolExecutor::new(registry).execute(call).await.map(|result| result.to_text().into_owned())
+    }
+
+    #[tokio::test]
+    async fn guides_are_listed_and_read() {
+        let listed = call("list_tool_guides", json!({})).await.unwrap();
+        assert_eq!(listed, "- a: about a\n- b: about b");
+        assert_eq!(call("get_tool_guide", json!({"name": "b"})).await.unwrap(), "# B");
+        assert!(call("get_tool_guide", json!({"name": "c"})).await.is_err());
+        assert!(guide_tools(&[]).is_empty());
+    }
+}
