@@ -29,13 +29,13 @@ pub(crate) struct Ending<'a> {
 
 impl Ending<'_> {
     /// Its container ended.
-    pub(crate) async fn exited(self, exit: Exit) -> Result<ScriptOutcome, ToolFailure> {
+    pub(crate) async fn exited(mut self, exit: Exit) -> Result<ScriptOutcome, ToolFailure> {
         let words = LastWords::read(&exit.message);
         let Some(words) = words else {
             // It did away with the process that watches it, or wrote its own last words.
             let limit = (exit.out_of_memory && exit.code != 0).then_some(ScriptLimit::Memory);
-            let outcome = self.outcome(exit.code, exit.message, exit.elapsed, limit, None);
-            return Ok(outcome.await);
+            let output = self.whole(None).await;
+            return Ok(self.outcome(output, exit.code, exit.message, exit.elapsed, limit));
         };
         // Its own clock is finer, and no more to be trusted than it is.
         let elapsed = words.elapsed.min(exit.elapsed + Duration::from_secs(1));
@@ -49,19 +49,18 @@ impl Ending<'_> {
             EndedBy::Itself => None,
         };
         let printed = words.printed;
-        let outcome = self.outcome(exit.code, words.complaints, elapsed, limit, Some(printed));
-        let outcome = outcome.await;
-        if outcome.stdout.is_empty() && printed > 0 {
+        let output = self.whole(Some(printed)).await;
+        if output.bytes.len() < printed && !output.is_over {
             warn!(printed, "the log of a script can't be read; is `get` on `pods/log` allowed?");
             let message = "what the script printed was lost".to_owned();
             return Err(ToolFailure::Unavailable { message, executed: Executed::Yes });
         }
-        Ok(outcome)
+        Ok(self.outcome(output, exit.code, words.complaints, elapsed, limit))
     }
 
     /// The cluster ended its pod.
     pub(crate) async fn ended(
-        self,
+        mut self,
         by: &str,
         why: &str,
         started: bool,
@@ -71,9 +70,9 @@ impl Ending<'_> {
             "DeadlineExceeded" if started => Err(timed_out(self.script)),
             // Of what the node is short of, the script is not the cause.
             "Evicted" if why.contains("xceed") && !why.contains("low on resource") => {
-                let ran_for = self.ran_for;
+                let (output, ran_for) = (self.whole(None).await, self.ran_for);
                 let limit = Some(ScriptLimit::Disk);
-                Ok(self.outcome(KILLED, String::new(), ran_for, limit, None).await)
+                Ok(self.outcome(output, KILLED, String::new(), ran_for, limit))
             }
             // The node that was chosen had no room after all.
             _ if by.starts_with("OutOf") || by == "UnexpectedAdmissionError" => {
@@ -88,23 +87,26 @@ impl Ending<'_> {
     }
 
     /// It printed more than it may.
-    pub(crate) async fn printed_too_much(self) -> ScriptOutcome {
-        let ran_for = self.ran_for;
-        self.outcome(KILLED, String::new(), ran_for, Some(ScriptLimit::Output), None).await
+    pub(crate) async fn printed_too_much(mut self) -> ScriptOutcome {
+        let (output, ran_for) = (self.whole(None).await, self.ran_for);
+        self.outcome(output, KILLED, String::new(), ran_for, Some(ScriptLimit::Output))
     }
 
-    async fn outcome(
+    async fn whole(&mut self, printed: Option<usize>) -> Output {
+        self.log.whole(std::mem::take(&mut self.followed), printed).await
+    }
+
+    fn outcome(
         self,
+        output: Output,
         exit_code: i32,
         stderr: String,
         elapsed: Duration,
         ended_by: Option<ScriptLimit>,
-        printed: Option<usize>,
     ) -> ScriptOutcome {
-        let Self { isolation, log, followed, .. } = self;
-        let Output { bytes, is_over } = log.whole(followed, printed).await;
-        let ended_by = ended_by.or(is_over.then_some(ScriptLimit::Output));
-        let stdout = String::from_utf8_lossy(&bytes).into_owned();
+        let isolation = self.isolation;
+        let ended_by = ended_by.or(output.is_over.then_some(ScriptLimit::Output));
+        let stdout = String::from_utf8_lossy(&output.bytes).into_owned();
         ScriptOutcome { stdout, stderr, exit_code, ended_by, elapsed, isolation }
     }
 }

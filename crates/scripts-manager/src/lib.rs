@@ -1,5 +1,6 @@
 //! Scripts in throw-away pods: what is behind `script.invoke` on Kubernetes.
 //!
+//! - [`ScriptsManager`]: the process without its main;
 //! - [`KubernetesRunner`]: runs each script in a pod of its own;
 //! - [`pod::pod_of`]: what such a pod looks like;
 //! - [`ScriptsSection`]: what an operator may choose about it.
@@ -16,6 +17,7 @@ mod quantity;
 mod run;
 mod runner;
 mod section;
+mod service;
 mod sight;
 mod stage;
 mod sweep;
@@ -23,3 +25,4 @@ mod sweep;
 pub use images::PreparedImage;
 pub use runner::KubernetesRunner;
 pub use section::{ScriptsSection, TolerationSection};
+pub use service::{SERVICE, ScriptsManager, StartError};

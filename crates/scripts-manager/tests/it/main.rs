@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod again;
 mod bed;
 mod ends;
 mod manifests;
