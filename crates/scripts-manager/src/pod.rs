@@ -275,3 +275,120 @@ fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rockbot_scripts::Requirements;
+
+    use super::*;
+    use crate::images::PreparedImage;
+
+    fn made(script: &Script, call: &str, section: &ScriptsSection) -> Pod {
+        let call = ToolCallId::new(call).unwrap();
+        let agent = AgentName::new("agent").unwrap();
+        pod_of(script, &call, &agent, &section.image, section).unwrap()
+    }
+
+    /// As an operator would read it, without the text of `run.py`.
+    fn yaml(pod: &Pod) -> String {
+        let mut pod = pod.clone();
+        let command = &mut pod.spec.as_mut().unwrap().containers[0].command;
+        let text = command.as_mut().unwrap().last_mut().unwrap();
+        assert_eq!(text, RUN);
+        "<run.py>".clone_into(text);
+        serde_json::to_string_pretty(&pod).unwrap()
+    }
+
+    #[test]
+    fn a_plain_script_makes_this_pod() {
+        let script = Script::new("print(1)").unwrap();
+        insta::assert_snapshot!(yaml(&made(&script, "call-1", &ScriptsSection::default())));
+    }
+
+    #[test]
+    fn a_script_with_everything_makes_this_pod() {
+        let packages = Requirements::parse(&["numpy"]).unwrap();
+        let script = Script::new("print(2)")
+            .and_then(|script| script.with_input("{\"é\": 1}\n"))
+            .and_then(|script| script.within(Duration::from_secs(300)))
+            .unwrap()
+            .with_packages(packages);
+        let section = ScriptsSection {
+            namespace: "elsewhere".to_owned(),
+            image: "registry.example/science:1".to_owned(),
+            images: vec![PreparedImage { image: "x".to_owned(), packages: Vec::new() }],
+            image_pull_policy: "Always".to_owned(),
+            image_pull_secrets: vec!["registry".to_owned()],
+            cpu: "2".to_owned(),
+            memory: "1Gi".to_owned(),
+            disk: "100Mi".to_owned(),
+            disk_in_memory: false,
+            processes: 64,
+            max_output_bytes: 2048,
+            start_seconds: 10,
+            runtime_class: Some("gvisor".to_owned()),
+            priority_class: Some("scripts".to_owned()),
+            node_selector: [("pool".to_owned(), "scripts".to_owned())].into(),
+            tolerations: vec![
+                TolerationSection { key: Some("a".to_owned()), ..TolerationSection::default() },
+                TolerationSection {
+                    key: Some("b".to_owned()),
+                    value: Some("c".to_owned()),
+                    effect: Some("NoSchedule".to_owned()),
+                    ..TolerationSection::default()
+                },
+            ],
+            probe_network: false,
+        };
+        insta::assert_snapshot!(yaml(&made(&script, "../é 😀 \"$(id)\"/", &section)));
+    }
+
+    #[test]
+    fn a_call_has_one_pod_and_no_other_call_has_it() {
+        let section = ScriptsSection::default();
+        let script = Script::new("pass").unwrap();
+        let name = |call: &str| made(&script, call, &section).metadata.name.unwrap();
+        assert_eq!(name("a"), name("a"));
+        assert_ne!(name("a"), name("b"));
+        let call = ToolCallId::new("a").unwrap();
+        let other = AgentName::new("other").unwrap();
+        let others = pod_of(&script, &call, &other, "i", &section).unwrap();
+        assert_ne!(Some(name("a")), others.metadata.name);
+        assert!(name("a").len() <= 63);
+    }
+
+    #[test]
+    fn only_the_same_script_is_taken_for_the_same() {
+        let section = ScriptsSection::default();
+        let script = |code: &str| Script::new(code).unwrap();
+        let wanted = made(&script("a"), "id", &section);
+        assert!(runs_the_same(&wanted, &made(&script("a"), "id", &section)));
+        let packages = Requirements::parse(&["x"]).unwrap();
+        for other in [
+            script("b"),
+            script("a").with_input("").unwrap(),
+            script("a").within(Duration::from_secs(1)).unwrap(),
+            script("a").with_packages(packages),
+        ] {
+            assert!(!runs_the_same(&wanted, &made(&other, "id", &section)), "{other:?}");
+        }
+        assert!(!runs_the_same(&Pod::default(), &Pod::default()));
+    }
+
+    #[test]
+    fn what_kubernetes_does_not_take_is_told_before_it_is_asked() {
+        let script =
+            |bytes: usize| Script::new("x").unwrap().with_input("x".repeat(bytes)).unwrap();
+        let section = ScriptsSection::default();
+        let call = ToolCallId::new("a").unwrap();
+        let agent = AgentName::new("agent").unwrap();
+        let ask = |script: &Script| pod_of(script, &call, &agent, "i", &section);
+        assert!(ask(&script(MAX_TEXT_BYTES - 1)).is_ok());
+        assert_eq!(
+            ask(&script(MAX_TEXT_BYTES)).unwrap_err(),
+            DoesNotFit { bytes: MAX_TEXT_BYTES + 1 }
+        );
+    }
+}

@@ -8,7 +8,9 @@ use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
         core::v1::{Namespace, Pod, ServiceAccount},
+        networking::v1::NetworkPolicy,
     },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
     jiff::Timestamp,
 };
 use kube::{
@@ -153,6 +155,41 @@ impl Bed {
         let quotas: Api<ResourceQuota> = Api::namespaced(self.admin.clone(), &self.scripts);
         let patch = serde_json::json!({"spec": {"hard": hard}});
         quotas.patch("scripts", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Takes the fence away.
+    pub(crate) async fn without_policy(&self) {
+        let deleted = self.policies().delete("deny-all", &DeleteParams::default()).await;
+        deleted.expect("there was a policy");
+    }
+
+    /// Puts the fence up again.
+    pub(crate) async fn with_policy(&self) {
+        for manifest in manifests() {
+            if manifest.types.as_ref().is_some_and(|types| types.kind == "NetworkPolicy") {
+                apply(&self.admin, manifest, &self.scripts, &self.home).await;
+            }
+        }
+    }
+
+    /// There is one policy for all pods, and it allows nothing.
+    pub(crate) async fn assert_policy_is_there(&self) {
+        let policies = self.policies().list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(policies.len(), 1);
+        let spec = policies[0].spec.clone().unwrap();
+        assert_eq!(spec.pod_selector.unwrap_or_default(), LabelSelector::default());
+        assert_eq!(spec.policy_types.unwrap_or_default(), ["Ingress", "Egress"]);
+        assert_eq!((spec.ingress, spec.egress), (None, None));
+    }
+
+    /// Whether whoever runs the tests swears that the cluster has a network plugin that enforces
+    /// policies. Nobody else can tell one that does not from a policy that is wrong.
+    pub(crate) fn enforces_policies(&self) -> bool {
+        std::env::var_os("ROCKBOT_TEST_NETWORK_POLICY").is_some_and(|value| value == "enforced")
+    }
+
+    fn policies(&self) -> Api<NetworkPolicy> {
+        Api::namespaced(self.admin.clone(), &self.scripts)
     }
 
     async fn remove(&self, namespace: &str) {

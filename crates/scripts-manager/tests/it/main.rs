@@ -5,5 +5,7 @@
 mod again;
 mod bed;
 mod ends;
+mod hostile;
 mod manifests;
+mod odd_answers;
 mod start;
