@@ -1,0 +1,28 @@
+//! Scripts in throw-away pods: what is behind `script.invoke` on Kubernetes.
+//!
+//! - [`ScriptsManager`]: the process without its main;
+//! - [`KubernetesRunner`]: runs each script in a pod of its own;
+//! - [`pod::pod_of`]: what such a pod looks like;
+//! - [`ScriptsSection`]: what an operator may choose about it.
+
+mod api;
+mod deletions;
+mod ending;
+mod images;
+mod last_words;
+mod output;
+pub mod pod;
+mod probe;
+mod quantity;
+mod run;
+mod runner;
+mod section;
+mod service;
+mod sight;
+mod stage;
+mod sweep;
+
+pub use images::PreparedImage;
+pub use runner::KubernetesRunner;
+pub use section::{ScriptsSection, TolerationSection};
+pub use service::{SERVICE, ScriptsManager, StartError};

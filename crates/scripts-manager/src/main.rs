@@ -1,0 +1,131 @@
+//! `rockbot-scripts-manager`: runs scripts in throw-away pods for agents that ask over RabbitMQ.
+
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
+
+use kube::{Client, Config};
+use rockbot_bus::Bus;
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, ReachError};
+use rockbot_scripts_manager::{
+    KubernetesRunner, SERVICE, ScriptsManager, ScriptsSection, StartError,
+};
+use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
+use rockbot_store::{Clock, StoreSection, connect_patiently};
+use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
+
+/// Calls are many small allocations that cross threads; this allocator is made for those.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const PROCESS: Process = Process {
+    name: "rockbot-scripts-manager",
+    about: "Runs scripts in throw-away pods for agents that ask over RabbitMQ.",
+    version: env!("CARGO_PKG_VERSION"),
+    defaults: include_str!("../config.default.toml"),
+};
+
+struct Settings {
+    service: ServiceSection,
+    bus: BusSection,
+    scripts: ScriptsSection,
+    handler: HandlerSection,
+    store: StoreSection,
+}
+
+fn main() -> ExitCode {
+    PROCESS.run(read, serve)
+}
+
+fn read(configuration: &mut Configuration) -> Settings {
+    let mut settings = Settings {
+        service: configuration.section("service"),
+        bus: configuration.section("bus"),
+        scripts: configuration.section("scripts"),
+        handler: configuration.section("handler"),
+        store: configuration.section("store"),
+    };
+    for problem in settings.handler.problems().into_iter().chain(settings.scripts.problems()) {
+        configuration.problem(problem);
+    }
+    if let Err(problem) = settings.store.parse() {
+        configuration.problem(problem);
+    }
+    let rabbit = RabbitConfig::of(&settings.bus, "");
+    if let Err(problem) = rabbit.check() {
+        configuration.problem(format!("bus: {problem}"));
+    }
+    // With a user of its own on the broker, everybody has one: who does not sign is nobody.
+    settings.handler.require_identity |= rabbit.has_own_user();
+    settings.handler.user = rabbit.user();
+    if settings.service.is_production() {
+        let problems = rabbit.unsafe_in_production();
+        problems.into_iter().for_each(|problem| configuration.problem(problem));
+        settings.handler.require_identity = true;
+    }
+    settings
+}
+
+async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+    let Settings { service, bus, scripts, handler, store } = settings;
+    let instance = service.instance();
+    let name = format!("{SERVICE}/{instance}");
+    let url = store.parse().map_err(ServeError::Configuration)?;
+    let options = JournalOptions::of(&store, &url);
+    let unusable = |error: &dyn std::fmt::Display| {
+        ServeError::Configuration(format!(
+            "no cluster: {error}; run in a pod with a service account, or set KUBECONFIG"
+        ))
+    };
+    let cluster = Config::infer().await.map_err(|error| unusable(&error))?;
+    let probed = match scripts.probe_network {
+        true => addresses(&cluster).await,
+        false => Vec::new(),
+    };
+    let client = Client::try_from(cluster).map_err(|error| unusable(&error))?;
+    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
+    let opened =
+        opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
+    let Some(store) = opened else { return Ok(()) };
+    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
+    let Some(bus) = reached.map_err(|error| unreachable_broker(&error))? else { return Ok(()) };
+    let bus = Arc::new(bus);
+    let runner = KubernetesRunner::start(client, scripts)
+        .map_err(|error| ServeError::Configuration(format!("scripts.images: {error}")))?;
+    let runner = Arc::new(runner);
+    let journal = CallJournal::start(store.clone(), &instance, options);
+    let started = ScriptsManager::start(bus.clone(), runner, &handler, journal, instance, probed);
+    let started = tokio::select! {
+        started = started => started,
+        () = shutdown.requested() => return Ok(()),
+    };
+    let running = started.map_err(|error| match error {
+        StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
+        other => ServeError::Configuration(other.to_string()),
+    })?;
+    tracing::info!(%name, %url, shared = options.shared, "ready");
+    shutdown.requested().await;
+    running.drain(service.drain()).await;
+    bus.close().await;
+    store.close().await;
+    Ok(())
+}
+
+/// Where the API server is, for the script that must not get there.
+async fn addresses(cluster: &Config) -> Vec<SocketAddr> {
+    let url = &cluster.cluster_url;
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    match tokio::net::lookup_host((host, port)).await {
+        Ok(found) => found.take(4).collect(),
+        Err(error) => {
+            tracing::warn!(%error, "the address of the API server is not known: not probed");
+            Vec::new()
+        }
+    }
+}
+
+fn unreachable_broker(error: &ReachError) -> ServeError {
+    match error {
+        ReachError::Configuration(_) => ServeError::Configuration(error.to_string()),
+        ReachError::Refused(_) => ServeError::Unavailable(error.to_string()),
+    }
+}

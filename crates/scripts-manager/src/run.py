@@ -1,0 +1,159 @@
+"""Runs the script of this pod as a child process, and says how it ended.
+
+Arguments: seconds, bytes of output, processes, and bytes of an input that a variable holds.
+What the script prints goes to the log of the pod, in base64. What it complains about, its time-out and its
+limits go into the status of the container, as one line of facts and the end of the complaints.
+"""
+import binascii, fcntl, os, resource, select, signal, sys, time
+
+SCRIPT, INPUT = "/rockbot/script.py", "/rockbot/input"
+LAST_WORDS, MAX_COMPLAINTS = "/dev/termination-log", 3968
+LINE, PATIENCE = 12000, 0.1
+SECONDS, OUTPUT, PROCESSES, VARIABLE = (int(argument) for argument in sys.argv[1:5])
+
+
+def become_script(out, err):
+    """In the child: turns into the script."""
+    os.setsid()
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
+    env = {k: v for k, v in os.environ.items() if not k.startswith("KUBERNETES_")}
+    if os.path.exists(INPUT):
+        env["ROCKBOT_INPUT_FILE"] = INPUT
+        if os.path.getsize(INPUT) <= VARIABLE:
+            with open(INPUT, encoding="utf-8", newline="") as file:
+                env["ROCKBOT_INPUT"] = file.read()
+    os.execve(sys.executable, ["python3", "-I", "-B", "-X", "utf8", SCRIPT], env)
+
+
+def take(pipe):
+    """What is in a pipe, or nothing."""
+    try:
+        return os.read(pipe, 65536)
+    except BlockingIOError:
+        return None
+
+
+class Log:
+    """The log of the pod: lines of base64. A node ends lines in its own way, and gives dozens of
+    bytes to each: so lines are long, and what is printed in bits goes together."""
+
+    def __init__(self):
+        self.held, self.since, self.printed = b"", None, 0
+
+    def put(self, data):
+        """Takes what fits. Whether all of it did."""
+        room = OUTPUT - self.printed
+        self.held += data[:room]
+        self.printed += len(data[:room])
+        self.since = self.since or time.monotonic()
+        if len(self.held) >= LINE:
+            self.flush()
+        return len(data) <= room
+
+    def flush(self):
+        line = binascii.b2a_base64(self.held) if self.held else b""
+        self.held, self.since = b"", None
+        while line:
+            line = line[os.write(1, line):]
+
+
+def reap(child):
+    """The status of the child if it ended; orphans end with it."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == child:
+            found = status
+
+
+def out_of_memory():
+    """Whether the kernel ended a process of this container for its memory."""
+    for path in "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control":
+        try:
+            with open(path) as file:
+                return any(l.startswith("oom_kill ") and l.split()[1] != "0" for l in file)
+        except OSError:
+            pass
+    return False
+
+
+def main():
+    (output, out), (errors, err), (woken, waker) = os.pipe(), os.pipe(), os.pipe()
+    for pipe in output, errors, woken, waker:
+        fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_NONBLOCK)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    begun = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        try:
+            become_script(out, err)
+        finally:
+            os._exit(127)
+    os.close(out)
+    os.close(err)
+    ended, status, log, complaints = None, None, Log(), b""
+    open_pipes = [output, errors]
+    while ended is None:
+        now = time.monotonic()
+        if now >= begun + SECONDS:
+            ended = "timeout"
+            break
+        until = begun + SECONDS
+        if log.since:
+            until = min(until, log.since + PATIENCE)
+            if now >= until:
+                log.flush()
+                continue
+        ready, _, _ = select.select(open_pipes + [woken], [], [], until - now)
+        if woken in ready:
+            take(woken)
+            status = reap(child)
+            if status is not None:
+                ended = "exit"
+        # After the end once more, for what it had said last.
+        looks = 64 if ended else 1
+        for pipe in list(open_pipes):
+            for _ in range(looks):
+                data = take(pipe)
+                if data == b"":
+                    open_pipes.remove(pipe)
+                if not data:
+                    break
+                if pipe == errors:
+                    complaints = (complaints + data)[-MAX_COMPLAINTS:]
+                elif not log.put(data):
+                    ended = "output"
+                    break
+    log.flush()
+    elapsed = int((time.monotonic() - begun) * 1000)
+    code = {"timeout": 124, "output": 137}.get(ended)
+    if ended == "exit":
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            code = 128 - code
+        if code == 137 and out_of_memory():
+            ended = "memory"
+    text = complaints.decode("utf-8", "replace").encode()[-MAX_COMPLAINTS:]
+    text = text.decode("utf-8", "ignore")
+    try:
+        with open(LAST_WORDS, "w", encoding="utf-8", newline="") as file:
+            file.write("%s %d %d %d\n%s" % (ended, code, elapsed, log.printed, text))
+    except OSError:
+        pass
+    os._exit(code)
+
+
+main()

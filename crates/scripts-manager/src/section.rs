@@ -1,0 +1,218 @@
+//! `[scripts]`: what the pods of scripts are like.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Deserialize;
+
+use crate::{
+    images::{PreparedImage, PreparedImages},
+    quantity::thousandths,
+};
+
+/// `[scripts]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScriptsSection {
+    /// Where the pods are made. Default `rockbot-scripts`.
+    pub namespace: String,
+    /// The image of scripts that ask for no packages. Default `docker.io/library/python:3.12-slim`.
+    pub image: String,
+    /// Images with packages in them, for scripts that ask for those. Default none.
+    pub images: Vec<PreparedImage>,
+    /// When images are fetched: `Always`, `IfNotPresent` or `Never`. Default `IfNotPresent`.
+    pub image_pull_policy: String,
+    /// Names of secrets in the namespace with which images are fetched. Default none.
+    pub image_pull_secrets: Vec<String>,
+    /// Processor of a script, asked for and limited. Default `500m`.
+    pub cpu: String,
+    /// Memory of a script with its temporary folder, asked for and limited. Default `256Mi`.
+    pub memory: String,
+    /// Its temporary folder, in memory unless `disk_in_memory` is false. Default `64Mi`.
+    pub disk: String,
+    /// Whether the temporary folder is in memory: then a full one is an error that the script sees,
+    /// and what is in it counts as memory. Else it is on the node's disk, and one that is full ends
+    /// the script, some seconds later. Default true.
+    pub disk_in_memory: bool,
+    /// Processes and threads of a script, at most. Default 128.
+    pub processes: u32,
+    /// Most bytes that a script may print. Default 1 MiB.
+    pub max_output_bytes: usize,
+    /// How long a pod may take until it runs, in seconds: for room in the cluster and for its image.
+    /// Default 60.
+    pub start_seconds: u64,
+    /// Another runtime than the nodes' own, such as gVisor's or Kata's.
+    pub runtime_class: Option<String>,
+    /// Priority class of the pods.
+    pub priority_class: Option<String>,
+    /// Labels that a node must have. Default none.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints of nodes that the pods bear. Default none.
+    pub tolerations: Vec<TolerationSection>,
+    /// Whether to run a script at the start that looks for the cluster's API: when it gets there, the
+    /// network is told to be open in every result. Default true.
+    pub probe_network: bool,
+}
+
+/// `[[scripts.tolerations]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TolerationSection {
+    /// The taint; all of them when absent.
+    pub key: Option<String>,
+    /// `Equal` or `Exists`. Default `Exists` without a value, else `Equal`.
+    pub operator: Option<String>,
+    /// Its value.
+    pub value: Option<String>,
+    /// Its effect; all of them when absent.
+    pub effect: Option<String>,
+}
+
+impl Default for ScriptsSection {
+    fn default() -> Self {
+        Self {
+            namespace: "rockbot-scripts".to_owned(),
+            image: "docker.io/library/python:3.12-slim".to_owned(),
+            images: Vec::new(),
+            image_pull_policy: "IfNotPresent".to_owned(),
+            image_pull_secrets: Vec::new(),
+            cpu: "500m".to_owned(),
+            memory: "256Mi".to_owned(),
+            disk: "64Mi".to_owned(),
+            disk_in_memory: true,
+            processes: 128,
+            max_output_bytes: 1024 * 1024,
+            start_seconds: 60,
+            runtime_class: None,
+            priority_class: None,
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
+            probe_network: true,
+        }
+    }
+}
+
+impl ScriptsSection {
+    /// How long a pod may take until it runs.
+    #[must_use]
+    pub fn start(&self) -> Duration {
+        Duration::from_secs(self.start_seconds)
+    }
+
+    /// What is wrong with it, in words for an operator.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut say = |key: &str, problem: &str| problems.push(format!("scripts.{key}: {problem}"));
+        let mut names = vec![("namespace", &self.namespace)];
+        names.extend(self.image_pull_secrets.iter().map(|name| ("image_pull_secrets", name)));
+        names.extend(self.runtime_class.iter().map(|name| ("runtime_class", name)));
+        names.extend(self.priority_class.iter().map(|name| ("priority_class", name)));
+        for (key, name) in names {
+            if !is_object_name(name) {
+                say(key, &format!("{name:?} is not a name of an object in Kubernetes"));
+            }
+        }
+        if !["Always", "IfNotPresent", "Never"].contains(&self.image_pull_policy.as_str()) {
+            say("image_pull_policy", "must be Always, IfNotPresent or Never");
+        }
+        let images = std::iter::once(&self.image);
+        for image in images.chain(self.images.iter().map(|prepared| &prepared.image)) {
+            if image.is_empty() || image.contains(char::is_whitespace) {
+                say("image", &format!("{image:?} is not the name of an image"));
+            }
+        }
+        let mebibyte = thousandths("1Mi");
+        let amounts = [
+            ("cpu", &self.cpu, thousandths("10m"), "10m, such as 500m"),
+            ("memory", &self.memory, thousandths("32Mi"), "32Mi, such as 256Mi"),
+            ("disk", &self.disk, mebibyte, "1Mi, such as 64Mi"),
+        ];
+        for (key, text, least, words) in amounts {
+            if thousandths(text) < least {
+                say(key, &format!("{text:?}: must be an amount of at least {words}"));
+            }
+        }
+        let fits = thousandths(&self.disk) < thousandths(&self.memory);
+        if self.disk_in_memory && !fits {
+            say("disk", "is in memory, so it must be smaller than scripts.memory");
+        }
+        if !(8..=32_768).contains(&self.processes) {
+            say("processes", "must be 8 to 32768");
+        }
+        if !(1024..=MAX_OUTPUT_BYTES).contains(&self.max_output_bytes) {
+            say("max_output_bytes", &format!("must be 1024 to {MAX_OUTPUT_BYTES}"));
+        }
+        if !(1..=600).contains(&self.start_seconds) {
+            say("start_seconds", "must be 1 to 600");
+        }
+        for TolerationSection { operator, .. } in &self.tolerations {
+            if !matches!(operator.as_deref(), None | Some("Equal" | "Exists")) {
+                say("tolerations", "an operator must be Equal or Exists");
+            }
+        }
+        if let Err(error) = PreparedImages::of(&self.images) {
+            say("images", &error.to_string());
+        }
+        problems
+    }
+}
+
+/// An answer with more does not fit into a message on the bus.
+const MAX_OUTPUT_BYTES: usize = 3 * 1024 * 1024;
+
+/// A name as RFC 1123 has it.
+fn is_object_name(name: &str) -> bool {
+    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.len() <= 253
+        && name.starts_with(inside)
+        && name.ends_with(inside)
+        && name.chars().all(|c| inside(c) || matches!(c, '-' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_can_be_used() {
+        assert_eq!(ScriptsSection::default().problems(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_operator_is_told_all_that_is_wrong_at_once() {
+        let section = ScriptsSection {
+            namespace: "Scripts/".to_owned(),
+            image: String::new(),
+            image_pull_policy: "sometimes".to_owned(),
+            cpu: "fast".to_owned(),
+            memory: "64Mi".to_owned(),
+            disk: "64Mi".to_owned(),
+            processes: 1,
+            max_output_bytes: 0,
+            start_seconds: 0,
+            runtime_class: Some("g Visor".to_owned()),
+            images: vec![PreparedImage {
+                image: "science:1".to_owned(),
+                packages: vec!["numpy; curl".to_owned()],
+            }],
+            ..ScriptsSection::default()
+        };
+        let problems = section.problems();
+        let keys = [
+            "namespace",
+            "runtime_class",
+            "image_pull_policy",
+            "image",
+            "cpu",
+            "disk",
+            "processes",
+            "max_output_bytes",
+            "start_seconds",
+            "images",
+        ];
+        assert_eq!(problems.len(), keys.len(), "{problems:#?}");
+        for (problem, key) in problems.iter().zip(keys) {
+            assert!(problem.starts_with(&format!("scripts.{key}: ")), "{problem}");
+        }
+    }
+}

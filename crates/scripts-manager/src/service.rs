@@ -1,0 +1,96 @@
+//! The process behind `script.invoke`, without its main.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use rockbot_bus::{Bus, ConsumeError};
+use rockbot_contracts::{InstanceId, topology::script_invoke};
+use rockbot_scripts::{RunScript, ScriptConversation};
+use rockbot_tools::{
+    CallJournal, HandlerSection, RegisterError, ToolExecutor, ToolInvokeHandler, ToolRegistry,
+    invoke::InvokeWorkers,
+};
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+use crate::runner::KubernetesRunner;
+
+/// The name of the service on the bus.
+pub const SERVICE: &str = "scripts-manager";
+/// How long pods may take to be deleted when the process stops. The sweep of another one, or of the
+/// next, deletes the others.
+const LAST_DELETIONS: Duration = Duration::from_secs(5);
+
+/// Why a manager does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The one tool can't be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The bus refuses a queue.
+    #[error(transparent)]
+    Consume(#[from] ConsumeError),
+}
+
+/// A manager of scripts that serves on a bus.
+#[derive(Debug)]
+pub struct ScriptsManager {
+    runner: Arc<KubernetesRunner>,
+    handler: Arc<ToolInvokeHandler>,
+    workers: InvokeWorkers,
+    probe: Option<JoinHandle<()>>,
+}
+
+impl ScriptsManager {
+    /// Starts to run what is asked for. Has a script try to reach `probed`, where there are any.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(
+        bus: Arc<dyn Bus>,
+        runner: Arc<KubernetesRunner>,
+        section: &HandlerSection,
+        journal: Arc<CallJournal>,
+        instance: InstanceId,
+        probed: Vec<SocketAddr>,
+    ) -> Result<Self, StartError> {
+        let registry = Arc::new(ToolRegistry::new());
+        registry.register(Arc::new(RunScript::new(runner.clone())))?;
+        let executor = ToolExecutor::with_max_result(registry, section.max_result_bytes);
+        // There is one tool: it need not leave room for others.
+        let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
+        let options = HandlerSection { per_tool, ..section.clone() }.options();
+        let options = options.journaled(journal).in_words_of(ScriptConversation);
+        let handler = ToolInvokeHandler::new(Arc::new(executor), bus, SERVICE, &instance, options);
+        let workers = handler.start(&script_invoke(), &instance).await?;
+        let probe = (!probed.is_empty()).then(|| tokio::spawn(probe(runner.clone(), probed)));
+        Ok(Self { runner, handler, workers, probe })
+    }
+
+    /// The handler's counts.
+    #[must_use]
+    pub fn handler(&self) -> &Arc<ToolInvokeHandler> {
+        &self.handler
+    }
+
+    /// Stops taking scripts, and answers those under way within `grace`. What does not end in time
+    /// goes on in its pod, and is answered by the manager that gets the request next. Whether all
+    /// ended in time.
+    pub async fn drain(self, grace: Duration) -> bool {
+        if let Some(probe) = &self.probe {
+            probe.abort();
+        }
+        self.runner.leave();
+        let drained = self.workers.drain(grace).await;
+        self.runner.stop(LAST_DELETIONS).await;
+        drained
+    }
+}
+
+async fn probe(runner: Arc<KubernetesRunner>, addresses: Vec<SocketAddr>) {
+    if let Err(failure) = runner.probe_network(&addresses).await {
+        warn!(
+            failure = %failure.chain(),
+            "the script that looks whether the network is closed did not run: nobody knows"
+        );
+    }
+}

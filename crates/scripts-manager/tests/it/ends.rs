@@ -1,0 +1,176 @@
+//! How scripts end, and what is told about it.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use rockbot_contracts::{Executed, ToolErrorCode};
+use rockbot_scripts::{ScriptLimit, ScriptRunner};
+use rockbot_scripts_manager::ScriptsSection;
+use tokio::time::Instant;
+
+use crate::bed::{call, in_cluster, is_running, run, script};
+
+#[tokio::test]
+async fn a_script_gives_its_output_its_complaints_and_its_exit_code() {
+    in_cluster(async |bed| {
+        let runner = bed.runner();
+        let code = "
+import os, sys
+print('42 é')
+print('no', file=sys.stderr)
+print(os.environ.get('ROCKBOT_INPUT'), end='')
+sys.exit(3)
+";
+        let script = script(code).with_input("{\"a\": \"ü\"}\r\n").unwrap();
+        let outcome = runner.run(&script, &call()).await.unwrap();
+
+        assert_eq!(outcome.stdout, "42 é\n{\"a\": \"ü\"}\r\n");
+        assert_eq!((outcome.stderr.as_str(), outcome.exit_code), ("no\n", 3));
+        assert_eq!(outcome.ended_by, None);
+        assert!(outcome.elapsed < Duration::from_secs(5), "{:?}", outcome.elapsed);
+        assert_eq!(outcome.isolation.to_string(), "pod");
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_large_input_is_read_from_its_file_and_a_small_one_from_the_variable_too() {
+    in_cluster(async |bed| {
+        let runner = bed.runner();
+        let code = "
+import os
+text = open(os.environ['ROCKBOT_INPUT_FILE'], encoding='utf-8', newline='').read()
+print(len(text), text[-1], os.environ.get('ROCKBOT_INPUT') == text)
+";
+        let small = script(code).with_input("x".repeat(100_000) + "é").unwrap();
+        let outcome = runner.run(&small, &call()).await.unwrap();
+        assert_eq!(outcome.stdout, "100001 é True\n", "{}", outcome.stderr);
+        let large = script(code).with_input("x".repeat(200_000) + "é").unwrap();
+        let outcome = runner.run(&large, &call()).await.unwrap();
+        assert_eq!(outcome.stdout, "200001 é False\n", "{}", outcome.stderr);
+        let outcome = run(&runner, "import os; print('ROCKBOT_INPUT_FILE' in os.environ)").await;
+        assert_eq!(outcome.unwrap().stdout, "False\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_that_takes_too_long_is_a_timeout_and_its_pod_goes() {
+    in_cluster(async |bed| {
+        let runner = bed.runner();
+        // It is deaf to whoever asks it to end.
+        let code = "
+import signal, time
+for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+    signal.signal(number, signal.SIG_IGN)
+while True: time.sleep(1000)
+";
+        let script = script(code).within(Duration::from_secs(2)).unwrap();
+        let failure = runner.run(&script, &call()).await.unwrap_err();
+        assert_eq!(failure.code(), ToolErrorCode::Timeout, "{failure}");
+        assert_eq!(failure.executed(), Executed::Yes);
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancelled_script_ends_with_its_pod_and_so_does_one_past_its_deadline() {
+    in_cluster(async |bed| {
+        let runner = bed.runner();
+        let forever = script("import time; time.sleep(1000)");
+        let context = call();
+        let (ended, ()) = tokio::join!(runner.run(&forever, &context), async {
+            bed.wait_for("it runs", 1, is_running).await;
+            context.cancellation.cancel();
+        });
+        let failure = ended.unwrap_err();
+        assert_eq!(failure.code(), ToolErrorCode::Cancelled, "{failure}");
+        assert_ne!(failure.executed(), Executed::No);
+        bed.wait_for_none().await;
+
+        let mut context = call();
+        context.deadline = Instant::now() + Duration::from_millis(200);
+        let failure = runner.run(&forever, &context).await.unwrap_err();
+        assert_eq!(failure.code(), ToolErrorCode::Timeout, "{failure}");
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn output_is_whole_up_to_the_limit_and_ends_the_script_beyond_it() {
+    in_cluster(async |bed| {
+        let runner = bed.runner();
+        let limit = 1024 * 1024;
+        let most = format!("import sys; sys.stdout.write('é\\n' * {})", limit / 3);
+        let outcome = run(&runner, &most).await.unwrap();
+        assert_eq!((outcome.exit_code, outcome.ended_by), (0, None));
+        assert_eq!(outcome.stdout, "é\n".repeat(limit / 3));
+        let one_more = format!("import sys; sys.stdout.write('x' * {})", limit + 1);
+        for code in [one_more.as_str(), "print('x' * 10_000_000)"] {
+            let outcome = run(&runner, code).await.unwrap();
+            assert_eq!(outcome.ended_by, Some(ScriptLimit::Output));
+            assert_eq!(outcome.stdout, "x".repeat(limit));
+        }
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn memory_and_disk_are_limits_and_a_script_that_obeys_them_is_not_blamed() {
+    in_cluster(async |bed| {
+        let small =
+            ScriptsSection { memory: "64Mi".to_owned(), disk: "16Mi".to_owned(), ..bed.section() };
+        let runner = bed.runner_with(small.clone());
+        let hungry = "
+print('begun', flush=True)
+held = []
+while True: held.append(bytearray(8 << 20))
+";
+        let outcome = run(&runner, hungry).await.unwrap();
+        assert_eq!(outcome.ended_by, Some(ScriptLimit::Memory), "{outcome:?}");
+        assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("begun\n", 137));
+        // It kills itself: nobody's limit.
+        let outcome = run(&runner, "import os; os.kill(os.getpid(), 9)").await.unwrap();
+        assert_eq!((outcome.exit_code, outcome.ended_by), (137, None));
+        // The folder is in memory: a full one is an error or takes the memory.
+        let full = "
+with open('/tmp/x', 'wb') as file:
+    while True: file.write(bytes(1 << 20))
+";
+        let outcome = run(&runner, full).await.unwrap();
+        assert_ne!(outcome.exit_code, 0, "{outcome:?}");
+        let told = outcome.ended_by.is_some() || outcome.stderr.contains("No space left");
+        assert!(told, "{outcome:?}");
+        // On the disk it is the node that notices.
+        let runner = bed.runner_with(ScriptsSection { disk_in_memory: false, ..small });
+        let full = "
+import time
+with open('/tmp/x', 'wb') as file: file.write(bytes(64 << 20))
+time.sleep(1000)
+";
+        let script = script(full).within(Duration::from_secs(80)).unwrap();
+        let outcome = runner.run(&script, &call()).await.unwrap();
+        assert_eq!(outcome.ended_by, Some(ScriptLimit::Disk), "{outcome:?}");
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn twenty_scripts_run_side_by_side_and_each_gets_its_own_answer() {
+    in_cluster(async |bed| {
+        let runner = &bed.runner();
+        let answers = stream::iter(0..20).map(|number| async move {
+            run(runner, &format!("print({number})")).await.unwrap().stdout
+        });
+        let answers: Vec<_> = answers.buffered(20).collect().await;
+        let expected: Vec<_> = (0..20).map(|number| format!("{number}\n")).collect();
+        assert_eq!(answers, expected);
+        bed.wait_for_none().await;
+    })
+    .await;
+}

@@ -1,0 +1,172 @@
+//! Scripts that mean harm.
+
+use std::time::{Duration, Instant};
+
+use rockbot_contracts::{ToolCallId, ToolErrorCode};
+use rockbot_scripts::{Requirements, ScriptLimit, ScriptRunner};
+use rockbot_tools::ToolContext;
+
+use crate::bed::{call, in_cluster, run, script};
+
+#[tokio::test]
+async fn a_script_finds_nothing_of_the_host_the_cluster_or_the_fleet() {
+    in_cluster(async |bed| {
+        let runner = bed.runner();
+        let code = "
+import glob, os
+def tried(path):
+    try: return open(path, 'rb').read()
+    except OSError as error: return b''
+seen = tried('/proc/1/environ') + b' '.join(tried(path) for path in glob.glob('/proc/*/environ'))
+print('secrets', any(word in seen.lower() for word in (b'amqp', b'password', b'token', b'secret')))
+print('token', os.path.exists('/var/run/secrets/kubernetes.io') or os.path.exists('/run/secrets/kubernetes.io'))
+print('cluster', any(name.startswith('KUBERNETES') for name in os.environ))
+print('user', os.getuid() >= 1000000000, os.getgid() >= 1000000000)
+print('capabilities', [line.split()[1] for line in open('/proc/self/status') if line.startswith('Cap')])
+print('privileges', [line.split()[1] for line in open('/proc/self/status') if line.startswith(('NoNewPrivs', 'Seccomp:'))])
+print('processes', sorted(int(name) for name in os.listdir('/proc') if name.isdigit())[0], len([n for n in os.listdir('/proc') if n.isdigit()]) < 6)
+print('place', os.getcwd(), os.environ['HOME'])
+def writes(folder):
+    try: open(folder + '/x', 'w').close(); return True
+    except OSError: return False
+print('writes', [folder for folder in ('/', '/etc', '/usr', '/var/tmp', '/rockbot', '/root', '/home', '/tmp') if writes(folder)])
+os.symlink('/rockbot/script.py', '/tmp/link')
+try: open('/tmp/link', 'a'); print('link')
+except OSError: print('no link')
+print('shadow', bool(tried('/etc/shadow')), 'docker', os.path.exists('/var/run/docker.sock'), 'containerd', os.path.exists('/run/containerd'))
+try:
+    import socket; socket.getaddrinfo('kubernetes.default.svc', 443); print('names')
+except OSError: print('no names')
+";
+        let outcome = run(&runner, code).await.unwrap();
+        let none = "0000000000000000";
+        let none = format!("['{none}', '{none}', '{none}', '{none}', '{none}']");
+        let expected = format!(
+            "secrets False\ntoken False\ncluster False\nuser True True\ncapabilities {none}\n\
+             privileges ['1', '2']\nprocesses 1 True\nplace /tmp /tmp\nwrites ['/tmp']\nno link\n\
+             shadow False docker False containerd False\nno names\n"
+        );
+        assert_eq!(outcome.stdout, expected, "{}", outcome.stderr);
+        assert_eq!(outcome.exit_code, 0, "{}", outcome.stderr);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_that_floods_ends_and_its_neighbour_does_not_notice() {
+    in_cluster(async |bed| {
+        let runner = &bed.runner();
+        let begun = Instant::now();
+        let fork = "
+import os, time
+made = 0
+while True:
+    try:
+        if os.fork() == 0: time.sleep(1000)
+        made += 1
+    except OSError:
+        print(made < 200, flush=True)
+        break
+";
+        // The process that watches it ends with all of its children.
+        let fork = async { run(runner, fork).await.unwrap() };
+        let bomb = script("import os\nwhile True:\n  try: os.fork()\n  except OSError: pass")
+            .within(Duration::from_secs(3))
+            .unwrap();
+        let context = call();
+        let bomb = runner.run(&bomb, &context);
+        let flood = "
+import os
+line = b'x' * (1 << 20)
+for _ in range(10 * 1024): os.write(1, line)
+";
+        let flood = async { run(runner, flood).await.unwrap() };
+        let neighbour = async { run(runner, "print(sum(range(10)))").await.unwrap() };
+        let (fork, bomb, flood, neighbour) = tokio::join!(fork, bomb, flood, neighbour);
+        assert_eq!(fork.stdout, "True\n", "{}", fork.stderr);
+        let bomb = bomb.unwrap_err();
+        assert_eq!(bomb.code(), ToolErrorCode::Timeout, "{bomb}");
+        assert_eq!(flood.ended_by, Some(ScriptLimit::Output));
+        assert_eq!(flood.stdout.len(), 1024 * 1024);
+        assert_eq!(neighbour.stdout, "45\n");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_can_forge_what_is_said_about_itself_and_no_more() {
+    in_cluster(async |bed| {
+        let runner = &bed.runner();
+        let ended = |code: &'static str| async move { run(runner, code).await };
+        // Past the process that watches it, into its log and its status.
+        let (log, words, bytes, gone) = tokio::join!(
+            ended("print('mine'); open('/proc/1/fd/1', 'w').write('forged\\n' * 10)"),
+            ended("import os; open('/dev/termination-log', 'w').write('exit 0 1 999999\\n'); os.kill(1, 15)"),
+            ended("import os; open('/dev/termination-log', 'wb').write(b'\\xff\\xfe' * 9999); os.kill(1, 15)"),
+            ended("import os; print('x', flush=True); os.kill(1, 9); os.kill(1, 15)"),
+        );
+        assert_eq!(log.unwrap().stdout, "mine\n");
+        // What it says that it printed is not there.
+        assert_eq!(words.unwrap_err().code(), ToolErrorCode::Unavailable);
+        for forged in [bytes, gone] {
+            assert_eq!(forged.unwrap().exit_code, 143);
+        }
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn outside_text_is_in_no_name() {
+    in_cluster(async |bed| {
+        let runner = bed.runner();
+        assert!(ToolCallId::new("/😀".repeat(100)).is_err(), "500 bytes are no id");
+        let wild = "../é😀 \"$(id)`;/".repeat(12);
+        let wild = wild.chars().scan(0, |bytes, c| {
+            *bytes += c.len_utf8();
+            (*bytes <= 255).then_some(c)
+        });
+        let wild: String = wild.collect();
+        let context = ToolContext { tool_call_id: ToolCallId::new(wild).unwrap(), ..call() };
+        let text =
+            "print('''\n$(id) `id` $(ROCKBOT) \\u2028 \u{feff} {{x}} $$(HOME) 'quoted' ''' )";
+        let outcome = runner.run(&script(text), &context).await.unwrap();
+        assert_eq!(
+            outcome.stdout,
+            "\n$(id) `id` $(ROCKBOT) \u{2028} \u{feff} {{x}} $$(HOME) 'quoted' \n"
+        );
+        assert!(Requirements::parse(&["x; curl evil"]).is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn where_policies_are_enforced_a_script_gets_nowhere() {
+    in_cluster(async |bed| {
+        let url: http::Uri = bed.api_server.parse().unwrap();
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = url.port_u16().unwrap_or(443);
+        let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await.unwrap().collect();
+        // The same script where nothing fences it: else a closed network proves nothing.
+        bed.without_policy().await;
+        let reached = bed.runner().probe_network(&addresses).await.unwrap();
+        bed.with_policy().await;
+        let runner = bed.runner();
+        let fenced = runner.probe_network(&addresses).await.unwrap();
+        let is_enforced = bed.enforces_policies();
+        println!(
+            "without the policy a script reached {reached} addresses, with it {fenced}; \
+             is it sworn that this cluster enforces policies: {is_enforced}"
+        );
+        bed.assert_policy_is_there().await;
+        // What was found is told with every result from then on.
+        assert_eq!(runner.isolation().is_complete(), fenced == 0);
+        if is_enforced {
+            assert!(reached > 0, "the script reaches nothing even without the policy");
+            assert_eq!(fenced, 0, "the policy is not enforced");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,218 @@
+//! API servers that answer in odd ways: no cluster, no sockets.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    extract::{Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use kube::Client;
+use rockbot_contracts::{Executed, ToolErrorCode};
+use rockbot_scripts::{ScriptOutcome, ScriptRunner};
+use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
+use rockbot_tools::ToolFailure;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::bed::{call, script};
+
+/// What a server says: to creations in turn, the last one for ever, and to watches likewise.
+struct Says {
+    created: Vec<(StatusCode, Value)>,
+    watched: Vec<String>,
+    found: (StatusCode, Value),
+    log: &'static str,
+    creations: AtomicUsize,
+    watches: AtomicUsize,
+    deletions: AtomicUsize,
+}
+
+impl Default for Says {
+    fn default() -> Self {
+        Self {
+            created: vec![(StatusCode::CREATED, pod(json!({"phase": "Pending"})))],
+            watched: vec![event("MODIFIED", &pod(exited("exit 0 5 3\n")))],
+            found: (StatusCode::OK, pod(json!({"phase": "Pending"}))),
+            log: "b2sK\n",
+            creations: AtomicUsize::new(0),
+            watches: AtomicUsize::new(0),
+            deletions: AtomicUsize::new(0),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    watch: Option<String>,
+}
+
+fn pod(status: Value) -> Value {
+    let metadata = json!({"name": "script-x", "uid": "u", "resourceVersion": "7"});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {"containers": [], "nodeName": "n"}, "status": status})
+}
+
+fn exited(message: &str) -> Value {
+    json!({"phase": "Succeeded", "containerStatuses": [{
+        "name": "script", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 0, "message": message}},
+    }]})
+}
+
+fn event(kind: &str, object: &Value) -> String {
+    format!("{}\n", json!({"type": kind, "object": object}))
+}
+
+fn refusal(code: StatusCode, reason: &str, message: &str) -> (StatusCode, Value) {
+    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",
+        "code": code.as_u16(), "reason": reason, "message": message});
+    (code, status)
+}
+
+/// The next thing to say, or the last one again.
+fn next<T: Clone>(said: &[T], count: &AtomicUsize) -> T {
+    let at = count.fetch_add(1, Ordering::Relaxed).min(said.len() - 1);
+    said[at].clone()
+}
+
+async fn list(State(says): State<Arc<Says>>, Query(asked): Query<Asked>) -> Response {
+    if asked.watch.is_none() {
+        return Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
+            .into_response();
+    }
+    next(&says.watched, &says.watches).into_response()
+}
+
+async fn create(State(says): State<Arc<Says>>) -> Response {
+    let (code, body) = next(&says.created, &says.creations);
+    (code, Json(body)).into_response()
+}
+
+async fn find(State(says): State<Arc<Says>>) -> Response {
+    (says.found.0, Json(says.found.1.clone())).into_response()
+}
+
+async fn delete(State(says): State<Arc<Says>>) -> Response {
+    says.deletions.fetch_add(1, Ordering::Relaxed);
+    Json(pod(json!({}))).into_response()
+}
+
+/// What becomes of a script, and whether its pod was deleted.
+async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
+    let says = Arc::new(says);
+    let pods = "/api/v1/namespaces/rockbot-scripts/pods";
+    let log = says.log;
+    let server = Router::new()
+        .route(pods, post(create).get(list))
+        .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
+        .route(&format!("{pods}/{{name}}/log"), get(move || async move { log }))
+        .with_state(says.clone());
+    let section = ScriptsSection { start_seconds: 2, ..ScriptsSection::default() };
+    let client = Client::new(server, "rockbot-scripts");
+    let runner = KubernetesRunner::start(client, section).unwrap();
+    let ended = runner.run(&script("print('ok')"), &call()).await;
+    runner.stop(Duration::from_secs(5)).await;
+    (ended, says.deletions.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn a_watch_that_breaks_is_taken_up_again() {
+    let done = event("MODIFIED", &pod(exited("exit 0 5 3\n")));
+    let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+    for broken in [String::new(), "{\"type\":".to_owned(), event("ERROR", &gone)] {
+        let (ended, deleted) =
+            ask(Says { watched: vec![broken, done.clone()], ..Says::default() }).await;
+        assert_eq!(ended.unwrap().stdout, "ok\n");
+        assert_eq!(deleted, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stumbles_is_asked_again_and_one_that_refuses_is_not() {
+    let made = (StatusCode::CREATED, pod(json!({"phase": "Pending"})));
+    let stumbled = refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "etcd");
+    let conflict = refusal(StatusCode::CONFLICT, "Conflict", "on resourcequotas");
+    for first in [stumbled.clone(), conflict] {
+        let (ended, _) = ask(Says { created: vec![first, made.clone()], ..Says::default() }).await;
+        assert_eq!(ended.unwrap().stdout, "ok\n");
+    }
+    let (ended, _) = ask(Says { created: vec![stumbled], ..Says::default() }).await;
+    let failure = ended.unwrap_err();
+    assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
+    assert_eq!(failure.executed(), Executed::Unknown, "nobody knows");
+    for (refused, code) in [
+        (
+            refusal(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
+            ToolErrorCode::Overloaded,
+        ),
+        (
+            refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity"),
+            ToolErrorCode::Unavailable,
+        ),
+        (refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"), ToolErrorCode::Unavailable),
+        (refusal(StatusCode::NOT_FOUND, "NotFound", "namespaces"), ToolErrorCode::Unavailable),
+    ] {
+        let (ended, deleted) = ask(Says { created: vec![refused], ..Says::default() }).await;
+        let failure = ended.unwrap_err();
+        assert_eq!((failure.code(), failure.executed()), (code, Executed::No), "{failure}");
+        assert_eq!(deleted, 0, "there is nothing to delete");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_of_the_name_that_is_another_ones_is_not_touched() {
+    let exists = refusal(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists");
+    let (ended, deleted) = ask(Says { created: vec![exists], ..Says::default() }).await;
+    let failure = ended.unwrap_err();
+    assert_eq!(failure.code(), ToolErrorCode::NotPermitted, "{failure}");
+    assert_eq!(deleted, 0);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_deleted_by_somebody_is_an_unknown_outcome() {
+    let running = pod(json!({"phase": "Running", "containerStatuses": [{
+        "name": "script", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "state": {"running": {}},
+    }]}));
+    let watched = vec![event("MODIFIED", &running) + &event("DELETED", &running)];
+    let (ended, _) = ask(Says { watched, ..Says::default() }).await;
+    let failure = ended.unwrap_err();
+    assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
+}
+
+#[tokio::test]
+async fn the_cluster_ends_pods_for_reasons_of_its_own() {
+    let ended_by = |reason: &str, message: &str| {
+        let status = json!({"phase": "Failed", "reason": reason, "message": message});
+        vec![event("MODIFIED", &pod(status))]
+    };
+    for (reason, message, code) in [
+        ("Evicted", "The node was low on resource: memory.", ToolErrorCode::Unavailable),
+        ("NodeShutdown", "Pod was terminated", ToolErrorCode::Unavailable),
+        ("OutOfcpu", "Node didn't have enough resource", ToolErrorCode::Overloaded),
+        ("DeadlineExceeded", "Pod was active too long", ToolErrorCode::Unavailable),
+    ] {
+        let watched = ended_by(reason, message);
+        let (ended, deleted) = ask(Says { watched, ..Says::default() }).await;
+        let failure = ended.unwrap_err();
+        assert_eq!(failure.code(), code, "{reason}: {failure}");
+        assert_eq!(deleted, 1);
+    }
+}
+
+#[tokio::test]
+async fn output_that_can_not_be_read_is_not_taken_for_none() {
+    let (ended, _) = ask(Says { log: "", ..Says::default() }).await;
+    let failure = ended.unwrap_err();
+    assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
+    assert_eq!(failure.executed(), Executed::Yes);
+}
