@@ -4,7 +4,8 @@ use std::process::{Command, Output};
 
 fn run(variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
-    command.arg("--check-config").env_clear().envs(variables.iter().copied());
+    command.arg("--check-config").env_clear().env("ROCKBOT_STORE__URL", "memory:");
+    command.envs(variables.iter().copied());
     command.output().unwrap()
 }
 
