@@ -25,6 +25,9 @@ pub(crate) struct Doomed {
     pub(crate) name: String,
     /// That one and no other of its name; any when absent.
     pub(crate) uid: Option<String>,
+    /// Whether not to wait for its node, which may be gone. Else the pod is there, and is counted,
+    /// until its processes are not.
+    pub(crate) forced: bool,
 }
 
 /// Deletes pods until it is stopped.
@@ -89,12 +92,12 @@ async fn carry_out(pods: Api<Pod>, mut waiting: mpsc::Receiver<Doomed>, stop: Ca
     while tasks.join_next().await.is_some() {}
 }
 
-/// Deletes a pod, at once and without waiting for its processes.
+/// Deletes a pod. Its first process ends at once when it is asked to, and all others with it.
 async fn delete(pods: Api<Pod>, doomed: Doomed) {
-    let Doomed { name, uid } = doomed;
+    let Doomed { name, uid, forced } = doomed;
     let now = DeleteParams {
         preconditions: uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None }),
-        ..DeleteParams::default().grace_period(0)
+        ..DeleteParams::default().grace_period(u32::from(!forced))
     };
     let mut pause = Duration::from_millis(100);
     for _ in 0..TRIES {

@@ -32,6 +32,9 @@ impl Ending<'_> {
     pub(crate) async fn exited(mut self, exit: Exit) -> Result<ScriptOutcome, ToolFailure> {
         let words = LastWords::read(&exit.message);
         let Some(words) = words else {
+            if exit.was_deleted {
+                return Err(vanished(Executed::Yes));
+            }
             // It did away with the process that watches it, or wrote its own last words.
             let limit = (exit.out_of_memory && exit.code != 0).then_some(ScriptLimit::Memory);
             let output = self.whole(None).await;
@@ -114,7 +117,17 @@ impl Ending<'_> {
 /// What a model is told when the cluster is full.
 pub(crate) const NO_ROOM: &str = "the cluster has no room for the script now";
 
-/// It did not end by its own time-out.
+/// Somebody deleted the pod, or its node is gone.
+pub(crate) fn vanished(executed: Executed) -> ToolFailure {
+    warn!("the pod of a script was deleted by somebody else");
+    let message = "the script's pod was deleted".to_owned();
+    match executed {
+        Executed::No => ToolFailure::Unavailable { message, executed },
+        _ => ToolFailure::OutcomeUnknown { message },
+    }
+}
+
+/// Its own time-out ended it.
 pub(crate) fn timed_out(script: &Script) -> ToolFailure {
     let after = script.timeout();
     ToolFailure::TimedOut { after, executed: Executed::Yes, repeatable: false }

@@ -13,7 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     api::{ApiError, Meaning, ask},
-    ending::{Ending, NO_ROOM, timed_out},
+    ending::{Ending, NO_ROOM, timed_out, vanished},
     output::{Log, Output},
     pod::runs_the_same,
     runner::{Held, KubernetesRunner},
@@ -24,7 +24,7 @@ use crate::{
 /// How much longer than its time-out a script may take before its pod is deleted: the process beside
 /// it in the pod ends it, and the cluster's word of it takes some seconds.
 const WORD_OF_THE_END: Duration = Duration::from_secs(15);
-/// How long the log of a script that ended may go on.
+/// How long the log of a script whose pod the cluster ended may go on.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 pub(crate) struct Run<'a> {
@@ -67,8 +67,13 @@ impl Run<'_> {
                 }
                 Stage::Running => {}
                 Stage::Exited(_) | Stage::Ended { .. } => {
+                    // The log of a container that ended is read faster than followed to its end.
+                    let patience = match stage {
+                        Stage::Exited(_) => Duration::ZERO,
+                        _ => LAST_LINES,
+                    };
                     if let Some(last) = following.take()
-                        && let Ok(read) = timeout(LAST_LINES, last).await
+                        && let Ok(read) = timeout(patience, last).await
                     {
                         followed = read;
                     }
@@ -188,14 +193,4 @@ fn late(assigned: bool, why: Option<String>) -> ToolFailure {
     }
     warn!(why, "no node takes the pod of a script");
     ToolFailure::Overloaded { message: NO_ROOM.to_owned() }
-}
-
-/// Somebody deleted the pod, or its node is gone.
-fn vanished(executed: Executed) -> ToolFailure {
-    warn!("the pod of a script was deleted by somebody else");
-    let message = "the script's pod was deleted".to_owned();
-    match executed {
-        Executed::No => ToolFailure::Unavailable { message, executed },
-        _ => ToolFailure::OutcomeUnknown { message },
-    }
 }

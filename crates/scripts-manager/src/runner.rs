@@ -155,7 +155,7 @@ struct State {
 impl<'a> Held<'a> {
     fn of(runner: &'a KubernetesRunner, pod: &Pod) -> Self {
         let name = pod.metadata.name.clone().unwrap_or_default();
-        let pod = Doomed { name, uid: None };
+        let pod = Doomed { name, uid: None, forced: false };
         let state = State { pod, executed: Executed::No, exists: false, ended: false };
         Self { runner, state: Mutex::new(state) }
     }

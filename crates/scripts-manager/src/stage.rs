@@ -44,6 +44,8 @@ pub(crate) struct Exit {
     pub(crate) out_of_memory: bool,
     /// What it left in its status.
     pub(crate) message: String,
+    /// The pod was deleted before that, or while it ran.
+    pub(crate) was_deleted: bool,
     /// From its start to its end, in whole seconds.
     pub(crate) elapsed: Duration,
 }
@@ -85,7 +87,7 @@ impl Stage {
                 Some(reason) if NOT_STARTED.contains(&reason.as_str()) => {
                     Self::Broken { why: words(reason, end.message.as_deref()) }
                 }
-                _ => Self::Exited(exit(end)),
+                _ => Self::Exited(exit(end, pod.metadata.deletion_timestamp.is_some())),
             };
         }
         if state.running.is_some() {
@@ -110,7 +112,7 @@ impl Stage {
     }
 }
 
-fn exit(end: ContainerStateTerminated) -> Exit {
+fn exit(end: ContainerStateTerminated, was_deleted: bool) -> Exit {
     let elapsed = match (end.started_at, end.finished_at) {
         (Some(from), Some(to)) => u64::try_from(to.0.as_second() - from.0.as_second()).unwrap_or(0),
         _ => 0,
@@ -119,6 +121,7 @@ fn exit(end: ContainerStateTerminated) -> Exit {
         code: end.exit_code,
         out_of_memory: end.reason.as_deref() == Some("OOMKilled"),
         message: end.message.unwrap_or_default(),
+        was_deleted,
         elapsed: Duration::from_secs(elapsed),
     }
 }
@@ -192,6 +195,7 @@ mod tests {
                 code: 3,
                 out_of_memory: false,
                 message: "words".to_owned(),
+                was_deleted: false,
                 elapsed: Duration::from_secs(2),
             })
         );

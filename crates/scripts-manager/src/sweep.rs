@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::api::{Api, ListParams};
 use tokio::{task::JoinHandle, time::interval};
 use tracing::{info, warn};
@@ -54,7 +54,7 @@ async fn sweep(pods: &Api<Pod>, deletions: &Deletions, now: Timestamp) -> Result
         let found = ask(pods.list(&page)).await?;
         for pod in found.items.into_iter().filter(|pod| is_orphan(pod, now)) {
             let Some(name) = pod.metadata.name else { continue };
-            deletions.ask(Doomed { name, uid: pod.metadata.uid });
+            deletions.ask(Doomed { name, uid: pod.metadata.uid, forced: true });
             swept += 1;
         }
         match found.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -64,7 +64,7 @@ async fn sweep(pods: &Api<Pod>, deletions: &Deletions, now: Timestamp) -> Result
     }
 }
 
-/// Whether a pod is past its own deadline, or ended some time ago.
+/// Whether a pod is past its own deadline, or ended or was deleted some time ago.
 fn is_orphan(pod: &Pod, now: Timestamp) -> bool {
     let Some(created) = &pod.metadata.creation_timestamp else { return false };
     let age = now.as_second() - created.0.as_second();
@@ -72,12 +72,16 @@ fn is_orphan(pod: &Pod, now: Timestamp) -> bool {
     if age > deadline + SLACK_SECONDS {
         return true;
     }
+    let is_old = |then: &Time| now.as_second() - then.0.as_second() > KEPT_SECONDS;
+    if pod.metadata.deletion_timestamp.as_ref().is_some_and(is_old) {
+        return true;
+    }
     let containers =
         pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let mut ends = containers.filter_map(|container| {
         container.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()
     });
-    ends.any(|end| now.as_second() - end.0.as_second() > KEPT_SECONDS)
+    ends.any(is_old)
 }
 
 #[cfg(test)]

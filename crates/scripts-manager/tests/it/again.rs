@@ -137,7 +137,7 @@ async fn whenever_a_script_is_given_up_no_pod_is_left() {
             .await;
         let (ended, given_up) = (ended.into_inner(), given_up.into_inner());
         println!("{ended} ended, {given_up} were given up");
-        assert!(given_up > 20, "{given_up}");
+        assert!(ended > 0 && given_up > 100, "{ended} ended, {given_up} were given up");
         bed.wait_for_none().await;
         // The last ones may still have been on their way.
         runner.stop(Duration::from_secs(30)).await;
@@ -153,7 +153,11 @@ async fn give_up(
     (ended, given_up): (&AtomicU32, &AtomicU32),
 ) {
     let (code, context) = (script("import time; time.sleep(0.2); print(1)"), call());
-    let after = Duration::from_millis(number.wrapping_mul(2_654_435_761) % 3000);
+    let after = match number % 10 {
+        // Some may end.
+        0 | 1 => Duration::from_secs(30),
+        _ => Duration::from_millis(number.wrapping_mul(2_654_435_761) % 3000),
+    };
     let run = runner.run(&code, &context);
     let result = match number % 2 {
         // The asker is gone.

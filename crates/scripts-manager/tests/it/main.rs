@@ -8,4 +8,7 @@ mod ends;
 mod hostile;
 mod manifests;
 mod odd_answers;
+mod process;
+mod service;
+mod share;
 mod start;

@@ -10,8 +10,8 @@ use std::{
 
 use axum::{
     Json, Router,
-    extract::{Query, State},
-    http::StatusCode,
+    extract::State,
+    http::{StatusCode, Uri},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -20,7 +20,6 @@ use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_scripts::{ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
 use rockbot_tools::ToolFailure;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::bed::{call, script};
@@ -48,11 +47,6 @@ impl Default for Says {
             deletions: AtomicUsize::new(0),
         }
     }
-}
-
-#[derive(Deserialize)]
-struct Asked {
-    watch: Option<String>,
 }
 
 fn pod(status: Value) -> Value {
@@ -84,8 +78,8 @@ fn next<T: Clone>(said: &[T], count: &AtomicUsize) -> T {
     said[at].clone()
 }
 
-async fn list(State(says): State<Arc<Says>>, Query(asked): Query<Asked>) -> Response {
-    if asked.watch.is_none() {
+async fn list(State(says): State<Arc<Says>>, uri: Uri) -> Response {
+    if !uri.query().unwrap_or_default().contains("watch=") {
         return Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
             .into_response();
     }
