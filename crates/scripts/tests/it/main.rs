@@ -1,0 +1,3 @@
+//! Scripts, run in earnest.
+
+mod docker;
