@@ -84,8 +84,8 @@ impl Docker {
         }
     }
 
-    /// Removes the containers of a run, of which there is one at most.
-    pub(super) async fn remove(&self, run: &str) -> Result<(), DockerError> {
+    /// Removes the containers of a run, of which there is one at most; returns how many there were.
+    pub(super) async fn remove(&self, run: &str) -> Result<usize, DockerError> {
         let filter = format!("label={RUN}={run}");
         let words = ["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter];
         let found = self.answer(&words).await?;
@@ -104,13 +104,12 @@ impl Docker {
         };
         let ids = found.lines().filter(late).filter_map(|line| line.split(' ').next());
         let ids: Vec<&str> = ids.take(MAX_REMOVED).collect();
-        self.remove_all(&ids).await?;
-        Ok(ids.len())
+        self.remove_all(&ids).await
     }
 
-    async fn remove_all(&self, ids: &[&str]) -> Result<(), DockerError> {
+    async fn remove_all(&self, ids: &[&str]) -> Result<usize, DockerError> {
         if ids.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let words = [&["rm", "--force", "--volumes"], ids].concat();
         match self.answer(&words).await {
@@ -118,9 +117,9 @@ impl Docker {
             Err(DockerError::Refused { said })
                 if said.contains("No such container") || said.contains("already in progress") =>
             {
-                Ok(())
+                Ok(ids.len())
             }
-            answer => answer.map(drop),
+            answer => answer.map(|_| ids.len()),
         }
     }
 }

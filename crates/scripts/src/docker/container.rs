@@ -7,7 +7,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{ChildStderr, ChildStdin, ChildStdout},
     runtime::Handle,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
@@ -21,8 +21,8 @@ use super::{
 
 /// How long Docker may take to notice that a container has ended, and to remove it.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long until a container is removed once more whose command line goes on.
-const REMOVE_AGAIN: Duration = Duration::from_secs(1);
+/// How long until a container that is not gone is removed once more.
+const REMOVE_AGAIN: Duration = Duration::from_millis(200);
 /// How long a container may take to be removed.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -130,32 +130,40 @@ impl Drop for Container {
 
 impl Rest {
     async fn clear(mut self, has_ended: bool) {
-        let process = self.process.take();
-        let Some(mut process) = process else { return self.remove().await };
+        let mut process = self.process.take();
         // The command line of a container that removes itself ends when it is removed.
-        if has_ended && timeout(END_TIMEOUT, process.leader_ended()).await.is_ok() {
-            process.finish().await;
+        if has_ended
+            && let Some(process) = &mut process
+            && timeout(END_TIMEOUT, process.leader_ended()).await.is_ok()
+        {
             return;
         }
-        // While the command line goes on, it may still be about to make the container.
-        let removing = async {
-            loop {
-                self.remove().await;
-                if timeout(REMOVE_AGAIN, process.leader_ended()).await.is_ok() {
-                    return;
-                }
-            }
-        };
-        if timeout(REMOVE_TIMEOUT, removing).await.is_err() {
+        if timeout(REMOVE_TIMEOUT, self.remove(process.as_mut())).await.is_err() {
             warn!(run = self.run, "a container would not go; it ends by itself at its deadline");
         }
-        process.finish().await;
-        self.remove().await;
+        if let Some(process) = process {
+            process.finish().await;
+        }
     }
 
-    async fn remove(&self) {
-        if let Err(error) = self.docker.remove(&self.run).await {
-            warn!(%error, run = self.run, "a container could not be removed");
+    /// Removes the container until there is none: while the command line goes on, it may still be
+    /// about to make it.
+    async fn remove(&self, mut process: Option<&mut ProcessGroup>) {
+        loop {
+            let is_over = match &mut process {
+                Some(process) => timeout(Duration::ZERO, process.leader_ended()).await.is_ok(),
+                None => true,
+            };
+            match self.docker.remove(&self.run).await {
+                Ok(0) if is_over => return,
+                Ok(_) => {}
+                Err(error @ (DockerError::NoDaemon { .. } | DockerError::NoProgram { .. })) => {
+                    warn!(%error, run = self.run, "a container can't be removed");
+                    return;
+                }
+                Err(error) => debug!(%error, run = self.run, "a container is not removed yet"),
+            }
+            sleep(REMOVE_AGAIN).await;
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Where scripts run in containers: a daemon that `cargo xtask test` provides.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use rockbot_contracts::{AgentName, SessionId};
 use rockbot_scripts::{DockerOptions, DockerRunner, Script, ScriptOutcome, ScriptRunner};
-use rockbot_testkit::bed::{PATIENCE, soon, until};
+use rockbot_testkit::bed::{PATIENCE, soon};
 use rockbot_tools::{ToolContext, ToolFailure};
+use tokio::process::Command;
 
 /// A runner, and another way to ask its daemon.
 pub(super) struct Stage {
@@ -82,28 +83,36 @@ impl Stage {
     }
 
     /// What Docker says, whether it succeeds or not.
-    pub(super) fn docker(&self, words: &[&str]) -> String {
+    pub(super) async fn docker(&self, words: &[&str]) -> String {
         let mut command = Command::new("docker");
-        let output = command.env("DOCKER_HOST", &self.host).args(words).output().unwrap();
+        let output = command.env("DOCKER_HOST", &self.host).args(words).output().await.unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Returns when the script of a call runs.
     pub(super) async fn running(&self, context: &ToolContext) {
         let name = DockerRunner::container_name(&context.tool_call_id);
-        until("the script runs", || self.docker(&["top", &name]).contains("script.py")).await;
+        soon("the script runs", async {
+            while !self.docker(&["top", &name]).await.contains("-X utf8 /tmp/script.py") {}
+        })
+        .await;
     }
 
     /// Whether there is a container of a call, running or not.
-    pub(super) fn has_container(&self, context: &ToolContext) -> bool {
+    pub(super) async fn has_container(&self, context: &ToolContext) -> bool {
         let name = DockerRunner::container_name(&context.tool_call_id);
         let filter = format!("name={name}");
-        !self.docker(&["ps", "--all", "--quiet", "--filter", &filter]).trim().is_empty()
+        !self.docker(&["ps", "--all", "--quiet", "--filter", &filter]).await.trim().is_empty()
+    }
+
+    /// Returns when there is no container of a call.
+    pub(super) async fn gone(&self, context: &ToolContext) {
+        soon("the container is gone", async { while self.has_container(context).await {} }).await;
     }
 
     /// Nothing is left of a call once the runner has cleared away.
     pub(super) async fn clear_of(&self, context: &ToolContext) {
         self.runner.stop(PATIENCE).await;
-        assert!(!self.has_container(context), "a container is left");
+        assert!(!self.has_container(context).await, "a container is left");
     }
 }

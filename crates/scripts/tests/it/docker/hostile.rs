@@ -132,7 +132,7 @@ async fn a_script_has_no_privileges() {
                 \x20if name in wanted: print(name, int(value, 16))";
     assert_eq!(
         Stage::set().printed(code).await,
-        "65534 65534 []\nCapPrm 0\nCapEff 0\nCapBnd 0\nNoNewPrivs 1\nSeccomp 2"
+        "65534 65534 [65534]\nCapPrm 0\nCapEff 0\nCapBnd 0\nNoNewPrivs 1\nSeccomp 2"
     );
 }
 
