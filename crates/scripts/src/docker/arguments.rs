@@ -71,7 +71,7 @@ pub(super) fn arguments(options: &DockerOptions, of: &Particulars<'_>) -> Vec<St
         give("--runtime", runtime);
     }
     give("--entrypoint", "python3");
-    words.extend([of.image, "-I", "-c", WRAPPER].map(str::to_owned));
+    words.extend([of.image, "-I", "-S", "-c", WRAPPER].map(str::to_owned));
     words
 }
 
@@ -94,7 +94,7 @@ mod tests {
              --memory 536870912 --memory-swap 536870912 --cpus 1 \
              --tmpfs /tmp:rw,noexec,nosuid,nodev,size=67108864 --shm-size 67108864 \
              --workdir /tmp --log-driver none --pull never --runtime runsc --entrypoint python3 \
-             an-image -I -c"
+             an-image -I -S -c"
         );
     }
 

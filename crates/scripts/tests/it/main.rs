@@ -1,3 +1,5 @@
 //! Scripts, run in earnest.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod docker;
