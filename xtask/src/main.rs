@@ -9,6 +9,7 @@ mod bench;
 mod broker_users;
 mod cargo_deny;
 mod ci;
+mod docker;
 mod install;
 mod mcp_peers;
 mod node;
@@ -29,6 +30,9 @@ mod broker;
 #[path = "../../crates/testkit/src/postgres.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod postgres;
+#[path = "../../crates/testkit/src/docker.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
+mod private_docker;
 
 use std::process::ExitCode;
 
@@ -53,6 +57,8 @@ enum Chore {
     Broker(rabbitmq::Options),
     /// Run a private PostgreSQL server until Ctrl-C
     Postgres(postgresql::Options),
+    /// Run a private Docker daemon with an image for scripts until Ctrl-C
+    Docker,
     /// Write the users of a fleet on RabbitMQ and what each may do, into deploy/rabbitmq
     BrokerUsers(broker_users::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
@@ -69,6 +75,7 @@ fn main() -> ExitCode {
         Chore::Bench(options) => bench::run(&options),
         Chore::Broker(options) => rabbitmq::serve(&options),
         Chore::Postgres(options) => postgresql::serve(&options),
+        Chore::Docker => docker::serve(),
         Chore::BrokerUsers(options) => broker_users::run(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
         Chore::McpPeers => mcp_peers::run(),

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 
 use crate::broker::{free_port, pause};
-use crate::{aimock, mcp_peers, postgresql, process, rabbitmq, say, smollm2, workspace};
+use crate::{aimock, docker, mcp_peers, postgresql, process, rabbitmq, say, smollm2, workspace};
 
 /// Which tests to run, and how.
 #[derive(Debug, Default, clap::Args)]
@@ -23,7 +23,7 @@ pub(crate) struct Options {
 type Neighbour = (Vec<(&'static str, String)>, Option<Box<dyn Send>>);
 type Starting = JoinHandle<Result<Neighbour>>;
 
-/// Starts a broker, a database and two model servers and installs MCP servers while the tests
+/// Starts a broker, a database, a Docker daemon and two model servers and installs MCP servers while the tests
 /// compile, runs the tests, stops all.
 ///
 /// A neighbour whose variable is set already is used as it is, and none is started. The closing
@@ -45,6 +45,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         neighbour("ROCKBOT_TEST_SMOLLM2_URL", move || {
             let server = smollm2::start(free_port()?, may_install)?;
             Ok((vec![("ROCKBOT_TEST_SMOLLM2_URL", server.base_url())], Some(Box::new(server))))
+        })?,
+        neighbour("ROCKBOT_TEST_DOCKER_HOST", move || {
+            let daemon = docker::start(may_install)?;
+            let image = ("ROCKBOT_TEST_DOCKER_IMAGE", docker::IMAGE.to_owned());
+            let variables = vec![("ROCKBOT_TEST_DOCKER_HOST", daemon.host()), image];
+            Ok((variables, Some(Box::new(daemon))))
         })?,
         neighbour(mcp_peers::VARIABLE, move || {
             let programs = mcp_peers::install(may_install)?;

@@ -132,7 +132,7 @@ pub(crate) enum Tools {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScriptCommand {
-    /// Run a Python script in the sandbox of this machine or on a fleet
+    /// Run a Python script in the sandbox of this machine, in a container, or on a fleet
     ///
     /// What it prints goes to standard output, what it complains about to standard error, and with
     /// it how it ended and what it was isolated by.
@@ -172,6 +172,8 @@ pub(crate) struct Run {
 pub(crate) enum Runner {
     /// This machine, in a sandbox
     Local,
+    /// A container of the Docker on this machine
+    Docker,
     /// The scripts managers of a fleet
     Bus,
 }

@@ -51,6 +51,7 @@ pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool)
             outcome
         }
         Runner::Local => here(settings, RunnerName::Local, &script, json).await,
+        Runner::Docker => here(settings, RunnerName::Docker, &script, json).await,
     }
 }
 

@@ -69,7 +69,7 @@ impl Settings {
             .into_iter()
             .chain(settings.mcp.problems())
             .chain(settings.scripts.problems(
-                &[RunnerName::Local],
+                &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),
             ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))

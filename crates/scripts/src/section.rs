@@ -1,6 +1,6 @@
 //! `[scripts]`: who runs scripts in this process, and with which limits.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_tools::{Executed, ToolContext, ToolFailure};
@@ -8,7 +8,10 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 
 use crate::{
+    docker::{DockerError, DockerOptions, DockerRunner},
     local::{LocalOptions, LocalRunner, PackageOptions, Sandbox, StartError},
+    prepared::PreparedImage,
+    requirement::UnusableRequirement,
     runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
 };
 
@@ -21,6 +24,8 @@ pub enum RunnerName {
     Off,
     /// This machine, in a sandbox.
     Local,
+    /// Containers of the Docker on this machine.
+    Docker,
     /// The scripts managers on the bus.
     Bus,
 }
@@ -55,6 +60,27 @@ pub struct ScriptsSection {
     pub packages: bool,
     /// Where those are kept. Default `script-packages` in the folder for state.
     pub package_folder: Option<PathBuf>,
+    /// Containers.
+    pub docker: DockerSection,
+}
+
+/// `[scripts.docker]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DockerSection {
+    /// The image of scripts that need no packages. Default `python:3.12-slim`.
+    pub image: String,
+    /// Images that have packages.
+    pub images: Vec<PreparedImage>,
+    /// The runtime, such as `runsc`. Default: Docker's own.
+    pub runtime: Option<String>,
+}
+
+impl Default for DockerSection {
+    fn default() -> Self {
+        let DockerOptions { image, images, runtime, .. } = DockerOptions::default();
+        Self { image, images, runtime }
+    }
 }
 
 impl Default for ScriptsSection {
@@ -73,6 +99,7 @@ impl Default for ScriptsSection {
             warm: local.warm,
             packages: false,
             package_folder: None,
+            docker: DockerSection::default(),
         }
     }
 }
@@ -119,11 +146,16 @@ impl ScriptsSection {
     ///
     /// # Errors
     /// When they can't be run here; says what to do.
-    pub async fn start(&self) -> Result<Option<Scripts>, StartError> {
+    pub async fn start(&self) -> Result<Option<Scripts>, CannotStart> {
         Ok(match self.runner {
             RunnerName::Off | RunnerName::Bus => None,
             RunnerName::Local => {
                 Some(Scripts::Local(Arc::new(LocalRunner::start(self.local()).await?)))
+            }
+            RunnerName::Docker => {
+                let runner = DockerRunner::start(self.containers())?;
+                let isolation = runner.isolation().await?.clone();
+                Some(Scripts::Docker(Arc::new(runner), isolation))
             }
         })
     }
@@ -145,6 +177,22 @@ impl ScriptsSection {
         }
     }
 
+    fn containers(&self) -> DockerOptions {
+        let DockerSection { image, images, runtime } = self.docker.clone();
+        DockerOptions {
+            image,
+            images,
+            runtime,
+            memory_bytes: self.memory_mib * MIB,
+            disk_bytes: self.disk_mib * MIB,
+            processes: self.processes,
+            stdout_bytes: self.output_bytes,
+            at_once: self.concurrency,
+            waiting: self.waiting,
+            ..DockerOptions::default()
+        }
+    }
+
     fn package_folder(&self) -> Option<PathBuf> {
         let of_state = || rockbot_store::state_folder().map(|state| state.join("script-packages"));
         self.package_folder.clone().or_else(of_state)
@@ -154,11 +202,30 @@ impl ScriptsSection {
 /// The most that a script may print: a message on the bus takes 4 MiB.
 const MAX_OUTPUT_BYTES: usize = 3 * 1024 * 1024;
 
+/// Why nobody runs scripts in this process; for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotStart {
+    /// Not on this machine.
+    #[error(transparent)]
+    Local(#[from] StartError),
+    /// Not with its Docker.
+    #[error(transparent)]
+    Docker(#[from] DockerError),
+    /// A prepared image has what is no package.
+    #[error("scripts.docker.images: {0}")]
+    Images(#[from] UnusableRequirement),
+}
+
+/// How long containers may take to be gone when their process ends.
+const CONTAINERS_GONE: Duration = Duration::from_secs(10);
+
 /// Who runs scripts in this process.
 #[derive(Debug, Clone)]
 pub enum Scripts {
     /// This machine.
     Local(Arc<LocalRunner>),
+    /// Its Docker, and what that isolates by.
+    Docker(Arc<DockerRunner>, Isolation),
 }
 
 impl Scripts {
@@ -167,6 +234,7 @@ impl Scripts {
     pub fn runner(&self) -> Arc<dyn ScriptRunner> {
         match self {
             Self::Local(runner) => runner.clone(),
+            Self::Docker(runner, _) => runner.clone(),
         }
     }
 
@@ -175,6 +243,7 @@ impl Scripts {
     pub fn isolation(&self) -> &Isolation {
         match self {
             Self::Local(runner) => runner.isolation(),
+            Self::Docker(_, isolation) => isolation,
         }
     }
 
@@ -182,6 +251,7 @@ impl Scripts {
     pub async fn close(&self) {
         match self {
             Self::Local(runner) => runner.close().await,
+            Self::Docker(runner, _) => runner.stop(CONTAINERS_GONE).await,
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod bed;
 pub mod broker;
 pub mod cluster;
 pub mod conformance;
+pub mod docker;
 pub mod mcp_peers;
 pub mod postgres;
 pub mod proxy;

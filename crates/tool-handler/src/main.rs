@@ -52,7 +52,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     }
     let rabbit = RabbitConfig::of(&settings.bus, "");
     let production = settings.service.is_production();
-    let scripts = settings.scripts.problems(&[RunnerName::Local], production);
+    let scripts = settings.scripts.problems(&[RunnerName::Local, RunnerName::Docker], production);
     for problem in rabbit.problems(production).into_iter().chain(scripts) {
         configuration.problem(problem);
     }

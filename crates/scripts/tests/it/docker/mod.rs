@@ -1,0 +1,6 @@
+//! Scripts in containers, with a real daemon.
+
+mod bed;
+mod ends;
+mod hostile;
+mod ordinary;
