@@ -29,4 +29,4 @@ pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};
 pub use limits::AgentLimits;
 pub use mcp::{McpExposure, McpParts, McpPins, McpRules, QuarantinedTool};
-pub use section::{AgentSection, McpSection, ScriptsSection};
+pub use section::{AgentSection, McpSection};

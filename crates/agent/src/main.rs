@@ -4,13 +4,13 @@ use std::{process::ExitCode, sync::Arc};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentParts, AgentSection, McpParts, McpPins, McpSection,
-    ScriptsSection, serve as open_door,
+    serve as open_door,
 };
 use rockbot_bus::{Bus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::topology::ReplyAddress;
 use rockbot_llm::LlmConfig;
-use rockbot_scripts::{BusRunner, ExecutePythonScript};
+use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::Clock;
 use rockbot_tools::{CatalogDirectory, Tool, ToolRegistry, guide_tools, mcp::BusGateway};
@@ -57,7 +57,11 @@ fn read(configuration: &mut Configuration) -> Settings {
     let scripts: ScriptsSection = configuration.section("scripts");
     let bus: BusSection = configuration.section("bus");
     let service: ServiceSection = configuration.section("service");
-    for problem in RabbitConfig::of(&bus, "").problems(service.is_production()) {
+    let production = service.is_production();
+    let scripts_problems = scripts.problems(&[RunnerName::Bus], production);
+    for problem in
+        RabbitConfig::of(&bus, "").problems(production).into_iter().chain(scripts_problems)
+    {
         configuration.problem(problem);
     }
     if let Err(problem) = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok()) {
@@ -127,7 +131,7 @@ fn own_tools(
 ) -> Vec<Arc<dyn Tool>> {
     let mut guides = vec![rockbot_agent::mcp::GUIDE];
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-    if scripts.enabled {
+    if scripts.runner == RunnerName::Bus {
         let runner = Arc::new(BusRunner::new(bus.clone(), address));
         tools.push(Arc::new(ExecutePythonScript::new(runner, true)));
         guides.push(rockbot_scripts::GUIDE);

@@ -1,5 +1,4 @@
-//! `[agent]`: which agent a process runs or talks to; `[mcp]`: how it uses MCP servers;
-//! `[scripts]`: whether its model runs scripts.
+//! `[agent]`: which agent a process runs or talks to; `[mcp]`: how it uses MCP servers.
 
 use std::path::PathBuf;
 
@@ -63,15 +62,6 @@ impl AgentSection {
         problems.extend(self.definition().err());
         problems
     }
-}
-
-/// Whether models run scripts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ScriptsSection {
-    /// Whether models are offered `execute_python_script` of the scripts manager on the bus. Default
-    /// false: where no manager runs, every call would fail.
-    pub enabled: bool,
 }
 
 /// How a process uses the MCP servers of the bridges on its bus.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 const EXAMPLES: &str = "\
@@ -13,6 +13,7 @@ Examples:
   rockbot tools list
   rockbot tools call read_file '{\"path\":\"README.md\"}'
   rockbot --mcp mcp.json mcp list
+  rockbot script run report.py --input figures.csv
   rockbot --bus amqp://guest:guest@localhost:5672/%2f doctor
   rockbot --bus amqp://guest:guest@localhost:5672/%2f dlq list
 
@@ -72,6 +73,9 @@ pub(crate) enum Command {
     /// Show MCP servers, call their tools, add and remove servers, check a file of servers
     #[command(subcommand)]
     Mcp(Mcp),
+    /// Run a script as a model would
+    #[command(subcommand)]
+    Script(ScriptCommand),
     /// Run the fleet in this process until stopped: a tool handler, and an agent where a model is
     /// configured
     Up,
@@ -124,6 +128,52 @@ pub(crate) enum Tools {
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScriptCommand {
+    /// Run a Python script in the sandbox of this machine or on a fleet
+    ///
+    /// What it prints goes to standard output, what it complains about to standard error, and with
+    /// it how it ended and what it was isolated by.
+    #[command(after_help = "Examples:
+  rockbot script run report.py --input figures.csv
+  echo 'print(6 * 7)' | rockbot script run -
+  rockbot script run plot.py --package pandas --package numpy==2.1.0
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f script run report.py
+
+Exit codes: 0 the script exited with 0, 1 it exited with another code or a limit ended it, 64 usage,
+69 nobody can run it, 75 timed out or overloaded")]
+    Run(Run),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The script, or - for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// What it finds in ROCKBOT_INPUT and in the file named by ROCKBOT_INPUT_FILE; - for standard
+    /// input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) input: Option<PathBuf>,
+    /// Who runs it [default: the fleet with --bus, else this machine]
+    #[arg(long, value_enum)]
+    pub(crate) runner: Option<Runner>,
+    /// A package that it imports, such as pandas==2.2.3; may be given several times
+    #[arg(long = "package", value_name = "PACKAGE")]
+    pub(crate) packages: Vec<String>,
+    /// How long it may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=300))]
+    pub(crate) timeout: u64,
+}
+
+/// Who runs a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Runner {
+    /// This machine, in a sandbox
+    Local,
+    /// The scripts managers of a fleet
+    Bus,
 }
 
 #[derive(Debug, Subcommand)]

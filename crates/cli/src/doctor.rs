@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use rockbot_bus::{BusReport, report::QueueDepth};
 use rockbot_contracts::HandlerLoad;
+use rockbot_scripts::Isolation;
 use rockbot_service::exit;
 use rockbot_tools::catalog::KnownHandler;
 use serde_json::json;
@@ -32,7 +33,11 @@ struct Examination {
     queues: Vec<WorkQueue>,
     handlers: Vec<KnownHandler>,
     round_trip: RoundTrip,
+    scripts: Option<Isolated>,
 }
+
+/// By what scripts of this process would be isolated, or why there are none.
+type Isolated = Result<Isolation, String>;
 
 pub(crate) async fn run(settings: &Settings, json: bool) -> Outcome {
     let fleet = Fleet::reach(settings).await?;
@@ -48,7 +53,21 @@ async fn examine(settings: &Settings, fleet: &Fleet) -> Result<Examination, Fail
     let round_trip = round_trip::measure(fleet).await?;
     let (bus, queues) = work_queues::look(fleet.bus.as_ref(), &names).await?;
     let handlers = discovered.directory.handlers();
-    Ok(Examination { bus, queues, handlers, round_trip })
+    let scripts = if settings.embeds() { isolated(settings).await } else { None };
+    Ok(Examination { bus, queues, handlers, round_trip, scripts })
+}
+
+/// Starts who runs scripts here, to see what there is.
+async fn isolated(settings: &Settings) -> Option<Isolated> {
+    match settings.scripts.start().await {
+        Ok(None) => None,
+        Ok(Some(scripts)) => {
+            let isolation = scripts.isolation().clone();
+            scripts.close().await;
+            Some(Ok(isolation))
+        }
+        Err(error) => Some(Err(error.to_string())),
+    }
 }
 
 fn report(examination: &Examination, json: bool) -> Outcome {
@@ -62,12 +81,17 @@ fn report(examination: &Examination, json: bool) -> Outcome {
 }
 
 fn print(examination: &Examination, findings: &[Finding]) -> io::Result<()> {
-    let Examination { bus, queues, handlers, round_trip } = examination;
+    let Examination { bus, queues, handlers, round_trip, scripts } = examination;
     let address = bus.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
     say!("bus         {}", show::clean(&format!("{}{address}", bus.product)))?;
     let median = show::duration(round_trip.median);
     say!("round trip  {median} (a message to itself, median of {PINGS})")?;
-    say!("replies     {}, {}\n", round_trip.reply_queue, consumers(round_trip.reply_depth))?;
+    say!("replies     {}, {}", round_trip.reply_queue, consumers(round_trip.reply_depth))?;
+    if let Some(isolated) = scripts {
+        let by = isolated.as_ref().map_or("can't be run here", |isolation| &isolation.by);
+        say!("scripts     {}", show::clean(by))?;
+    }
+    say!()?;
     say!("{}\n", show::table(&dlq::HEADS, queues.iter().map(dlq::row)))?;
     let heads = ["handler", "version", "tools", "running", "waiting", "oldest call"];
     let rows = handlers.iter().map(handler_row);
@@ -121,7 +145,7 @@ fn servers(handlers: &[KnownHandler]) -> BTreeMap<String, Vec<String>> {
 }
 
 fn to_json(examination: &Examination, findings: &[Finding]) -> serde_json::Value {
-    let Examination { bus, queues, handlers, round_trip } = examination;
+    let Examination { bus, queues, handlers, round_trip, scripts } = examination;
     let handlers_said: Vec<_> = handlers
         .iter()
         .map(|handler| {
@@ -143,6 +167,10 @@ fn to_json(examination: &Examination, findings: &[Finding]) -> serde_json::Value
         "replyQueue": {"name": round_trip.reply_queue,
             "consumers": round_trip.reply_depth.map(|depth| depth.consumers)},
         "roundTripMicros": round_trip.median.as_micros(),
+        "scripts": scripts.as_ref().map(|isolated| match isolated {
+            Ok(isolation) => json!({"isolatedBy": isolation.by, "missing": isolation.missing}),
+            Err(problem) => json!({"problem": problem}),
+        }),
         "findings": findings,
     })
 }

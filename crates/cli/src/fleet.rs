@@ -10,9 +10,11 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke, user_message},
 };
 use rockbot_mcp_bridge::{Bridge, ServersFile};
+use rockbot_scripts::{ExecutePythonScript, LazyScripts, RunnerName, local::Sandbox};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
+use rockbot_toolkit::files;
 use rockbot_tools::{
     CallJournal, CatalogDirectory, JournalOptions, ToolRegistry,
     mcp::{BusGateway, McpGateway},
@@ -52,6 +54,7 @@ struct Embedded {
     handler: ToolHandler,
     store: Arc<dyn Store>,
     bridge: Arc<Bridge>,
+    scripts: Option<Arc<LazyScripts>>,
 }
 
 /// The MCP servers of the fleet, and who asks.
@@ -94,10 +97,18 @@ impl Fleet {
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);
         let (bus, section) = (fleet.bus.clone(), &settings.handler);
-        let handler = ToolHandler::start(bus, section, &settings.files, journal, instance);
+        let mut tools = files::tools(&settings.files).exits(exit::USAGE)?;
+        let scripts = (settings.scripts.runner != RunnerName::Off)
+            .then(|| Arc::new(LazyScripts::new(settings.scripts.clone())));
+        if let Some(scripts) = &scripts {
+            // What isolates them is not known before the first one.
+            let contained = settings.scripts.sandbox == Sandbox::Required;
+            tools.push(Arc::new(ExecutePythonScript::new(scripts.clone(), contained)));
+        }
+        let handler = ToolHandler::start(bus, section, tools, journal, instance);
         let handler = handler.await.exits(exit::USAGE)?;
         let bridge = embed_bridge(settings).await?;
-        fleet.handler = Some(Embedded { handler, store, bridge });
+        fleet.handler = Some(Embedded { handler, store, bridge, scripts });
         Ok(fleet)
     }
 
@@ -183,8 +194,11 @@ impl Fleet {
 
     /// Finishes what is under way, and leaves the bus.
     pub(crate) async fn leave(self) {
-        if let Some(Embedded { handler, store, bridge }) = self.handler {
+        if let Some(Embedded { handler, store, bridge, scripts }) = self.handler {
             handler.drain(self.drain).await;
+            if let Some(scripts) = scripts {
+                scripts.close().await;
+            }
             bridge.stop().await;
             store.close().await;
         }

@@ -11,6 +11,7 @@ mod fleet;
 mod host;
 mod mcp;
 mod print;
+mod script;
 mod settings;
 mod show;
 mod tools;
@@ -90,6 +91,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Tools(command) => tools::run(&settings, command, common.json).await,
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
+            Command::Script(command) => script::run(&settings, command, common.json).await,
             Command::Up => up::run(&settings).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
+use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_toolkit::files::FilesConfig;
@@ -26,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) handler: HandlerSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
     pub(crate) agent: AgentSection,
     pub(crate) llm: LlmConfig,
@@ -44,6 +46,7 @@ impl Settings {
             handler: layers.section("handler"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            scripts: layers.section("scripts"),
             store: layers.section("store"),
             agent: layers.section("agent"),
             llm: layers.section("llm"),
@@ -65,6 +68,10 @@ impl Settings {
             .problems()
             .into_iter()
             .chain(settings.mcp.problems())
+            .chain(settings.scripts.problems(
+                &[RunnerName::Local],
+                settings.service.is_production() && settings.embeds(),
+            ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
         {
             layers.problem(problem);

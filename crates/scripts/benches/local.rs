@@ -1,1 +1,92 @@
-fn main() {}
+//! What a sandbox costs: `print(1)` by an interpreter that is started bare, by one that is started in a
+//! sandbox, and by a fork of a warm one in a sandbox.
+//!
+//! The three are alternated in one run; what is reported is the median of the ratios of the rounds.
+
+#![allow(missing_docs, reason = "a program")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
+#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::{
+        process::{Command, Stdio},
+        time::{Duration, Instant},
+    };
+
+    use rockbot_contracts::{AgentName, SessionId};
+    use rockbot_scripts::{LocalOptions, LocalRunner, Script, ScriptRunner};
+    use rockbot_tools::ToolContext;
+
+    const ROUNDS: usize = 11;
+    const RUNS: usize = 20;
+
+    pub(crate) async fn main() {
+        let warm = LocalRunner::start(LocalOptions::default()).await.unwrap();
+        let cold = LocalOptions { warm: false, ..LocalOptions::default() };
+        let cold = LocalRunner::start(cold).await.unwrap();
+        println!("sandbox: {}", warm.isolation());
+        let program = resolved();
+        let mut rounds = Vec::new();
+        for round in 0..=ROUNDS {
+            let bare = median((0..RUNS).map(|_| bare(&program)).collect());
+            let (cold, warm) = (sandboxed(&cold).await, sandboxed(&warm).await);
+            if round > 0 {
+                rounds.push((bare, cold, warm));
+            }
+        }
+        let all = |of: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(of).collect());
+        println!("bare python3 -I -S -c 'print(1)': {:.2} ms", all(|round| round.0));
+        println!("cold in a sandbox: {:.2} ms, {:.2} x", all(|r| r.1), all(|r| r.1 / r.0));
+        println!("warm in a sandbox: {:.2} ms, {:.2} x", all(|r| r.2), all(|r| r.2 / r.0));
+    }
+
+    /// The interpreter itself: a shim in front of it would make the bare way look slow.
+    fn resolved() -> String {
+        let question = "import os, sys; print(os.path.realpath(sys.executable))";
+        let answer = Command::new("python3").args(["-I", "-S", "-c", question]).output().unwrap();
+        String::from_utf8(answer.stdout).unwrap().trim().to_owned()
+    }
+
+    fn bare(program: &str) -> f64 {
+        let started = Instant::now();
+        let mut command = Command::new(program);
+        command.args(["-I", "-S", "-c", "print(1)"]).stdin(Stdio::null());
+        assert_eq!(command.output().unwrap().stdout, b"1\n");
+        milliseconds(started.elapsed())
+    }
+
+    async fn sandboxed(runner: &LocalRunner) -> f64 {
+        let script = Script::new("print(1)").unwrap();
+        let agent = AgentName::new("bench").unwrap();
+        let mut times = Vec::new();
+        for _ in 0..RUNS {
+            let context = ToolContext::new("script", SessionId::generate(), agent.clone());
+            let started = Instant::now();
+            let outcome = runner.run(&script, &context).await.unwrap();
+            times.push(milliseconds(started.elapsed()));
+            assert_eq!(outcome.stdout, "1\n");
+        }
+        median(times)
+    }
+
+    fn milliseconds(time: Duration) -> f64 {
+        time.as_secs_f64() * 1000.0
+    }
+
+    fn median(mut values: Vec<f64>) -> f64 {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::main]
+async fn main() {
+    linux::main().await;
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    println!("scripts run locally on Linux only");
+}

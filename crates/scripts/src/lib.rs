@@ -22,6 +22,6 @@ pub use local::{LocalOptions, LocalRunner};
 pub use requirement::{Requirements, UnusableRequirement};
 pub use rockbot_contracts::script::ScriptLimit;
 pub use runner::{Isolation, Script, ScriptOutcome, ScriptRunner, UnusableScript};
-pub use section::{RunnerName, Scripts, ScriptsSection};
+pub use section::{LazyScripts, RunnerName, Scripts, ScriptsSection};
 pub use served::{RunScript, ScriptConversation};
 pub use tool::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, GUIDE};

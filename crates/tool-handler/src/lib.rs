@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::tool_invoke};
+use rockbot_scripts::{ExecutePythonScript, Scripts};
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{
     CallJournal, CatalogAnnouncer, HandlerSection, RegisterError, Tool, ToolExecutor,
@@ -33,6 +34,22 @@ pub enum StartError {
     Consume(#[from] ConsumeError),
 }
 
+/// The built-in tools: files and shell, and scripts where somebody runs them.
+///
+/// # Errors
+/// See [`StartError::Files`].
+pub fn tools(
+    files: &FilesConfig,
+    scripts: Option<&Scripts>,
+) -> Result<Vec<Arc<dyn Tool>>, StartError> {
+    let mut tools = files::tools(files)?;
+    if let Some(scripts) = scripts {
+        let contained = scripts.isolation().is_complete();
+        tools.push(Arc::new(ExecutePythonScript::new(scripts.runner(), contained)));
+    }
+    Ok(tools)
+}
+
 /// A running handler.
 #[derive(Debug)]
 pub struct ToolHandler {
@@ -42,25 +59,11 @@ pub struct ToolHandler {
 }
 
 impl ToolHandler {
-    /// Starts a handler of the built-in tools.
+    /// Starts a handler of these tools.
     ///
     /// # Errors
     /// See [`StartError`].
     pub async fn start(
-        bus: Arc<dyn Bus>,
-        section: &HandlerSection,
-        files: &FilesConfig,
-        journal: Arc<CallJournal>,
-        instance: InstanceId,
-    ) -> Result<Self, StartError> {
-        Self::start_with(bus, section, files::tools(files)?, journal, instance).await
-    }
-
-    /// Starts a handler of other tools.
-    ///
-    /// # Errors
-    /// See [`StartError`].
-    pub async fn start_with(
         bus: Arc<dyn Bus>,
         section: &HandlerSection,
         tools: Vec<Arc<dyn Tool>>,

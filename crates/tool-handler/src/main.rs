@@ -4,9 +4,10 @@ use std::{process::ExitCode, sync::Arc};
 
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, connect_patiently};
-use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler};
+use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, tools};
 use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
 
@@ -26,6 +27,7 @@ struct Settings {
     bus: BusSection,
     handler: HandlerSection,
     files: FilesConfig,
+    scripts: ScriptsSection,
     store: StoreSection,
 }
 
@@ -39,6 +41,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         bus: configuration.section("bus"),
         handler: configuration.section("handler"),
         files: configuration.section("files"),
+        scripts: configuration.section("scripts"),
         store: configuration.section("store"),
     };
     for problem in settings.handler.problems() {
@@ -49,7 +52,8 @@ fn read(configuration: &mut Configuration) -> Settings {
     }
     let rabbit = RabbitConfig::of(&settings.bus, "");
     let production = settings.service.is_production();
-    for problem in rabbit.problems(production) {
+    let scripts = settings.scripts.problems(&[RunnerName::Local], production);
+    for problem in rabbit.problems(production).into_iter().chain(scripts) {
         configuration.problem(problem);
     }
     // With a user of its own on the broker, everybody has one: who does not sign is nobody.
@@ -61,11 +65,15 @@ fn read(configuration: &mut Configuration) -> Settings {
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
-    let Settings { service, bus, handler, files, store } = settings;
+    let Settings { service, bus, handler, files, scripts, store } = settings;
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
+    // Before anything else is begun: what isolates scripts may not be enough.
+    let scripts = scripts.start().await;
+    let scripts =
+        scripts.map_err(|error| ServeError::Configuration(format!("scripts: {error}")))?;
     let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
@@ -74,8 +82,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let Some(bus) = reached? else { return Ok(()) };
     let bus = Arc::new(bus);
     let journal = CallJournal::start(store.clone(), &instance, options);
+    let tools = tools(&files, scripts.as_ref())
+        .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let started = tokio::select! {
-        started = ToolHandler::start(bus.clone(), &handler, &files, journal, instance) => started,
+        started = ToolHandler::start(bus.clone(), &handler, tools, journal, instance) => started,
         () = shutdown.requested() => return Ok(()),
     };
     let running = started.map_err(|error| match error {
@@ -85,6 +95,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
+    if let Some(scripts) = scripts {
+        scripts.close().await;
+    }
     bus.close().await;
     store.close().await;
     Ok(())

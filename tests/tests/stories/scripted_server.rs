@@ -84,7 +84,15 @@ async fn two_streamed_calls_of_one_turn_run_and_their_results_go_back_in_order()
         assert_eq!((&asked["stream"], &asked["model"]), (&true.into(), &"scripted".into()));
         let tools = asked["tools"].as_array().expect("tools");
         let names: Vec<_> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
-        let built_in = ["bash", "edit_file", "list_files", "read_file", "search", "write_file"];
+        let built_in = [
+            "bash",
+            "edit_file",
+            "execute_python_script",
+            "list_files",
+            "read_file",
+            "search",
+            "write_file",
+        ];
         assert_eq!(names, built_in);
         assert!(tools.iter().all(|tool| tool["function"]["parameters"]["type"] == "object"));
     }

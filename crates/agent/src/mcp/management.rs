@@ -237,7 +237,7 @@ async fn find(
         tools.extend(desk.usable(&server).await.0);
     }
     tools.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut found = Ranker::rank(&tools, text_of, &arguments.query);
+    let mut found = Ranker::rank(&tools, |tool| text_of(tool), &arguments.query);
     found.truncate(MOST_FOUND);
     if found.is_empty() {
         return Ok(ToolResult::text("No tool fits. Try other words, or mcp_list_services."));

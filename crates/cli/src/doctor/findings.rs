@@ -45,7 +45,7 @@ impl Finding {
 
 /// What is wrong with a fleet.
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
-    let Examination { queues, handlers, round_trip, .. } = examination;
+    let Examination { queues, handlers, round_trip, scripts, .. } = examination;
     let mut findings = Vec::new();
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
     if handlers.is_empty() {
@@ -83,6 +83,15 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         );
         find(Severity::Suspicious, message);
     }
+    match scripts {
+        Some(Ok(isolation)) if !isolation.is_complete() => {
+            let (by, missing) = (&isolation.by, isolation.missing.join(", "));
+            let message = format!("scripts are isolated by {by}, and not kept from: {missing}");
+            find(Severity::Warning, message);
+        }
+        Some(Err(problem)) => find(Severity::Warning, format!("scripts: {problem}")),
+        Some(Ok(_)) | None => {}
+    }
     findings
 }
 
@@ -103,6 +112,7 @@ mod tests {
     use std::time::Duration;
 
     use rockbot_bus::{BusReport, report::QueueDepth};
+    use rockbot_scripts::Isolation;
 
     use super::{super::round_trip::RoundTrip, *};
     use crate::work_queues::WorkQueue;
@@ -121,6 +131,7 @@ mod tests {
                 reply_queue: "tool.result.doctor.1".to_owned(),
                 reply_depth: Some(QueueDepth { ready: 0, consumers: readers }),
             },
+            scripts: None,
         }
     }
 
@@ -141,6 +152,17 @@ mod tests {
         check(&fleet(7, 0, 0, 1), &[(Severity::Suspicious, "7 messages in user.message.writer")]);
         check(&fleet(0, 0, 0, 2), &[(Severity::Suspicious, "2 consumers in place of one")]);
         check(&fleet(0, 0, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
+    }
+
+    #[test]
+    fn scripts_that_are_not_isolated_are_warned_of() {
+        let isolation = Isolation { by: "landlock".to_owned(), missing: vec!["each other".into()] };
+        let scripts = Some(Ok(isolation));
+        let examination = Examination { scripts, ..fleet(0, 1, 0, 1) };
+        check(&examination, &[(Severity::Warning, "not kept from: each other")]);
+        let scripts = Some(Err("no Python".to_owned()));
+        let examination = Examination { scripts, ..fleet(0, 1, 0, 1) };
+        check(&examination, &[(Severity::Warning, "no Python")]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod demo;
 mod dlq;
 #[cfg(test)]
 mod pseudo_terminal;
+mod script;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

@@ -4,8 +4,15 @@ use std::net::TcpListener;
 
 use crate::workshop::{Said, Workshop, assert_says};
 
-const BUILT_IN: [&str; 6] =
-    ["bash", "edit_file", "list_files", "read_file", "search", "write_file"];
+const BUILT_IN: [&str; 7] = [
+    "bash",
+    "edit_file",
+    "execute_python_script",
+    "list_files",
+    "read_file",
+    "search",
+    "write_file",
+];
 
 #[test]
 fn list_shows_every_built_in_tool_and_what_it_may_do() {

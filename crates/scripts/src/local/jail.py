@@ -222,7 +222,8 @@ def install_filter(program):
     class Filter(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_char_p)]
 
-    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(Filter(len(program) // 8, program)))
+    program = Filter(len(program) // 8, program)
+    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(program))
 
 
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, read folders

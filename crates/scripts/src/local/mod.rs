@@ -186,6 +186,7 @@ impl LocalRunner {
             Ok(ended) => ended,
             Err(Attempt::Server(error)) => return Err(error.to_string()),
             Err(Attempt::Lost(Lost::Unbegun)) => return Err("the script did not begin".to_owned()),
+            Err(Attempt::Lost(Lost::Unwalled(reason))) => return Err(reason),
             Err(Attempt::Lost(Lost::Failed(failure))) => return Err(failure.to_string()),
         };
         probe::missing(&ended.stdout).ok_or_else(|| {
@@ -252,6 +253,10 @@ impl LocalRunner {
                 Err(Attempt::Lost(Lost::Unbegun)) if again => again = false,
                 Err(Attempt::Lost(Lost::Unbegun)) => {
                     return Err(unavailable("the script did not begin; try again later"));
+                }
+                Err(Attempt::Lost(Lost::Unwalled(reason))) => {
+                    tracing::warn!(%reason, "a script's sandbox could not be set up");
+                    return Err(unavailable("the sandbox could not be set up; try again later"));
                 }
                 Err(Attempt::Server(error)) => {
                     tracing::warn!(%error, "the interpreter for a script could not be started");

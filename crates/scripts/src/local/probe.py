@@ -6,7 +6,7 @@ with open(os.environ["ROCKBOT_INPUT_FILE"]) as file:
 
 
 def reads_files():
-    for path in (secret, "/etc/shadow", "/etc/hosts", "/root", "/home"):
+    for path in (secret, "/etc/shadow", "/etc/hosts", "/etc/hostname", "/var/log"):
         try:
             os.close(os.open(path, os.O_RDONLY))
             return True

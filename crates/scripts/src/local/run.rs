@@ -98,6 +98,8 @@ pub(super) struct Ended {
 pub(super) enum Lost {
     /// The process that was to run it was gone before it began.
     Unbegun,
+    /// Its sandbox could not be set up.
+    Unwalled(String),
     /// Anything else; final.
     Failed(ToolFailure),
 }
@@ -242,10 +244,8 @@ impl Told {
     ) -> Result<Ended, Lost> {
         let executed = self.executed();
         let failed = |failure| Err(Lost::Failed(failure));
-        if let Some(reason) = &self.failed {
-            tracing::warn!(%reason, "a script's sandbox could not be set up");
-            let message = "the script's sandbox could not be set up".to_owned();
-            return failed(ToolFailure::Unavailable { message, executed: Executed::No });
+        if let Some(reason) = self.failed {
+            return Err(Lost::Unwalled(reason));
         }
         match (stop, self.started, self.ended) {
             (Some(Stop::Time), ..) => {

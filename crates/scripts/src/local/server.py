@@ -69,7 +69,11 @@ def attend(plan, warm, descriptors):
             jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
         return keep(plan, conversation, outputs)
     except BaseException as error:
-        tell(conversation, f"failed {type(error).__name__}: {error}")
+        step = error.__traceback__
+        while step.tb_next and step.tb_next.tb_frame.f_code.co_name not in ("check", "prctl"):
+            step = step.tb_next
+        step = f"{step.tb_frame.f_code.co_name}, line {step.tb_lineno}"
+        tell(conversation, f"failed {step}: {type(error).__name__}: {error}")
         os._exit(UNSTARTED)
 
 
@@ -244,8 +248,8 @@ def become(plan, script, conversation, outputs):
     null = os.open("/dev/null", os.O_RDONLY)
     for number, descriptor in enumerate([null, *outputs]):
         os.dup2(descriptor, number)
-    keep_open = os.dup2(conversation, 3, inheritable=False)
-    os.closerange(4, 1 << 16)
+    os.closerange(3, conversation)
+    os.closerange(conversation + 1, 1 << 16)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = script.folder
     os.chdir(folder)
@@ -262,6 +266,6 @@ def become(plan, script, conversation, outputs):
     if imports:
         import site
         site.addsitedir(*imports)
-    tell(keep_open, "started")
-    os.close(keep_open)
+    tell(conversation, "started")
+    os.close(conversation)
     return script.code, folder
