@@ -109,7 +109,8 @@ impl Ending<'_> {
     ) -> ScriptOutcome {
         let isolation = self.isolation;
         let ended_by = ended_by.or(output.is_over.then_some(ScriptLimit::Output));
-        let stdout = String::from_utf8_lossy(&output.bytes).into_owned();
+        let stdout = String::from_utf8(output.bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         ScriptOutcome { stdout, stderr, exit_code, ended_by, elapsed, isolation }
     }
 }

@@ -104,7 +104,7 @@ pub(crate) fn runs_the_same(one: &Pod, other: &Pod) -> bool {
 }
 
 fn spec(script: &Script, user: i64, image: &str, section: &ScriptsSection) -> PodSpec {
-    let seconds = script.timeout().as_secs() + section.start_seconds + END_SECONDS;
+    let seconds = seconds(script) + section.start_seconds + END_SECONDS;
     let secrets = section.image_pull_secrets.iter();
     let secrets: Vec<_> = secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
     PodSpec {
@@ -135,7 +135,8 @@ fn spec(script: &Script, user: i64, image: &str, section: &ScriptsSection) -> Po
             }),
             ..PodSecurityContext::default()
         }),
-        termination_grace_period_seconds: Some(0),
+        // The first process ends at once when it is asked to.
+        termination_grace_period_seconds: Some(1),
         tolerations: (!section.tolerations.is_empty())
             .then(|| section.tolerations.iter().map(toleration).collect()),
         volumes: Some(vec![texts(script), folder(section)]),
@@ -146,7 +147,7 @@ fn spec(script: &Script, user: i64, image: &str, section: &ScriptsSection) -> Po
 fn container(script: &Script, image: &str, section: &ScriptsSection) -> Container {
     let command = ["python3", "-I", "-S", "-B", "-c", RUN];
     let limits = [
-        script.timeout().as_secs().to_string(),
+        seconds(script).to_string(),
         section.max_output_bytes.to_string(),
         section.processes.to_string(),
         MAX_ENVIRONMENT_INPUT_BYTES.to_string(),
@@ -203,6 +204,12 @@ fn resources(section: &ScriptsSection) -> ResourceRequirements {
         limits: Some(amounts),
         ..ResourceRequirements::default()
     }
+}
+
+/// How long it may take, in whole seconds.
+fn seconds(script: &Script) -> u64 {
+    let timeout = script.timeout();
+    timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)
 }
 
 /// Script and input, as files.
@@ -343,6 +350,11 @@ mod tests {
             probe_network: false,
         };
         insta::assert_snapshot!(yaml(&made(&script, "../é 😀 \"$(id)\"/", &section)));
+    }
+
+    #[test]
+    fn kubernetes_puts_no_variables_into_the_text_that_runs_scripts() {
+        assert!(!RUN.contains("$("));
     }
 
     #[test]

@@ -38,9 +38,9 @@ struct Says {
 impl Default for Says {
     fn default() -> Self {
         Self {
-            created: vec![(StatusCode::CREATED, pod(json!({"phase": "Pending"})))],
-            watched: vec![event("MODIFIED", &pod(exited("exit 0 5 3\n")))],
-            found: (StatusCode::OK, pod(json!({"phase": "Pending"}))),
+            created: vec![(StatusCode::CREATED, pod(&json!({"phase": "Pending"})))],
+            watched: vec![event("MODIFIED", &pod(&exited("exit 0 5 3\n")))],
+            found: (StatusCode::OK, pod(&json!({"phase": "Pending"}))),
             log: "b2sK\n",
             creations: AtomicUsize::new(0),
             watches: AtomicUsize::new(0),
@@ -49,7 +49,7 @@ impl Default for Says {
     }
 }
 
-fn pod(status: Value) -> Value {
+fn pod(status: &Value) -> Value {
     let metadata = json!({"name": "script-x", "uid": "u", "resourceVersion": "7"});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {"containers": [], "nodeName": "n"}, "status": status})
@@ -97,7 +97,7 @@ async fn find(State(says): State<Arc<Says>>) -> Response {
 
 async fn delete(State(says): State<Arc<Says>>) -> Response {
     says.deletions.fetch_add(1, Ordering::Relaxed);
-    Json(pod(json!({}))).into_response()
+    Json(pod(&json!({}))).into_response()
 }
 
 /// What becomes of a script, and whether its pod was deleted.
@@ -120,7 +120,7 @@ async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
 
 #[tokio::test]
 async fn a_watch_that_breaks_is_taken_up_again() {
-    let done = event("MODIFIED", &pod(exited("exit 0 5 3\n")));
+    let done = event("MODIFIED", &pod(&exited("exit 0 5 3\n")));
     let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
     for broken in [String::new(), "{\"type\":".to_owned(), event("ERROR", &gone)] {
         let (ended, deleted) =
@@ -132,7 +132,7 @@ async fn a_watch_that_breaks_is_taken_up_again() {
 
 #[tokio::test]
 async fn a_server_that_stumbles_is_asked_again_and_one_that_refuses_is_not() {
-    let made = (StatusCode::CREATED, pod(json!({"phase": "Pending"})));
+    let made = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
     let stumbled = refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "etcd");
     let conflict = refusal(StatusCode::CONFLICT, "Conflict", "on resourcequotas");
     for first in [stumbled.clone(), conflict] {
@@ -173,7 +173,7 @@ async fn a_pod_of_the_name_that_is_another_ones_is_not_touched() {
 
 #[tokio::test]
 async fn a_pod_that_is_deleted_by_somebody_is_an_unknown_outcome() {
-    let running = pod(json!({"phase": "Running", "containerStatuses": [{
+    let running = pod(&json!({"phase": "Running", "containerStatuses": [{
         "name": "script", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
         "state": {"running": {}},
     }]}));
@@ -187,7 +187,7 @@ async fn a_pod_that_is_deleted_by_somebody_is_an_unknown_outcome() {
 async fn the_cluster_ends_pods_for_reasons_of_its_own() {
     let ended_by = |reason: &str, message: &str| {
         let status = json!({"phase": "Failed", "reason": reason, "message": message});
-        vec![event("MODIFIED", &pod(status))]
+        vec![event("MODIFIED", &pod(&status))]
     };
     for (reason, message, code) in [
         ("Evicted", "The node was low on resource: memory.", ToolErrorCode::Unavailable),
