@@ -27,7 +27,7 @@ pub(crate) fn start(may_install: bool) -> Result<PrivateDocker> {
     }
     let has_all =
         || private_docker::find_daemon().is_some() && find_program("debootstrap").is_some();
-    if !has_all() && !(may_install && apt::install(&PACKAGES)? && has_all()) {
+    if !(has_all() || (may_install && apt::install(&PACKAGES)? && has_all())) {
         bail!("there is no Docker on this machine, or no debootstrap: {HOW_TO_GET_DOCKER}");
     }
     let archive = image()?;

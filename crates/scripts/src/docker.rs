@@ -1,8 +1,8 @@
 //! Scripts in containers of their own, where Docker is: for local development.
 //!
 //! Docker's command line is started with arguments that hold nothing of the model's; script and input
-//! go over standard input to the first process of the container ([`run.py`](docker/run.py)), which
-//! runs the script as a child.
+//! go over standard input to the first process of the container (`run.py`), which runs the script as a
+//! child.
 
 mod arguments;
 mod cli;

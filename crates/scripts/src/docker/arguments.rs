@@ -66,6 +66,8 @@ pub(super) fn arguments(options: &DockerOptions, of: &Particulars<'_>) -> Vec<St
     give("--shm-size", &disk.to_string());
     give("--workdir", "/tmp");
     give("--log-driver", "none");
+    // The first process of a container ignores any other: a daemon that stops need not wait for it.
+    give("--stop-signal", "KILL");
     give("--pull", pull);
     if let Some(runtime) = &options.runtime {
         give("--runtime", runtime);
@@ -93,8 +95,8 @@ mod tests {
              --cap-drop ALL --security-opt no-new-privileges --user 65534:65534 --pids-limit 64 \
              --memory 536870912 --memory-swap 536870912 --cpus 1 \
              --tmpfs /tmp:rw,noexec,nosuid,nodev,size=67108864 --shm-size 67108864 \
-             --workdir /tmp --log-driver none --pull never --runtime runsc --entrypoint python3 \
-             an-image -I -S -c"
+             --workdir /tmp --log-driver none --stop-signal KILL --pull never --runtime runsc \
+             --entrypoint python3 an-image -I -S -c"
         );
     }
 

@@ -1,13 +1,13 @@
 //! What ends a script from outside, and that nothing of it is left.
 
-use std::time::Duration;
+use std::{process::Stdio, time::Duration};
 
 use futures_util::FutureExt;
-use rockbot_contracts::{Executed, ToolErrorCode};
-use rockbot_scripts::{DockerOptions, DockerRunner, ScriptRunner};
+use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
+use rockbot_scripts::{DockerOptions, ScriptRunner};
 use rockbot_testkit::bed::{never, soon};
 use rockbot_tools::ToolContext;
-use tokio::time::Instant;
+use tokio::{process::Command, time::Instant};
 
 use super::bed::{Stage, brief, context, options, script};
 
@@ -87,20 +87,29 @@ async fn a_dropped_run_leaves_no_container() {
     stage.clear_of(&context).await;
 }
 
-/// As when the process is killed: nobody removes anything, and the command line is gone too.
-#[test]
-fn a_container_ends_by_itself_when_nobody_is_left() {
-    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let (lost, context) = (runtime(), context());
-    let stage = lost.block_on(async { Stage::set() });
-    let call = context.clone();
-    lost.spawn(async move {
-        let runner = DockerRunner::start(options()).unwrap();
-        runner.run(&script(FOREVER), &call).await
-    });
-    lost.block_on(stage.running(&context));
-    lost.shutdown_background();
-    runtime().block_on(stage.gone(&context));
+#[tokio::test]
+async fn a_container_ends_when_the_process_that_wants_it_is_killed() {
+    const CALL: &str = "ROCKBOT_TEST_CALL_TO_LOSE";
+    const NAME: &str = "docker::ends::a_container_ends_when_the_process_that_wants_it_is_killed";
+    let stage = Stage::set();
+    // This test is that process, too.
+    if let Ok(id) = std::env::var(CALL) {
+        let context = ToolContext { tool_call_id: ToolCallId::new(id).unwrap(), ..context() };
+        let ended = stage.runner.run(&script(FOREVER), &context).await;
+        panic!("nobody killed it: {ended:?}");
+    }
+    let context = context();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME])
+        .env(CALL, context.tool_call_id.as_str())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    stage.running(&context).await;
+    process.kill().await.unwrap();
+    stage.gone(&context).await;
 }
 
 #[tokio::test]
