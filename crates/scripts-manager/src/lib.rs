@@ -8,7 +8,6 @@
 mod api;
 mod deletions;
 mod ending;
-mod images;
 mod last_words;
 mod output;
 pub mod pod;
@@ -22,7 +21,6 @@ mod sight;
 mod stage;
 mod sweep;
 
-pub use images::PreparedImage;
 pub use runner::KubernetesRunner;
 pub use section::{ScriptsSection, TolerationSection};
 pub use service::{SERVICE, ScriptsManager, StartError};

@@ -290,7 +290,7 @@ mod tests {
     use rockbot_scripts::Requirements;
 
     use super::*;
-    use crate::images::PreparedImage;
+    use rockbot_scripts::PreparedImage;
 
     fn made(script: &Script, call: &str, section: &ScriptsSection) -> Pod {
         let call = ToolCallId::new(call).unwrap();

@@ -12,14 +12,15 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, api::Api};
 use rockbot_contracts::Executed;
-use rockbot_scripts::{Isolation, Script, ScriptOutcome, ScriptRunner, UnusableRequirement};
+use rockbot_scripts::{
+    Isolation, PreparedImages, Script, ScriptOutcome, ScriptRunner, UnusableRequirement,
+};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
 use crate::{
     deletions::{Deletions, Doomed},
-    images::PreparedImages,
     pod::pod_of,
     run::Run,
     section::ScriptsSection,

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use rockbot_scripts::{PreparedImage, PreparedImages};
 use serde::Deserialize;
 
-use crate::{
-    images::{PreparedImage, PreparedImages},
-    quantity::thousandths,
-};
+use crate::quantity::thousandths;
 
 /// `[scripts]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rockbot_contracts::{Executed, ToolErrorCode};
+use rockbot_scripts::PreparedImage;
 use rockbot_scripts::{Requirements, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, PreparedImage, ScriptsSection};
+use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
 use rockbot_tools::ToolFailure;
 use serde_json::json;
 
