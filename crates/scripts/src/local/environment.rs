@@ -14,6 +14,8 @@ pub(super) const OF_SCRIPTS: [(&str, &str); 6] = [
 ];
 
 /// Those of our variables that have one of these names.
-pub(super) fn kept(names: &'static [&'static str]) -> impl Iterator<Item = (&'static str, OsString)> {
+pub(super) fn kept(
+    names: &'static [&'static str],
+) -> impl Iterator<Item = (&'static str, OsString)> {
     names.iter().filter_map(|name| Some((*name, env::var_os(name)?)))
 }

@@ -81,10 +81,9 @@ impl Installer {
         let lines: String = packages.iter().flat_map(|package| [package, "\n"]).collect();
         fs::write(list, lines).map_err(|error| unusable(&error))?;
         let mut command = self.command(list, folder);
-        let (mut group, pipes) = ProcessGroup::spawn(&mut command).map_err(|error| unusable(&error))?;
-        let reading = async {
-            tokio::join!(tail(pipes.stdout), tail(pipes.stderr))
-        };
+        let (mut group, pipes) =
+            ProcessGroup::spawn(&mut command).map_err(|error| unusable(&error))?;
+        let reading = async { tokio::join!(tail(pipes.stdout), tail(pipes.stderr)) };
         let Ok((said, complained)) = timeout(self.timeout, reading).await else {
             let message = format!(
                 "the packages {packages} were not installed within {} seconds",

@@ -38,9 +38,8 @@ impl Interpreter {
     pub(super) async fn find(program: &Path) -> Result<Self, StartError> {
         let unusable = |reason: String| StartError::Python { program: program.into(), reason };
         let answer = ask(program).await.map_err(|error| unusable(error.to_string()))?;
-        let found: Self = serde_json::from_slice(&answer).map_err(|_| {
-            unusable("it did not say where it lives; is it Python 3?".to_owned())
-        })?;
+        let found: Self = serde_json::from_slice(&answer)
+            .map_err(|_| unusable("it did not say where it lives; is it Python 3?".to_owned()))?;
         if found.version < (3, 9) {
             let (major, minor) = found.version;
             return Err(unusable(format!("it is Python {major}.{minor}, and 3.9 is needed")));

@@ -157,13 +157,15 @@ def enter_walls(plan, extra=0):
 def build_root(plan):
     """Makes the small root below /tmp and moves into it."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
+    # The staging place is going to hide what is in the real /tmp.
+    sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _ in plan["binds"]]
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     os.umask(0o022)
     for folder in ("dev", "proc", "tmp", "etc", "env", "packages"):
         os.mkdir("/tmp/" + folder)
-    # The staging place hides what is in the real /tmp; that stays reachable by descriptor.
-    for source, target in plan["binds"]:
-        bind(source, target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)
+    for source, (_, target) in zip(sources, plan["binds"]):
+        bind(f"/proc/self/fd/{source}", target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)
+        os.close(source)
     for name in ("null", "zero", "full", "random", "urandom"):
         bind("/dev/" + name, "/dev/" + name, ATTR_NOSUID)
     for target, source in plan["links"]:

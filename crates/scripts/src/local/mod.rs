@@ -39,6 +39,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::options::{LocalOptions, Means, PackageOptions, Sandbox};
 use self::{
     interpreter::Interpreter,
     packages::{PackageSet, Packages},
@@ -47,7 +48,6 @@ use self::{
     run::{Ended, GivenUp, Lost, Places, Until},
     server::Server,
 };
-pub use self::options::{LocalOptions, Means, PackageOptions, Sandbox};
 use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
 
 /// How long the script that tries the walls may take.
@@ -76,7 +76,9 @@ pub struct LocalRunner {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// No Python that can be used.
-    #[error("{program} can't run scripts: {reason}; install Python 3.9 or later, or name another one")]
+    #[error(
+        "{program} can't run scripts: {reason}; install Python 3.9 or later, or name another one"
+    )]
     Python {
         /// As it was asked for.
         program: PathBuf,
@@ -103,7 +105,9 @@ pub enum StartError {
         refused: Vec<String>,
     },
     /// The folder of the runner can't be used.
-    #[error("the folder of the scripts can't be used: {0}; check space and rights of the temporary folder")]
+    #[error(
+        "the folder of the scripts can't be used: {0}; check space and rights of the temporary folder"
+    )]
     Folder(#[from] io::Error),
 }
 
@@ -438,7 +442,9 @@ fn candidates(options: &LocalOptions) -> Vec<(Walls, PathBuf)> {
         if means.namespaces {
             candidates.push((Walls::Own, PathBuf::new()));
         }
-        if means.bubblewrap && let Some(program) = in_path("bwrap") {
+        if means.bubblewrap
+            && let Some(program) = in_path("bwrap")
+        {
             candidates.push((Walls::Bubblewrap, program));
         }
     }

@@ -8,9 +8,7 @@ use std::{
 use rustix::process::geteuid;
 use serde::Serialize;
 
-use super::{
-    environment::OF_SCRIPTS, interpreter::Interpreter, options::LocalOptions, seccomp,
-};
+use super::{environment::OF_SCRIPTS, interpreter::Interpreter, options::LocalOptions, seccomp};
 use crate::runner::MAX_ENVIRONMENT_INPUT_BYTES;
 
 /// In the order in which they are told: `run` is the one that is started.

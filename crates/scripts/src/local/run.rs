@@ -264,8 +264,7 @@ impl Told {
                     stdout: out.into_text(),
                     stderr: err.into_text(),
                     exit_code: ending.exit_code,
-                    ended_by: printed_too_much
-                        .or(ending.memory.then_some(ScriptLimit::Memory)),
+                    ended_by: printed_too_much.or(ending.memory.then_some(ScriptLimit::Memory)),
                     elapsed: ending.at - started,
                 })
             }

@@ -112,7 +112,9 @@ const SIGNALS: &[c_long] = &[
 
 /// The programs, each in the form that the kernel takes, in the order of their installation; none
 /// where this architecture has no filter.
-pub(super) fn programs(signals_are_kept_in: bool) -> Result<Vec<Vec<u8>>, seccompiler::BackendError> {
+pub(super) fn programs(
+    signals_are_kept_in: bool,
+) -> Result<Vec<Vec<u8>>, seccompiler::BackendError> {
     let arch: TargetArch = std::env::consts::ARCH.try_into()?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.iter().map(|&call| (call, Vec::new())).collect();

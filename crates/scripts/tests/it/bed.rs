@@ -49,11 +49,12 @@ pub(crate) async fn printed(runner: &LocalRunner, code: &str) -> String {
 /// The servers of this process that run in a mode. Each test is a process of its own.
 pub(crate) fn children(mode: &str) -> Vec<rustix::process::Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let children = tasks.map(|task| {
-        std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
-    });
+    let children =
+        tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
     let pids: Vec<i32> = children
-        .flat_map(|text| text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .flat_map(|text| {
+            text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()
+        })
         .collect();
     let serves = |pid: &i32| {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
