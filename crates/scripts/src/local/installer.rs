@@ -15,7 +15,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{environment, in_path, output::End};
+use super::{environment, in_path};
+use crate::output::End;
 use crate::requirement::Requirements;
 
 /// What a model is told of a failed installation: the end of what the installer complained about.

@@ -1,19 +1,21 @@
 """Walls around a script, put up by the process that is going to be inside.
 
-Two layers, so that the dear part is paid once for many scripts:
+In layers, so that the dear part is paid once for many scripts:
 
 - `enter_walls`: a root of its own with only what Python needs, read-only; no network. The server
   of warm interpreters lives there, and so does a cold interpreter.
-- `enter_cell`, for each script: its own processes and its own /tmp and /proc.
+- `enter_cell`, for each script, before it is known: its own processes and its own /tmp and /proc.
 - `confine`, in the process that becomes the script: no privileges, few system calls, few files.
 
 Everything here runs before a line of the script does. A step that is refused raises OSError; what
-was refused on this machine in general is found out once, by `what_works`.
+that means on this machine is found out once, by a script that tries.
 """
 
-import ctypes
 import os
-import resource
+import sys
+
+# What `ctypes` is made of: all of it takes a third of the start of an interpreter.
+import _ctypes
 
 NOBODY = 65534
 
@@ -25,52 +27,93 @@ MS_REC, MS_PRIVATE = 16384, 1 << 18
 MNT_DETACH = 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
+SECCOMP_MODE_FILTER, SIGCHLD = 2, 17
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 
 # The same on every architecture.
 SYS_MOUNT_SETATTR, SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 442, 444, 445, 446
+SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 
-libc = ctypes.CDLL(None, use_errno=True)
+RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_CORE, RLIMIT_NPROC, RLIMIT_NOFILE = 0, 1, 4, 6, 7
+RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_MSGQUEUE = 8, 9, 12
 
 
-def check(result):
-    if result == -1:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
+class Long(_ctypes._SimpleCData):
+    _type_ = "l"
 
 
-def syscall(number, *arguments):
-    return check(libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments)))
+class Byte(_ctypes._SimpleCData):
+    _type_ = "c"
 
 
-def prctl(option, *arguments):
-    padded = arguments + (0,) * (4 - len(arguments))
-    return check(libc.prctl(option, *map(ctypes.c_ulong, padded)))
+class Function(_ctypes.CFuncPtr):
+    """Of the C library; keeps the interpreter's lock, so that a child may come of it."""
+
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO | _ctypes.FUNCFLAG_PYTHONAPI
+    _restype_ = Long
 
 
-def unshare(flags):
-    check(libc.unshare(flags))
+libc = _ctypes.dlopen(None, 0)
+
+
+def function(name):
+    found = Function(_ctypes.dlsym(libc, name))
+
+    def call(*arguments):
+        result = found(*(Long(a) if isinstance(a, int) else a for a in arguments))
+        if result == -1:
+            code = _ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return result
+
+    return call
+
+
+syscall, unshare, umount = function("syscall"), function("unshare"), function("umount2")
+c_mount, pivot_root, c_prctl = function("mount"), function("pivot_root"), function("prctl")
+capset, sethostname, prlimit = function("capset"), function("sethostname"), function("prlimit")
+
+
+def words(*numbers, size=8):
+    return b"".join(number.to_bytes(size, sys.byteorder) for number in numbers)
+
+
+def held(content):
+    """Bytes at an address that stays for as long as this is held."""
+    return (Byte * len(content))(*content)
+
+
+def prctl(option, argument=0, more=0):
+    return c_prctl(option, argument, more, 0, 0)
+
+
+def clone(flags):
+    """A fork whose child is the first process of new namespaces."""
+    return syscall(SYS_CLONE[os.uname().machine], flags | SIGCHLD, 0, 0, 0, 0)
 
 
 def mount(source, target, kind=None, flags=0, options=None):
     encoded = [None if text is None else text.encode() for text in (source, target, kind, options)]
     source, target, kind, options = encoded
-    check(libc.mount(source, target, kind, ctypes.c_ulong(flags), options))
+    c_mount(source, target, kind, flags, options)
 
 
 def set_attributes(path, attributes, recursive=True):
-    words = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
-    name = ctypes.create_string_buffer(path.encode())
-    syscall(SYS_MOUNT_SETATTR, AT_FDCWD, ctypes.addressof(name), AT_RECURSIVE if recursive else 0,
-            ctypes.addressof(words), ctypes.sizeof(words))
+    changes = words(attributes, 0, 0, 0)
+    flags = AT_RECURSIVE if recursive else 0
+    syscall(SYS_MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, changes, len(changes))
 
 
 def write(path, text):
-    with open(path, "w") as file:
-        file.write(text)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        content = memoryview(text.encode())
+        while content:
+            content = content[os.write(file, content):]
+    finally:
+        os.close(file)
 
 
 def map_nobody(uid, gid):
@@ -108,19 +151,21 @@ def enter_walls(plan, extra=0):
     map_nobody(uid, gid)
     if not built:
         build_root(plan)
-    check(libc.sethostname(b"script", 6))
+    sethostname(b"script", 6)
 
 
 def build_root(plan):
     """Makes the small root below /tmp and moves into it."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
+    # The staging place is going to hide what is in the real /tmp.
+    sources = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source, _ in plan["binds"]]
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     os.umask(0o022)
     for folder in ("dev", "proc", "tmp", "etc", "env", "packages"):
         os.mkdir("/tmp/" + folder)
-    # The staging place hides what is in the real /tmp; that stays reachable by descriptor.
-    for source, target in plan["binds"]:
-        bind(source, target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)
+    for source, (_, target) in zip(sources, plan["binds"]):
+        bind(f"/proc/self/fd/{source}", target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)
+        os.close(source)
     for name in ("null", "zero", "full", "random", "urandom"):
         bind("/dev/" + name, "/dev/" + name, ATTR_NOSUID)
     for target, source in plan["links"]:
@@ -133,8 +178,8 @@ def build_root(plan):
     # A namespace that sees no /proc may not have one of its own; each cell lays its own over this.
     mount("/proc", "/tmp/proc", None, MS_BIND | MS_REC)
     os.chdir("/tmp")
-    check(libc.pivot_root(b".", b"."))
-    check(libc.umount2(b".", MNT_DETACH))
+    pivot_root(b".", b".")
+    umount(b".", MNT_DETACH)
     os.chdir("/")
     set_attributes("/", ATTR_RDONLY, recursive=False)
 
@@ -150,21 +195,18 @@ def bind(source, target, attributes):
     set_attributes(target, attributes)
 
 
-def new_cell():
-    """Before the fork whose child is the first process of the cell."""
-    unshare(NEW_USER | NEW_NS | NEW_PID)
-    map_nobody(NOBODY, NOBODY)
-
-
-def enter_cell(plan, packages):
-    """In the first process of the cell: an own /tmp and /proc, and of all packages only these."""
+def enter_cell(plan):
+    """In the first process of the cell: its own /tmp and /proc."""
     options = f"size={plan['disk_bytes']},nr_inodes={plan['disk_files']},mode=700"
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, options)
     own_proc()
-    if plan["packages"]:
-        if packages:
-            mount("/packages/" + packages, "/env", None, MS_BIND | MS_REC)
-        mount("tmpfs", "/packages", "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k")
+
+
+def choose_packages(packages):
+    """Of all sets of packages this one remains, or none."""
+    if packages:
+        mount("/packages/" + packages, "/env", None, MS_BIND | MS_REC)
+    mount("tmpfs", "/packages", "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k")
 
 
 def own_proc():
@@ -182,59 +224,54 @@ def confine(plan, seconds, readable, writable):
     """Gives up everything that the script must not have. The filter comes last: it forbids these
     very steps."""
     limits = [
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_AS, plan["memory_bytes"]),
-        (resource.RLIMIT_FSIZE, plan["disk_bytes"]),
-        (resource.RLIMIT_NOFILE, plan["open_files"]),
+        (RLIMIT_CORE, 0),
+        (RLIMIT_MSGQUEUE, 0),
+        (RLIMIT_MEMLOCK, 0),
+        (RLIMIT_AS, plan["memory_bytes"]),
+        (RLIMIT_FSIZE, plan["disk_bytes"]),
+        (RLIMIT_NOFILE, plan["open_files"]),
         # Each core may be busy all the time; the wall clock is the limit that counts.
-        (resource.RLIMIT_CPU, (os.cpu_count() or 1) * seconds + 1),
+        (RLIMIT_CPU, (os.cpu_count() or 1) * seconds + 1),
     ]
     if plan["count_processes"]:
         # Without a user namespace this would count all processes of the user. One is the keeper.
-        limits.append((resource.RLIMIT_NPROC, plan["processes"] + 1))
+        limits.append((RLIMIT_NPROC, plan["processes"] + 1))
     for limit, value in limits:
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
+        lower(limit, value)
     prctl(PR_SET_DUMPABLE, 1)
     prctl(PR_SET_PDEATHSIG, 9)
     if not plan["sandbox"]:
         return
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    drop_capabilities()
+    # None for now, and with the line above none by any program either.
+    capset(words(0x20080522, 0, size=4), words(0, 0, 0))
     if plan["landlock"]:
         restrict_files(plan["landlock"], readable, writable)
     for program in plan["filters"]:
-        install_filter(bytes(program))
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, _ctypes.addressof(program))
 
 
-def drop_capabilities():
-    for capability in range(64):
-        if libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) == -1:
-            break
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    check(libc.capset(header, (ctypes.c_uint32 * 6)()))
+def prepared(plan):
+    """The same with its filters as the kernel takes them: a number of instructions, and where."""
+    filters = []
+    for program in plan["filters"]:
+        content = held(program)
+        pointer = held(words(len(program) // 8, _ctypes.addressof(content)))
+        pointer.content = content
+        filters.append(pointer)
+    return {**plan, "filters": filters}
 
 
-def install_filter(program):
-    class Filter(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_char_p)]
-
-    program = Filter(len(program) // 8, program)
-    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(program))
+def lower(limit, value):
+    hard = bytearray(16)
+    buffer = (Byte * 16).from_buffer(hard)
+    prlimit(0, limit, None, buffer)
+    value = min(value, int.from_bytes(hard[8:], sys.byteorder))
+    prlimit(0, limit, words(value, value), None)
 
 
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, read folders
 DEVICE = READ | 1 << 1  # and write files
-
-
-def landlock_version():
-    try:
-        return syscall(SYS_LANDLOCK_CREATE, 0, 0, 1)
-    except OSError:
-        return 0
 
 
 def restrict_files(version, readable, writable):
@@ -243,9 +280,9 @@ def restrict_files(version, readable, writable):
         if version >= since:
             everything |= right
     # Files; binding and dialling TCP; sockets without a name and signals out of the domain.
-    handled = (ctypes.c_uint64 * 3)(everything, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    handled = words(everything, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    rules = syscall(SYS_LANDLOCK_CREATE, ctypes.addressof(handled), size, 0)
+    rules = syscall(SYS_LANDLOCK_CREATE, handled, size, 0)
     try:
         for rights, paths in ((READ, readable), (DEVICE, ["/dev"]), (everything, writable)):
             for path in paths:
@@ -263,8 +300,6 @@ def allow(rules, rights, path):
     try:
         if not os.path.isdir(path):
             rights &= 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14
-        rule = ctypes.create_string_buffer(
-            rights.to_bytes(8, "little") + descriptor.to_bytes(4, "little"), 12)
-        syscall(SYS_LANDLOCK_ADD, rules, 1, ctypes.addressof(rule), 0)
+        syscall(SYS_LANDLOCK_ADD, rules, 1, words(rights) + words(descriptor, size=4), 0)
     finally:
         os.close(descriptor)

@@ -16,7 +16,6 @@ mod environment;
 mod installer;
 mod interpreter;
 mod options;
-mod output;
 mod packages;
 mod plan;
 mod probe;

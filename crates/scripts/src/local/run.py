@@ -14,7 +14,7 @@ import jail
 import plan
 import server
 
-PRELOADED = "collections", "datetime", "functools", "itertools", "json", "math", "random", "re"
+PRELOADED = "collections", "datetime", "functools", "itertools", "json", "math", "re"
 
 
 def main(mode):

@@ -16,12 +16,11 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use super::{
-    options::LocalOptions,
+use super::{options::LocalOptions, server::Descriptors};
+use crate::{
     output::{Beginning, End},
-    server::Descriptors,
+    runner::Script,
 };
-use crate::runner::Script;
 
 /// How long a script may take from its request to its first line.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(20);

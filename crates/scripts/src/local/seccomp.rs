@@ -137,10 +137,9 @@ pub(super) fn programs(
     // The limits of others; its own are lowered at most.
     let others = argument(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![others]);
-    let refused = compile(rules, libc::EPERM, arch)?;
-    // Its flags are in memory, where no filter can read them; whoever calls it goes on with `clone`.
-    let absent = compile([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS, arch)?;
-    Ok([unknown(), absent, refused].iter().map(|program| bytes(program)).collect())
+    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let refused = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?;
+    Ok([absent(), refused].iter().map(|program| bytes(program)).collect())
 }
 
 fn argument(
@@ -152,26 +151,21 @@ fn argument(
     SeccompRule::new(vec![SeccompCondition::new(index, length, operator, value)?])
 }
 
-fn compile(
-    rules: BTreeMap<i64, Vec<SeccompRule>>,
-    errno: i32,
-    arch: TargetArch,
-) -> Result<BpfProgram, seccompiler::BackendError> {
-    let refuse = SeccompAction::Errno(errno.cast_unsigned());
-    SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()
-}
-
-/// Calls newer than this list are not there.
-fn unknown() -> BpfProgram {
+/// Calls that are not there: all that are newer than this list, and `clone3`, whose flags are in memory,
+/// where no filter can read them. Whoever calls that goes on with `clone`.
+fn absent() -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
     const JUMP_IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
-    let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
+    let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or(FIRST_UNKNOWN);
     vec![
-        instruction(LOAD_WORD, 0, 0),
-        instruction(JUMP_IF_AT_LEAST, 1, FIRST_UNKNOWN),
-        instruction(RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned()),
-        instruction(RETURN, 0, libc::SECCOMP_RET_ALLOW),
+        instruction(LOAD_WORD, 0, 0, 0),
+        instruction(JUMP_IF_AT_LEAST, 1, 0, FIRST_UNKNOWN),
+        instruction(JUMP_IF_EQUAL, 0, 1, clone3),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned()),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ]
 }
 

@@ -3,17 +3,18 @@
 A request is one byte with three descriptors over the socket at standard input: the script's
 conversation, its stdout and its stderr. Three processes come of it:
 
-- this server, which never reads what a script is;
-- a keeper, the first process of the script's cell: reads the script, watches it, ends it, tells;
+- this server, which reads nothing: it only makes cells, some of them in advance;
+- a keeper, the first process of a cell: takes a request, watches the script, ends it, tells;
 - the script.
 
 The conversation is also the lifeline: when its other end closes, the keeper ends the script.
 """
 
 import os
-import select
-import signal
 import sys
+
+# `signal` brings half of the standard library with it.
+import _signal as signal
 import _socket
 
 import jail
@@ -21,7 +22,9 @@ import jail
 CONVERSATION_BYTES = 64 * 1024
 TICK_MS = 50
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# A script that has not begun.
+# Cells that are ready before anybody asks.
+SPARES = 2
+# The exit code of a process that did not become a script.
 UNSTARTED = 125
 
 
@@ -31,21 +34,67 @@ def serve(plan, warm):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for keepers: they tell themselves.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
+    plan = jail.prepared(plan)
     if plan["namespaces"]:
         jail.enter_walls(plan, 0 if warm else jail.NEW_PID)
     else:
         # So that no script of the same user reads its memory.
         jail.prctl(jail.PR_SET_DUMPABLE, 0)
+    own = plan["namespaces"] and warm
+    taken, take = os.pipe()
     requests.send(b"r")
+    for _ in range(SPARES if warm else 1):
+        os.write(take, b"t")
     while True:
+        if os.read(taken, 1) != b"t":
+            os._exit(0)  # Nobody asks any more.
+        child = jail.clone(jail.NEW_USER | jail.NEW_NS | jail.NEW_PID) if own else os.fork()
+        if child == 0:
+            os.close(taken)
+            return attend(plan, own, requests, take)
+        if not warm:
+            requests.close()
+            try:
+                os.waitpid(child, 0)
+            except ChildProcessError:
+                os._exit(0)
+
+
+def attend(plan, own, requests, take):
+    """The way from a child of the server to a script. Every process but the script ends in here."""
+    conversation = None
+    try:
+        # Until it has something to do, it goes with the server.
+        jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if own:
+            jail.map_nobody(jail.NOBODY, jail.NOBODY)
+        if plan["namespaces"]:
+            processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+            myself = os.readlink("self", dir_fd=processes)
+            jail.enter_cell(plan)
+        else:
+            jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
+            processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+            myself = os.readlink("self", dir_fd=processes)
         descriptors = receive(requests)
         if not descriptors:
+            os.write(take, b"e")
             os._exit(0)
-        if os.fork() == 0:
-            requests.close()
-            return attend(plan, warm, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        conversation, *outputs = descriptors
+        os.write(take, b"t")
+        os.close(take)
+        requests.close()
+        jail.prctl(jail.PR_SET_PDEATHSIG, 0)
+        return keep(plan, processes, myself, conversation, outputs)
+    except BaseException as error:
+        if conversation is None:
+            conversation, *_ = receive(requests) or [0]
+        step = error.__traceback__
+        while step.tb_next and step.tb_next.tb_frame.f_code.co_name != "call":
+            step = step.tb_next
+        step = f"{step.tb_frame.f_code.co_name}, line {step.tb_lineno}"
+        tell(conversation, f"failed {step}: {type(error).__name__}: {error}")
+        os._exit(UNSTARTED)
 
 
 def receive(requests):
@@ -57,26 +106,6 @@ def receive(requests):
     return None
 
 
-def attend(plan, warm, descriptors):
-    """The way from a fork of the server to a script. Every process but the script ends in here."""
-    conversation, *outputs = descriptors
-    try:
-        if plan["namespaces"] and warm:
-            jail.new_cell()
-            if os.fork():
-                os._exit(0)
-        elif not plan["namespaces"]:
-            jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
-        return keep(plan, conversation, outputs)
-    except BaseException as error:
-        step = error.__traceback__
-        while step.tb_next and step.tb_next.tb_frame.f_code.co_name not in ("check", "prctl"):
-            step = step.tb_next
-        step = f"{step.tb_frame.f_code.co_name}, line {step.tb_lineno}"
-        tell(conversation, f"failed {step}: {type(error).__name__}: {error}")
-        os._exit(UNSTARTED)
-
-
 def tell(conversation, line):
     try:
         os.write(conversation, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
@@ -84,13 +113,11 @@ def tell(conversation, line):
         pass  # Nobody listens any more.
 
 
-def keep(plan, conversation, outputs):
+def keep(plan, processes, myself, conversation, outputs):
     os.setsid()  # The server's end is not the keeper's.
     script = Request(conversation)
-    processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    myself = os.readlink("self", dir_fd=processes)
-    if plan["namespaces"]:
-        jail.enter_cell(plan, script.packages)
+    if plan["namespaces"] and plan["packages"]:
+        jail.choose_packages(script.packages)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
@@ -140,6 +167,8 @@ class Keeper:
 
     def watch(self):
         """Until the script has ended, or has to: with the limit that it broke."""
+        import select
+
         events = select.poll()
         events.register(self.conversation, select.POLLIN | select.POLLHUP)
         events.register(os.pidfd_open(self.child), select.POLLIN)

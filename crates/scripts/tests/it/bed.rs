@@ -45,3 +45,20 @@ pub(crate) async fn printed(runner: &LocalRunner, code: &str) -> String {
     assert_eq!((outcome.exit_code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
     outcome.stdout
 }
+
+/// The servers of this process that run in a mode. Each test is a process of its own.
+pub(crate) fn children(mode: &str) -> Vec<rustix::process::Pid> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let children =
+        tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    let pids: Vec<i32> = children
+        .flat_map(|text| {
+            text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()
+        })
+        .collect();
+    let serves = |pid: &i32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.ends_with(format!("{mode}\0").as_bytes())
+    };
+    pids.into_iter().filter(serves).filter_map(rustix::process::Pid::from_raw).collect()
+}

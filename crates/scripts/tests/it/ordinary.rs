@@ -1,6 +1,14 @@
 //! What every script may rely on.
 
-use crate::bed::{WAYS, plain, run};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rockbot_contracts::Executed;
+use rockbot_scripts::{Script, ScriptLimit, ScriptRunner};
+use rockbot_testkit::bed::soon;
+use rockbot_tools::ToolFailure;
+
+use crate::bed::{WAYS, children, context, plain, printed, run, script, try_run};
 
 #[tokio::test]
 async fn output_complaints_and_exit_code_are_told_apart() {
@@ -8,8 +16,124 @@ async fn output_complaints_and_exit_code_are_told_apart() {
         let runner = plain(warm).await;
         let code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)";
         let outcome = run(&runner, code).await;
-        println!("{:?}", outcome);
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
         assert_eq!((outcome.exit_code, outcome.ended_by), (3, None));
+        assert!(outcome.isolation.is_complete(), "{}", outcome.isolation);
     }
+}
+
+#[tokio::test]
+async fn a_script_that_fails_shows_its_own_line_and_the_end_of_a_long_complaint() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let outcome = run(&runner, "x = 1\nraise ValueError('no')").await;
+        assert_eq!(outcome.exit_code, 1);
+        assert!(outcome.stderr.contains("script.py\", line 2"), "{}", outcome.stderr);
+        assert!(outcome.stderr.ends_with("ValueError: no\n"), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains("run.py"), "{}", outcome.stderr);
+        let outcome = run(&runner, "import sys; sys.stderr.write('x' * 99999 + 'end')").await;
+        assert_eq!(outcome.stderr.len(), 16 * 1024);
+        assert!(outcome.stderr.ends_with("xend"));
+    }
+}
+
+#[tokio::test]
+async fn input_is_in_a_variable_and_in_a_file_and_large_input_in_a_file_alone() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let code = "import os\n\
+                    print(os.environ.get('ROCKBOT_INPUT', 'none'))\n\
+                    path = os.environ.get('ROCKBOT_INPUT_FILE')\n\
+                    print(len(open(path).read()) if path else 'none')";
+        let small = script(code).with_input("hé").unwrap();
+        let outcome = runner.run(&small, &context()).await.unwrap();
+        assert_eq!(outcome.stdout, "hé\n2\n");
+        let large = script(code).with_input("x".repeat(200_000)).unwrap();
+        let outcome = runner.run(&large, &context()).await.unwrap();
+        assert_eq!(outcome.stdout, "none\n200000\n");
+        assert_eq!(printed(&runner, code).await, "none\nnone\n");
+    }
+}
+
+#[tokio::test]
+async fn a_script_is_main_with_its_own_folder_and_nothing_of_the_runner() {
+    let code = "import os, sys\n\
+                open('mine.py', 'w').write('x = 7')\n\
+                import mine\n\
+                print(__name__, sys.argv, os.getcwd(), os.environ['HOME'], mine.x)\n\
+                print(sorted(set(sys.modules) & {'jail', 'server', 'plan', 'run'}))\n\
+                print(sorted(os.environ))\n\
+                exit(0)";
+    let mut all = Vec::new();
+    for warm in WAYS {
+        all.push(printed(&plain(warm).await, code).await);
+    }
+    assert_eq!(all[0], all[1]);
+    assert!(all[0].starts_with("__main__ ['script.py'] /tmp /tmp 7\n[]\n"), "{}", all[0]);
+    assert!(!all[0].contains("CARGO"), "{}", all[0]);
+}
+
+#[tokio::test]
+async fn a_script_ends_at_its_own_time_out_and_at_a_cancel() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let endless = script("while True: pass").within(Duration::from_secs(1)).unwrap();
+        let failure = runner.run(&endless, &context()).await.unwrap_err();
+        assert!(
+            matches!(failure, ToolFailure::TimedOut { executed: Executed::Yes, .. }),
+            "{failure:?}"
+        );
+        let (endless, context) = (script("while True: pass"), context());
+        let cancel = context.cancellation.clone();
+        let running = runner.run(&endless, &context);
+        let (ended, ()) = tokio::join!(running, async {
+            tokio::task::yield_now().await;
+            cancel.cancel();
+        });
+        assert!(matches!(ended, Err(ToolFailure::Cancelled { .. })), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn ten_at_once_get_their_own_answers() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let scripts = (0..10).map(|n| {
+            let runner = &runner;
+            async move { printed(runner, &format!("print({n})")).await }
+        });
+        let answers = join_all(scripts).await;
+        assert_eq!(answers, (0..10).map(|n| format!("{n}\n")).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn what_is_printed_beyond_the_limit_ends_the_script() {
+    for warm in WAYS {
+        let outcome = run(&plain(warm).await, "while True: print('x' * 1000)").await;
+        assert_eq!(outcome.ended_by, Some(ScriptLimit::Output));
+        assert_eq!(outcome.stdout.len(), 1024 * 1024);
+    }
+}
+
+#[tokio::test]
+async fn a_killed_interpreter_is_replaced() {
+    let runner = plain(true).await;
+    assert_eq!(printed(&runner, "print(1)").await, "1\n");
+    for pid in children("warm") {
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    assert_eq!(printed(&runner, "print(2)").await, "2\n");
+}
+
+#[tokio::test]
+async fn a_closed_runner_leaves_nothing_behind() {
+    let runner = plain(true).await;
+    assert!(!children("warm").is_empty());
+    let endless = try_run(&runner, "while True: pass");
+    let (ended, ()) = soon("the end", async { tokio::join!(endless, runner.close()) }).await;
+    assert!(matches!(ended, Err(ToolFailure::Unavailable { .. })), "{ended:?}");
+    assert!(children("warm").is_empty());
+    let refused = runner.run(&Script::new("1").unwrap(), &context()).await;
+    assert!(matches!(refused, Err(ToolFailure::Unavailable { executed: Executed::No, .. })));
 }

@@ -1,0 +1,215 @@
+//! Scripts that want out, or everything for themselves. Each on both ways to an interpreter.
+
+use std::{net::TcpListener, time::Duration};
+
+use rockbot_contracts::{Executed, ToolCallId};
+use rockbot_scripts::{ScriptLimit, ScriptRunner};
+use rockbot_tools::ToolFailure;
+
+use crate::bed::{WAYS, context, plain, printed, run, script, try_run};
+
+/// Runs a script that prints `out` when it got what it wanted.
+async fn kept_in(code: &str) {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let outcome = try_run(&runner, code).await.unwrap();
+        assert!(!outcome.stdout.contains("out"), "warm: {warm}, {outcome:?}");
+        assert_eq!(printed(&runner, "print(1)").await, "1\n", "the runner is alive");
+    }
+}
+
+/// Each of these is tried; one that works is told.
+fn attempts(prelude: &str, attempts: &[&str]) -> String {
+    let list: Vec<_> = attempts.iter().map(|attempt| format!("lambda: {attempt}")).collect();
+    format!(
+        "import os, socket, ctypes, signal\n{prelude}\n\
+         for number, attempt in enumerate([{}]):\n    \
+             try: print('out', number, attempt())\n    \
+             except (OSError, ValueError) as error: print(number, error)",
+        list.join(",\n")
+    )
+}
+
+#[tokio::test]
+async fn a_fork_bomb_and_a_bomb_of_threads_are_bounded() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass";
+        let bomb = script(code).within(Duration::from_secs(1)).unwrap();
+        match runner.run(&bomb, &context()).await {
+            Err(ToolFailure::TimedOut { executed: Executed::Yes, .. }) => {}
+            Ok(outcome) => assert_eq!(outcome.ended_by, Some(ScriptLimit::Memory)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(printed(&runner, "print(1)").await, "1\n");
+    }
+}
+
+#[tokio::test]
+async fn memory_is_bounded_for_one_process_and_for_many_together() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let outcome = run(&runner, "x = bytearray(10 << 30)").await;
+        assert_eq!(outcome.exit_code, 1);
+        assert!(outcome.stderr.contains("MemoryError"), "{}", outcome.stderr);
+        let many = "import os, time\n\
+                    for n in range(8):\n    \
+                        if os.fork() == 0: break\n\
+                    x = bytearray(b'x') * (200 << 20)\n\
+                    signal = __import__('signal'); signal.pause()";
+        let outcome = run(&runner, many).await;
+        assert_eq!((outcome.ended_by, outcome.exit_code), (Some(ScriptLimit::Memory), 137));
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_ordinary_failure() {
+    for warm in WAYS {
+        let code = "for n in range(1000): open(f'f{n}', 'wb').write(b'x' * (10 << 20))";
+        let outcome = run(&plain(warm).await, code).await;
+        assert_eq!(outcome.exit_code, 1);
+        assert!(outcome.stderr.contains("No space left"), "{}", outcome.stderr);
+    }
+}
+
+#[tokio::test]
+async fn ignoring_signals_and_hiding_in_the_background_outlive_nothing() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let deaf = "import signal\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n\
+                    while True: pass";
+        let deaf = script(deaf).within(Duration::from_secs(1)).unwrap();
+        let ended = runner.run(&deaf, &context()).await;
+        assert!(matches!(ended, Err(ToolFailure::TimedOut { .. })), "{ended:?}");
+        let mark = "rockbot-left-behind";
+        let hides = format!(
+            "import os, ctypes, signal\n\
+             if os.fork() == 0:\n    \
+                 os.setsid()\n    \
+                 if os.fork() == 0:\n        \
+                     os.execv('/bin/sleep', ['{mark}', '1000'])\n    \
+                 os._exit(0)\n\
+             os.wait()\nprint('gone')"
+        );
+        assert_eq!(printed(&runner, &hides).await, "gone\n");
+        let alive = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            words.starts_with(mark.as_bytes())
+        });
+        assert!(!alive);
+    }
+}
+
+#[tokio::test]
+async fn files_of_the_host_are_out_of_reach() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "s").unwrap();
+    let secret = secret.display();
+    let open = [
+        format!("open('{secret}')"),
+        "open('/etc/shadow')".to_owned(),
+        "open('/proc/1/environ').read()".to_owned(),
+        "open('/proc/1/mem', 'r+b')".to_owned(),
+        "os.listdir('/proc/1/root')".to_owned(),
+        "os.listdir('/proc/1/fd')".to_owned(),
+        format!("(os.symlink('{secret}', 'link'), open('link'))"),
+        format!("open('../../..{secret}')"),
+        "open('/usr/new', 'w')".to_owned(),
+        "os.mkdir('/new')".to_owned(),
+        "os.chroot('.')".to_owned(),
+        "os.write(3, b'x')".to_owned(),
+    ];
+    kept_in(&attempts("", &open.each_ref().map(String::as_str))).await;
+    for warm in WAYS {
+        let shown = printed(&plain(warm).await, "print(open('/etc/passwd').read())").await;
+        assert!(!shown.contains("root:"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn there_is_no_network_and_no_socket() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let dial = format!("socket.create_connection(('127.0.0.1', {port}), 1)");
+    kept_in(&attempts(
+        "",
+        &[
+            &dial,
+            "socket.create_connection(('169.254.169.254', 80), 1)",
+            "socket.socket(socket.AF_UNIX)",
+            "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+            "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
+        ],
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn other_processes_and_the_kernel_are_out_of_reach() {
+    let prelude = "libc = ctypes.CDLL(None, use_errno=True)\n\
+                   def call(name, *arguments):\n    \
+                       if getattr(libc, name)(*arguments) == -1:\n        \
+                           raise OSError(ctypes.get_errno(), name)\n    \
+                       return name\n";
+    kept_in(&attempts(
+        prelude,
+        &[
+            "call('ptrace', 16, os.getppid(), 0, 0)",
+            "call('unshare', 0x10000000)",
+            "call('mount', b'x', b'/tmp', b'tmpfs', 0, None)",
+            "call('umount2', b'/proc', 2)",
+            "call('setuid', 0)",
+            "call('process_vm_readv', os.getppid(), None, 0, None, 0, 0)",
+            "call('syscall', 425, 1, None)",
+            "call('syscall', 435, None, 0)",
+            "call('memfd_create', b'x', 0)",
+        ],
+    ))
+    .await;
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let outcome =
+            run(&runner, "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\nos.kill(1, 9)")
+                .await;
+        assert_eq!(outcome.exit_code, 0, "{outcome:?}");
+        let outcome = run(&runner, "import os; os.kill(os.getpid(), 11)").await;
+        assert_eq!(outcome.exit_code, 128 + 11);
+    }
+}
+
+#[tokio::test]
+async fn scripts_side_by_side_see_nothing_of_each_other() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let code = "import os, time\nopen('/tmp/mine', 'x').write('x')\n\
+                    print(sorted(os.listdir('/tmp')), [p for p in os.listdir('/proc') if p.isdigit()])";
+        let (one, other) = tokio::join!(printed(&runner, code), printed(&runner, code));
+        assert_eq!(one, other);
+        assert!(one.starts_with("['mine', 'script.py']"), "{one}");
+    }
+}
+
+#[tokio::test]
+async fn tricks_with_the_end_of_the_interpreter_change_nothing_for_others() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let outcome = run(&runner, "import os; print('x', flush=True); os._exit(5)").await;
+        assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("x\n", 5));
+        let late = "import atexit, sys\natexit.register(print, 'late')\n\
+                    sys.settrace(lambda *a: None)\nsys.excepthook = None\nimport builtins\n\
+                    builtins.print = None";
+        assert_eq!(printed(&runner, late).await, "late\n");
+        assert_eq!(printed(&runner, "print(1)").await, "1\n");
+    }
+}
+
+#[tokio::test]
+async fn an_odd_tool_call_id_is_nowhere_in_the_way() {
+    let runner = plain(true).await;
+    let mut context = context();
+    let odd: String = "../😀".chars().cycle().take(280).collect();
+    context.tool_call_id = ToolCallId::new(odd).unwrap_or_else(|_| ToolCallId::generate());
+    let outcome = runner.run(&script("print(1)"), &context).await.unwrap();
+    assert_eq!(outcome.stdout, "1\n");
+}
