@@ -7,6 +7,7 @@ mod aimock;
 mod apt;
 mod bench;
 mod broker_users;
+mod bubblewrap;
 mod cargo_deny;
 mod ci;
 mod docker;

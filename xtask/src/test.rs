@@ -6,7 +6,9 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 
 use crate::broker::{free_port, pause};
-use crate::{aimock, docker, mcp_peers, postgresql, process, rabbitmq, say, smollm2, workspace};
+use crate::{
+    aimock, bubblewrap, docker, mcp_peers, postgresql, process, rabbitmq, say, smollm2, workspace,
+};
 
 /// Which tests to run, and how.
 #[derive(Debug, Default, clap::Args)]
@@ -57,6 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
         })?,
     ];
+    bubblewrap::install(may_install)?;
     process::run(&mut runner.command(&["--no-run"]))?;
     let neighbours = starting.into_iter().map(join).collect::<Result<Vec<_>>>()?;
     let variables = || neighbours.iter().flat_map(|(variables, _)| variables.iter().cloned());

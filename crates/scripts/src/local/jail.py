@@ -230,8 +230,7 @@ def confine(plan, seconds, readable, writable):
         (RLIMIT_AS, plan["memory_bytes"]),
         (RLIMIT_FSIZE, plan["disk_bytes"]),
         (RLIMIT_NOFILE, plan["open_files"]),
-        # Each core may be busy all the time; the wall clock is the limit that counts.
-        (RLIMIT_CPU, (os.cpu_count() or 1) * seconds + 1),
+        (RLIMIT_CPU, processor_seconds(seconds)),
     ]
     if plan["count_processes"]:
         # Without a user namespace this would count all processes of the user. One is the keeper.
@@ -249,6 +248,11 @@ def confine(plan, seconds, readable, writable):
         restrict_files(plan["landlock"], readable, writable)
     for program in plan["filters"]:
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, _ctypes.addressof(program))
+
+
+def processor_seconds(seconds):
+    """Each core may be busy all the time; the wall clock is the limit that counts."""
+    return (os.cpu_count() or 1) * seconds + 1
 
 
 def prepared(plan):

@@ -123,7 +123,7 @@ impl LocalRunner {
         let interpreter = Interpreter::find(&options.python).await?;
         let mut folder = tempfile::Builder::new().prefix("rockbot-scripts-").tempdir()?;
         let packages = match &options.packages {
-            Some(packages) => Some(Packages::open(packages.clone(), &interpreter)?),
+            Some(packages) => Some(Packages::open(packages, &interpreter)?),
             None => None,
         };
         let bait = Bait::lay(folder.path())?;

@@ -57,13 +57,13 @@ impl PackageSet {
 }
 
 impl Packages {
-    pub(super) fn open(options: PackageOptions, interpreter: &Interpreter) -> io::Result<Self> {
+    pub(super) fn open(options: &PackageOptions, interpreter: &Interpreter) -> io::Result<Self> {
         fs::create_dir_all(&options.folder)?;
         // What is mounted elsewhere needs a path that means the same there.
         let folder = options.folder.canonicalize()?;
         let installer = Installer::new(&interpreter.program, options.timeout);
         let (tag, sets) = (interpreter.tag.clone(), Mutex::default());
-        Ok(Self { options: PackageOptions { folder, ..options }, tag, installer, sets })
+        Ok(Self { options: PackageOptions { folder, ..options.clone() }, tag, installer, sets })
     }
 
     /// The set with these packages, installed unless it is there.

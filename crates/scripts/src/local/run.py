@@ -14,7 +14,7 @@ import jail
 import plan
 import server
 
-PRELOADED = "collections", "datetime", "functools", "itertools", "json", "math", "re"
+PRELOADED = "collections", "datetime", "functools", "itertools", "json", "math", "re", "select"
 
 
 def main(mode):

@@ -139,7 +139,7 @@ pub(super) fn programs(
     rules.insert(libc::SYS_prlimit64, vec![others]);
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let refused = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?;
-    Ok([absent(), refused].iter().map(|program| bytes(program)).collect())
+    Ok([absent(), refused].iter().map(bytes).collect())
 }
 
 fn argument(

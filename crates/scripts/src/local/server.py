@@ -24,6 +24,8 @@ TICK_MS = 50
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # Cells that are ready before anybody asks.
 SPARES = 2
+# The longest time-out of a script.
+MOST_SECONDS = 300
 # The exit code of a process that did not become a script.
 UNSTARTED = 125
 
@@ -72,6 +74,9 @@ def attend(plan, own, requests, take):
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
             myself = os.readlink("self", dir_fd=processes)
             jail.enter_cell(plan)
+            script, waiting = fork_script(plan)
+            if script == 0:
+                return become(plan, waiting)
         else:
             jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
@@ -85,16 +90,34 @@ def attend(plan, own, requests, take):
         os.close(take)
         requests.close()
         jail.prctl(jail.PR_SET_PDEATHSIG, 0)
-        return keep(plan, processes, myself, conversation, outputs)
+        os.setsid()  # The server's end is not the keeper's.
+        request = Request(conversation)
+        if plan["namespaces"]:
+            if plan["packages"]:
+                jail.choose_packages(request.packages)
+        else:
+            script, waiting = fork_script(plan)
+            if script == 0:
+                os.close(conversation)
+                return become(plan, waiting)
+        request.hand_over(waiting, descriptors)
+        waiting.close()
+        for output in outputs:
+            os.close(output)
+        keep(plan, script, processes, myself, conversation)
     except BaseException as error:
         if conversation is None:
             conversation, *_ = receive(requests) or [0]
-        step = error.__traceback__
-        while step.tb_next and step.tb_next.tb_frame.f_code.co_name != "call":
-            step = step.tb_next
-        step = f"{step.tb_frame.f_code.co_name}, line {step.tb_lineno}"
-        tell(conversation, f"failed {step}: {type(error).__name__}: {error}")
-        os._exit(UNSTARTED)
+        fail(conversation, error)
+
+
+def fail(conversation, error):
+    step = error.__traceback__
+    while step.tb_next and step.tb_next.tb_frame.f_code.co_name != "call":
+        step = step.tb_next
+    step = f"{step.tb_frame.f_code.co_name}, line {step.tb_lineno}"
+    tell(conversation, f"failed {step}: {type(error).__name__}: {error}")
+    os._exit(UNSTARTED)
 
 
 def receive(requests):
@@ -113,17 +136,15 @@ def tell(conversation, line):
         pass  # Nobody listens any more.
 
 
-def keep(plan, processes, myself, conversation, outputs):
-    os.setsid()  # The server's end is not the keeper's.
-    script = Request(conversation)
-    if plan["namespaces"] and plan["packages"]:
-        jail.choose_packages(script.packages)
+def fork_script(plan):
+    """The process that is to become the script; it waits for that at its end of a socket."""
+    ours, theirs = _socket.socketpair()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
-    if child == 0:
-        return become(plan, script, conversation, outputs)
-    for output in outputs:
-        os.close(output)
+    return (0, theirs) if child == 0 else (child, ours)
+
+
+def keep(plan, child, processes, myself, conversation):
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
     keeper = Keeper(plan, child, processes, myself, conversation)
     limit = keeper.watch()
@@ -136,11 +157,18 @@ class Request:
     """A length, and as many bytes: fields with a NUL between them, which none can hold."""
 
     def __init__(self, conversation):
-        length = int.from_bytes(self.read(conversation, 4), "little")
-        fields = self.read(conversation, length).decode().split("\0")
+        length = self.read(conversation, 4)
+        content = self.read(conversation, int.from_bytes(length, "little"))
+        self.frame = length + content
+        fields = content.decode().split("\0")
         seconds, self.packages, self.imports, self.folder, given, self.code, self.input = fields
         self.seconds = int(seconds)
         self.has_input = given == "1"
+
+    def hand_over(self, waiting, descriptors):
+        rights = b"".join(jail.words(descriptor, size=4) for descriptor in descriptors)
+        waiting.sendmsg([b"s"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        waiting.sendall(self.frame)
 
     @staticmethod
     def read(conversation, length):
@@ -271,15 +299,41 @@ class Keeper:
         return code if code >= 0 else 128 - code
 
 
-def become(plan, script, conversation, outputs):
+def become(plan, waiting):
     """In the process of the script: everything up to its first line."""
-    os.setsid()
-    null = os.open("/dev/null", os.O_RDONLY)
-    for number, descriptor in enumerate([null, *outputs]):
-        os.dup2(descriptor, number)
-    os.closerange(3, conversation)
-    os.closerange(conversation + 1, 1 << 16)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    failure = None
+    try:
+        os.setsid()
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.closerange(3, waiting.fileno())
+        os.closerange(waiting.fileno() + 1, 1 << 16)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if plan["namespaces"]:
+            # All that is known already, before anybody waits for it.
+            jail.confine(plan, MOST_SECONDS, plan["readable"], ["/tmp"])
+    except BaseException as error:
+        failure = error
+    descriptors = receive(waiting)
+    if not descriptors:
+        os._exit(UNSTARTED)
+    conversation, *outputs = descriptors
+    try:
+        if failure:
+            raise failure
+        script = Request(waiting.fileno())
+        waiting.close()
+        for number, output in enumerate(outputs, 1):
+            os.dup2(output, number)
+            os.close(output)
+        prepare(plan, script)
+    except BaseException as error:
+        fail(conversation, error)
+    tell(conversation, "started")
+    os.close(conversation)
+    return script.code, script.folder
+
+
+def prepare(plan, script):
     folder = script.folder
     os.chdir(folder)
     os.umask(0o077)
@@ -291,10 +345,10 @@ def become(plan, script, conversation, outputs):
         if len(script.input.encode()) <= plan["environment_bytes"]:
             os.environ["ROCKBOT_INPUT"] = script.input
     imports = [script.imports] if script.imports else []
-    jail.confine(plan, script.seconds, plan["readable"] + imports, [folder])
+    if plan["namespaces"]:
+        jail.lower(jail.RLIMIT_CPU, jail.processor_seconds(script.seconds))
+    else:
+        jail.confine(plan, script.seconds, plan["readable"] + imports, [folder])
     if imports:
         import site
         site.addsitedir(*imports)
-    tell(conversation, "started")
-    os.close(conversation)
-    return script.code, folder

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use rockbot_contracts::Executed;
 use rockbot_scripts::{Script, ScriptLimit, ScriptRunner};
 use rockbot_testkit::bed::soon;
@@ -102,7 +102,7 @@ async fn ten_at_once_get_their_own_answers() {
             let runner = &runner;
             async move { printed(runner, &format!("print({n})")).await }
         });
-        let answers = join_all(scripts).await;
+        let answers: Vec<_> = stream::iter(scripts).buffered(10).collect().await;
         assert_eq!(answers, (0..10).map(|n| format!("{n}\n")).collect::<Vec<_>>());
     }
 }
