@@ -32,7 +32,8 @@ const BESIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
 /// their own.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
 /// Outside crates that one package alone may import. `deny.toml` has the same for the whole tree.
-const FENCED: [(&str, &str); 6] = [
+const FENCED: [(&str, &str); 7] = [
+    ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
     ("sqlx", "rockbot-store"),
     ("jsonschema", "rockbot-tools"),
