@@ -39,12 +39,23 @@ enum Measurement {
     Recovery,
     /// A tool of an MCP server through a bridge, against the same call straight to it
     Mcp,
+    /// A script in a sandbox on this machine, against an interpreter without one
+    Scripts,
 }
 
 const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let wanted = |measurement| options.only.is_empty() || options.only.contains(&measurement);
+    if wanted(Measurement::Scripts) {
+        say::heading(
+            "scripts: in a sandbox, cold and warm, against a bare interpreter, alternated",
+        );
+        process::run(&mut Command::new(build("rockbot-scripts", "local")?))?;
+    }
+    if options.only.as_slice() == [Measurement::Scripts] {
+        return Ok(());
+    }
     say::heading("building");
     let embedded = build("rockbot-tools", "embedded")?;
     let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;

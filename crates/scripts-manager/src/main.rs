@@ -4,7 +4,7 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use kube::{Client, Config};
 use rockbot_bus::Bus;
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, ReachError};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_scripts_manager::{
     KubernetesRunner, SERVICE, ScriptsManager, ScriptsSection, StartError,
 };
@@ -50,17 +50,12 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(problem);
     }
     let rabbit = RabbitConfig::of(&settings.bus, "");
-    if let Err(problem) = rabbit.check() {
-        configuration.problem(format!("bus: {problem}"));
+    let production = settings.service.is_production();
+    for problem in rabbit.problems(production) {
+        configuration.problem(problem);
     }
     // With a user of its own on the broker, everybody has one: who does not sign is nobody.
-    settings.handler.require_identity |= rabbit.has_own_user();
-    settings.handler.user = rabbit.user();
-    if settings.service.is_production() {
-        let problems = rabbit.unsafe_in_production();
-        problems.into_iter().for_each(|problem| configuration.problem(problem));
-        settings.handler.require_identity = true;
-    }
+    settings.handler.identify(rabbit.user(), production || rabbit.has_own_user());
     settings
 }
 
@@ -86,7 +81,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached.map_err(|error| unreachable_broker(&error))? else { return Ok(()) };
+    let Some(bus) = reached? else { return Ok(()) };
     let bus = Arc::new(bus);
     let runner = KubernetesRunner::start(client, scripts)
         .map_err(|error| ServeError::Configuration(format!("scripts.images: {error}")))?;
@@ -120,12 +115,5 @@ async fn addresses(cluster: &Config) -> Vec<SocketAddr> {
             tracing::warn!(%error, "the address of the API server is not known: not probed");
             Vec::new()
         }
-    }
-}
-
-fn unreachable_broker(error: &ReachError) -> ServeError {
-    match error {
-        ReachError::Configuration(_) => ServeError::Configuration(error.to_string()),
-        ReachError::Refused(_) => ServeError::Unavailable(error.to_string()),
     }
 }

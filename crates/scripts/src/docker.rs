@@ -12,7 +12,6 @@ mod failure;
 mod frame;
 mod options;
 mod run;
-mod slots;
 
 use std::time::Duration;
 
@@ -31,7 +30,6 @@ use self::{
     cli::Docker,
     container::Container,
     run::Run,
-    slots::Slots,
 };
 pub use self::{
     failure::DockerError,
@@ -41,6 +39,7 @@ use crate::{
     prepared::PreparedImages,
     requirement::UnusableRequirement,
     runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
+    slots::Slots,
 };
 
 /// How long after its last second a container may be left by a runner that is alive.
@@ -147,15 +146,7 @@ impl DockerRunner {
         let Some(ended) = ended else {
             return Err(ToolFailure::Cancelled { executed: run.executed() });
         };
-        let ended = ended?;
-        Ok(ScriptOutcome {
-            stdout: ended.stdout,
-            stderr: ended.stderr,
-            exit_code: ended.exit_code,
-            ended_by: ended.ended_by,
-            elapsed: ended.elapsed,
-            isolation: isolation.clone(),
-        })
+        ended.map(|ended| ended.within(isolation))
     }
 }
 

@@ -11,6 +11,7 @@
 
 pub mod bus;
 pub mod docker;
+mod ended;
 #[cfg_attr(not(target_os = "linux"), path = "local_elsewhere.rs")]
 pub mod local;
 mod output;
@@ -19,6 +20,7 @@ pub mod requirement;
 pub mod runner;
 pub mod section;
 pub mod served;
+mod slots;
 pub mod tool;
 
 pub use bus::BusRunner;

@@ -56,9 +56,10 @@ pub struct ScriptsSection {
     pub waiting: usize,
     /// Whether an interpreter is kept warm for local scripts. Default true.
     pub warm: bool,
-    /// Whether local scripts may have packages of PyPI, as wheels. Default false.
+    /// Whether local scripts may have packages of PyPI, as wheels. Default false. They need a folder.
     pub packages: bool,
-    /// Where those are kept. Default `script-packages` in the folder for state.
+    /// Where those are kept. Default `script-packages` in the folder for state; where there is none,
+    /// neither are packages.
     pub package_folder: Option<PathBuf>,
     /// Containers.
     pub docker: DockerSection,
@@ -129,9 +130,6 @@ impl ScriptsSection {
         let local = self.runner == RunnerName::Local;
         let sandboxed = !local || !production || self.sandbox == Sandbox::Required;
         check(sandboxed, "sandbox: in the production profile it must be \"required\"");
-        if local && self.packages && self.package_folder().is_none() {
-            check(false, "package_folder: there is no folder for state; name one");
-        }
         problems
     }
 

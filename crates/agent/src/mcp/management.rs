@@ -1,6 +1,6 @@
 //! The tools that find, show, call, add and remove MCP servers.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolRegistration, ToolSource, mcp::McpRegisterServerRequest};
@@ -237,8 +237,7 @@ async fn find(
         tools.extend(desk.usable(&server).await.0);
     }
     tools.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut found = Ranker::rank(&tools, |tool| text_of(tool), &arguments.query);
-    found.truncate(MOST_FOUND);
+    let found = fitting(&tools, &arguments.query);
     if found.is_empty() {
         return Ok(ToolResult::text("No tool fits. Try other words, or mcp_list_services."));
     }
@@ -256,6 +255,21 @@ async fn find(
         .collect();
     let found = json!({"note": OUTSIDE, "addedToYourTools": tools});
     Ok(ToolResult::text(found.to_string()))
+}
+
+/// The tools that fit a query best: by whole words, and after those by parts of words.
+fn fitting<'a>(tools: &'a [Arc<KnownTool>], query: &str) -> Vec<&'a Arc<KnownTool>> {
+    let mut found = Ranker::rank(tools, |tool| text_of(tool), query);
+    let query = query.to_lowercase();
+    let parts: Vec<_> = query.split_whitespace().collect();
+    let fits_in_part = |tool: &&Arc<KnownTool>| {
+        let text = text_of(tool).to_lowercase();
+        parts.iter().any(|part| text.contains(part))
+    };
+    let by_words: HashSet<_> = found.iter().map(|tool| tool.name.clone()).collect();
+    found.extend(tools.iter().filter(fits_in_part).filter(|tool| !by_words.contains(&tool.name)));
+    found.truncate(MOST_FOUND);
+    found
 }
 
 /// What a tool is found by; a word in its name counts for three.

@@ -1,7 +1,7 @@
 //! Where scripts are tested: two namespaces of a cluster that nobody else uses, with the manifests of
 //! `deploy/kubernetes/scripts` in them.
 
-use std::{future::Future, panic::resume_unwind, path::Path, time::Duration};
+use std::{future::Future, io::Write, panic::resume_unwind, path::Path, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
@@ -25,6 +25,7 @@ use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_scripts::{Script, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
 use rockbot_tools::{ToolContext, ToolFailure};
+use tempfile::NamedTempFile;
 use tokio::time::{Instant, interval, timeout};
 
 const TESTS: &str = "rockbot.dev/test";
@@ -38,6 +39,8 @@ pub(crate) struct Bed {
     pub(crate) admin: Client,
     /// May do what the manager may.
     pub(crate) manager: Client,
+    /// The token of the manager's service account.
+    pub(crate) token: String,
     /// The address of the API server.
     pub(crate) api_server: String,
     /// The namespace of the scripts.
@@ -89,8 +92,8 @@ impl Bed {
             apply(&admin, manifest, &scripts, &home).await;
         }
         let api_server = config.cluster_url.to_string();
-        let manager = as_manager(&admin, &home, config).await;
-        Self { admin, manager, api_server, scripts, home }
+        let (manager, token) = as_manager(&admin, &home, config).await;
+        Self { admin, manager, token, api_server, scripts, home }
     }
 
     /// The defaults, with scripts small enough for a small machine.
@@ -110,6 +113,18 @@ impl Bed {
     /// The same, otherwise configured.
     pub(crate) fn runner_with(&self, section: ScriptsSection) -> KubernetesRunner {
         KubernetesRunner::start(self.manager.clone(), section).unwrap()
+    }
+
+    /// A file by which a process reaches the cluster as the manager.
+    pub(crate) fn kubeconfig(&self) -> NamedTempFile {
+        let text = std::fs::read_to_string(kubeconfig()).expect("a kubeconfig");
+        let mut config: serde_json::Value = serde_saphyr::from_str(&text).expect("YAML");
+        for user in config["users"].as_array_mut().into_iter().flatten() {
+            user["user"] = serde_json::json!({"token": self.token});
+        }
+        let mut file = NamedTempFile::new().expect("a file");
+        file.write_all(config.to_string().as_bytes()).expect("written");
+        file
     }
 
     /// The pods of scripts.
@@ -229,14 +244,17 @@ pub(crate) fn is_running(pod: &Pod) -> bool {
     container.and_then(|one| one.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
-async fn config() -> Config {
+fn kubeconfig() -> std::ffi::OsString {
     let path = ["ROCKBOT_TEST_KUBECONFIG", "KUBECONFIG"].into_iter().find_map(std::env::var_os);
-    let path = path.expect(
+    path.expect(
         "these tests need a Kubernetes cluster: `kind create cluster`, then \
          `kind get kubeconfig > kind.yaml` and set ROCKBOT_TEST_KUBECONFIG to that file; they make \
          namespaces of their own and remove them",
-    );
-    let kubeconfig = Kubeconfig::read_from(path).expect("the kubeconfig can be read");
+    )
+}
+
+async fn config() -> Config {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig()).expect("the kubeconfig can be read");
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("the kubeconfig names a cluster")
@@ -275,7 +293,7 @@ async fn apply(admin: &Client, mut manifest: DynamicObject, scripts: &str, home:
 }
 
 /// A client with the rights of the manager's service account.
-async fn as_manager(admin: &Client, home: &str, mut config: Config) -> Client {
+async fn as_manager(admin: &Client, home: &str, mut config: Config) -> (Client, String) {
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), home);
     let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
@@ -283,7 +301,7 @@ async fn as_manager(admin: &Client, home: &str, mut config: Config) -> Client {
     let asked = accounts.create_token_request(name, &now, &request).await;
     let token = asked.expect("a token of the manager").status.expect("a token").token;
     config.auth_info = serde_json::from_value(serde_json::json!({"token": token})).unwrap();
-    Client::try_from(config).expect("a client with the token")
+    (Client::try_from(config).expect("a client with the token"), token)
 }
 
 /// Removes the namespaces of tests that were killed.

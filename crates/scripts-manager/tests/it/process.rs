@@ -1,10 +1,32 @@
 //! The program itself.
 
-use std::process::{Command, Output};
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_scripts::{BusRunner, ScriptRunner};
+use rockbot_testkit::bed::{address, fresh_namespace, test_broker_url};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Child,
+    time::timeout,
+};
+
+use crate::bed::{Bed, PATIENCE, call, in_cluster, is_running, script};
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
+    command.env_clear();
+    command
+}
 
 fn run(variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
-    command.arg("--check-config").env_clear().env("ROCKBOT_STORE__URL", "memory:");
+    let mut command = program();
+    command.arg("--check-config").env("ROCKBOT_STORE__URL", "memory:");
     command.envs(variables.iter().copied());
     command.output().unwrap()
 }
@@ -23,4 +45,66 @@ fn an_operator_is_told_what_is_wrong() {
     for words in ["scripts.cpu: \"fast\"", "scripts.disk: is in memory"] {
         assert!(said.contains(words), "{said}");
     }
+}
+
+/// A manager on RabbitMQ that takes scripts.
+async fn manager(bed: &Bed, kubeconfig: &Path, namespace: &str, folder: &Path) -> Child {
+    let mut command = program();
+    command
+        .env("KUBECONFIG", kubeconfig)
+        .env("ROCKBOT_BUS__URL", test_broker_url())
+        .env("ROCKBOT_BUS__NAMESPACE", namespace)
+        .env("ROCKBOT_STORE__URL", format!("sqlite:{}", folder.join("calls.db").display()))
+        .env("ROCKBOT_STORE__SHARED", "true")
+        .env("ROCKBOT_SCRIPTS__NAMESPACE", &bed.scripts)
+        .env("ROCKBOT_SCRIPTS__CPU", "50m")
+        .env("ROCKBOT_SCRIPTS__PROBE_NETWORK", "false")
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut command = tokio::process::Command::from(command);
+    let mut child = command.kill_on_drop(true).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let ready = async {
+        while let Some(line) = said.next_line().await.unwrap() {
+            if line.contains("ready") {
+                return;
+            }
+        }
+        panic!("it ended before it was ready");
+    };
+    timeout(PATIENCE, ready).await.expect("it becomes ready");
+    // Somebody has to read the rest, or it could not go on.
+    tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+    child
+}
+
+#[tokio::test]
+async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_ran_once() {
+    in_cluster(async |bed| {
+        let (kubeconfig, folder) = (bed.kubeconfig(), tempfile::tempdir().unwrap());
+        let namespace = fresh_namespace();
+        let mut first = manager(&bed, kubeconfig.path(), &namespace, folder.path()).await;
+        let config = RabbitConfig::new(test_broker_url(), "a test").in_namespace(&namespace);
+        let bus = Arc::new(RabbitBus::start(&config).unwrap());
+        bus.connected(PATIENCE).await.unwrap();
+        let agent = BusRunner::new(bus, address("agent", "a"));
+        let context = call();
+        let slow = script("import time; time.sleep(8); print('done')");
+        let slow = slow.within(Duration::from_secs(60)).unwrap();
+        let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
+            bed.wait_for("it runs", 1, is_running).await;
+            let pod = bed.names().await;
+            first.kill().await.unwrap();
+            let second = manager(&bed, kubeconfig.path(), &namespace, folder.path()).await;
+            assert_eq!(bed.names().await, pod, "the pod outlives its manager");
+            second
+        });
+        assert_eq!(outcome.unwrap().stdout, "done\n");
+        // The same call once more: what became of it is known, and nothing runs.
+        let again = agent.run(&slow, &context).await.unwrap();
+        assert_eq!(again.stdout, "done\n");
+        bed.wait_for_none().await;
+        drop(second);
+    })
+    .await;
 }

@@ -16,8 +16,8 @@ use super::{
     cli::{Docker, MAX_COMPLAINT_BYTES},
     failure::DockerError,
     frame::{Frame, Frames},
-    slots::Slot,
 };
+use crate::slots::Slot;
 
 /// How long Docker may take to notice that a container has ended, and to remove it.
 const END_TIMEOUT: Duration = Duration::from_secs(10);

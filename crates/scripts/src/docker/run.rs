@@ -10,6 +10,7 @@ use tracing::debug;
 
 use super::{container::Container, failure::DockerError, frame::Frame, options::DockerOptions};
 use crate::{
+    ended::Ended,
     output::{Beginning, End},
     runner::Script,
 };
@@ -20,16 +21,6 @@ const MARGIN: Duration = Duration::from_secs(10);
 const KILLED: i32 = 137;
 /// Docker's own failures, as the exit code of its command line.
 const DOCKER_FAILED: i32 = 125;
-
-/// What became of a script.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) stdout: String,
-    pub(super) stderr: String,
-    pub(super) exit_code: i32,
-    pub(super) ended_by: Option<ScriptLimit>,
-    pub(super) elapsed: Duration,
-}
 
 /// What the first process of a container is told.
 #[derive(Serialize)]

@@ -33,7 +33,7 @@ use futures_util::future::BoxFuture;
 use rockbot_tools::{Executed, ToolContext, ToolFailure};
 use tempfile::TempDir;
 use tokio::{
-    sync::{Mutex, Semaphore, SemaphorePermit},
+    sync::Mutex,
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -44,10 +44,14 @@ use self::{
     packages::{PackageSet, Packages},
     plan::{Plan, Walls},
     probe::Bait,
-    run::{Ended, GivenUp, Lost, Places, Until},
+    run::{GivenUp, Lost, Places, Until},
     server::Server,
 };
-use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
+use crate::{
+    ended::Ended,
+    runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
+    slots::Slots,
+};
 
 /// How long the script that tries the walls may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,9 +66,7 @@ pub struct LocalRunner {
     options: LocalOptions,
     plan: Plan,
     isolation: Isolation,
-    running: Semaphore,
-    /// Those that run and those that wait for that.
-    admitted: Semaphore,
+    slots: Slots,
     warm: Mutex<Option<Server>>,
     packages: Option<Packages>,
     closing: CancellationToken,
@@ -133,8 +135,7 @@ impl LocalRunner {
             let sandbox = options.sandbox != Sandbox::Off;
             let plan = Plan::write(walls, sandbox, &interpreter, &options, bubblewrap, &place)?;
             let mut runner = Self {
-                running: Semaphore::new(options.at_once),
-                admitted: Semaphore::new(options.at_once + options.waiting),
+                slots: Slots::new(options.at_once, options.waiting),
                 isolation: Isolation { by: plan.means(), missing: Vec::new() },
                 plan,
                 warm: Mutex::default(),
@@ -165,8 +166,7 @@ impl LocalRunner {
     /// Ends all scripts and the warm interpreter, and waits until they are gone, ten seconds at most.
     pub async fn close(&self) {
         self.closing.cancel();
-        let all = u32::try_from(self.options.at_once).unwrap_or(u32::MAX);
-        if timeout(CLOSE_TIMEOUT, self.running.acquire_many(all)).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.slots.idle()).await.is_err() {
             tracing::warn!("scripts were still running when their runner closed");
         }
         if let Some(server) = self.warm.lock().await.take() {
@@ -227,7 +227,7 @@ impl LocalRunner {
         script: &Script,
         context: &ToolContext,
     ) -> Result<ScriptOutcome, ToolFailure> {
-        let _turn = self.turn(context).await?;
+        let _slot = self.unless_given_up(context, self.slots.take()).await?;
         let set = self.packages_of(script, context).await?;
         let mut again = true;
         loop {
@@ -246,7 +246,7 @@ impl LocalRunner {
                 self.cold(script, set.as_ref(), until).await
             };
             match attempt {
-                Ok(ended) => return Ok(self.outcome(ended)),
+                Ok(ended) => return Ok(ended.within(&self.isolation)),
                 Err(Attempt::Lost(Lost::Failed(failure))) => return Err(failure),
                 // Its server went away with it: nothing has run yet.
                 Err(Attempt::Lost(Lost::Unbegun)) if again => again = false,
@@ -265,19 +265,18 @@ impl LocalRunner {
         }
     }
 
-    /// A place among those that run, in the order of asking.
-    async fn turn(&self, context: &ToolContext) -> Result<Turn<'_>, ToolFailure> {
-        let overloaded = |_| ToolFailure::Overloaded { message: "too many scripts".to_owned() };
-        let admitted = self.admitted.try_acquire().map_err(overloaded)?;
+    /// What a script waits for before it begins.
+    async fn unless_given_up<T>(
+        &self,
+        context: &ToolContext,
+        wanted: impl Future<Output = Result<T, ToolFailure>>,
+    ) -> Result<T, ToolFailure> {
         let executed = Executed::No;
         tokio::select! {
             biased;
             () = self.closing.cancelled() => Err(unavailable("scripts are no longer run here")),
             () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-            running = self.running.acquire() => match running {
-                Ok(running) => Ok(Turn { _running: running, _admitted: admitted }),
-                Err(_) => Err(unavailable("scripts are no longer run here")),
-            },
+            got = wanted => got,
             () = sleep_until(context.deadline) => {
                 let after = context.remaining();
                 Err(ToolFailure::TimedOut { after, executed, repeatable: true })
@@ -298,17 +297,7 @@ impl LocalRunner {
                 reason: "packages are switched off here; use the standard library".to_owned(),
             });
         };
-        let executed = Executed::No;
-        tokio::select! {
-            biased;
-            () = self.closing.cancelled() => Err(unavailable("scripts are no longer run here")),
-            () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-            set = packages.set(script.packages()) => set.map(Some),
-            () = sleep_until(context.deadline) => {
-                let after = context.remaining();
-                Err(ToolFailure::TimedOut { after, executed, repeatable: true })
-            }
-        }
+        self.unless_given_up(context, packages.set(script.packages())).await.map(Some)
     }
 
     /// Has the warm interpreter forked; starts another one when it is gone.
@@ -377,12 +366,6 @@ impl LocalRunner {
             None => Place::Shared(tempfile::tempdir_in(self.folder.path())?),
         })
     }
-
-    fn outcome(&self, ended: Ended) -> ScriptOutcome {
-        let Ended { stdout, stderr, exit_code, ended_by, elapsed } = ended;
-        let isolation = self.isolation.clone();
-        ScriptOutcome { stdout, stderr, exit_code, ended_by, elapsed, isolation }
-    }
 }
 
 impl ScriptRunner for LocalRunner {
@@ -393,13 +376,6 @@ impl ScriptRunner for LocalRunner {
     ) -> BoxFuture<'a, Result<ScriptOutcome, ToolFailure>> {
         Box::pin(self.attend(script, context))
     }
-}
-
-/// A script that runs, for as long as this is held.
-#[derive(Debug)]
-struct Turn<'a> {
-    _running: SemaphorePermit<'a>,
-    _admitted: SemaphorePermit<'a>,
 }
 
 #[derive(Debug)]

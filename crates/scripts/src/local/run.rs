@@ -18,6 +18,7 @@ use tokio::{
 
 use super::{options::LocalOptions, server::Descriptors};
 use crate::{
+    ended::Ended,
     output::{Beginning, End},
     runner::Script,
 };
@@ -80,16 +81,6 @@ pub(super) fn request(script: &Script, places: &Places<'_>) -> Vec<u8> {
         [&*seconds, places.packages, &*imports, &*folder, given, script.code(), input].join("\0");
     let length = u32::try_from(fields.len()).unwrap_or(u32::MAX);
     [&length.to_le_bytes()[..], fields.as_bytes()].concat()
-}
-
-/// What became of a script, as far as it is known here.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) stdout: String,
-    pub(super) stderr: String,
-    pub(super) exit_code: i32,
-    pub(super) ended_by: Option<ScriptLimit>,
-    pub(super) elapsed: Duration,
 }
 
 /// Why there is nothing to tell of a script.

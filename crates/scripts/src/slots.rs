@@ -7,31 +7,38 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// So many at once, and so many more that wait.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     all: Arc<Semaphore>,
     running: Arc<Semaphore>,
+    at_once: u32,
 }
 
 /// A place to run; free again when dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     _running: OwnedSemaphorePermit,
     _one_of_all: OwnedSemaphorePermit,
 }
 
 impl Slots {
-    pub(super) fn new(at_once: usize, waiting: usize) -> Self {
+    pub(crate) fn new(at_once: usize, waiting: usize) -> Self {
         let of = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        let at_once = at_once.max(1);
-        Self { all: of(at_once.saturating_add(waiting)), running: of(at_once) }
+        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX).max(1);
+        let running = at_once as usize;
+        Self { all: of(running.saturating_add(waiting)), running: of(running), at_once }
     }
 
     /// Waits for a place, unless too many do.
-    pub(super) async fn take(&self) -> Result<Slot, ToolFailure> {
+    pub(crate) async fn take(&self) -> Result<Slot, ToolFailure> {
         let full = || ToolFailure::Overloaded { message: "too many scripts wait".to_owned() };
         let one_of_all = self.all.clone().try_acquire_owned().map_err(|_| full())?;
         let running = self.running.clone().acquire_owned().await.map_err(|_| full())?;
         Ok(Slot { _running: running, _one_of_all: one_of_all })
+    }
+
+    /// Waits until nobody runs.
+    pub(crate) async fn idle(&self) {
+        drop(self.running.acquire_many(self.at_once).await);
     }
 }
 
