@@ -100,10 +100,11 @@ async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_ran_on
             second
         });
         assert_eq!(outcome.unwrap().stdout, "done\n");
+        bed.wait_for_none().await;
         // The same call once more: what became of it is known, and nothing runs.
         let again = agent.run(&slow, &context).await.unwrap();
         assert_eq!(again.stdout, "done\n");
-        bed.wait_for_none().await;
+        assert!(bed.names().await.is_empty());
         drop(second);
     })
     .await;
