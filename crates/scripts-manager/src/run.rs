@@ -122,8 +122,13 @@ impl Run<'_> {
                 Ok(pod) => return Ok(pod),
                 Err(refusal) => refusal,
             };
-            match refusal.meaning() {
-                Meaning::Exists => match ask(pods.get_opt(name)).await {
+            let meaning = refusal.meaning();
+            if let Meaning::Conflict | Meaning::NotNow | Meaning::Unheard = meaning {
+                debug!(error = %refusal, pod = name, "a pod is not made yet");
+            } else {
+                // Quota, rights and policies are looked at before the name: whatever a pod is refused
+                // for, it may be there already.
+                match ask(pods.get_opt(name)).await {
                     Ok(Some(pod)) if !runs_the_same(&pod, wanted) => {
                         self.held.refused();
                         let reason = "another script has this id".to_owned();
@@ -134,20 +139,16 @@ impl Run<'_> {
                         info!(pod = name, "a script is taken on where it runs");
                         return Ok(pod);
                     }
+                    Ok(None) if meaning != Meaning::Exists => {
+                        self.held.refused();
+                        return Err(refused(&refusal, &meaning));
+                    }
                     Ok(_) => {}
+                    Err(error) if error.meaning() == Meaning::Refused => {
+                        self.held.refused();
+                        return Err(forbidden(&refusal, Executed::Unknown));
+                    }
                     Err(error) => debug!(%error, pod = name, "a pod can't be fetched"),
-                },
-                Meaning::QuotaFull => {
-                    self.held.refused();
-                    info!(error = %refusal, "the quota of the namespace is full");
-                    return Err(ToolFailure::Overloaded { message: NO_ROOM.to_owned() });
-                }
-                Meaning::Refused | Meaning::Missing => {
-                    self.held.refused();
-                    return Err(forbidden(&refusal));
-                }
-                Meaning::Conflict | Meaning::NotNow | Meaning::Unheard => {
-                    debug!(error = %refusal, pod = name, "a pod is not made yet");
                 }
             }
             if Instant::now() + pause >= in_time {
@@ -166,8 +167,17 @@ impl Run<'_> {
     }
 }
 
+/// There is no pod, and the cluster makes none.
+fn refused(refusal: &ApiError, meaning: &Meaning) -> ToolFailure {
+    if *meaning == Meaning::QuotaFull {
+        info!(error = %refusal, "the quota of the namespace is full");
+        return ToolFailure::Overloaded { message: NO_ROOM.to_owned() };
+    }
+    forbidden(refusal, Executed::No)
+}
+
 /// The cluster takes no such pod: nothing that a model could change.
-fn forbidden(refusal: &ApiError) -> ToolFailure {
+fn forbidden(refusal: &ApiError, executed: Executed) -> ToolFailure {
     error!(
         error = %refusal,
         "the cluster refuses the pods of scripts: see that the namespace is there, that the manager \
@@ -175,7 +185,7 @@ fn forbidden(refusal: &ApiError) -> ToolFailure {
          and policies of the namespace allow such pods"
     );
     let message = "the cluster refuses to run scripts".to_owned();
-    ToolFailure::Unavailable { message, executed: Executed::No }
+    ToolFailure::Unavailable { message, executed }
 }
 
 fn broken(why: &str) -> ToolFailure {

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
-        core::v1::{Namespace, Pod, ServiceAccount},
+        core::v1::{Namespace, Pod, ResourceQuota, ServiceAccount},
         networking::v1::NetworkPolicy,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
@@ -164,12 +164,24 @@ impl Bed {
         assert!(timeout(PATIENCE, gone).await.is_ok(), "left over: {:?}", self.names().await);
     }
 
-    /// Changes a limit of the namespace.
-    pub(crate) async fn quota(&self, hard: serde_json::Value) {
-        use k8s_openapi::api::core::v1::ResourceQuota;
+    /// Changes how many pods there may be, and waits until that is taken up: the quota controller
+    /// counts by itself, and late.
+    pub(crate) async fn quota_of_pods(&self, most: &str) {
         let quotas: Api<ResourceQuota> = Api::namespaced(self.admin.clone(), &self.scripts);
-        let patch = serde_json::json!({"spec": {"hard": hard}});
+        let patch = serde_json::json!({"spec": {"hard": {"pods": most}}});
         quotas.patch("scripts", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        let mut look = interval(Duration::from_millis(100));
+        let counted = async {
+            loop {
+                look.tick().await;
+                let quota = quotas.get("scripts").await.unwrap();
+                let hard = quota.status.and_then(|status| status.hard).unwrap_or_default();
+                if hard.get("pods").is_some_and(|pods| pods.0 == most) {
+                    return;
+                }
+            }
+        };
+        assert!(timeout(PATIENCE, counted).await.is_ok(), "the quota is not taken up");
     }
 
     /// Takes the fence away.

@@ -18,11 +18,13 @@ use axum::{
 use kube::Client;
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_scripts::{ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
+use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection, pod::pod_of};
 use rockbot_tools::ToolFailure;
 use serde_json::{Value, json};
 
 use crate::bed::{call, script};
+
+const CODE: &str = "print('ok')";
 
 /// What a server says: to creations in turn, the last one for ever, and to watches likewise.
 struct Says {
@@ -53,6 +55,16 @@ fn pod(status: &Value) -> Value {
     let metadata = json!({"name": "script-x", "uid": "u", "resourceVersion": "7"});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {"containers": [], "nodeName": "n"}, "status": status})
+}
+
+/// A pod that was made for the script that is asked for.
+fn made_before(status: &Value) -> Value {
+    let context = call();
+    let (id, agent) = (&context.tool_call_id, &context.agent);
+    let made = pod_of(&script(CODE), id, agent, "i", &ScriptsSection::default()).unwrap();
+    let mut pod = pod(status);
+    pod["metadata"]["annotations"] = json!(made.metadata.annotations);
+    pod
 }
 
 fn exited(message: &str) -> Value {
@@ -113,7 +125,7 @@ async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
     let section = ScriptsSection { start_seconds: 2, ..ScriptsSection::default() };
     let client = Client::new(server, "rockbot-scripts");
     let runner = KubernetesRunner::start(client, section).unwrap();
-    let ended = runner.run(&script("print('ok')"), &call()).await;
+    let ended = runner.run(&script(CODE), &call()).await;
     runner.stop(Duration::from_secs(5)).await;
     (ended, says.deletions.load(Ordering::Relaxed))
 }
@@ -155,10 +167,36 @@ async fn a_server_that_stumbles_is_asked_again_and_one_that_refuses_is_not() {
         (refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"), ToolErrorCode::Unavailable),
         (refusal(StatusCode::NOT_FOUND, "NotFound", "namespaces"), ToolErrorCode::Unavailable),
     ] {
-        let (ended, deleted) = ask(Says { created: vec![refused], ..Says::default() }).await;
+        let found = refusal(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
+        let says = Says { created: vec![refused.clone()], found, ..Says::default() };
+        let (ended, deleted) = ask(says).await;
         let failure = ended.unwrap_err();
         assert_eq!((failure.code(), failure.executed()), (code, Executed::No), "{failure}");
         assert_eq!(deleted, 0, "there is nothing to delete");
+
+        // Nobody may look either.
+        let found = refusal(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
+        let says = Says { created: vec![refused], found, ..Says::default() };
+        let failure = ask(says).await.0.unwrap_err();
+        let expected = (ToolErrorCode::Unavailable, Executed::Unknown);
+        assert_eq!((failure.code(), failure.executed()), expected, "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_is_there_is_taken_on_whatever_another_one_would_be_refused_for() {
+    for refused in [
+        refusal(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists"),
+        refusal(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
+        refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity"),
+        refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"),
+        refusal(StatusCode::NOT_FOUND, "NotFound", "runtimeclasses"),
+    ] {
+        let found = (StatusCode::OK, made_before(&exited("exit 0 5 3\n")));
+        let says = Says { created: vec![refused], found, ..Says::default() };
+        let (ended, deleted) = ask(says).await;
+        assert_eq!(ended.unwrap().stdout, "ok\n");
+        assert_eq!(deleted, 1);
     }
 }
 
