@@ -242,6 +242,39 @@ async fn the_cluster_ends_pods_for_reasons_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
+    let state = |state: Value| {
+        json!([{
+            "name": "script", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": state,
+        }])
+    };
+    let runs = json!({"phase": "Running", "containerStatuses": state(json!({"running": {}}))});
+    let ended = json!({"exitCode": 137, "startedAt": "2026-01-01T00:00:00Z"});
+    let ended = state(json!({"terminated": ended}));
+    for reason in ["OutOfcpu", "OutOfpods", "UnexpectedAdmissionError"] {
+        let rejected = |containers: &Value| {
+            let status = json!({"phase": "Failed", "reason": reason, "message": "no room",
+                "containerStatuses": containers});
+            event("MODIFIED", &pod(&status))
+        };
+        for (watched, code, executed) in [
+            (rejected(&json!(null)), ToolErrorCode::Overloaded, Executed::No),
+            (rejected(&ended), ToolErrorCode::Unavailable, Executed::Yes),
+            (
+                event("MODIFIED", &pod(&runs)) + &rejected(&json!(null)),
+                ToolErrorCode::Unavailable,
+                Executed::Yes,
+            ),
+        ] {
+            let (ended, _) = ask(Says { watched: vec![watched], ..Says::default() }).await;
+            let failure = ended.unwrap_err();
+            assert_eq!((failure.code(), failure.executed()), (code, executed), "{reason}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn output_that_can_not_be_read_is_not_taken_for_none() {
     let (ended, _) = ask(Says { log: "", ..Says::default() }).await;
     let failure = ended.unwrap_err();
