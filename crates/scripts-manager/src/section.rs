@@ -46,8 +46,8 @@ pub struct ScriptsSection {
     pub node_selector: BTreeMap<String, String>,
     /// Taints of nodes that the pods bear. Default none.
     pub tolerations: Vec<TolerationSection>,
-    /// Whether to run a script at the start that looks for the cluster's API: when it gets there, the
-    /// network is told to be open in every result. Default true.
+    /// Whether to run a script at the start that looks for the cluster's API. When it gets there, does
+    /// not run, or is not wanted, the network is told to be open in every result. Default true.
     pub probe_network: bool,
 }
 

@@ -16,10 +16,13 @@ use axum::{
     routing::{get, post},
 };
 use kube::Client;
-use rockbot_contracts::{Executed, ToolErrorCode};
-use rockbot_scripts::{ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection, pod::pod_of};
-use rockbot_tools::ToolFailure;
+use rockbot_bus::MemoryBus;
+use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
+use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
+use rockbot_scripts_manager::{KubernetesRunner, ScriptsManager, ScriptsSection, pod::pod_of};
+use rockbot_store::{Clock, MemoryStore};
+use rockbot_testkit::bed::address;
+use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolFailure};
 use serde_json::{Value, json};
 
 use crate::bed::{call, script};
@@ -112,9 +115,8 @@ async fn delete(State(says): State<Arc<Says>>) -> Response {
     Json(pod(&json!({}))).into_response()
 }
 
-/// What becomes of a script, and whether its pod was deleted.
-async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
-    let says = Arc::new(says);
+/// A runner in a cluster that says this.
+fn runner(says: &Arc<Says>) -> KubernetesRunner {
     let pods = "/api/v1/namespaces/rockbot-scripts/pods";
     let log = says.log;
     let server = Router::new()
@@ -123,8 +125,13 @@ async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
         .route(&format!("{pods}/{{name}}/log"), get(move || async move { log }))
         .with_state(says.clone());
     let section = ScriptsSection { start_seconds: 2, ..ScriptsSection::default() };
-    let client = Client::new(server, "rockbot-scripts");
-    let runner = KubernetesRunner::start(client, section).unwrap();
+    KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
+}
+
+/// What becomes of a script, and whether its pod was deleted.
+async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
+    let says = Arc::new(says);
+    let runner = runner(&says);
     let ended = runner.run(&script(CODE), &call()).await;
     runner.stop(Duration::from_secs(5)).await;
     (ended, says.deletions.load(Ordering::Relaxed))
@@ -280,4 +287,56 @@ async fn output_that_can_not_be_read_is_not_taken_for_none() {
     let failure = ended.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
     assert_eq!(failure.executed(), Executed::Yes);
+}
+
+#[tokio::test]
+async fn a_network_that_nobody_knows_to_be_closed_counts_as_open() {
+    let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
+    let mut failed = exited("exit 1 5 0\n");
+    failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(1);
+    let ended = |status: &Value| vec![event("MODIFIED", &pod(status))];
+    let closed = || Says { watched: ended(&exited("exit 0 5 0\n")), log: "", ..Says::default() };
+    let somewhere = ["192.0.2.1:443".parse().unwrap()];
+    let did_not_run = "the network (not probed: the probe did not run)";
+    for (says, addresses, missing) in [
+        (closed(), &somewhere[..], &[][..]),
+        (Says::default(), &somewhere, &["the network"]),
+        (Says { created: vec![refused], ..Says::default() }, &somewhere, &[did_not_run]),
+        (Says { watched: ended(&failed), ..closed() }, &somewhere, &[did_not_run]),
+        (closed(), &[], &["the network (not probed)"]),
+    ] {
+        let runner = runner(&Arc::new(says));
+        assert!(!runner.isolation().is_complete(), "nobody looked yet");
+        assert_eq!(runner.probed(addresses).await.missing, missing);
+        assert_eq!(runner.isolation().missing, missing);
+        runner.stop(Duration::from_secs(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_served_before_the_network_was_looked_at() {
+    // The first pod is the probe's, and is refused.
+    let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
+    let made = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
+    let says = Arc::new(Says { created: vec![refused, made], ..Says::default() });
+    let (bus, store) = (MemoryBus::new(), Arc::new(MemoryStore::new(Clock::System)));
+    let instance = InstanceId::new("scripts-0").unwrap();
+    let journal = CallJournal::start(store, &instance, JournalOptions::default());
+    let section = HandlerSection::default();
+    let manager = ScriptsManager::start(
+        Arc::new(bus.clone()),
+        Arc::new(runner(&says)),
+        &section,
+        journal,
+        instance,
+        vec!["192.0.2.1:443".parse().unwrap()],
+    );
+    let manager = manager.await.unwrap();
+    assert_eq!(says.creations.load(Ordering::Relaxed), 1);
+    let agent = BusRunner::new(Arc::new(bus), address("agent", "a"));
+    let outcome = agent.run(&script(CODE), &call()).await.unwrap();
+    assert_eq!(outcome.stdout, "ok\n");
+    let told = outcome.isolation.to_string();
+    assert!(told.contains("the network (not probed: the probe did not run)"), "{told}");
+    assert!(manager.drain(Duration::from_secs(5)).await);
 }

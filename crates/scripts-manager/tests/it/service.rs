@@ -37,7 +37,8 @@ async fn an_agent_asks_on_the_bus_and_gets_what_the_pod_printed() {
         let code = script(code).with_input("ab").unwrap();
         let outcome = agent.run(&code, &call()).await.unwrap();
         assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("abab\n", 4));
-        assert_eq!(outcome.isolation.by, "pod");
+        let told = outcome.isolation.to_string();
+        assert_eq!(told, "pod (not kept from: the network (not probed))");
 
         let (context, forever) = (call(), script("import time; time.sleep(1000)"));
         let (ended, ()) = tokio::join!(agent.run(&forever, &context), async {
