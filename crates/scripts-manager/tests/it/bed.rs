@@ -10,7 +10,6 @@ use k8s_openapi::{
         core::v1::{Namespace, Pod, ResourceQuota, ServiceAccount},
         networking::v1::NetworkPolicy,
     },
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
     jiff::Timestamp,
 };
 use kube::{
@@ -23,7 +22,7 @@ use kube::{
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_scripts::{Script, ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
+use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection, policies::problems_in};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tempfile::NamedTempFile;
 use tokio::time::{Instant, interval, timeout};
@@ -199,14 +198,19 @@ impl Bed {
         }
     }
 
-    /// There is one policy for all pods, and it allows nothing.
+    /// Adds a policy that opens the network to whoever is in the namespace.
+    pub(crate) async fn allow_all_to_go_out(&self, name: &str) {
+        let spec =
+            serde_json::json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]});
+        let policy = serde_json::json!({"metadata": {"name": name}, "spec": spec});
+        let policy = serde_json::from_value(policy).expect("a policy");
+        self.policies().create(&PostParams::default(), &policy).await.expect("it is taken");
+    }
+
+    /// Nothing in the namespace opens the network to scripts.
     pub(crate) async fn assert_policy_is_there(&self) {
-        let policies = self.policies().list(&ListParams::default()).await.unwrap().items;
-        assert_eq!(policies.len(), 1);
-        let spec = policies[0].spec.clone().unwrap();
-        assert_eq!(spec.pod_selector.unwrap_or_default(), LabelSelector::default());
-        assert_eq!(spec.policy_types.unwrap_or_default(), ["Ingress", "Egress"]);
-        assert_eq!((spec.ingress, spec.egress), (None, None));
+        let problems = problems_in(self.admin.clone(), &self.scripts).await.unwrap();
+        assert_eq!(problems, Vec::<String>::new());
     }
 
     /// Whether whoever runs the tests swears that the cluster has a network plugin that enforces
@@ -256,7 +260,8 @@ pub(crate) fn is_running(pod: &Pod) -> bool {
     container.and_then(|one| one.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
-fn kubeconfig() -> std::ffi::OsString {
+/// The file by which the tests reach the cluster.
+pub(crate) fn kubeconfig() -> std::ffi::OsString {
     let path = ["ROCKBOT_TEST_KUBECONFIG", "KUBECONFIG"].into_iter().find_map(std::env::var_os);
     path.expect(
         "these tests need a Kubernetes cluster: `kind create cluster`, then \

@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::bed::{Bed, PATIENCE, call, in_cluster, is_running, script};
+use crate::bed::{Bed, PATIENCE, call, in_cluster, is_running, kubeconfig, script};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
@@ -45,6 +45,38 @@ fn an_operator_is_told_what_is_wrong() {
     for words in ["scripts.cpu: \"fast\"", "scripts.disk: is in memory"] {
         assert!(said.contains(words), "{said}");
     }
+}
+
+#[tokio::test]
+async fn an_operator_is_told_which_policy_opens_the_network_to_scripts() {
+    in_cluster(async |bed| {
+        let check = |kubeconfig: &Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-check"));
+            command.env_clear().env("KUBECONFIG", kubeconfig);
+            let output = command.env("ROCKBOT_SCRIPTS__NAMESPACE", &bed.scripts).output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(said).unwrap())
+        };
+        let operators = kubeconfig();
+        let (code, said) = check(Path::new(&operators));
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("close the network to scripts"), "{said}");
+
+        bed.allow_all_to_go_out("monitoring").await;
+        let (code, said) = check(Path::new(&operators));
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("the policy \"monitoring\" selects all pods"), "{said}");
+
+        bed.without_policy().await;
+        let (code, said) = check(Path::new(&operators));
+        assert_eq!((code, said.lines().count()), (Some(1), 2), "{said}");
+        assert!(said.contains("no policy denies Ingress"), "{said}");
+
+        let (code, said) = check(bed.kubeconfig().path());
+        assert_eq!(code, Some(69), "{said}");
+        assert!(said.contains("use credentials that may list networkpolicies"), "{said}");
+    })
+    .await;
 }
 
 /// A manager on RabbitMQ that takes scripts.
