@@ -9,6 +9,7 @@
 mod api;
 mod deletions;
 mod ending;
+mod labels;
 mod last_words;
 mod output;
 pub mod pod;

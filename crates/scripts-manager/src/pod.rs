@@ -250,15 +250,9 @@ fn folder(section: &ScriptsSection) -> Volume {
 }
 
 fn toleration(section: &TolerationSection) -> Toleration {
-    let TolerationSection { key, operator, value, effect } = section.clone();
-    let default = if value.is_some() { "Equal" } else { "Exists" };
-    Toleration {
-        key,
-        operator: Some(operator.unwrap_or_else(|| default.to_owned())),
-        value,
-        effect,
-        ..Toleration::default()
-    }
+    let operator = Some(section.operator().to_owned());
+    let TolerationSection { key, value, effect, .. } = section.clone();
+    Toleration { key, operator, value, effect, ..Toleration::default() }
 }
 
 /// A user for this pod alone: the kernel counts processes by user, for the whole node.
