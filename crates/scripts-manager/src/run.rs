@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::future::OptionFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use rockbot_contracts::Executed;
@@ -14,7 +14,7 @@ use tracing::{debug, error, info, warn};
 use crate::{
     api::{ApiError, Meaning, ask},
     ending::{Ending, NO_ROOM, timed_out, vanished},
-    output::{Log, Output},
+    output::{Following, Log, Output},
     pod::runs_the_same,
     runner::{Held, KubernetesRunner},
     sight::{Seen, Sight},
@@ -47,7 +47,7 @@ impl Run<'_> {
         let mut stage = Stage::of(&pod);
         let mut since = None;
         let mut followed = Output::default();
-        let mut following: Option<BoxFuture<'static, Output>> = None;
+        let mut following: Option<Following> = None;
         loop {
             self.held.saw(match &stage {
                 Stage::Pending { assigned: false, .. } | Stage::Broken { .. } => Executed::No,
@@ -67,15 +67,15 @@ impl Run<'_> {
                 }
                 Stage::Running => {}
                 Stage::Exited(_) | Stage::Ended { .. } => {
-                    // The log of a container that ended is read faster than followed to its end.
+                    // The log of a container that ended is read faster than followed to its end, and
+                    // need not be read when all of it was followed.
                     let patience = match stage {
                         Stage::Exited(_) => Duration::ZERO,
                         _ => LAST_LINES,
                     };
-                    if let Some(last) = following.take()
-                        && let Ok(read) = timeout(patience, last).await
-                    {
-                        followed = read;
+                    if let Some(mut last) = following.take() {
+                        let _ = timeout(patience, last.to_its_end()).await;
+                        followed = last.output();
                     }
                     let ending = self.ending(&log, followed, ran_for);
                     return match stage {
@@ -96,9 +96,8 @@ impl Run<'_> {
                     Seen::Pod(pod) => stage = Stage::of(&pod),
                     Seen::Gone => return Err(vanished(self.held.executed())),
                 },
-                Some(read) = OptionFuture::from(following.as_mut()) => {
-                    following = None;
-                    followed = read;
+                Some(()) = OptionFuture::from(following.as_mut().map(Following::to_its_end)) => {
+                    followed = following.take().map(Following::output).unwrap_or_default();
                     if followed.is_over {
                         return Ok(self.ending(&log, followed, ran_for).printed_too_much().await);
                     }

@@ -1,6 +1,7 @@
 //! API servers that answer in odd ways: no cluster, no sockets.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,11 +11,13 @@ use std::{
 
 use axum::{
     Json, Router,
+    body::Body,
     extract::State,
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use futures_util::{StreamExt, stream};
 use kube::Client;
 use rockbot_bus::MemoryBus;
 use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
@@ -24,6 +27,7 @@ use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::bed::address;
 use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolFailure};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::bed::{call, script};
 
@@ -35,9 +39,14 @@ struct Says {
     watched: Vec<String>,
     found: (StatusCode, Value),
     log: &'static str,
+    /// Whether the script runs until its log was followed, and ends then.
+    followed: bool,
+    was_followed: Arc<Notify>,
     creations: AtomicUsize,
     watches: AtomicUsize,
     deletions: AtomicUsize,
+    /// How often the log was read from its beginning, without following it.
+    reads: AtomicUsize,
 }
 
 impl Default for Says {
@@ -47,9 +56,12 @@ impl Default for Says {
             watched: vec![event("MODIFIED", &pod(&exited("exit 0 5 3\n")))],
             found: (StatusCode::OK, pod(&json!({"phase": "Pending"}))),
             log: "b2sK\n",
+            followed: false,
+            was_followed: Arc::new(Notify::new()),
             creations: AtomicUsize::new(0),
             watches: AtomicUsize::new(0),
             deletions: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
         }
     }
 }
@@ -68,6 +80,13 @@ fn made_before(status: &Value) -> Value {
     let mut pod = pod(status);
     pod["metadata"]["annotations"] = json!(made.metadata.annotations);
     pod
+}
+
+fn running() -> Value {
+    json!({"phase": "Running", "containerStatuses": [{
+        "name": "script", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "state": {"running": {}},
+    }]})
 }
 
 fn exited(message: &str) -> Value {
@@ -98,7 +117,31 @@ async fn list(State(says): State<Arc<Says>>, uri: Uri) -> Response {
         return Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
             .into_response();
     }
+    if says.followed {
+        let (runs, ends) = (event("MODIFIED", &pod(&running())), says.watched[0].clone());
+        let was_followed = says.was_followed.clone();
+        let ends = stream::once(async move {
+            was_followed.notified().await;
+            Ok::<_, Infallible>(ends)
+        });
+        return Body::from_stream(stream::iter([Ok(runs)]).chain(ends)).into_response();
+    }
     next(&says.watched, &says.watches).into_response()
+}
+
+async fn log(State(says): State<Arc<Says>>, uri: Uri) -> Response {
+    if !uri.query().unwrap_or_default().contains("follow=true") {
+        says.reads.fetch_add(1, Ordering::Relaxed);
+        return says.log.into_response();
+    }
+    // Whoever asks for more has read what was there; and there is never an end.
+    let was_followed = says.was_followed.clone();
+    let more = stream::once(async move {
+        was_followed.notify_one();
+        std::future::pending().await
+    });
+    let printed = stream::iter([Ok::<_, Infallible>(says.log)]);
+    Body::from_stream(printed.chain(more)).into_response()
 }
 
 async fn create(State(says): State<Arc<Says>>) -> Response {
@@ -118,11 +161,10 @@ async fn delete(State(says): State<Arc<Says>>) -> Response {
 /// A runner in a cluster that says this.
 fn runner(says: &Arc<Says>) -> KubernetesRunner {
     let pods = "/api/v1/namespaces/rockbot-scripts/pods";
-    let log = says.log;
     let server = Router::new()
         .route(pods, post(create).get(list))
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
-        .route(&format!("{pods}/{{name}}/log"), get(move || async move { log }))
+        .route(&format!("{pods}/{{name}}/log"), get(log))
         .with_state(says.clone());
     let section = ScriptsSection { start_seconds: 2, ..ScriptsSection::default() };
     KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
@@ -218,10 +260,7 @@ async fn a_pod_of_the_name_that_is_another_ones_is_not_touched() {
 
 #[tokio::test]
 async fn a_pod_that_is_deleted_by_somebody_is_an_unknown_outcome() {
-    let running = pod(&json!({"phase": "Running", "containerStatuses": [{
-        "name": "script", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-        "state": {"running": {}},
-    }]}));
+    let running = pod(&running());
     let watched = vec![event("MODIFIED", &running) + &event("DELETED", &running)];
     let (ended, _) = ask(Says { watched, ..Says::default() }).await;
     let failure = ended.unwrap_err();
@@ -256,7 +295,6 @@ async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
             "state": state,
         }])
     };
-    let runs = json!({"phase": "Running", "containerStatuses": state(json!({"running": {}}))});
     let ended = json!({"exitCode": 137, "startedAt": "2026-01-01T00:00:00Z"});
     let ended = state(json!({"terminated": ended}));
     for reason in ["OutOfcpu", "OutOfpods", "UnexpectedAdmissionError"] {
@@ -269,7 +307,7 @@ async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
             (rejected(&json!(null)), ToolErrorCode::Overloaded, Executed::No),
             (rejected(&ended), ToolErrorCode::Unavailable, Executed::Yes),
             (
-                event("MODIFIED", &pod(&runs)) + &rejected(&json!(null)),
+                event("MODIFIED", &pod(&running())) + &rejected(&json!(null)),
                 ToolErrorCode::Unavailable,
                 Executed::Yes,
             ),
@@ -278,6 +316,18 @@ async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
             let failure = ended.unwrap_err();
             assert_eq!((failure.code(), failure.executed()), (code, executed), "{reason}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_log_of_which_all_was_followed_is_not_read_again() {
+    // Of 3 bytes, 3 were followed; of 6, another 3 may be there by now.
+    for (message, reads) in [("exit 0 5 3\n", 0), ("exit 0 5 6\n", 3)] {
+        let watched = vec![event("MODIFIED", &pod(&exited(message)))];
+        let says = Arc::new(Says { watched, followed: true, ..Says::default() });
+        let ended = runner(&says).run(&script(CODE), &call()).await;
+        assert_eq!(says.reads.load(Ordering::Relaxed), reads, "{message}");
+        assert_eq!(ended.is_ok_and(|outcome| outcome.stdout == "ok\n"), reads == 0, "{message}");
     }
 }
 
