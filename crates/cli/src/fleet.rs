@@ -102,7 +102,8 @@ impl Fleet {
             .then(|| Arc::new(LazyScripts::new(settings.scripts.clone())));
         if let Some(scripts) = &scripts {
             // What isolates them is not known before the first one.
-            let contained = settings.scripts.sandbox == Sandbox::Required;
+            let contained = settings.scripts.runner == RunnerName::Local
+                && settings.scripts.sandbox == Sandbox::Required;
             tools.push(Arc::new(ExecutePythonScript::new(scripts.clone(), contained)));
         }
         let handler = ToolHandler::start(bus, section, tools, journal, instance);

@@ -11,7 +11,7 @@ use anyhow::Context;
 use rockbot_contracts::{AgentName, SessionId, topology::ReplyAddress};
 use rockbot_scripts::{
     BusRunner, EXECUTE_PYTHON_SCRIPT, Requirements, RunnerName, Script, ScriptOutcome,
-    ScriptRunner,
+    ScriptRunner, input_hint,
     runner::{MAX_INPUT_BYTES, MAX_SCRIPT_BYTES},
 };
 use rockbot_service::{exit, interrupted};
@@ -22,6 +22,7 @@ use crate::{
     arguments::{Run, Runner, ScriptCommand},
     ending::{Exits, Failure, Outcome, code_of},
     fleet::Fleet,
+    print::note,
     settings::Settings,
     show,
 };
@@ -92,6 +93,10 @@ fn read(path: &Path, limit: usize) -> Result<String, Failure> {
         std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text))
     };
     read.with_context(|| format!("cannot read {}", path.display())).exits(exit::USAGE)?;
+    if text.len() > limit {
+        let problem = format!("{}: larger than {limit} bytes, which is the limit", path.display());
+        return Err(Failure::usage(problem));
+    }
     Ok(text)
 }
 
@@ -115,6 +120,11 @@ async fn execute(runner: Arc<dyn ScriptRunner>, script: &Script, json: bool) -> 
         Ok(outcome) => {
             if !json {
                 print(&outcome)?;
+                if outcome.exit_code != 0
+                    && let Some(hint) = input_hint(script)
+                {
+                    note!("{} {hint}", show::bad("hint:"));
+                }
             }
             let well = outcome.exit_code == 0 && outcome.ended_by.is_none();
             Ok(if well { exit::OK } else { exit::ANSWERED_WITH_ERROR })

@@ -58,6 +58,9 @@ pub struct ScriptInvokeResponse {
     /// What kept it from everything else, in words for people; absent from older peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
+    /// What it was not kept from, in words for people; absent when nothing was open.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub not_kept_from: Vec<String>,
 }
 
 impl Message for ScriptInvokeResponse {

@@ -43,7 +43,8 @@ impl BusRunner {
             requester: &self.requester,
             key: &script_invoke(),
             name: "scripts",
-            repeatable: true,
+            // Whether it can have done something depends on who ran it, and that is not known.
+            repeatable: false,
         };
         let asked = call.ask(Envelope::of(&request), context).await;
         let (response, ran_on): (ScriptInvokeResponse, _) = asked?;
@@ -57,7 +58,7 @@ impl BusRunner {
             exit_code: response.exit_code,
             ended_by: response.ended_by,
             elapsed: Duration::from_millis(response.elapsed_ms),
-            isolation: Isolation { by, missing: Vec::new() },
+            isolation: Isolation { by, missing: response.not_kept_from },
         })
     }
 }
@@ -119,7 +120,10 @@ mod tests {
                     exit_code: 3,
                     ended_by: Some(ScriptLimit::Disk),
                     elapsed: Duration::from_millis(12),
-                    isolation: Isolation { by: "a wall".to_owned(), missing: Vec::new() },
+                    isolation: Isolation {
+                        by: "a wall".to_owned(),
+                        missing: vec!["the sea".to_owned()],
+                    },
                 })
             })
         }
@@ -136,7 +140,7 @@ mod tests {
             let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
             let echo = Arc::new(Echo::default());
             let registry = Arc::new(ToolRegistry::new());
-            registry.register(Arc::new(RunScript::new(echo.clone()))).unwrap();
+            registry.register(Arc::new(RunScript::new(echo.clone(), true))).unwrap();
             let instance = InstanceId::generate();
             let executor = Arc::new(ToolExecutor::new(registry));
             let options = InvokeOptions::running(4).in_words_of(ScriptConversation);
@@ -174,7 +178,7 @@ mod tests {
         assert_eq!((outcome.stderr.as_str(), outcome.exit_code), ("so it goes", 3));
         assert_eq!(outcome.ended_by, Some(ScriptLimit::Disk));
         assert_eq!(outcome.elapsed, Duration::from_millis(12));
-        assert_eq!(outcome.isolation.to_string(), "a wall");
+        assert_eq!(outcome.isolation.to_string(), "a wall (not kept from: the sea)");
         assert!(stage.workers.drain(Duration::from_secs(5)).await);
     }
 

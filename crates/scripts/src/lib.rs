@@ -32,4 +32,4 @@ pub use rockbot_contracts::script::ScriptLimit;
 pub use runner::{Isolation, Script, ScriptOutcome, ScriptRunner, UnusableScript};
 pub use section::{CannotStart, LazyScripts, RunnerName, Scripts, ScriptsSection};
 pub use served::{RunScript, ScriptConversation};
-pub use tool::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, GUIDE};
+pub use tool::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, GUIDE, input_hint};

@@ -132,10 +132,35 @@ fn is_name_char(c: char) -> bool {
 fn version(text: &str) -> Option<String> {
     let operator = OPERATORS.into_iter().find(|operator| text.starts_with(operator))?;
     let number = text[operator.len()..].trim_start_matches(' ');
-    let plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '!' | '*' | '-' | '_');
-    let begins = number.starts_with(|c: char| c.is_ascii_alphanumeric());
-    (begins && number.chars().all(plain)).then(|| format!("{operator}{number}"))
+    let any_below = if matches!(operator, "==" | "!=") { number.strip_suffix(".*") } else { None };
+    is_version(any_below.unwrap_or(number)).then(|| format!("{operator}{number}"))
+}
+
+/// A version as PEP 440 spells it, without a local part. Nothing else: an installer takes a
+/// requirement that ends like an archive (`x==1.tar`) for a file beside it.
+fn is_version(text: &str) -> bool {
+    let after_epoch = text.split_once('!').map(|(epoch, rest)| (after_number(epoch), rest));
+    let text = match after_epoch {
+        None => text,
+        Some((Some(""), rest)) => rest,
+        Some(_) => return false,
+    };
+    let Some(mut rest) = after_number(text) else { return false };
+    while let Some(after) = rest.strip_prefix('.').and_then(after_number) {
+        rest = after;
+    }
+    // Each of the three at most once, in this order.
+    for kinds in [&["a", "b", "rc"][..], &[".post"], &[".dev"]] {
+        let after = |kind: &&str| rest.strip_prefix(*kind).and_then(after_number);
+        rest = kinds.iter().find_map(after).unwrap_or(rest);
+    }
+    rest.is_empty()
+}
+
+/// What comes after a number at the beginning; none without one.
+fn after_number(text: &str) -> Option<&str> {
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    (rest.len() < text.len()).then_some(rest)
 }
 
 #[cfg(test)]
@@ -153,6 +178,46 @@ mod tests {
         let packages = Requirements::parse(&given).unwrap();
         let written: Vec<_> = packages.iter().collect();
         assert_eq!(written, ["httpx[cli,http2]<1,>=0.27", "requests==2.32.3", "zope-interface"]);
+    }
+
+    #[test]
+    fn versions_are_those_of_pep_440() {
+        for good in [
+            "==1",
+            "==1.2.3",
+            "==1!2.0",
+            "~=1.4.2",
+            "==2.0rc1",
+            "==1.0a2.dev3",
+            ">=1.0.post1,<2",
+            "==1.2.*",
+            "!=1.*",
+            "===1.0",
+        ] {
+            assert!(Requirements::parse(&[format!("x{good}")]).is_ok(), "{good} was refused");
+        }
+        for bad in [
+            "==1.tar",
+            "==1.zip",
+            "==1.tar.gz",
+            "==1.whl",
+            "==1.0+1.tar",
+            "==1.0+cpu",
+            ">=1.*",
+            "==1..2",
+            "==1.",
+            "==1a",
+            "==!1",
+            "==x!1",
+            "==1.post",
+            "==1-1",
+            "==1_2",
+            "==1.*.2",
+            "==1.0.dev1.post1",
+            "==١",
+        ] {
+            assert!(Requirements::parse(&[format!("x{bad}")]).is_err(), "{bad} got through");
+        }
     }
 
     #[test]

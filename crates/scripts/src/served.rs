@@ -14,15 +14,14 @@ use rockbot_contracts::{
     topology::is_script_reply,
 };
 use rockbot_tools::{
-    Conversation, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
-    ToolSource,
+    Conversation, Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult, ToolSource,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
     runner::{Script, ScriptOutcome, ScriptRunner},
-    tool::script_of,
+    tool::{hints, script_of},
 };
 
 /// The name of the tool that stands for all scripts, in the registry and in the log.
@@ -49,6 +48,7 @@ struct Facts {
     elapsed_ms: u64,
     ended_by: Option<ScriptLimit>,
     isolation: String,
+    not_kept_from: Vec<String>,
 }
 
 impl Conversation for ScriptConversation {
@@ -86,6 +86,7 @@ impl Conversation for ScriptConversation {
             elapsed_ms: 0,
             ended_by: None,
             isolation: String::new(),
+            not_kept_from: Vec::new(),
         });
         Envelope::of(&ScriptInvokeResponse {
             tool_call_id,
@@ -95,6 +96,7 @@ impl Conversation for ScriptConversation {
             elapsed_ms: facts.elapsed_ms,
             ended_by: facts.ended_by,
             isolation: Some(facts.isolation),
+            not_kept_from: facts.not_kept_from,
         })
     }
 
@@ -114,12 +116,11 @@ pub struct RunScript {
 }
 
 impl RunScript {
-    /// Serves scripts with a runner whose scripts reach nothing but themselves: a lost one is run
-    /// again.
+    /// Serves scripts with a runner. `contained` says whether they reach nothing but themselves: then
+    /// a lost one is run again.
     #[must_use]
-    pub fn new(runner: Arc<dyn ScriptRunner>) -> Self {
-        let hints =
-            ToolHints { read_only: false, destructive: false, idempotent: true, open_world: false };
+    pub fn new(runner: Arc<dyn ScriptRunner>, contained: bool) -> Self {
+        let hints = hints(contained);
         let registration = ToolRegistration {
             name: RUN_SCRIPT.to_owned(),
             label: None,
@@ -176,7 +177,8 @@ fn result(outcome: ScriptOutcome) -> ToolResult {
         exit_code: outcome.exit_code,
         elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
         ended_by: outcome.ended_by,
-        isolation: outcome.isolation.to_string(),
+        isolation: outcome.isolation.by,
+        not_kept_from: outcome.isolation.missing,
     };
     ToolResult {
         content: vec![ContentBlock::Text { text: outcome.stdout }],

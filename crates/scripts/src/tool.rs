@@ -130,13 +130,18 @@ fn registration(contained: bool) -> ToolRegistration {
             "additionalProperties": false,
         }),
         source: ToolSource::Script,
-        hints: ToolHints {
-            read_only: false,
-            destructive: !contained,
-            idempotent: contained,
-            open_world: !contained,
-        },
+        hints: hints(contained),
         timeout_ms: u64::try_from(timeout.as_millis()).ok(),
+    }
+}
+
+/// What running a script may do: nothing that anybody notices, where it reaches nothing but itself.
+pub(crate) fn hints(contained: bool) -> ToolHints {
+    ToolHints {
+        read_only: false,
+        destructive: !contained,
+        idempotent: contained,
+        open_world: !contained,
     }
 }
 
@@ -190,14 +195,8 @@ fn complaint(script: &Script, outcome: &ScriptOutcome) -> String {
         Some(ScriptLimit::Disk) => "(ended: it wrote more to its disk than it may)".to_owned(),
         Some(ScriptLimit::Other) => "(ended by a limit)".to_owned(),
     };
-    if script.input().is_some() && script.environment_input().is_none() {
-        // The likely reason for a KeyError.
-        let bytes = script.input().map_or(0, str::len);
-        let _ = write!(
-            text,
-            "\n(the input has {bytes} bytes, more than a variable holds, so {INPUT_VARIABLE} is \
-             not set: read the file named by {INPUT_FILE_VARIABLE})"
-        );
+    if let Some(hint) = input_hint(script) {
+        let _ = write!(text, "\n({hint})");
     }
     for (name, said) in [("stderr", &outcome.stderr), ("stdout", &outcome.stdout)] {
         if !said.is_empty() {
@@ -209,6 +208,17 @@ fn complaint(script: &Script, outcome: &ScriptOutcome) -> String {
         }
     }
     text
+}
+
+/// What whoever wrote a script may have missed when it fails: its input is too large for a variable.
+#[must_use]
+pub fn input_hint(script: &Script) -> Option<String> {
+    let input = script.input().filter(|_| script.environment_input().is_none())?;
+    Some(format!(
+        "the input has {} bytes, more than a variable holds, so {INPUT_VARIABLE} is not set: read \
+         the file named by {INPUT_FILE_VARIABLE}",
+        input.len()
+    ))
 }
 
 /// The last of a text, at most so many bytes.

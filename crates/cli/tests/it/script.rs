@@ -45,7 +45,19 @@ fn what_can_not_be_run_is_told_before_anything_starts() {
         assert_says(&said.err, &["is not a package"]);
     }
     workshop.check(&["script", "run", "fine.py", "--timeout", "301"], 64);
+    workshop.write("huge.csv", &"x".repeat(600_000));
+    let said = workshop.check(&["script", "run", "fine.py", "--input", "huge.csv"], 64);
+    assert_says(&said.err, &["huge.csv", "limit"]);
     workshop.check(&["script", "run", "fine.py", "--runner", "bus"], 64);
+}
+
+#[test]
+fn an_input_that_no_variable_holds_is_told_when_the_script_fails() {
+    let workshop = Workshop::new();
+    workshop.write("reads.py", "import os; os.environ['ROCKBOT_INPUT']");
+    workshop.write("large.csv", &"x".repeat(200_000));
+    let said = workshop.check(&["script", "run", "reads.py", "--input", "large.csv"], 1);
+    assert_says(&said.err, &["KeyError", "hint:", "ROCKBOT_INPUT_FILE"]);
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn script_messages() {
         elapsed_ms: 12,
         ended_by: None,
         isolation: None,
+        not_kept_from: Vec::new(),
     };
     check("script-invoke-response.json", &ended);
     check(
@@ -45,6 +46,7 @@ fn script_messages() {
             exit_code: 137,
             ended_by: Some(ScriptLimit::Memory),
             isolation: Some("pod (gvisor)".to_owned()),
+            not_kept_from: vec!["the network".to_owned()],
             ..ended
         },
     );

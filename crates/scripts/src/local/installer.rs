@@ -124,6 +124,8 @@ impl Installer {
             .arg(folder)
             .arg("--requirement")
             .arg(list)
+            // Nobody's files are there but ours: installers look for settings and archives around them.
+            .current_dir(list.parent().unwrap_or(Path::new("/")))
             .env_clear()
             .envs(environment::kept(KEPT))
             .stdin(Stdio::null())
