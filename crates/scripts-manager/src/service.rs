@@ -59,7 +59,7 @@ impl ScriptsManager {
             warn!(%isolation, "scripts are not kept from everything, as every result says");
         }
         let registry = Arc::new(ToolRegistry::new());
-        registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
+        registry.register(Arc::new(RunScript::new(runner.clone(), contained)))?;
         let executor = ToolExecutor::with_max_result(registry, section.max_result_bytes);
         // There is one tool: it need not leave room for others.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
