@@ -77,8 +77,9 @@ impl Ending<'_> {
                 let limit = Some(ScriptLimit::Disk);
                 Ok(self.outcome(output, KILLED, String::new(), ran_for, limit))
             }
-            // The node that was chosen had no room after all.
-            _ if by.starts_with("OutOf") || by == "UnexpectedAdmissionError" => {
+            // The node that was chosen had no room after all. One that says so of a pod that ran, as
+            // after its own restart, is no reason to say that nothing was done.
+            _ if !started && (by.starts_with("OutOf") || by == "UnexpectedAdmissionError") => {
                 Err(ToolFailure::Overloaded { message: NO_ROOM.to_owned() })
             }
             _ => {

@@ -3,14 +3,17 @@
 //! - [`ScriptsManager`]: the process without its main;
 //! - [`KubernetesRunner`]: runs each script in a pod of its own;
 //! - [`pod::pod_of`]: what such a pod looks like;
+//! - [`policies::problems`]: whether something in a cluster opens the network to such pods;
 //! - [`ScriptsSection`]: what an operator may choose about it.
 
 mod api;
 mod deletions;
 mod ending;
+mod labels;
 mod last_words;
 mod output;
 pub mod pod;
+pub mod policies;
 mod probe;
 mod quantity;
 mod run;

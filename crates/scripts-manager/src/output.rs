@@ -1,6 +1,9 @@
 //! What a script printed: read from the log of its pod, up to a limit.
 
-use std::pin::Pin;
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{AsyncRead, AsyncReadExt, future::BoxFuture};
@@ -37,19 +40,17 @@ impl Log {
         Self { pods, name, limit }
     }
 
-    /// Reads while the script prints, until it ends, the limit is passed, or the connection is lost.
-    ///
-    /// That the connection ended well does not mean that the script did: see [`Self::whole`].
-    pub(crate) fn follow(&self) -> BoxFuture<'static, Output> {
-        let log = self.clone();
-        Box::pin(async move {
-            let mut lines = Lines::up_to(log.limit);
+    /// Reads while the script prints.
+    pub(crate) fn follow(&self) -> Following {
+        let lines = Arc::new(Mutex::new(Lines::up_to(self.limit)));
+        let (log, read) = (self.clone(), lines.clone());
+        let reading = Box::pin(async move {
             match log.open(true).await {
-                Ok(stream) => log.read(stream, &mut lines).await,
+                Ok(stream) => log.read(stream, &read).await,
                 Err(error) => debug!(%error, pod = log.name, "a log can't be followed"),
             }
-            lines.finish()
-        })
+        });
+        Following { lines, reading }
     }
 
     /// Reads all that a script that ended has printed: `printed` bytes, where that is known.
@@ -73,13 +74,13 @@ impl Log {
 
     async fn once(&self) -> Result<Output, ApiError> {
         let stream = self.open(false).await?;
-        let mut lines = Lines::up_to(self.limit);
+        let lines = Mutex::new(Lines::up_to(self.limit));
         let reading = async {
-            self.read(stream, &mut lines).await;
+            self.read(stream, &lines).await;
             Ok(())
         };
         ask(reading).await?;
-        Ok(lines.finish())
+        Ok(lines.into_inner().unwrap_or_else(PoisonError::into_inner).finish())
     }
 
     async fn open(&self, follow: bool) -> Result<Pin<Box<dyn AsyncRead + Send>>, ApiError> {
@@ -88,18 +89,46 @@ impl Log {
         Ok(Box::pin(ask(self.pods.log_stream(&self.name, &how)).await?))
     }
 
-    async fn read(&self, mut stream: Pin<Box<dyn AsyncRead + Send>>, lines: &mut Lines) {
+    async fn read(&self, mut stream: Pin<Box<dyn AsyncRead + Send>>, lines: &Mutex<Lines>) {
         let mut chunk = vec![0; 16 * 1024];
-        while !lines.output.is_over {
-            match stream.read(&mut chunk).await {
+        loop {
+            let count = match stream.read(&mut chunk).await {
                 Ok(0) => return,
-                Ok(count) => lines.take(&chunk[..count]),
+                Ok(count) => count,
                 Err(error) => {
                     debug!(%error, pod = self.name, "a log broke off");
                     return;
                 }
+            };
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.take(&chunk[..count]);
+            if lines.output.is_over {
+                return;
             }
         }
+    }
+}
+
+/// A log that is read while the script prints. What was read so far is not lost with it.
+pub(crate) struct Following {
+    lines: Arc<Mutex<Lines>>,
+    reading: BoxFuture<'static, ()>,
+}
+
+impl Following {
+    /// Reads until the script ends, the limit is passed, or the connection is lost. Can be given up
+    /// and taken up again.
+    ///
+    /// That the connection ended well does not mean that the script did: see [`Log::whole`].
+    pub(crate) async fn to_its_end(&mut self) {
+        (&mut self.reading).await;
+    }
+
+    /// What was read.
+    pub(crate) fn output(self) -> Output {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = lines.limit;
+        std::mem::replace(&mut *lines, Lines::up_to(limit)).finish()
     }
 }
 

@@ -34,7 +34,8 @@ const LABELS: [(&str, &str); 3] = [
     ("app.kubernetes.io/part-of", "rockbot"),
     ("app.kubernetes.io/managed-by", "rockbot-scripts-manager"),
 ];
-const CALL: &str = "rockbot.dev/call";
+/// The label that differs from pod to pod.
+pub(crate) const CALL: &str = "rockbot.dev/call";
 const REQUEST: &str = "rockbot.dev/request";
 const SCRIPT: &str = "rockbot.dev/script";
 const INPUT: &str = "rockbot.dev/input";
@@ -74,9 +75,6 @@ pub fn pod_of(
     }
     let identity = Sha256::digest(format!("{}\0{}", agent.as_str(), call.as_str()));
     let call = hex(&identity[..16]);
-    let mut labels: BTreeMap<_, _> =
-        LABELS.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    labels.insert(CALL.to_owned(), call.clone());
     let mut annotations = BTreeMap::from([
         (REQUEST.to_owned(), fingerprint(script)),
         (SCRIPT.to_owned(), script.code().to_owned()),
@@ -88,13 +86,19 @@ pub fn pod_of(
         metadata: ObjectMeta {
             name: Some(format!("script-{call}")),
             namespace: Some(section.namespace.clone()),
-            labels: Some(labels),
+            labels: Some(labels(&call)),
             annotations: Some(annotations),
             ..ObjectMeta::default()
         },
         spec: Some(spec(script, user(&identity), image, section)),
         status: None,
     })
+}
+
+/// The labels of the pod for a call.
+pub(crate) fn labels(call: &str) -> BTreeMap<String, String> {
+    let labels = LABELS.into_iter().chain([(CALL, call)]);
+    labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 /// Whether a pod runs what another one would.
@@ -246,15 +250,9 @@ fn folder(section: &ScriptsSection) -> Volume {
 }
 
 fn toleration(section: &TolerationSection) -> Toleration {
-    let TolerationSection { key, operator, value, effect } = section.clone();
-    let default = if value.is_some() { "Equal" } else { "Exists" };
-    Toleration {
-        key,
-        operator: Some(operator.unwrap_or_else(|| default.to_owned())),
-        value,
-        effect,
-        ..Toleration::default()
-    }
+    let operator = Some(section.operator().to_owned());
+    let TolerationSection { key, value, effect, .. } = section.clone();
+    Toleration { key, operator, value, effect, ..Toleration::default() }
 }
 
 /// A user for this pod alone: the kernel counts processes by user, for the whole node.

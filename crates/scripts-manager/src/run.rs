@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::future::OptionFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use rockbot_contracts::Executed;
@@ -14,7 +14,7 @@ use tracing::{debug, error, info, warn};
 use crate::{
     api::{ApiError, Meaning, ask},
     ending::{Ending, NO_ROOM, timed_out, vanished},
-    output::{Log, Output},
+    output::{Following, Log, Output},
     pod::runs_the_same,
     runner::{Held, KubernetesRunner},
     sight::{Seen, Sight},
@@ -31,6 +31,8 @@ pub(crate) struct Run<'a> {
     pub(crate) runner: &'a KubernetesRunner,
     pub(crate) script: &'a Script,
     pub(crate) held: &'a Held<'a>,
+    /// Whether only a pod that is there counts: the script may have run and done something.
+    pub(crate) only_takes_on: bool,
 }
 
 impl Run<'_> {
@@ -38,7 +40,10 @@ impl Run<'_> {
     pub(crate) async fn to_its_end(&self, wanted: &Pod) -> Result<ScriptOutcome, ToolFailure> {
         let asked = Instant::now();
         let in_time = asked + self.runner.section.start();
-        let pod = self.pod(wanted, in_time).await?;
+        let pod = match self.only_takes_on {
+            true => self.taken_on(wanted).await?,
+            false => self.pod(wanted, in_time).await?,
+        };
         self.held.made(&pod);
         let pods = self.runner.pods.clone();
         let name = pod.metadata.name.clone().unwrap_or_default();
@@ -47,7 +52,7 @@ impl Run<'_> {
         let mut stage = Stage::of(&pod);
         let mut since = None;
         let mut followed = Output::default();
-        let mut following: Option<BoxFuture<'static, Output>> = None;
+        let mut following: Option<Following> = None;
         loop {
             self.held.saw(match &stage {
                 Stage::Pending { assigned: false, .. } | Stage::Broken { .. } => Executed::No,
@@ -67,15 +72,15 @@ impl Run<'_> {
                 }
                 Stage::Running => {}
                 Stage::Exited(_) | Stage::Ended { .. } => {
-                    // The log of a container that ended is read faster than followed to its end.
+                    // The log of a container that ended is read faster than followed to its end, and
+                    // need not be read when all of it was followed.
                     let patience = match stage {
                         Stage::Exited(_) => Duration::ZERO,
                         _ => LAST_LINES,
                     };
-                    if let Some(last) = following.take()
-                        && let Ok(read) = timeout(patience, last).await
-                    {
-                        followed = read;
+                    if let Some(mut last) = following.take() {
+                        let _ = timeout(patience, last.to_its_end()).await;
+                        followed = last.output();
                     }
                     let ending = self.ending(&log, followed, ran_for);
                     return match stage {
@@ -96,9 +101,8 @@ impl Run<'_> {
                     Seen::Pod(pod) => stage = Stage::of(&pod),
                     Seen::Gone => return Err(vanished(self.held.executed())),
                 },
-                Some(read) = OptionFuture::from(following.as_mut()) => {
-                    following = None;
-                    followed = read;
+                Some(()) = OptionFuture::from(following.as_mut().map(Following::to_its_end)) => {
+                    followed = following.take().map(Following::output).unwrap_or_default();
                     if followed.is_over {
                         return Ok(self.ending(&log, followed, ran_for).printed_too_much().await);
                     }
@@ -107,6 +111,25 @@ impl Run<'_> {
                     Stage::Pending { assigned, why } => late(assigned, why),
                     _ => timed_out(self.script),
                 }),
+            }
+        }
+    }
+
+    /// The pod that was made for this call before; without it nobody knows what became of the call.
+    async fn taken_on(&self, wanted: &Pod) -> Result<Pod, ToolFailure> {
+        self.held.asked();
+        let name = wanted.metadata.name.as_deref().unwrap_or_default();
+        match ask(self.runner.pods.get_opt(name)).await {
+            Ok(Some(pod))
+                if runs_the_same(&pod, wanted) && pod.metadata.deletion_timestamp.is_none() =>
+            {
+                info!(pod = name, "a script is taken on where it runs");
+                Ok(pod)
+            }
+            Ok(_) => Err(vanished(Executed::Unknown)),
+            Err(error) => {
+                warn!(%error, pod = name, "a pod can't be fetched");
+                Err(vanished(Executed::Unknown))
             }
         }
     }
@@ -122,8 +145,13 @@ impl Run<'_> {
                 Ok(pod) => return Ok(pod),
                 Err(refusal) => refusal,
             };
-            match refusal.meaning() {
-                Meaning::Exists => match ask(pods.get_opt(name)).await {
+            let meaning = refusal.meaning();
+            if let Meaning::Conflict | Meaning::NotNow | Meaning::Unheard = meaning {
+                debug!(error = %refusal, pod = name, "a pod is not made yet");
+            } else {
+                // Quota, rights and policies are looked at before the name: whatever a pod is refused
+                // for, it may be there already.
+                match ask(pods.get_opt(name)).await {
                     Ok(Some(pod)) if !runs_the_same(&pod, wanted) => {
                         self.held.refused();
                         let reason = "another script has this id".to_owned();
@@ -134,20 +162,16 @@ impl Run<'_> {
                         info!(pod = name, "a script is taken on where it runs");
                         return Ok(pod);
                     }
+                    Ok(None) if meaning != Meaning::Exists => {
+                        self.held.refused();
+                        return Err(refused(&refusal, &meaning));
+                    }
                     Ok(_) => {}
+                    Err(error) if error.meaning() == Meaning::Refused => {
+                        self.held.refused();
+                        return Err(forbidden(&refusal, Executed::Unknown));
+                    }
                     Err(error) => debug!(%error, pod = name, "a pod can't be fetched"),
-                },
-                Meaning::QuotaFull => {
-                    self.held.refused();
-                    info!(error = %refusal, "the quota of the namespace is full");
-                    return Err(ToolFailure::Overloaded { message: NO_ROOM.to_owned() });
-                }
-                Meaning::Refused | Meaning::Missing => {
-                    self.held.refused();
-                    return Err(forbidden(&refusal));
-                }
-                Meaning::Conflict | Meaning::NotNow | Meaning::Unheard => {
-                    debug!(error = %refusal, pod = name, "a pod is not made yet");
                 }
             }
             if Instant::now() + pause >= in_time {
@@ -166,8 +190,17 @@ impl Run<'_> {
     }
 }
 
+/// There is no pod, and the cluster makes none.
+fn refused(refusal: &ApiError, meaning: &Meaning) -> ToolFailure {
+    if *meaning == Meaning::QuotaFull {
+        info!(error = %refusal, "the quota of the namespace is full");
+        return ToolFailure::Overloaded { message: NO_ROOM.to_owned() };
+    }
+    forbidden(refusal, Executed::No)
+}
+
 /// The cluster takes no such pod: nothing that a model could change.
-fn forbidden(refusal: &ApiError) -> ToolFailure {
+fn forbidden(refusal: &ApiError, executed: Executed) -> ToolFailure {
     error!(
         error = %refusal,
         "the cluster refuses the pods of scripts: see that the namespace is there, that the manager \
@@ -175,7 +208,7 @@ fn forbidden(refusal: &ApiError) -> ToolFailure {
          and policies of the namespace allow such pods"
     );
     let message = "the cluster refuses to run scripts".to_owned();
-    ToolFailure::Unavailable { message, executed: Executed::No }
+    ToolFailure::Unavailable { message, executed }
 }
 
 fn broken(why: &str) -> ToolFailure {

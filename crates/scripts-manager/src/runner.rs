@@ -27,6 +27,9 @@ use crate::{
     sweep::Sweep,
 };
 
+/// What is open to scripts where nobody enforces that it is closed.
+pub(crate) const NETWORK: &str = "the network";
+
 /// Runs every script in a pod of its own, which is deleted when the script ended or is not wanted
 /// any more.
 ///
@@ -67,14 +70,16 @@ impl KubernetesRunner {
         self.deletions.stop(grace).await;
     }
 
-    /// What keeps scripts from everything else.
+    /// What keeps scripts from everything else. The network counts as open until a look at it says
+    /// otherwise.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         let by = match &self.section.runtime_class {
             Some(class) => format!("pod ({class})"),
             None => "pod".to_owned(),
         };
-        Isolation { by, missing: self.open.get().cloned().unwrap_or_default() }
+        let open = self.open.get().cloned();
+        Isolation { by, missing: open.unwrap_or_else(|| vec![format!("{NETWORK} (not probed)")]) }
     }
 
     /// Has every result say that scripts are not kept from `what`. The first word counts.
@@ -104,7 +109,8 @@ impl KubernetesRunner {
         let pod = self.pod(script, context)?;
         let begun = Instant::now();
         let held = Held::of(self, &pod);
-        let run = Run { runner: self, script, held: &held };
+        let only_takes_on = context.may_have_run && !self.isolation().is_complete();
+        let run = Run { runner: self, script, held: &held, only_takes_on };
         let ended = tokio::select! {
             biased;
             ended = run.to_its_end(&pod) => ended,

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use rockbot_scripts::{PreparedImage, PreparedImages};
 use serde::Deserialize;
 
-use crate::quantity::thousandths;
+use crate::{
+    labels::{is_object_name, key_problem, value_problem},
+    quantity::thousandths,
+};
 
 /// `[scripts]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -46,8 +49,8 @@ pub struct ScriptsSection {
     pub node_selector: BTreeMap<String, String>,
     /// Taints of nodes that the pods bear. Default none.
     pub tolerations: Vec<TolerationSection>,
-    /// Whether to run a script at the start that looks for the cluster's API: when it gets there, the
-    /// network is told to be open in every result. Default true.
+    /// Whether to run a script at the start that looks for the cluster's API. When it gets there, does
+    /// not run, or is not wanted, the network is told to be open in every result. Default true.
     pub probe_network: bool,
 }
 
@@ -63,6 +66,37 @@ pub struct TolerationSection {
     pub value: Option<String>,
     /// Its effect; all of them when absent.
     pub effect: Option<String>,
+}
+
+impl TolerationSection {
+    /// `Exists` without a value, else `Equal`, when none is said.
+    pub(crate) fn operator(&self) -> &str {
+        let default = if self.value.is_some() { "Equal" } else { "Exists" };
+        self.operator.as_deref().unwrap_or(default)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        problems.extend(self.key.as_deref().and_then(key_problem));
+        problems.extend(self.value.as_deref().and_then(value_problem));
+        let has_value = self.value.as_deref().is_some_and(|value| !value.is_empty());
+        match self.operator() {
+            "Equal" if self.key.is_none() => {
+                problems.push("one without a key must be Exists, without a value".to_owned());
+            }
+            "Exists" if has_value => problems.push("Exists takes no value".to_owned()),
+            "Equal" | "Exists" => {}
+            other => problems.push(format!("{other:?}: an operator must be Equal or Exists")),
+        }
+        if let Some(effect) = &self.effect
+            && !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect.as_str())
+        {
+            problems.push(format!(
+                "{effect:?}: an effect must be NoSchedule, PreferNoSchedule or NoExecute"
+            ));
+        }
+        problems
+    }
 }
 
 impl Default for ScriptsSection {
@@ -143,10 +177,13 @@ impl ScriptsSection {
         if !(1..=600).contains(&self.start_seconds) {
             say("start_seconds", "must be 1 to 600");
         }
-        for TolerationSection { operator, .. } in &self.tolerations {
-            if !matches!(operator.as_deref(), None | Some("Equal" | "Exists")) {
-                say("tolerations", "an operator must be Equal or Exists");
+        for (key, value) in &self.node_selector {
+            for problem in [key_problem(key), value_problem(value)].into_iter().flatten() {
+                say("node_selector", &problem);
             }
+        }
+        for problem in self.tolerations.iter().flat_map(TolerationSection::problems) {
+            say("tolerations", &problem);
         }
         if let Err(error) = PreparedImages::of(&self.images) {
             say("images", &error.to_string());
@@ -157,15 +194,6 @@ impl ScriptsSection {
 
 /// An answer with more does not fit into a message on the bus.
 const MAX_OUTPUT_BYTES: usize = 3 * 1024 * 1024;
-
-/// A name as RFC 1123 has it.
-fn is_object_name(name: &str) -> bool {
-    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    name.len() <= 253
-        && name.starts_with(inside)
-        && name.ends_with(inside)
-        && name.chars().all(|c| inside(c) || matches!(c, '-' | '.'))
-}
 
 #[cfg(test)]
 mod tests {
@@ -211,6 +239,55 @@ mod tests {
         assert_eq!(problems.len(), keys.len(), "{problems:#?}");
         for (problem, key) in problems.iter().zip(keys) {
             assert!(problem.starts_with(&format!("scripts.{key}: ")), "{problem}");
+        }
+    }
+    #[test]
+    fn what_the_cluster_would_refuse_of_each_pod_is_refused_at_the_start() {
+        let toleration = |key: Option<&str>, operator: Option<&str>, value: Option<&str>| {
+            let [key, operator, value] = [key, operator, value].map(|one| one.map(str::to_owned));
+            TolerationSection { key, operator, value, effect: None }
+        };
+        let with_effect = |effect: &str| TolerationSection {
+            effect: Some(effect.to_owned()),
+            ..TolerationSection::default()
+        };
+        let problems = |tolerations: Vec<TolerationSection>| {
+            ScriptsSection { tolerations, ..ScriptsSection::default() }.problems()
+        };
+        let good = [
+            toleration(None, None, None),
+            toleration(None, Some("Exists"), None),
+            toleration(Some("a.example/b"), None, None),
+            toleration(Some("a"), None, Some("c")),
+            toleration(Some("a"), Some("Equal"), None),
+            toleration(Some("a"), Some("Exists"), Some("")),
+            with_effect("NoSchedule"),
+            with_effect("PreferNoSchedule"),
+            with_effect("NoExecute"),
+        ];
+        assert_eq!(problems(good.into()), Vec::<String>::new());
+        for (bad, words) in [
+            (toleration(None, Some("Equal"), None), "without a key"),
+            (toleration(None, None, Some("c")), "without a key"),
+            (toleration(Some(""), None, None), "\"\" is not a key"),
+            (toleration(Some("a b"), None, None), "\"a b\" is not a key"),
+            (toleration(Some("a"), None, Some("-")), "\"-\" is not a value"),
+            (toleration(Some("a"), Some("Exists"), Some("c")), "takes no value"),
+            (toleration(Some("a"), Some("Gt"), Some("1")), "must be Equal or Exists"),
+            (with_effect("noschedule"), "an effect must be"),
+            (with_effect(""), "an effect must be"),
+        ] {
+            let found = problems(vec![bad.clone()]);
+            let is_told = found.len() == 1
+                && found[0].starts_with("scripts.tolerations: ")
+                && found[0].contains(words);
+            assert!(is_told, "{bad:?}: {found:?}");
+        }
+        for (key, value) in [("a/b/c", "d"), ("a", "d e"), ("", "d"), ("A.example/b", "d")] {
+            let node_selector = [(key.to_owned(), value.to_owned())].into();
+            let found = ScriptsSection { node_selector, ..ScriptsSection::default() }.problems();
+            let is_told = found.len() == 1 && found[0].starts_with("scripts.node_selector: ");
+            assert!(is_told, "{key:?} {value:?}: {found:?}");
         }
     }
 }

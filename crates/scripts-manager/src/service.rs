@@ -9,7 +9,6 @@ use rockbot_tools::{
     CallJournal, HandlerSection, RegisterError, ToolExecutor, ToolInvokeHandler, ToolRegistry,
     invoke::InvokeWorkers,
 };
-use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::runner::KubernetesRunner;
@@ -37,11 +36,12 @@ pub struct ScriptsManager {
     runner: Arc<KubernetesRunner>,
     handler: Arc<ToolInvokeHandler>,
     workers: InvokeWorkers,
-    probe: Option<JoinHandle<()>>,
 }
 
 impl ScriptsManager {
-    /// Starts to run what is asked for. Has a script try to reach `probed`, where there are any.
+    /// Has a script try to reach `probed`, for 90 s at most, and then starts to run what is asked
+    /// for: nothing runs before it is known what it is kept from. Without addresses the network counts
+    /// as open.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -53,7 +53,13 @@ impl ScriptsManager {
         instance: InstanceId,
         probed: Vec<SocketAddr>,
     ) -> Result<Self, StartError> {
+        let isolation = runner.probed(&probed).await;
+        if !isolation.is_complete() {
+            warn!(%isolation, "scripts are not kept from everything, as every result says");
+        }
         let registry = Arc::new(ToolRegistry::new());
+        // A lost script is taken on where it runs; the runner does not run one twice that may have
+        // reached something.
         registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
         let executor = ToolExecutor::with_max_result(registry, section.max_result_bytes);
         // There is one tool: it need not leave room for others.
@@ -62,8 +68,7 @@ impl ScriptsManager {
         let options = options.journaled(journal).in_words_of(ScriptConversation);
         let handler = ToolInvokeHandler::new(Arc::new(executor), bus, SERVICE, &instance, options);
         let workers = handler.start(&script_invoke(), &instance).await?;
-        let probe = (!probed.is_empty()).then(|| tokio::spawn(probe(runner.clone(), probed)));
-        Ok(Self { runner, handler, workers, probe })
+        Ok(Self { runner, handler, workers })
     }
 
     /// The handler's counts.
@@ -76,21 +81,9 @@ impl ScriptsManager {
     /// goes on in its pod, and is answered by the manager that gets the request next. Whether all
     /// ended in time.
     pub async fn drain(self, grace: Duration) -> bool {
-        if let Some(probe) = &self.probe {
-            probe.abort();
-        }
         self.runner.leave();
         let drained = self.workers.drain(grace).await;
         self.runner.stop(LAST_DELETIONS).await;
         drained
-    }
-}
-
-async fn probe(runner: Arc<KubernetesRunner>, addresses: Vec<SocketAddr>) {
-    if let Err(failure) = runner.probe_network(&addresses).await {
-        warn!(
-            failure = %failure.chain(),
-            "the script that looks whether the network is closed did not run: nobody knows"
-        );
     }
 }

@@ -56,6 +56,9 @@ pub struct ToolContext {
     pub deadline: Instant,
     /// Cancelled when the asker gives up; a child of the turn's token.
     pub cancellation: CancellationToken,
+    /// Whether the same call may have run before: it was delivered again, and nobody knows how far
+    /// it had come. Only a tool that may run again sees this.
+    pub may_have_run: bool,
     /// Where progress and partial results go; nobody listens when absent.
     pub updates: Option<UpdateSink>,
 }
@@ -86,6 +89,7 @@ impl ToolContext {
             agent,
             deadline: Instant::now() + Self::DEFAULT_TIMEOUT,
             cancellation: CancellationToken::new(),
+            may_have_run: false,
             updates: None,
         }
     }

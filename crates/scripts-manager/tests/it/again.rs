@@ -86,6 +86,29 @@ async fn a_script_outlives_its_manager_and_the_next_one_answers() {
 }
 
 #[tokio::test]
+async fn a_script_that_is_asked_for_again_is_answered_though_the_quota_is_full_with_it() {
+    in_cluster(async |bed| {
+        bed.quota_of_pods("1").await;
+        let (slow, context) = (script(SLOW), call());
+        let first = bed.runner();
+        let mut lost = first.run(&slow, &context);
+        tokio::select! {
+            ended = &mut lost => panic!("too soon: {ended:?}"),
+            () = bed.wait_for("it runs", 1, is_running) => {}
+        }
+        std::mem::forget(lost);
+        let second = bed.runner();
+        let failure = second.run(&slow, &call()).await.unwrap_err();
+        assert_eq!(failure.code(), ToolErrorCode::Overloaded, "{failure}");
+        let outcome = second.run(&slow, &context).await.unwrap();
+        assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
+        assert_eq!(outcome.stdout.lines().count(), 2, "it ran once");
+        bed.wait_for_none().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_script_that_ended_while_nobody_looked_is_answered_from_its_pod() {
     in_cluster(async |bed| {
         let (quick, context) = (script("print('once')"), call());

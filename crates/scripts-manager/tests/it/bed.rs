@@ -7,10 +7,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
-        core::v1::{Namespace, Pod, ServiceAccount},
+        core::v1::{Namespace, Pod, ResourceQuota, ServiceAccount},
         networking::v1::NetworkPolicy,
     },
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
     jiff::Timestamp,
 };
 use kube::{
@@ -23,7 +22,7 @@ use kube::{
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_scripts::{Script, ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
+use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection, policies::problems_in};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tempfile::NamedTempFile;
 use tokio::time::{Instant, interval, timeout};
@@ -138,6 +137,13 @@ impl Bed {
         pods.items.into_iter().filter_map(|pod| pod.metadata.name).collect()
     }
 
+    /// Has all pods deleted.
+    pub(crate) async fn delete_pods(&self) {
+        let at_once = DeleteParams::default().grace_period(0);
+        let all = self.pods().delete_collection(&at_once, &ListParams::default()).await;
+        all.expect("an administrator may do that");
+    }
+
     /// Waits until there are `count` pods that satisfy `holds`.
     pub(crate) async fn wait_for(&self, what: &str, count: usize, holds: impl Fn(&Pod) -> bool) {
         let mut look = interval(Duration::from_millis(100));
@@ -164,12 +170,24 @@ impl Bed {
         assert!(timeout(PATIENCE, gone).await.is_ok(), "left over: {:?}", self.names().await);
     }
 
-    /// Changes a limit of the namespace.
-    pub(crate) async fn quota(&self, hard: serde_json::Value) {
-        use k8s_openapi::api::core::v1::ResourceQuota;
+    /// Changes how many pods there may be, and waits until that is taken up: the quota controller
+    /// counts by itself, and late.
+    pub(crate) async fn quota_of_pods(&self, most: &str) {
         let quotas: Api<ResourceQuota> = Api::namespaced(self.admin.clone(), &self.scripts);
-        let patch = serde_json::json!({"spec": {"hard": hard}});
+        let patch = serde_json::json!({"spec": {"hard": {"pods": most}}});
         quotas.patch("scripts", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        let mut look = interval(Duration::from_millis(100));
+        let counted = async {
+            loop {
+                look.tick().await;
+                let quota = quotas.get("scripts").await.unwrap();
+                let hard = quota.status.and_then(|status| status.hard).unwrap_or_default();
+                if hard.get("pods").is_some_and(|pods| pods.0 == most) {
+                    return;
+                }
+            }
+        };
+        assert!(timeout(PATIENCE, counted).await.is_ok(), "the quota is not taken up");
     }
 
     /// Takes the fence away.
@@ -187,14 +205,19 @@ impl Bed {
         }
     }
 
-    /// There is one policy for all pods, and it allows nothing.
+    /// Adds a policy that opens the network to whoever is in the namespace.
+    pub(crate) async fn allow_all_to_go_out(&self, name: &str) {
+        let spec =
+            serde_json::json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]});
+        let policy = serde_json::json!({"metadata": {"name": name}, "spec": spec});
+        let policy = serde_json::from_value(policy).expect("a policy");
+        self.policies().create(&PostParams::default(), &policy).await.expect("it is taken");
+    }
+
+    /// Nothing in the namespace opens the network to scripts.
     pub(crate) async fn assert_policy_is_there(&self) {
-        let policies = self.policies().list(&ListParams::default()).await.unwrap().items;
-        assert_eq!(policies.len(), 1);
-        let spec = policies[0].spec.clone().unwrap();
-        assert_eq!(spec.pod_selector.unwrap_or_default(), LabelSelector::default());
-        assert_eq!(spec.policy_types.unwrap_or_default(), ["Ingress", "Egress"]);
-        assert_eq!((spec.ingress, spec.egress), (None, None));
+        let problems = problems_in(self.admin.clone(), &self.scripts).await.unwrap();
+        assert_eq!(problems, Vec::<String>::new());
     }
 
     /// Whether whoever runs the tests swears that the cluster has a network plugin that enforces
@@ -244,7 +267,8 @@ pub(crate) fn is_running(pod: &Pod) -> bool {
     container.and_then(|one| one.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
-fn kubeconfig() -> std::ffi::OsString {
+/// The file by which the tests reach the cluster.
+pub(crate) fn kubeconfig() -> std::ffi::OsString {
     let path = ["ROCKBOT_TEST_KUBECONFIG", "KUBECONFIG"].into_iter().find_map(std::env::var_os);
     path.expect(
         "these tests need a Kubernetes cluster: `kind create cluster`, then \

@@ -1,6 +1,7 @@
 //! API servers that answer in odd ways: no cluster, no sockets.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,19 +11,27 @@ use std::{
 
 use axum::{
     Json, Router,
+    body::Body,
     extract::State,
     http::{StatusCode, Uri},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use futures_util::{StreamExt, stream};
 use kube::Client;
-use rockbot_contracts::{Executed, ToolErrorCode};
-use rockbot_scripts::{ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
-use rockbot_tools::ToolFailure;
+use rockbot_bus::MemoryBus;
+use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
+use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
+use rockbot_scripts_manager::{KubernetesRunner, ScriptsManager, ScriptsSection, pod::pod_of};
+use rockbot_store::{Clock, MemoryStore};
+use rockbot_testkit::bed::address;
+use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolFailure};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::bed::{call, script};
+
+const CODE: &str = "print('ok')";
 
 /// What a server says: to creations in turn, the last one for ever, and to watches likewise.
 struct Says {
@@ -30,9 +39,14 @@ struct Says {
     watched: Vec<String>,
     found: (StatusCode, Value),
     log: &'static str,
+    /// Whether the script runs until its log was followed, and ends then.
+    followed: bool,
+    was_followed: Arc<Notify>,
     creations: AtomicUsize,
     watches: AtomicUsize,
     deletions: AtomicUsize,
+    /// How often the log was read from its beginning, without following it.
+    reads: AtomicUsize,
 }
 
 impl Default for Says {
@@ -42,9 +56,12 @@ impl Default for Says {
             watched: vec![event("MODIFIED", &pod(&exited("exit 0 5 3\n")))],
             found: (StatusCode::OK, pod(&json!({"phase": "Pending"}))),
             log: "b2sK\n",
+            followed: false,
+            was_followed: Arc::new(Notify::new()),
             creations: AtomicUsize::new(0),
             watches: AtomicUsize::new(0),
             deletions: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
         }
     }
 }
@@ -53,6 +70,23 @@ fn pod(status: &Value) -> Value {
     let metadata = json!({"name": "script-x", "uid": "u", "resourceVersion": "7"});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {"containers": [], "nodeName": "n"}, "status": status})
+}
+
+/// A pod that was made for the script that is asked for.
+fn made_before(status: &Value) -> Value {
+    let context = call();
+    let (id, agent) = (&context.tool_call_id, &context.agent);
+    let made = pod_of(&script(CODE), id, agent, "i", &ScriptsSection::default()).unwrap();
+    let mut pod = pod(status);
+    pod["metadata"]["annotations"] = json!(made.metadata.annotations);
+    pod
+}
+
+fn running() -> Value {
+    json!({"phase": "Running", "containerStatuses": [{
+        "name": "script", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "state": {"running": {}},
+    }]})
 }
 
 fn exited(message: &str) -> Value {
@@ -83,7 +117,31 @@ async fn list(State(says): State<Arc<Says>>, uri: Uri) -> Response {
         return Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
             .into_response();
     }
+    if says.followed {
+        let (runs, ends) = (event("MODIFIED", &pod(&running())), says.watched[0].clone());
+        let was_followed = says.was_followed.clone();
+        let ends = stream::once(async move {
+            was_followed.notified().await;
+            Ok::<_, Infallible>(ends)
+        });
+        return Body::from_stream(stream::iter([Ok(runs)]).chain(ends)).into_response();
+    }
     next(&says.watched, &says.watches).into_response()
+}
+
+async fn log(State(says): State<Arc<Says>>, uri: Uri) -> Response {
+    if !uri.query().unwrap_or_default().contains("follow=true") {
+        says.reads.fetch_add(1, Ordering::Relaxed);
+        return says.log.into_response();
+    }
+    // Whoever asks for more has read what was there; and there is never an end.
+    let was_followed = says.was_followed.clone();
+    let more = stream::once(async move {
+        was_followed.notify_one();
+        std::future::pending().await
+    });
+    let printed = stream::iter([Ok::<_, Infallible>(says.log)]);
+    Body::from_stream(printed.chain(more)).into_response()
 }
 
 async fn create(State(says): State<Arc<Says>>) -> Response {
@@ -100,20 +158,23 @@ async fn delete(State(says): State<Arc<Says>>) -> Response {
     Json(pod(&json!({}))).into_response()
 }
 
-/// What becomes of a script, and whether its pod was deleted.
-async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
-    let says = Arc::new(says);
+/// A runner in a cluster that says this.
+fn runner(says: &Arc<Says>) -> KubernetesRunner {
     let pods = "/api/v1/namespaces/rockbot-scripts/pods";
-    let log = says.log;
     let server = Router::new()
         .route(pods, post(create).get(list))
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
-        .route(&format!("{pods}/{{name}}/log"), get(move || async move { log }))
+        .route(&format!("{pods}/{{name}}/log"), get(log))
         .with_state(says.clone());
     let section = ScriptsSection { start_seconds: 2, ..ScriptsSection::default() };
-    let client = Client::new(server, "rockbot-scripts");
-    let runner = KubernetesRunner::start(client, section).unwrap();
-    let ended = runner.run(&script("print('ok')"), &call()).await;
+    KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
+}
+
+/// What becomes of a script, and whether its pod was deleted.
+async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
+    let says = Arc::new(says);
+    let runner = runner(&says);
+    let ended = runner.run(&script(CODE), &call()).await;
     runner.stop(Duration::from_secs(5)).await;
     (ended, says.deletions.load(Ordering::Relaxed))
 }
@@ -155,10 +216,36 @@ async fn a_server_that_stumbles_is_asked_again_and_one_that_refuses_is_not() {
         (refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"), ToolErrorCode::Unavailable),
         (refusal(StatusCode::NOT_FOUND, "NotFound", "namespaces"), ToolErrorCode::Unavailable),
     ] {
-        let (ended, deleted) = ask(Says { created: vec![refused], ..Says::default() }).await;
+        let found = refusal(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
+        let says = Says { created: vec![refused.clone()], found, ..Says::default() };
+        let (ended, deleted) = ask(says).await;
         let failure = ended.unwrap_err();
         assert_eq!((failure.code(), failure.executed()), (code, Executed::No), "{failure}");
         assert_eq!(deleted, 0, "there is nothing to delete");
+
+        // Nobody may look either.
+        let found = refusal(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
+        let says = Says { created: vec![refused], found, ..Says::default() };
+        let failure = ask(says).await.0.unwrap_err();
+        let expected = (ToolErrorCode::Unavailable, Executed::Unknown);
+        assert_eq!((failure.code(), failure.executed()), expected, "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_is_there_is_taken_on_whatever_another_one_would_be_refused_for() {
+    for refused in [
+        refusal(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists"),
+        refusal(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
+        refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity"),
+        refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"),
+        refusal(StatusCode::NOT_FOUND, "NotFound", "runtimeclasses"),
+    ] {
+        let found = (StatusCode::OK, made_before(&exited("exit 0 5 3\n")));
+        let says = Says { created: vec![refused], found, ..Says::default() };
+        let (ended, deleted) = ask(says).await;
+        assert_eq!(ended.unwrap().stdout, "ok\n");
+        assert_eq!(deleted, 1);
     }
 }
 
@@ -173,10 +260,7 @@ async fn a_pod_of_the_name_that_is_another_ones_is_not_touched() {
 
 #[tokio::test]
 async fn a_pod_that_is_deleted_by_somebody_is_an_unknown_outcome() {
-    let running = pod(&json!({"phase": "Running", "containerStatuses": [{
-        "name": "script", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-        "state": {"running": {}},
-    }]}));
+    let running = pod(&running());
     let watched = vec![event("MODIFIED", &running) + &event("DELETED", &running)];
     let (ended, _) = ask(Says { watched, ..Says::default() }).await;
     let failure = ended.unwrap_err();
@@ -204,9 +288,105 @@ async fn the_cluster_ends_pods_for_reasons_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
+    let state = |state: Value| {
+        json!([{
+            "name": "script", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": state,
+        }])
+    };
+    let ended = json!({"exitCode": 137, "startedAt": "2026-01-01T00:00:00Z"});
+    let ended = state(json!({"terminated": ended}));
+    for reason in ["OutOfcpu", "OutOfpods", "UnexpectedAdmissionError"] {
+        let rejected = |containers: &Value| {
+            let status = json!({"phase": "Failed", "reason": reason, "message": "no room",
+                "containerStatuses": containers});
+            event("MODIFIED", &pod(&status))
+        };
+        for (watched, code, executed) in [
+            (rejected(&json!(null)), ToolErrorCode::Overloaded, Executed::No),
+            (rejected(&ended), ToolErrorCode::Unavailable, Executed::Yes),
+            (
+                event("MODIFIED", &pod(&running())) + &rejected(&json!(null)),
+                ToolErrorCode::Unavailable,
+                Executed::Yes,
+            ),
+        ] {
+            let (ended, _) = ask(Says { watched: vec![watched], ..Says::default() }).await;
+            let failure = ended.unwrap_err();
+            assert_eq!((failure.code(), failure.executed()), (code, executed), "{reason}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_of_which_all_was_followed_is_not_read_again() {
+    // Of 3 bytes, 3 were followed; of 6, another 3 may be there by now.
+    for (message, reads) in [("exit 0 5 3\n", 0), ("exit 0 5 6\n", 3)] {
+        let watched = vec![event("MODIFIED", &pod(&exited(message)))];
+        let says = Arc::new(Says { watched, followed: true, ..Says::default() });
+        let ended = runner(&says).run(&script(CODE), &call()).await;
+        assert_eq!(says.reads.load(Ordering::Relaxed), reads, "{message}");
+        assert_eq!(ended.is_ok_and(|outcome| outcome.stdout == "ok\n"), reads == 0, "{message}");
+    }
+}
+
+#[tokio::test]
 async fn output_that_can_not_be_read_is_not_taken_for_none() {
     let (ended, _) = ask(Says { log: "", ..Says::default() }).await;
     let failure = ended.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
     assert_eq!(failure.executed(), Executed::Yes);
+}
+
+#[tokio::test]
+async fn a_network_that_nobody_knows_to_be_closed_counts_as_open() {
+    let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
+    let mut failed = exited("exit 1 5 0\n");
+    failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(1);
+    let ended = |status: &Value| vec![event("MODIFIED", &pod(status))];
+    let closed = || Says { watched: ended(&exited("exit 0 5 0\n")), log: "", ..Says::default() };
+    let somewhere = ["192.0.2.1:443".parse().unwrap()];
+    let did_not_run = "the network (not probed: the probe did not run)";
+    for (says, addresses, missing) in [
+        (closed(), &somewhere[..], &[][..]),
+        (Says::default(), &somewhere, &["the network"]),
+        (Says { created: vec![refused], ..Says::default() }, &somewhere, &[did_not_run]),
+        (Says { watched: ended(&failed), ..closed() }, &somewhere, &[did_not_run]),
+        (closed(), &[], &["the network (not probed)"]),
+    ] {
+        let runner = runner(&Arc::new(says));
+        assert!(!runner.isolation().is_complete(), "nobody looked yet");
+        assert_eq!(runner.probed(addresses).await.missing, missing);
+        assert_eq!(runner.isolation().missing, missing);
+        runner.stop(Duration::from_secs(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_served_before_the_network_was_looked_at() {
+    // The first pod is the probe's, and is refused.
+    let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
+    let made = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
+    let says = Arc::new(Says { created: vec![refused, made], ..Says::default() });
+    let (bus, store) = (MemoryBus::new(), Arc::new(MemoryStore::new(Clock::System)));
+    let instance = InstanceId::new("scripts-0").unwrap();
+    let journal = CallJournal::start(store, &instance, JournalOptions::default());
+    let section = HandlerSection::default();
+    let manager = ScriptsManager::start(
+        Arc::new(bus.clone()),
+        Arc::new(runner(&says)),
+        &section,
+        journal,
+        instance,
+        vec!["192.0.2.1:443".parse().unwrap()],
+    );
+    let manager = manager.await.unwrap();
+    assert_eq!(says.creations.load(Ordering::Relaxed), 1);
+    let agent = BusRunner::new(Arc::new(bus), address("agent", "a"));
+    let outcome = agent.run(&script(CODE), &call()).await.unwrap();
+    assert_eq!(outcome.stdout, "ok\n");
+    let told = outcome.isolation.to_string();
+    assert!(told.contains("the network (not probed: the probe did not run)"), "{told}");
+    assert!(manager.drain(Duration::from_secs(5)).await);
 }

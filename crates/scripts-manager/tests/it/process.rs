@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::bed::{Bed, PATIENCE, call, in_cluster, is_running, script};
+use crate::bed::{Bed, PATIENCE, call, in_cluster, is_running, kubeconfig, script};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
@@ -47,6 +47,38 @@ fn an_operator_is_told_what_is_wrong() {
     }
 }
 
+#[tokio::test]
+async fn an_operator_is_told_which_policy_opens_the_network_to_scripts() {
+    in_cluster(async |bed| {
+        let check = |kubeconfig: &Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-check"));
+            command.env_clear().env("KUBECONFIG", kubeconfig);
+            let output = command.env("ROCKBOT_SCRIPTS__NAMESPACE", &bed.scripts).output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(said).unwrap())
+        };
+        let operators = kubeconfig();
+        let (code, said) = check(Path::new(&operators));
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("close the network to scripts"), "{said}");
+
+        bed.allow_all_to_go_out("monitoring").await;
+        let (code, said) = check(Path::new(&operators));
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("the policy \"monitoring\" selects all pods"), "{said}");
+
+        bed.without_policy().await;
+        let (code, said) = check(Path::new(&operators));
+        assert_eq!((code, said.lines().count()), (Some(1), 2), "{said}");
+        assert!(said.contains("no policy denies Ingress"), "{said}");
+
+        let (code, said) = check(bed.kubeconfig().path());
+        assert_eq!(code, Some(69), "{said}");
+        assert!(said.contains("use credentials that may list networkpolicies"), "{said}");
+    })
+    .await;
+}
+
 /// A manager on RabbitMQ that takes scripts.
 async fn manager(bed: &Bed, kubeconfig: &Path, namespace: &str, folder: &Path) -> Child {
     let mut command = program();
@@ -58,7 +90,7 @@ async fn manager(bed: &Bed, kubeconfig: &Path, namespace: &str, folder: &Path) -
         .env("ROCKBOT_STORE__SHARED", "true")
         .env("ROCKBOT_SCRIPTS__NAMESPACE", &bed.scripts)
         .env("ROCKBOT_SCRIPTS__CPU", "50m")
-        .env("ROCKBOT_SCRIPTS__PROBE_NETWORK", "false")
+        .env("ROCKBOT_SCRIPTS__PROBE_NETWORK", bed.enforces_policies().to_string())
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
@@ -79,7 +111,7 @@ async fn manager(bed: &Bed, kubeconfig: &Path, namespace: &str, folder: &Path) -
 }
 
 #[tokio::test]
-async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_ran_once() {
+async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_never_runs_twice() {
     in_cluster(async |bed| {
         let (kubeconfig, folder) = (bed.kubeconfig(), tempfile::tempdir().unwrap());
         let namespace = fresh_namespace();
@@ -99,9 +131,9 @@ async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_ran_on
             assert_eq!(bed.names().await, pod, "the pod outlives its manager");
             second
         });
+        // It is answered from its pod. Asked again, it is known, and nothing runs.
         assert_eq!(outcome.unwrap().stdout, "done\n");
         bed.wait_for_none().await;
-        // The same call once more: what became of it is known, and nothing runs.
         let again = agent.run(&slow, &context).await.unwrap();
         assert_eq!(again.stdout, "done\n");
         assert!(bed.names().await.is_empty());

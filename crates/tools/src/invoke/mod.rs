@@ -366,6 +366,7 @@ impl ToolInvokeHandler {
             Ok(started) => started,
             Err(ending) => return *ending,
         };
+        context.may_have_run = may_have_run;
         let arguments = request.arguments.as_str().into();
         let since = Instant::now();
         let ended = self.executor.execute(ToolCall { context, arguments }).await;
@@ -394,6 +395,7 @@ impl ToolInvokeHandler {
             agent: asker.name.clone(),
             deadline: tokio::time::Instant::now() + budget,
             cancellation,
+            may_have_run: false,
             updates: self.progress.sink(request, &asker.reply_to, &self.source),
         }
     }

@@ -1,0 +1,244 @@
+//! Whether the network policies of a namespace close the network to scripts.
+//!
+//! Policies add up: what one of them allows is open, whatever the others deny. The manager may not list
+//! them, so an operator does, with `rockbot-scripts-check`.
+
+use k8s_openapi::{
+    api::networking::v1::{NetworkPolicy, NetworkPolicySpec},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+};
+use kube::{
+    Client,
+    api::{Api, ListParams},
+};
+
+use crate::{
+    api::ask,
+    pod::{CALL, labels},
+};
+
+/// The policies of a namespace can't be looked at.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the network policies of the namespace {namespace:?} can't be listed: {reason}; use credentials \
+     that may list networkpolicies there, which the manager's own may not"
+)]
+pub struct CannotList {
+    namespace: String,
+    reason: String,
+}
+
+/// The [`problems`] of the policies of a namespace. Takes 10 s at most.
+///
+/// # Errors
+/// When the cluster does not list them.
+pub async fn problems_in(client: Client, namespace: &str) -> Result<Vec<String>, CannotList> {
+    let policies: Api<NetworkPolicy> = Api::namespaced(client, namespace);
+    let listed = ask(policies.list(&ListParams::default())).await;
+    let listed = listed.map_err(|error| CannotList {
+        namespace: namespace.to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(problems(&listed.items))
+}
+
+/// What the policies of the namespace of scripts leave open to the pods of scripts, in words for an
+/// operator; empty when nothing.
+#[must_use]
+pub fn problems(policies: &[NetworkPolicy]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut closed = [("Ingress", false), ("Egress", false)];
+    for policy in policies {
+        let spec = policy.spec.clone().unwrap_or_default();
+        let selected = selected(spec.pod_selector.as_ref());
+        let which = match selected {
+            Selected::None => continue,
+            Selected::Some => "some",
+            Selected::All => "all",
+        };
+        for (direction, is_closed) in &mut closed {
+            *is_closed |= selected == Selected::All && governs(&spec, direction);
+        }
+        let name = policy.metadata.name.as_deref().unwrap_or_default();
+        for (direction, rules) in [
+            ("Ingress", spec.ingress.as_ref().map_or(0, Vec::len)),
+            ("Egress", spec.egress.as_ref().map_or(0, Vec::len)),
+        ] {
+            if rules > 0 {
+                problems.push(format!(
+                    "the policy {name:?} selects {which} pods of scripts and its {rules} rules for \
+                     {direction} open what others close: delete it, or have its podSelector leave \
+                     scripts out"
+                ));
+            }
+        }
+    }
+    for (direction, _) in closed.into_iter().filter(|(_, is_closed)| !is_closed) {
+        problems.push(format!(
+            "no policy denies {direction} to all pods of scripts: apply \
+             deploy/kubernetes/scripts/2-network-policy.yaml"
+        ));
+    }
+    problems
+}
+
+/// Whether a policy denies what it does not allow in a direction.
+fn governs(spec: &NetworkPolicySpec, direction: &str) -> bool {
+    let has_egress = spec.egress.as_ref().is_some_and(|rules| !rules.is_empty());
+    match spec.policy_types.as_deref() {
+        // What Kubernetes makes of none.
+        None | Some([]) => direction == "Ingress" || has_egress,
+        Some(types) => types.iter().any(|one| one == direction),
+    }
+}
+
+/// Which pods of scripts are meant; the fewer, the less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Selected {
+    None,
+    /// That depends on the call, or is not known.
+    Some,
+    All,
+}
+
+impl Selected {
+    fn all_if(holds: bool) -> Self {
+        if holds { Self::All } else { Self::None }
+    }
+}
+
+fn selected(selector: Option<&LabelSelector>) -> Selected {
+    let selector = selector.cloned().unwrap_or_default();
+    let labels = selector.match_labels.unwrap_or_default().into_iter();
+    let expressions = selector.match_expressions.unwrap_or_default();
+    let expressions = expressions.iter().map(meets);
+    let all = labels.map(|(key, value)| has_one_of(&key, &[value])).chain(expressions);
+    all.min().unwrap_or(Selected::All)
+}
+
+fn meets(requirement: &LabelSelectorRequirement) -> Selected {
+    let LabelSelectorRequirement { key, operator, values } = requirement;
+    let values = values.as_deref().unwrap_or_default();
+    match operator.as_str() {
+        "In" => has_one_of(key, values),
+        "NotIn" => match has_one_of(key, values) {
+            Selected::All => Selected::None,
+            Selected::Some => Selected::Some,
+            Selected::None => Selected::All,
+        },
+        "Exists" => Selected::all_if(labels("").contains_key(key)),
+        "DoesNotExist" => Selected::all_if(!labels("").contains_key(key)),
+        _ => Selected::Some,
+    }
+}
+
+fn has_one_of(key: &str, values: &[String]) -> Selected {
+    match labels("").get(key) {
+        Some(_) if key == CALL => Selected::Some,
+        value => Selected::all_if(value.is_some_and(|value| values.contains(value))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(name: &str, spec: &Value) -> NetworkPolicy {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    }
+
+    fn deny_all() -> NetworkPolicy {
+        policy("deny-all", &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}))
+    }
+
+    fn is_selected(selector: &Value) -> Selected {
+        selected(Some(&serde_json::from_value(selector.clone()).unwrap()))
+    }
+
+    #[test]
+    fn what_denies_all_is_enough_and_less_is_not() {
+        assert_eq!(problems(&[deny_all()]), Vec::<String>::new());
+        let halves = ["Ingress", "Egress"]
+            .map(|direction| policy("half", &json!({"policyTypes": [direction]})));
+        assert_eq!(problems(&halves), Vec::<String>::new());
+        for (lacking, policies) in [
+            (vec!["Ingress", "Egress"], vec![]),
+            (vec!["Egress"], vec![policy("x", &json!({"policyTypes": ["Ingress"]}))]),
+            // Without types it is for what comes in.
+            (vec!["Egress"], vec![policy("x", &json!({"podSelector": {}}))]),
+            (
+                vec!["Ingress", "Egress"],
+                vec![policy(
+                    "one call's",
+                    &json!({"podSelector": {"matchLabels": {(CALL): "0"}},
+                        "policyTypes": ["Ingress", "Egress"]}),
+                )],
+            ),
+        ] {
+            let found = problems(&policies);
+            assert_eq!(found.len(), lacking.len(), "{found:?}");
+            for (problem, direction) in found.iter().zip(lacking) {
+                assert!(problem.starts_with(&format!("no policy denies {direction}")), "{problem}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_that_opens_something_to_scripts_is_named_and_others_are_not() {
+        let other = json!({"matchLabels": {"app": "web"}});
+        let harmless = [
+            deny_all(),
+            policy("web", &json!({"podSelector": other, "egress": [{}]})),
+            policy("twice", &json!({"podSelector": {}, "policyTypes": ["Egress"]})),
+        ];
+        assert_eq!(problems(&harmless), Vec::<String>::new());
+        let scripts = json!({"matchLabels": {"app.kubernetes.io/name": "rockbot-script"}});
+        for (selector, rules, which, direction) in [
+            (json!({}), json!({"egress": [{}]}), "all", "Egress"),
+            (json!(null), json!({"egress": [{"to": []}]}), "all", "Egress"),
+            (scripts, json!({"ingress": [{}], "policyTypes": ["Ingress"]}), "all", "Ingress"),
+            (json!({"matchLabels": {(CALL): "0"}}), json!({"egress": [{}]}), "some", "Egress"),
+        ] {
+            let mut spec = rules;
+            spec["podSelector"] = selector;
+            let found = problems(&[deny_all(), policy("dns", &spec)]);
+            assert_eq!(found.len(), 1, "{found:?}");
+            let words = format!("the policy \"dns\" selects {which} pods of scripts");
+            assert!(found[0].starts_with(&words) && found[0].contains(direction), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_read_as_the_cluster_reads_them() {
+        let (name, ours) = ("app.kubernetes.io/name", "rockbot-script");
+        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        for (selector, expected) in [
+            (json!({}), Selected::All),
+            (json!({"matchLabels": {name: ours}}), Selected::All),
+            (json!({"matchLabels": {name: ours, "app": "x"}}), Selected::None),
+            (json!({"matchLabels": {name: "other"}}), Selected::None),
+            (expression(name, "In", &["other", ours]), Selected::All),
+            (expression(name, "In", &["other"]), Selected::None),
+            (expression("app", "In", &["x"]), Selected::None),
+            (expression(name, "NotIn", &[ours]), Selected::None),
+            (expression(name, "NotIn", &["other"]), Selected::All),
+            // Who has no such label is not in.
+            (expression("app", "NotIn", &["x"]), Selected::All),
+            (expression(name, "Exists", &[]), Selected::All),
+            (expression(CALL, "Exists", &[]), Selected::All),
+            (expression("app", "Exists", &[]), Selected::None),
+            (expression("app", "DoesNotExist", &[]), Selected::All),
+            (expression(CALL, "DoesNotExist", &[]), Selected::None),
+            (expression(CALL, "In", &["0"]), Selected::Some),
+            (expression(CALL, "NotIn", &["0"]), Selected::Some),
+            (expression(name, "Like", &["r*"]), Selected::Some),
+        ] {
+            assert_eq!(is_selected(&selector), expected, "{selector}");
+        }
+        let both = json!({"matchLabels": {name: ours},
+            "matchExpressions": [{"key": "app", "operator": "Exists"}]});
+        assert_eq!(is_selected(&both), Selected::None, "all of it has to hold");
+    }
+}
