@@ -166,8 +166,8 @@ def build_root(plan):
     for source, (_, target) in zip(sources, plan["binds"]):
         bind(f"/proc/self/fd/{source}", target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)
         os.close(source)
-    for name in ("null", "zero", "full", "random", "urandom"):
-        bind("/dev/" + name, "/dev/" + name, ATTR_NOSUID)
+    for device in DEVICES:
+        bind(device, device, ATTR_NOSUID)
     for target, source in plan["links"]:
         os.makedirs("/tmp" + os.path.dirname(source), exist_ok=True)
         os.symlink(target, "/tmp" + source)
@@ -274,6 +274,8 @@ def lower(limit, value):
     prlimit(0, limit, words(value, value), None)
 
 
+# All that is needed of /dev; the links beside them lead to the script's own descriptors.
+DEVICES = tuple("/dev/" + name for name in ("null", "zero", "full", "random", "urandom"))
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, read folders
 DEVICE = READ | 1 << 1  # and write files
 
@@ -288,7 +290,7 @@ def restrict_files(version, readable, writable):
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = syscall(SYS_LANDLOCK_CREATE, handled, size, 0)
     try:
-        for rights, paths in ((READ, readable), (DEVICE, ["/dev"]), (everything, writable)):
+        for rights, paths in ((READ, readable), (DEVICE, DEVICES), (everything, writable)):
             for path in paths:
                 allow(rules, rights, path)
         syscall(SYS_LANDLOCK_RESTRICT, rules, 0)
