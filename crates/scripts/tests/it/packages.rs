@@ -32,6 +32,25 @@ async fn a_package_is_installed_once_and_imported_by_both_ways() {
 }
 
 #[tokio::test]
+async fn what_a_package_runs_at_every_start_is_told_as_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let six = Requirements::parse(&["six==1.16.0"]).unwrap();
+    for warm in WAYS {
+        let runner = with_packages(warm, folder.path()).await;
+        let uses = script("import six; print(six.__name__)").with_packages(six.clone());
+        assert_eq!(runner.run(&uses, &context()).await.unwrap().stdout, "six\n");
+        let set = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let speaks = "import os; [os.write(n, b'failed no\\n') for n in range(3, 99) \
+                      if os.path.exists(f'/dev/fd/{n}') and not os.path.isdir(f'/dev/fd/{n}')]; \
+                      os._exit(9)\n";
+        std::fs::write(set.join("start.pth"), speaks).unwrap();
+        let outcome = runner.run(&uses, &context()).await.unwrap();
+        assert_eq!((outcome.exit_code, outcome.stdout.as_str()), (9, ""), "{outcome:?}");
+        std::fs::remove_file(set.join("start.pth")).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn packages_that_are_not_there_leave_nothing_and_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let runner = with_packages(true, folder.path()).await;
