@@ -37,7 +37,11 @@ SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 
 RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_CORE, RLIMIT_NPROC, RLIMIT_NOFILE = 0, 1, 4, 6, 7
-RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_MSGQUEUE = 8, 9, 12
+RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE = 8, 9, 11, 12
+
+
+# Each takes memory of the kernel.
+SIGNALS_PENDING = 256
 
 
 class Long(_ctypes._SimpleCData):
@@ -226,6 +230,7 @@ def confine(plan, seconds, readable, writable):
     limits = [
         (RLIMIT_CORE, 0),
         (RLIMIT_MSGQUEUE, 0),
+        (RLIMIT_SIGPENDING, SIGNALS_PENDING),
         (RLIMIT_MEMLOCK, 0),
         (RLIMIT_AS, plan["memory_bytes"]),
         (RLIMIT_FSIZE, plan["disk_bytes"]),

@@ -124,16 +124,24 @@ impl LocalRunner {
     pub async fn start(options: LocalOptions) -> Result<Self, StartError> {
         let interpreter = Interpreter::find(&options.python).await?;
         let mut folder = tempfile::Builder::new().prefix("rockbot-scripts-").tempdir()?;
-        let packages = match &options.packages {
-            Some(packages) => Some(Packages::open(packages, &interpreter)?),
-            None => None,
-        };
+        let mut offered = options.clone();
+        let packages = options.packages.as_ref().and_then(|packages| {
+            Packages::open(packages, &interpreter)
+                .inspect_err(|error| {
+                    let folder = packages.folder.display();
+                    tracing::warn!(%error, %folder, "scripts get no packages: their folder can't be used");
+                })
+                .ok()
+        });
+        if packages.is_none() {
+            offered.packages = None;
+        }
         let bait = Bait::lay(folder.path())?;
         let mut refused = Vec::new();
         for (walls, bubblewrap) in candidates(&options) {
             let place = folder.path().join(format!("{walls:?}").to_lowercase());
             let sandbox = options.sandbox != Sandbox::Off;
-            let plan = Plan::write(walls, sandbox, &interpreter, &options, bubblewrap, &place)?;
+            let plan = Plan::write(walls, sandbox, &interpreter, &offered, bubblewrap, &place)?;
             let mut runner = Self {
                 slots: Slots::new(options.at_once, options.waiting),
                 isolation: Isolation { by: plan.means(), missing: Vec::new() },
@@ -307,6 +315,9 @@ impl LocalRunner {
             return Ok(None);
         }
         let Some(packages) = &self.packages else {
+            if self.options.packages.is_some() {
+                return Err(unavailable("packages can't be kept here; the log says why"));
+            }
             return Err(ToolFailure::NotPermitted {
                 reason: "packages are switched off here; use the standard library".to_owned(),
             });

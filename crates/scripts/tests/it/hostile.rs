@@ -190,6 +190,11 @@ async fn other_processes_and_the_kernel_are_out_of_reach() {
             "call('syscall', 425, 1, None)",
             "call('syscall', 435, None, 0)",
             "call('memfd_create', b'x', 0)",
+            "call('inotify_init')",
+            "call('inotify_init1', 0)",
+            "call('syscall', 447, 0)",
+            "call('shmget', 0, 4096, 0o1600)",
+            "call('semctl', 0, 0, 0)",
         ],
     ))
     .await;
