@@ -97,10 +97,11 @@ impl Installer {
         if group.finish().await.is_some_and(|status| status.success()) {
             return Ok(());
         }
+        // No answer of the index ends here as well as a wrong name: what it says tells which.
         let complaint = if complained.trim().is_empty() { said } else { complained };
         let message =
             format!("the packages {packages} could not be installed:\n{}", complaint.trim());
-        Err(ToolFailure::Unavailable { message, executed: Executed::No })
+        Err(ToolFailure::InvalidArguments { message })
     }
 
     fn command(&self, list: &Path, folder: &Path) -> Command {

@@ -37,7 +37,11 @@ SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 
 RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_CORE, RLIMIT_NPROC, RLIMIT_NOFILE = 0, 1, 4, 6, 7
-RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_MSGQUEUE = 8, 9, 12
+RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE = 8, 9, 11, 12
+
+
+# Each takes memory of the kernel.
+SIGNALS_PENDING = 256
 
 
 class Long(_ctypes._SimpleCData):
@@ -166,8 +170,8 @@ def build_root(plan):
     for source, (_, target) in zip(sources, plan["binds"]):
         bind(f"/proc/self/fd/{source}", target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV)
         os.close(source)
-    for name in ("null", "zero", "full", "random", "urandom"):
-        bind("/dev/" + name, "/dev/" + name, ATTR_NOSUID)
+    for device in DEVICES:
+        bind(device, device, ATTR_NOSUID)
     for target, source in plan["links"]:
         os.makedirs("/tmp" + os.path.dirname(source), exist_ok=True)
         os.symlink(target, "/tmp" + source)
@@ -226,6 +230,7 @@ def confine(plan, seconds, readable, writable):
     limits = [
         (RLIMIT_CORE, 0),
         (RLIMIT_MSGQUEUE, 0),
+        (RLIMIT_SIGPENDING, SIGNALS_PENDING),
         (RLIMIT_MEMLOCK, 0),
         (RLIMIT_AS, plan["memory_bytes"]),
         (RLIMIT_FSIZE, plan["disk_bytes"]),
@@ -274,6 +279,8 @@ def lower(limit, value):
     prlimit(0, limit, words(value, value), None)
 
 
+# All that is needed of /dev; the links beside them lead to the script's own descriptors.
+DEVICES = tuple("/dev/" + name for name in ("null", "zero", "full", "random", "urandom"))
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, read folders
 DEVICE = READ | 1 << 1  # and write files
 
@@ -288,7 +295,7 @@ def restrict_files(version, readable, writable):
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = syscall(SYS_LANDLOCK_CREATE, handled, size, 0)
     try:
-        for rights, paths in ((READ, readable), (DEVICE, ["/dev"]), (everything, writable)):
+        for rights, paths in ((READ, readable), (DEVICE, DEVICES), (everything, writable)):
             for path in paths:
                 allow(rules, rights, path)
         syscall(SYS_LANDLOCK_RESTRICT, rules, 0)

@@ -67,7 +67,7 @@ pub struct LocalRunner {
     plan: Plan,
     isolation: Isolation,
     slots: Slots,
-    warm: Mutex<Option<Server>>,
+    warm: Mutex<Warm>,
     packages: Option<Packages>,
     closing: CancellationToken,
     folder: TempDir,
@@ -124,16 +124,24 @@ impl LocalRunner {
     pub async fn start(options: LocalOptions) -> Result<Self, StartError> {
         let interpreter = Interpreter::find(&options.python).await?;
         let mut folder = tempfile::Builder::new().prefix("rockbot-scripts-").tempdir()?;
-        let packages = match &options.packages {
-            Some(packages) => Some(Packages::open(packages, &interpreter)?),
-            None => None,
-        };
+        let mut offered = options.clone();
+        let packages = options.packages.as_ref().and_then(|packages| {
+            Packages::open(packages, &interpreter)
+                .inspect_err(|error| {
+                    let folder = packages.folder.display();
+                    tracing::warn!(%error, %folder, "scripts get no packages: their folder can't be used");
+                })
+                .ok()
+        });
+        if packages.is_none() {
+            offered.packages = None;
+        }
         let bait = Bait::lay(folder.path())?;
         let mut refused = Vec::new();
         for (walls, bubblewrap) in candidates(&options) {
             let place = folder.path().join(format!("{walls:?}").to_lowercase());
             let sandbox = options.sandbox != Sandbox::Off;
-            let plan = Plan::write(walls, sandbox, &interpreter, &options, bubblewrap, &place)?;
+            let plan = Plan::write(walls, sandbox, &interpreter, &offered, bubblewrap, &place)?;
             let mut runner = Self {
                 slots: Slots::new(options.at_once, options.waiting),
                 isolation: Isolation { by: plan.means(), missing: Vec::new() },
@@ -169,7 +177,7 @@ impl LocalRunner {
         if timeout(CLOSE_TIMEOUT, self.slots.idle()).await.is_err() {
             tracing::warn!("scripts were still running when their runner closed");
         }
-        if let Some(server) = self.warm.lock().await.take() {
+        if let Some(server) = self.warm.lock().await.server.take() {
             server.end().await;
         }
     }
@@ -181,7 +189,11 @@ impl LocalRunner {
             .map_err(|error| error.to_string())?;
         let until =
             Until { deadline: Instant::now() + PROBE_TIMEOUT, given_up: std::future::pending() };
-        let ended = match self.cold(&script, None, until).await {
+        let ended = match self.cold(None).await {
+            Ok(begun) => self.follow(begun, &script, None, until).await,
+            Err(attempt) => Err(attempt),
+        };
+        let ended = match ended {
             Ok(ended) => ended,
             Err(Attempt::Server(error)) => return Err(error.to_string()),
             Err(Attempt::Lost(Lost::Unbegun)) => return Err("the script did not begin".to_owned()),
@@ -209,11 +221,12 @@ impl LocalRunner {
             }
         }
         if self.is_warm() {
-            let server = Server::warm(&self.plan).await;
-            *self.warm.lock().await = server.map(Some).unwrap_or_else(|error| {
-                tracing::warn!(%error, "no interpreter could be warmed up; each script starts its own");
-                None
-            });
+            match Server::warm(&self.plan).await {
+                Ok(server) => self.warm.lock().await.server = Some(server),
+                Err(error) => {
+                    tracing::warn!(%error, "no interpreter could be warmed up; the first script tries");
+                }
+            }
         }
         Ok(self)
     }
@@ -231,21 +244,7 @@ impl LocalRunner {
         let set = self.packages_of(script, context).await?;
         let mut again = true;
         loop {
-            let until = Until {
-                deadline: context.deadline,
-                given_up: async {
-                    tokio::select! {
-                        () = context.cancellation.cancelled() => GivenUp::Cancelled,
-                        () = self.closing.cancelled() => GivenUp::Closing,
-                    }
-                },
-            };
-            let attempt = if self.is_warm() {
-                self.warm(script, set.as_ref(), until).await
-            } else {
-                self.cold(script, set.as_ref(), until).await
-            };
-            match attempt {
+            match self.attempt(script, set.as_ref(), context).await {
                 Ok(ended) => return Ok(ended.within(&self.isolation)),
                 Err(Attempt::Lost(Lost::Failed(failure))) => return Err(failure),
                 // Its server went away with it: nothing has run yet.
@@ -265,23 +264,46 @@ impl LocalRunner {
         }
     }
 
+    async fn attempt(
+        &self,
+        script: &Script,
+        set: Option<&PackageSet>,
+        context: &ToolContext,
+    ) -> Result<Ended, Attempt> {
+        let begun = if self.is_warm() {
+            self.unless_given_up(context, self.warm()).await?
+        } else {
+            self.unless_given_up(context, self.cold(set)).await?
+        };
+        let until = Until {
+            deadline: context.deadline,
+            given_up: async {
+                tokio::select! {
+                    () = context.cancellation.cancelled() => GivenUp::Cancelled,
+                    () = self.closing.cancelled() => GivenUp::Closing,
+                }
+            },
+        };
+        self.follow(begun, script, set, until).await
+    }
+
     /// What a script waits for before it begins.
-    async fn unless_given_up<T>(
+    async fn unless_given_up<T, E: From<ToolFailure>>(
         &self,
         context: &ToolContext,
-        wanted: impl Future<Output = Result<T, ToolFailure>>,
-    ) -> Result<T, ToolFailure> {
-        let executed = Executed::No;
-        tokio::select! {
+        wanted: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let (executed, asked) = (Executed::No, Instant::now());
+        let failure = tokio::select! {
             biased;
-            () = self.closing.cancelled() => Err(unavailable("scripts are no longer run here")),
-            () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-            got = wanted => got,
+            () = self.closing.cancelled() => unavailable("scripts are no longer run here"),
+            () = context.cancellation.cancelled() => ToolFailure::Cancelled { executed },
+            got = wanted => return got,
             () = sleep_until(context.deadline) => {
-                let after = context.remaining();
-                Err(ToolFailure::TimedOut { after, executed, repeatable: true })
+                ToolFailure::TimedOut { after: asked.elapsed(), executed, repeatable: true }
             }
-        }
+        };
+        Err(failure.into())
     }
 
     async fn packages_of(
@@ -293,6 +315,9 @@ impl LocalRunner {
             return Ok(None);
         }
         let Some(packages) = &self.packages else {
+            if self.options.packages.is_some() {
+                return Err(unavailable("packages can't be kept here; the log says why"));
+            }
             return Err(ToolFailure::NotPermitted {
                 reason: "packages are switched off here; use the standard library".to_owned(),
             });
@@ -301,54 +326,47 @@ impl LocalRunner {
     }
 
     /// Has the warm interpreter forked; starts another one when it is gone.
-    async fn warm(
-        &self,
-        script: &Script,
-        set: Option<&PackageSet>,
-        until: Until<impl Future<Output = GivenUp>>,
-    ) -> Result<Ended, Attempt> {
+    async fn warm(&self) -> Result<Begun, Attempt> {
         let place = self.place()?;
         let (ends, descriptors) = run::connect()?;
-        {
-            let mut warm = self.warm.lock().await;
-            let asked = match &*warm {
-                Some(server) => server.ask(&descriptors).await.is_ok(),
-                None => false,
-            };
-            if !asked {
-                *warm = None;
-                let server = Server::warm(&self.plan).await?;
-                server.ask(&descriptors).await?;
-                *warm = Some(server);
+        let asked = Instant::now();
+        let mut warm = self.warm.lock().await;
+        let is_asked = match &warm.server {
+            Some(server) => server.ask(&descriptors).await.is_ok(),
+            None => false,
+        };
+        if !is_asked {
+            warm.server = None;
+            // A start that failed while this waited is its own: the next would keep it for as long.
+            if warm.failed.is_some_and(|failed| failed >= asked) {
+                return Err(io::Error::other("it could not be started for another script").into());
             }
+            let server = Server::warm(&self.plan).await.inspect_err(|_| {
+                warm.failed = Some(Instant::now());
+            })?;
+            server.ask(&descriptors).await?;
+            warm.server = Some(server);
         }
-        drop(descriptors);
-        self.follow(ends, script, set, &place, until).await
+        Ok(Begun { ends, place, _server: None })
     }
 
-    /// Starts an interpreter for this script alone.
-    async fn cold(
-        &self,
-        script: &Script,
-        set: Option<&PackageSet>,
-        until: Until<impl Future<Output = GivenUp>>,
-    ) -> Result<Ended, Attempt> {
+    /// Starts an interpreter for one script alone.
+    async fn cold(&self, set: Option<&PackageSet>) -> Result<Begun, Attempt> {
         let place = self.place()?;
         let (ends, descriptors) = run::connect()?;
         let server = Server::cold(&self.plan, set.map(PackageSet::path)).await?;
         server.ask(&descriptors).await?;
-        drop(descriptors);
-        self.follow(ends, script, set, &place, until).await
+        Ok(Begun { ends, place, _server: Some(server) })
     }
 
     async fn follow(
         &self,
-        ends: run::Ends,
+        begun: Begun,
         script: &Script,
         set: Option<&PackageSet>,
-        place: &Place,
         until: Until<impl Future<Output = GivenUp>>,
     ) -> Result<Ended, Attempt> {
+        let Begun { ends, place, _server } = begun;
         let imports = set.map(|set| self.plan.imports(set.path()));
         let places = Places {
             packages: set.map(PackageSet::name).unwrap_or_default(),
@@ -378,6 +396,23 @@ impl ScriptRunner for LocalRunner {
     }
 }
 
+/// The interpreter that scripts are forked from.
+#[derive(Debug, Default)]
+struct Warm {
+    server: Option<Server>,
+    /// When a start came to nothing.
+    failed: Option<Instant>,
+}
+
+/// Where a script is going to run, before it is told which.
+#[derive(Debug)]
+struct Begun {
+    ends: run::Ends,
+    place: Place,
+    /// Of this script alone.
+    _server: Option<Server>,
+}
+
 #[derive(Debug)]
 enum Place {
     Own(&'static str),
@@ -403,6 +438,12 @@ enum Attempt {
 impl From<io::Error> for Attempt {
     fn from(error: io::Error) -> Self {
         Self::Server(error)
+    }
+}
+
+impl From<ToolFailure> for Attempt {
+    fn from(failure: ToolFailure) -> Self {
+        Self::Lost(Lost::Failed(failure))
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::SystemTime,
@@ -58,7 +60,10 @@ impl PackageSet {
 
 impl Packages {
     pub(super) fn open(options: &PackageOptions, interpreter: &Interpreter) -> io::Result<Self> {
-        fs::create_dir_all(&options.folder)?;
+        if !options.folder.is_dir() {
+            fs::create_dir_all(&options.folder)?;
+            fs::set_permissions(&options.folder, Permissions::from_mode(0o755))?;
+        }
         // What is mounted elsewhere needs a path that means the same there.
         let folder = options.folder.canonicalize()?;
         let installer = Installer::new(&interpreter.program, options.timeout);
@@ -102,6 +107,9 @@ impl Packages {
             .map_err(|error| unusable(&error))?;
         let (list, folder) = (unfinished.path().join("list"), unfinished.path().join("packages"));
         self.installer.install(packages, &list, &folder).await?;
+        let installed = folder.clone();
+        let opened = tokio::task::spawn_blocking(move || open_to_all(&installed)).await;
+        opened.map_err(io::Error::other).flatten().map_err(|error| unusable(&error))?;
         match fs::rename(&folder, path) {
             // Another process with the same folder was faster; its set is as good.
             Err(error) if !path.is_dir() => Err(unusable(&error)),
@@ -140,6 +148,26 @@ impl Packages {
         }
         hash.finalize()[..NAME_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// Lets everybody read what our umask may have kept to us: a script is another user where we are root.
+fn open_to_all(folder: &Path) -> io::Result<()> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let (kind, path) = (entry.file_type()?, entry.path());
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                let runs = entry.metadata()?.permissions().mode() & 0o100 != 0;
+                let mode = if runs { 0o755 } else { 0o644 };
+                fs::set_permissions(path, Permissions::from_mode(mode))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Marks a set as used now; when that fails it is only forgotten earlier.

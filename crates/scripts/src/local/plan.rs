@@ -25,6 +25,7 @@ const SCRIPT_FOLDER: &str = "/tmp";
 const PACKAGES_FOLDER: &str = "/env";
 /// One file for so many bytes of the script's folder.
 const BYTES_PER_FILE: u64 = 4096;
+const LANDLOCK_WITH_TRUNCATION: u32 = 3;
 const LANDLOCK_WITH_SIGNALS: u32 = 6;
 
 /// Who makes the namespaces.
@@ -81,9 +82,13 @@ impl Plan {
         folder: &Path,
     ) -> io::Result<Self> {
         let landlock = if options.means.landlock { interpreter.landlock } else { 0 };
-        let signals_are_kept_in = walls == Walls::Own || landlock >= LANDLOCK_WITH_SIGNALS;
+        let held = seccomp::Held {
+            files: walls != Walls::None,
+            truncation: landlock >= LANDLOCK_WITH_TRUNCATION,
+            signals: walls == Walls::Own || landlock >= LANDLOCK_WITH_SIGNALS,
+        };
         let filters = if options.means.seccomp && interpreter.seccomp {
-            seccomp::programs(signals_are_kept_in).unwrap_or_else(|error| {
+            seccomp::programs(held).unwrap_or_else(|error| {
                 tracing::warn!(%error, "there is no filter of system calls for this machine");
                 Vec::new()
             })

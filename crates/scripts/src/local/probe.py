@@ -1,5 +1,5 @@
 # Tries what a script must not be able to do, and prints what it could.
-import _socket as socket, os, resource, signal
+import _socket as socket, errno, os, resource
 
 with open(os.environ["ROCKBOT_INPUT_FILE"]) as file:
     secret, process, port, name, disk, expected = file.read().split("\n")
@@ -30,6 +30,30 @@ def writes_files():
     return False
 
 
+def changes_files():
+    # Nothing that would change it: the moment at which it was made is what it is.
+    for change in (lambda: os.chmod(secret, 0o600), lambda: os.utime(secret),
+                   lambda: os.removexattr(secret, "user.rockbot"), lambda: os.truncate(secret, 6)):
+        try:
+            change()
+            return True
+        except OSError as error:
+            if error.errno == errno.ENODATA:
+                return True
+    return False
+
+
+def uses_devices():
+    for name in ("kmsg", "console", "fuse", "kvm", "mem", "net/tun"):
+        try:
+            os.close(os.open("/dev/" + name, os.O_RDONLY | os.O_NOCTTY))
+            return True
+        except OSError as error:
+            if error.errno in (errno.ENXIO, errno.EIO, errno.ENODEV):
+                return True
+    return False
+
+
 def network():
     dialled = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     dialled.settimeout(1)
@@ -43,6 +67,11 @@ def routes():
 
 
 def local_sockets():
+    try:
+        socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return True
+    except OSError:
+        pass
     socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).connect("\0" + name)
     return True
 
@@ -53,7 +82,7 @@ def signals():
 
 
 def sees_processes():
-    os.close(os.open(f"/proc/{process}/status", os.O_RDONLY))
+    os.getsid(int(process))
     return os.readlink("/proc/self") != str(os.getpid()) or os.getpid() > 4
 
 
@@ -67,8 +96,8 @@ def many_processes():
 
 
 print("tried")
-for attempt in (reads_files, sees_files, writes_files, network, routes, local_sockets, signals,
-                sees_processes, fills_disk, many_processes):
+for attempt in (reads_files, sees_files, writes_files, changes_files, uses_devices, network, routes,
+                local_sockets, signals, sees_processes, fills_disk, many_processes):
     try:
         if attempt():
             print(attempt.__name__)

@@ -16,15 +16,17 @@ const PROBE: &str = include_str!("probe.py");
 /// What the probe begins with, whatever it finds.
 const TRIED: &str = "tried";
 /// What the probe calls an attempt that worked, and what that leaves open, in words for people.
-const OPEN: [(&str, &str); 10] = [
+const OPEN: [(&str, &str); 12] = [
     ("reads_files", "reading files of this machine"),
     ("sees_files", "learning names and sizes of files"),
     ("writes_files", "writing files of this machine"),
+    ("changes_files", "changing rights, times and lengths of files"),
+    ("uses_devices", "devices of this machine"),
     ("network", "the network"),
     ("routes", "the network"),
     ("local_sockets", "sockets of this machine's services"),
     ("signals", "signals to processes of the same user"),
-    ("sees_processes", "seeing the machine's processes"),
+    ("sees_processes", "learning which processes there are"),
     ("fills_disk", "filling the disk with many files"),
     ("many_processes", "starting too many processes for a moment"),
 ];

@@ -25,13 +25,13 @@ def main(mode):
         for module in PRELOADED:
             __import__(module)
         gc.freeze()
-    code, folder = server.serve(plan.PLAN, warm)
+    script = server.serve(plan.PLAN, warm)
     for module in (jail, plan, server, sys.modules[__name__]):
         del sys.modules[module.__name__]
-    run(code, folder)
+    run(script.code, script.folder, script.imports)
 
 
-def run(code, folder):
+def run(code, folder, imports):
     script = type(sys)("__main__")
     script.__file__ = folder + "/script.py"
     script.__builtins__ = builtins
@@ -43,6 +43,10 @@ def run(code, folder):
     builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
     status = 1
     try:
+        if imports:
+            import site
+
+            site.addsitedir(imports)
         exec(compile(code, script.__file__, "exec", dont_inherit=True), script.__dict__)
         status = 0
     except SystemExit as ending:

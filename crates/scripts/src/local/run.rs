@@ -13,7 +13,7 @@ use rockbot_tools::{Executed, ToolFailure};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixStream, unix::pipe},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until},
 };
 
 use super::{options::LocalOptions, server::Descriptors};
@@ -124,15 +124,27 @@ pub(super) async fn follow(
     let Ends { conversation, mut stdout, mut stderr } = ends;
     let (reader, mut writer) = conversation.into_split();
     let mut lines = BufReader::new(reader.take(MAX_TOLD_BYTES)).lines();
-    if !matches!(timeout(BEGIN_TIMEOUT, writer.write_all(request)).await, Ok(Ok(()))) {
-        return Err(Lost::Unbegun);
+    let (asked, mut given_up) = (Instant::now(), pin!(until.given_up));
+    let mut limit = until.deadline.min(asked + BEGIN_TIMEOUT);
+    let after = until.deadline.min(asked + script.timeout()) - asked;
+    let too_late = |limit| if limit == until.deadline { Stop::Time } else { Stop::Unready };
+    // Until all of the request is written, nothing can run.
+    let unasked = tokio::select! {
+        biased;
+        reason = &mut given_up => Some(Stop::GivenUp(reason)),
+        () = sleep_until(limit) => Some(too_late(limit)),
+        written = writer.write_all(request) => {
+            written.map_err(|_| Lost::Unbegun)?;
+            None
+        }
+    };
+    if let Some(failure) = unasked.and_then(|stop| stop.failure(Executed::No, after)) {
+        return Err(Lost::Failed(failure));
     }
-    let mut given_up = pin!(until.given_up);
     let (mut out, mut err) = (Beginning::new(options.stdout_bytes), End::new(options.stderr_bytes));
     let (mut out_open, mut err_open) = (true, true);
     let mut chunks = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
-    let (asked, mut told, mut stop) = (Instant::now(), Told::default(), None);
-    let mut limit = until.deadline.min(asked + BEGIN_TIMEOUT);
+    let (mut told, mut stop) = (Told::default(), None);
     while told.ended.is_none() || out_open || err_open {
         let wish = tokio::select! {
             line = lines.next_line(), if told.ended.is_none() => {
@@ -163,7 +175,7 @@ pub(super) async fn follow(
                 if stop.is_some() || told.ended.is_some() {
                     break;
                 }
-                Some(Stop::Time)
+                Some(if told.started.is_some() { Stop::Time } else { too_late(limit) })
             }
         };
         if wish.is_some() && stop.is_none() {
@@ -175,14 +187,32 @@ pub(super) async fn follow(
             }
         }
     }
-    told.conclude(stop, (out, err), until.deadline.min(asked + script.timeout()) - asked)
+    told.conclude(stop, (out, err), after)
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     Output,
+    /// Its own time, or the caller's.
     Time,
+    /// Ours to begin.
+    Unready,
     GivenUp(GivenUp),
+}
+
+impl Stop {
+    /// What the caller is told, unless that is an outcome.
+    fn failure(self, executed: Executed, after: Duration) -> Option<ToolFailure> {
+        let unavailable =
+            |message: &str| ToolFailure::Unavailable { message: message.into(), executed };
+        match self {
+            Self::Output => None,
+            Self::Time => Some(ToolFailure::TimedOut { after, executed, repeatable: false }),
+            Self::Unready => Some(unavailable("the script did not begin in time; try again later")),
+            Self::GivenUp(GivenUp::Cancelled) => Some(ToolFailure::Cancelled { executed }),
+            Self::GivenUp(GivenUp::Closing) => Some(unavailable("scripts are no longer run here")),
+        }
+    }
 }
 
 /// What the keeper and the script's process have said.
@@ -232,23 +262,17 @@ impl Told {
         (out, err): (Beginning, End),
         after: Duration,
     ) -> Result<Ended, Lost> {
-        let executed = self.executed();
-        let failed = |failure| Err(Lost::Failed(failure));
-        if let Some(reason) = self.failed {
-            return Err(Lost::Unwalled(reason));
+        let unknown = |message: String| Err(Lost::Failed(ToolFailure::OutcomeUnknown { message }));
+        match (self.failed.as_ref(), self.started) {
+            (Some(reason), None) => return Err(Lost::Unwalled(reason.clone())),
+            (Some(reason), Some(_)) => return unknown(format!("its keeper failed: {reason}")),
+            (None, _) => {}
         }
-        match (stop, self.started, self.ended) {
-            (Some(Stop::Time), ..) => {
-                failed(ToolFailure::TimedOut { after, executed, repeatable: false })
-            }
-            (Some(Stop::GivenUp(GivenUp::Cancelled)), ..) => {
-                failed(ToolFailure::Cancelled { executed })
-            }
-            (Some(Stop::GivenUp(GivenUp::Closing)), ..) => {
-                let message = "scripts are no longer run here".to_owned();
-                failed(ToolFailure::Unavailable { message, executed })
-            }
-            (stop, Some(started), Some(ending)) => {
+        if let Some(failure) = stop.and_then(|stop| stop.failure(self.executed(), after)) {
+            return Err(Lost::Failed(failure));
+        }
+        match (self.started, self.ended) {
+            (Some(started), Some(ending)) => {
                 let printed_too_much = stop.map(|_| ScriptLimit::Output);
                 Ok(Ended {
                     stdout: out.into_text(),
@@ -258,11 +282,50 @@ impl Told {
                     elapsed: ending.at - started,
                 })
             }
-            (_, None, _) => Err(Lost::Unbegun),
-            (_, Some(_), None) => {
-                let message = "the process that kept the script is gone".to_owned();
-                failed(ToolFailure::OutcomeUnknown { message })
-            }
+            (None, _) => Err(Lost::Unbegun),
+            (Some(_), None) => unknown("the process that kept the script is gone".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::ToolErrorCode;
+
+    use super::*;
+
+    fn concluded(lines: &[&str], stop: Option<Stop>) -> Result<Ended, Lost> {
+        let mut told = Told::default();
+        for line in lines {
+            told.take(line);
+        }
+        told.conclude(stop, (Beginning::new(9), End::new(9)), Duration::from_secs(1))
+    }
+
+    #[test]
+    fn nothing_that_goes_wrong_after_the_first_line_is_told_as_not_run() {
+        assert!(matches!(concluded(&["failed x"], None), Err(Lost::Unwalled(_))));
+        assert!(matches!(concluded(&[], None), Err(Lost::Unbegun)));
+        for lines in [&["started", "failed x"][..], &["started"]] {
+            let Err(Lost::Failed(failure)) = concluded(lines, None) else { unreachable!() };
+            assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown);
+        }
+    }
+
+    #[test]
+    fn our_time_to_begin_is_not_told_as_the_scripts() {
+        for (lines, executed) in [
+            (&[][..], Executed::Unknown),
+            (&["ended 137 -"], Executed::No),
+            (&["started"], Executed::Yes),
+        ] {
+            let Err(Lost::Failed(failure)) = concluded(lines, Some(Stop::Unready)) else {
+                unreachable!()
+            };
+            assert_eq!(
+                (failure.code(), failure.executed()),
+                (ToolErrorCode::Unavailable, executed)
+            );
         }
     }
 }

@@ -22,6 +22,8 @@ import jail
 CONVERSATION_BYTES = 64 * 1024
 TICK_MS = 50
 PAGE = os.sysconf("SC_PAGE_SIZE")
+# All processes of a script together have at most so many times the open files of one.
+FILES_TOGETHER = 4
 # Cells that are ready before anybody asks.
 SPARES = 2
 # The longest time-out of a script.
@@ -100,6 +102,8 @@ def attend(plan, own, requests, take):
             if script == 0:
                 os.close(conversation)
                 return become(plan, waiting)
+        # Before there is anybody who could read its memory.
+        jail.prctl(jail.PR_SET_DUMPABLE, 0)
         request.hand_over(waiting, descriptors)
         waiting.close()
         for output in outputs:
@@ -145,7 +149,6 @@ def fork_script(plan):
 
 
 def keep(plan, child, processes, myself, conversation):
-    jail.prctl(jail.PR_SET_DUMPABLE, 0)
     keeper = Keeper(plan, child, processes, myself, conversation)
     limit = keeper.watch()
     keeper.end_all()
@@ -225,11 +228,29 @@ class Keeper:
         found = self.descendants()
         if len(found) > self.plan["processes"]:
             return True
+        # What fills pipes and sockets is the kernel's memory, and counted nowhere.
+        most = FILES_TOGETHER * self.plan["open_files"]
+        if len(found) > FILES_TOGETHER and sum(self.open_files(pid) for pid in found) > most:
+            return True
         resident = sum(self.number(pid, "statm", 1) * PAGE for pid in found)
         if resident <= self.plan["memory_bytes"]:
             return False
         # Pages that several have in common were counted for each of them.
         return sum(self.share(pid) for pid in found) > self.plan["memory_bytes"]
+
+    def open_files(self, pid):
+        try:
+            folder = os.open(pid + "/fd", os.O_RDONLY, dir_fd=self.processes)
+        except OSError:
+            # Not ours to list, or gone. This is no less, and nothing where it is gone.
+            lines = self.text(pid, "status").splitlines()
+            return sum(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
+        try:
+            return len(os.listdir(folder))
+        except OSError:
+            return 0
+        finally:
+            os.close(folder)
 
     def share(self, pid):
         for line in self.text(pid, "smaps_rollup").splitlines():
@@ -330,7 +351,8 @@ def become(plan, waiting):
         fail(conversation, error)
     tell(conversation, "started")
     os.close(conversation)
-    return script.code, script.folder
+    # From here on code runs that is not ours: packages may have some for every start.
+    return script
 
 
 def prepare(plan, script):
@@ -349,6 +371,3 @@ def prepare(plan, script):
         jail.lower(jail.RLIMIT_CPU, jail.processor_seconds(script.seconds))
     else:
         jail.confine(plan, script.seconds, plan["readable"] + imports, [folder])
-    if imports:
-        import site
-        site.addsitedir(*imports)

@@ -63,6 +63,32 @@ async fn memory_is_bounded_for_one_process_and_for_many_together() {
 }
 
 #[tokio::test]
+async fn memory_of_the_kernel_is_bounded_by_what_is_open_together_and_by_the_size_of_buffers() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let enlarged = "import fcntl, os, socket\n\
+                        for larger in (\n\
+                            lambda: socket.socketpair()[0].setsockopt(1, socket.SO_SNDBUF, 1 << 20),\n\
+                            lambda: fcntl.fcntl(os.pipe()[0], 1031, 1 << 20)):\n    \
+                            try: print('out', larger())\n    \
+                            except PermissionError: print('refused')";
+        assert_eq!(printed(&runner, enlarged).await, "refused\nrefused\n");
+        let many = "import os, signal, socket\n\
+                    for n in range(20):\n    \
+                        if os.fork() == 0: break\n\
+                    pairs = [socket.socketpair() for n in range(50)]\n\
+                    signal.pause()";
+        let outcome = run(&runner, many).await;
+        assert_eq!((outcome.ended_by, outcome.exit_code), (Some(ScriptLimit::Memory), 137));
+        let pool = "from concurrent.futures import ThreadPoolExecutor as Pool\n\
+                    import subprocess\n\
+                    def ask(n): return subprocess.run(['/bin/echo', str(n)], capture_output=True)\n\
+                    print(len(list(Pool(16).map(ask, range(40)))))";
+        assert_eq!(printed(&runner, pool).await, "40\n", "ordinary use is not in the way");
+    }
+}
+
+#[tokio::test]
 async fn a_full_disk_is_an_ordinary_failure() {
     for warm in WAYS {
         let code = "for n in range(1000): open(f'f{n}', 'wb').write(b'x' * (10 << 20))";
@@ -164,6 +190,11 @@ async fn other_processes_and_the_kernel_are_out_of_reach() {
             "call('syscall', 425, 1, None)",
             "call('syscall', 435, None, 0)",
             "call('memfd_create', b'x', 0)",
+            "call('inotify_init')",
+            "call('inotify_init1', 0)",
+            "call('syscall', 447, 0)",
+            "call('shmget', 0, 4096, 0o1600)",
+            "call('semctl', 0, 0, 0)",
         ],
     ))
     .await;

@@ -127,6 +127,33 @@ async fn a_killed_interpreter_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
+    let runner = plain(true).await;
+    let server = children("warm")[0];
+    let words = std::fs::read_to_string(format!("/proc/{server}/cmdline")).unwrap();
+    let modules = words.split('\0').find(|word| word.contains("rockbot-scripts-")).unwrap();
+    // From now on no interpreter is ever ready.
+    std::fs::write(format!("{modules}/server.py"), "import _signal; _signal.pause()").unwrap();
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+
+    let mut short = context();
+    short.deadline = tokio::time::Instant::now() + Duration::from_secs(1);
+    let one = script("print(1)");
+    let ended = soon("the deadline", runner.run(&one, &short)).await;
+    assert!(
+        matches!(ended, Err(ToolFailure::TimedOut { executed: Executed::No, .. })),
+        "{ended:?}"
+    );
+    let context = context();
+    let cancel = context.cancellation.clone();
+    let (ended, ()) = soon("the cancel", async {
+        tokio::join!(runner.run(&one, &context), async { cancel.cancel() })
+    })
+    .await;
+    assert!(matches!(ended, Err(ToolFailure::Cancelled { executed: Executed::No })), "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_closed_runner_leaves_nothing_behind() {
     let runner = plain(true).await;
     assert!(!children("warm").is_empty());
