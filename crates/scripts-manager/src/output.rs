@@ -120,7 +120,7 @@ impl Following {
     /// and taken up again.
     ///
     /// That the connection ended well does not mean that the script did: see [`Log::whole`].
-    pub(crate) async fn to_its_end(&mut self) {
+    pub(crate) async fn read_to_its_end(&mut self) {
         (&mut self.reading).await;
     }
 

@@ -79,7 +79,7 @@ impl Run<'_> {
                         _ => LAST_LINES,
                     };
                     if let Some(mut last) = following.take() {
-                        let _ = timeout(patience, last.to_its_end()).await;
+                        let _ = timeout(patience, last.read_to_its_end()).await;
                         followed = last.output();
                     }
                     let ending = self.ending(&log, followed, ran_for);
@@ -101,7 +101,7 @@ impl Run<'_> {
                     Seen::Pod(pod) => stage = Stage::of(&pod),
                     Seen::Gone => return Err(vanished(self.held.executed())),
                 },
-                Some(()) = OptionFuture::from(following.as_mut().map(Following::to_its_end)) => {
+                Some(()) = OptionFuture::from(following.as_mut().map(Following::read_to_its_end)) => {
                     followed = following.take().map(Following::output).unwrap_or_default();
                     if followed.is_over {
                         return Ok(self.ending(&log, followed, ran_for).printed_too_much().await);
