@@ -9,7 +9,11 @@ use std::{
 
 use rockbot_child::ProcessGroup;
 use serde::Deserialize;
-use tokio::{io::AsyncReadExt, process::Command, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    process::Command,
+    time::timeout,
+};
 
 use super::{StartError, environment};
 
@@ -57,12 +61,25 @@ async fn ask(program: &Path) -> io::Result<Vec<u8>> {
         .envs(environment::kept(&["PATH", "HOME"]))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+        .stderr(Stdio::piped());
     let (group, pipes) = ProcessGroup::spawn(&mut command)?;
-    let mut answer = Vec::new();
-    if let Some(stdout) = pipes.stdout {
-        timeout(TIMEOUT, stdout.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)).await??;
-    }
+    let reading = async { tokio::join!(all(pipes.stdout), all(pipes.stderr)) };
+    let (answer, complaint) = timeout(TIMEOUT, reading)
+        .await
+        .map_err(|_| io::Error::other(format!("it said nothing for {} s", TIMEOUT.as_secs())))?;
     group.finish().await;
-    Ok(answer)
+    let (answer, complaint) = (answer?, complaint?);
+    let complaint = String::from_utf8_lossy(&complaint);
+    match complaint.lines().rfind(|line| !line.trim().is_empty()) {
+        Some(last) if answer.is_empty() => Err(io::Error::other(last.to_owned())),
+        _ => Ok(answer),
+    }
+}
+
+async fn all(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    if let Some(stream) = stream {
+        stream.take(MAX_ANSWER_BYTES).read_to_end(&mut all).await?;
+    }
+    Ok(all)
 }

@@ -13,6 +13,7 @@
 //! 3. Landlock and the filter alone, as in most containers.
 
 mod environment;
+mod folders;
 mod installer;
 mod interpreter;
 mod options;
@@ -24,7 +25,9 @@ mod seccomp;
 mod server;
 
 use std::{
-    env, io,
+    env,
+    fs::File,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -34,12 +37,14 @@ use rockbot_tools::{Executed, ToolContext, ToolFailure};
 use tempfile::TempDir;
 use tokio::{
     sync::Mutex,
+    task::spawn_blocking,
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 pub use self::options::{LocalOptions, Means, PackageOptions, Sandbox};
 use self::{
+    folders::ScriptFolder,
     interpreter::Interpreter,
     packages::{PackageSet, Packages},
     plan::{Plan, Walls},
@@ -53,6 +58,7 @@ use crate::{
     slots::Slots,
 };
 
+const FOLDER_PREFIX: &str = "rockbot-scripts-";
 /// How long the script that tries the walls may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long scripts may take to be gone when the runner closes.
@@ -71,6 +77,8 @@ pub struct LocalRunner {
     packages: Option<Packages>,
     closing: CancellationToken,
     folder: TempDir,
+    /// Says that the folder is in use.
+    held: File,
 }
 
 /// Why scripts can't be run on this machine; for the operator.
@@ -123,7 +131,9 @@ impl LocalRunner {
     /// Without a usable Python or temporary folder, and when isolation is required and not complete.
     pub async fn start(options: LocalOptions) -> Result<Self, StartError> {
         let interpreter = Interpreter::find(&options.python).await?;
-        let mut folder = tempfile::Builder::new().prefix("rockbot-scripts-").tempdir()?;
+        spawn_blocking(|| folders::sweep(&env::temp_dir(), FOLDER_PREFIX));
+        let mut folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir()?;
+        let mut held = folders::hold(folder.path())?;
         let mut offered = options.clone();
         let packages = options.packages.as_ref().and_then(|packages| {
             Packages::open(packages, &interpreter)
@@ -151,6 +161,7 @@ impl LocalRunner {
                 closing: CancellationToken::new(),
                 options: options.clone(),
                 folder,
+                held,
             };
             match runner.probe(&bait).await {
                 Ok(missing) => {
@@ -160,7 +171,7 @@ impl LocalRunner {
                 }
                 Err(reason) => refused.push(format!("{}: {reason}", runner.isolation.by)),
             }
-            folder = runner.folder;
+            (folder, held) = (runner.folder, runner.held);
         }
         Err(StartError::Nothing { refused })
     }
@@ -381,7 +392,7 @@ impl LocalRunner {
     fn place(&self) -> io::Result<Place> {
         Ok(match self.plan.script_folder() {
             Some(folder) => Place::Own(folder),
-            None => Place::Shared(tempfile::tempdir_in(self.folder.path())?),
+            None => Place::Shared(ScriptFolder::make(self.folder.path())?),
         })
     }
 }
@@ -416,7 +427,7 @@ struct Begun {
 #[derive(Debug)]
 enum Place {
     Own(&'static str),
-    Shared(TempDir),
+    Shared(ScriptFolder),
 }
 
 impl Place {

@@ -15,6 +15,7 @@ use rockbot_tools::ToolFailure;
 use sha2::{Digest, Sha256};
 
 use super::{
+    folders,
     installer::{Installer, unusable},
     interpreter::Interpreter,
     options::PackageOptions,
@@ -66,6 +67,8 @@ impl Packages {
         }
         // What is mounted elsewhere needs a path that means the same there.
         let folder = options.folder.canonicalize()?;
+        let left = folder.clone();
+        tokio::task::spawn_blocking(move || folders::sweep(&left, UNFINISHED));
         let installer = Installer::new(&interpreter.program, options.timeout);
         let (tag, sets) = (interpreter.tag.clone(), Mutex::default());
         Ok(Self { options: PackageOptions { folder, ..options.clone() }, tag, installer, sets })
@@ -105,6 +108,7 @@ impl Packages {
             .prefix(UNFINISHED)
             .tempdir_in(&self.options.folder)
             .map_err(|error| unusable(&error))?;
+        let _held = folders::hold(unfinished.path()).map_err(|error| unusable(&error))?;
         let (list, folder) = (unfinished.path().join("list"), unfinished.path().join("packages"));
         self.installer.install(packages, &list, &folder).await?;
         let installed = folder.clone();

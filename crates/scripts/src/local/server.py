@@ -40,7 +40,10 @@ def serve(plan, warm):
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
     plan = jail.prepared(plan)
     if plan["namespaces"]:
-        jail.enter_walls(plan, 0 if warm else jail.NEW_PID)
+        try:
+            jail.enter_walls(plan, 0 if warm else jail.NEW_PID)
+        except OSError as error:
+            sys.exit(described(error))
     else:
         # So that no script of the same user reads its memory.
         jail.prctl(jail.PR_SET_DUMPABLE, 0)
@@ -116,12 +119,17 @@ def attend(plan, own, requests, take):
 
 
 def fail(conversation, error):
+    tell(conversation, f"failed {described(error)}")
+    os._exit(UNSTARTED)
+
+
+def described(error):
+    """What went wrong, and at which step of ours."""
     step = error.__traceback__
     while step.tb_next and step.tb_next.tb_frame.f_code.co_name != "call":
         step = step.tb_next
     step = f"{step.tb_frame.f_code.co_name}, line {step.tb_lineno}"
-    tell(conversation, f"failed {step}: {type(error).__name__}: {error}")
-    os._exit(UNSTARTED)
+    return f"{step}: {type(error).__name__}: {error}"
 
 
 def receive(requests):

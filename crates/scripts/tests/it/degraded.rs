@@ -1,6 +1,6 @@
 //! Machines that allow less: what is claimed there is true.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rockbot_scripts::local::{LocalOptions, LocalRunner, Means, Sandbox, StartError};
 
@@ -147,4 +147,15 @@ async fn a_runner_that_must_isolate_completely_does_not_start_where_it_cannot() 
     assert!(refused.to_string().contains("install bubblewrap"), "{refused}");
     let required = LocalOptions { sandbox: Sandbox::Required, ..LocalOptions::default() };
     assert!(runner(required).await.isolation().is_complete());
+}
+
+#[tokio::test]
+async fn a_python_that_does_not_work_is_told_in_its_own_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python3");
+    std::fs::write(&python, "#!/bin/sh\necho no such library: libbroken >&2\nexit 127").unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let options = LocalOptions { python, ..LocalOptions::default() };
+    let failed = LocalRunner::start(options).await.unwrap_err();
+    assert!(failed.to_string().contains("no such library: libbroken"), "{failed}");
 }
