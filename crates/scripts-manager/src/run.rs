@@ -27,6 +27,10 @@ const WORD_OF_THE_END: Duration = Duration::from_secs(15);
 /// How long the log of a script whose pod the cluster ended may go on.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
+/// Between two questions that were not answered.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+
 pub(crate) struct Run<'a> {
     pub(crate) runner: &'a KubernetesRunner,
     pub(crate) script: &'a Script,
@@ -41,7 +45,7 @@ impl Run<'_> {
         let asked = Instant::now();
         let in_time = asked + self.runner.section.start();
         let pod = match self.only_takes_on {
-            true => self.taken_on(wanted).await?,
+            true => self.taken_on(wanted, in_time).await?,
             false => self.pod(wanted, in_time).await?,
         };
         self.held.made(&pod);
@@ -116,21 +120,32 @@ impl Run<'_> {
     }
 
     /// The pod that was made for this call before; without it nobody knows what became of the call.
-    async fn taken_on(&self, wanted: &Pod) -> Result<Pod, ToolFailure> {
-        self.held.asked();
+    async fn taken_on(&self, wanted: &Pod, in_time: Instant) -> Result<Pod, ToolFailure> {
+        let pods = &self.runner.pods;
         let name = wanted.metadata.name.as_deref().unwrap_or_default();
-        match ask(self.runner.pods.get_opt(name)).await {
-            Ok(Some(pod))
-                if runs_the_same(&pod, wanted) && pod.metadata.deletion_timestamp.is_none() =>
-            {
-                info!(pod = name, "a script is taken on where it runs");
-                Ok(pod)
+        let mut pause = FIRST_PAUSE;
+        self.held.asked();
+        loop {
+            match ask(pods.get_opt(name)).await {
+                Ok(Some(pod)) if !runs_the_same(&pod, wanted) => {
+                    self.held.refused();
+                    return Err(another_has_its_id());
+                }
+                Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => {
+                    info!(pod = name, "a script is taken on where it runs");
+                    return Ok(pod);
+                }
+                Err(error) if error.meaning() != Meaning::Refused && Instant::now() < in_time => {
+                    debug!(%error, pod = name, "a pod can't be fetched");
+                }
+                Ok(_) => return Err(vanished(Executed::Unknown)),
+                Err(error) => {
+                    warn!(%error, pod = name, "a pod can't be fetched");
+                    return Err(vanished(Executed::Unknown));
+                }
             }
-            Ok(_) => Err(vanished(Executed::Unknown)),
-            Err(error) => {
-                warn!(%error, pod = name, "a pod can't be fetched");
-                Err(vanished(Executed::Unknown))
-            }
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
@@ -138,7 +153,7 @@ impl Run<'_> {
     async fn pod(&self, wanted: &Pod, in_time: Instant) -> Result<Pod, ToolFailure> {
         let pods = &self.runner.pods;
         let name = wanted.metadata.name.as_deref().unwrap_or_default();
-        let mut pause = Duration::from_millis(50);
+        let mut pause = FIRST_PAUSE;
         loop {
             self.held.asked();
             let refusal = match ask(pods.create(&PostParams::default(), wanted)).await {
@@ -154,8 +169,7 @@ impl Run<'_> {
                 match ask(pods.get_opt(name)).await {
                     Ok(Some(pod)) if !runs_the_same(&pod, wanted) => {
                         self.held.refused();
-                        let reason = "another script has this id".to_owned();
-                        return Err(ToolFailure::NotPermitted { reason });
+                        return Err(another_has_its_id());
                     }
                     // One that is being deleted makes room soon.
                     Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => {
@@ -180,7 +194,7 @@ impl Run<'_> {
                 return Err(ToolFailure::Unavailable { message, executed: Executed::Unknown });
             }
             sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(2));
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
@@ -188,6 +202,10 @@ impl Run<'_> {
         let isolation = self.runner.isolation();
         Ending { script: self.script, isolation, log, followed, ran_for }
     }
+}
+
+fn another_has_its_id() -> ToolFailure {
+    ToolFailure::NotPermitted { reason: "another script has this id".to_owned() }
 }
 
 /// There is no pod, and the cluster makes none.

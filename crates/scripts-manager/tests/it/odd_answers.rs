@@ -25,7 +25,7 @@ use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::{KubernetesRunner, ScriptsManager, ScriptsSection, pod::pod_of};
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::bed::address;
-use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolFailure};
+use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolContext, ToolFailure};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -38,6 +38,8 @@ struct Says {
     created: Vec<(StatusCode, Value)>,
     watched: Vec<String>,
     found: (StatusCode, Value),
+    /// To how many questions after a pod it stumbles, before it says so.
+    stumbles: AtomicUsize,
     log: &'static str,
     /// Whether the script runs until its log was followed, and ends then.
     followed: bool,
@@ -55,6 +57,7 @@ impl Default for Says {
             created: vec![(StatusCode::CREATED, pod(&json!({"phase": "Pending"})))],
             watched: vec![event("MODIFIED", &pod(&exited("exit 0 5 3\n")))],
             found: (StatusCode::OK, pod(&json!({"phase": "Pending"}))),
+            stumbles: AtomicUsize::new(0),
             log: "b2sK\n",
             followed: false,
             was_followed: Arc::new(Notify::new()),
@@ -150,6 +153,10 @@ async fn create(State(says): State<Arc<Says>>) -> Response {
 }
 
 async fn find(State(says): State<Arc<Says>>) -> Response {
+    if says.stumbles.load(Ordering::Relaxed) > 0 {
+        says.stumbles.fetch_sub(1, Ordering::Relaxed);
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
     (says.found.0, Json(says.found.1.clone())).into_response()
 }
 
@@ -256,6 +263,33 @@ async fn a_pod_of_the_name_that_is_another_ones_is_not_touched() {
     let failure = ended.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::NotPermitted, "{failure}");
     assert_eq!(deleted, 0);
+}
+
+#[tokio::test]
+async fn what_may_have_run_is_taken_on_as_soon_as_it_is_found_and_nothing_else_is_touched() {
+    let missing = refusal(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
+    let hidden = refusal(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
+    let ours = (StatusCode::OK, made_before(&exited("exit 0 5 3\n")));
+    for (found, stumbles, answer) in [
+        (ours.clone(), 0, Ok(1)),
+        (ours.clone(), 2, Ok(1)),
+        (ours, usize::MAX, Err(ToolErrorCode::OutcomeUnknown)),
+        (missing, 0, Err(ToolErrorCode::OutcomeUnknown)),
+        (hidden, 0, Err(ToolErrorCode::OutcomeUnknown)),
+        (Says::default().found, 0, Err(ToolErrorCode::NotPermitted)),
+    ] {
+        let says = Says { found, stumbles: AtomicUsize::new(stumbles), ..Says::default() };
+        let says = Arc::new(says);
+        let runner = runner(&says);
+        let context = ToolContext { may_have_run: true, ..call() };
+        let ended = runner.run(&script(CODE), &context).await;
+        runner.stop(Duration::from_secs(5)).await;
+        let deletions = says.deletions.load(Ordering::Relaxed);
+        let is_anothers = answer == Err(ToolErrorCode::NotPermitted);
+        assert!(!is_anothers || deletions == 0, "another one's pod is not touched");
+        assert_eq!(says.creations.load(Ordering::Relaxed), 0, "nothing is started");
+        assert_eq!(ended.map(|_| deletions).map_err(|failure| failure.code()), answer);
+    }
 }
 
 #[tokio::test]
