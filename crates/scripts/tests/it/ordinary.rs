@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use rockbot_contracts::Executed;
 use rockbot_scripts::{Script, ScriptLimit, ScriptRunner};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::bed::{soon, until};
 use rockbot_tools::ToolFailure;
 
 use crate::bed::{WAYS, children, context, plain, printed, run, script, try_run};
@@ -134,7 +134,13 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     let modules = words.split('\0').find(|word| word.contains("rockbot-scripts-")).unwrap();
     // From now on no interpreter is ever ready.
     std::fs::write(format!("{modules}/server.py"), "import _signal; _signal.pause()").unwrap();
+    let number = server.as_raw_nonzero();
+    let spares = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap();
     rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+    // A spare that is about to die with it could still take the request.
+    for process in spares.split_whitespace().chain([number.to_string().as_str()]) {
+        until("it is dead", || is_dead(process)).await;
+    }
 
     let mut short = context();
     short.deadline = tokio::time::Instant::now() + Duration::from_secs(1);
@@ -151,6 +157,11 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     })
     .await;
     assert!(matches!(ended, Err(ToolFailure::Cancelled { executed: Executed::No })), "{ended:?}");
+}
+
+fn is_dead(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('Z'))
 }
 
 #[tokio::test]
