@@ -4,7 +4,7 @@
 //! - [`KubernetesRunner`]: runs each script in a pod of its own;
 //! - [`pod::pod_of`]: what such a pod looks like;
 //! - [`policies::problems`]: whether something in a cluster opens the network to such pods;
-//! - [`ScriptsSection`]: what an operator may choose about it.
+//! - [`PodsSection`]: what an operator may choose about it.
 
 mod api;
 mod deletions;
@@ -25,5 +25,5 @@ mod stage;
 mod sweep;
 
 pub use runner::KubernetesRunner;
-pub use section::{ScriptsSection, TolerationSection};
+pub use section::{PodsSection, TolerationSection};
 pub use service::{SERVICE, ScriptsManager, StartError};

@@ -5,9 +5,7 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 use kube::{Client, Config};
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_scripts_manager::{
-    KubernetesRunner, SERVICE, ScriptsManager, ScriptsSection, StartError,
-};
+use rockbot_scripts_manager::{KubernetesRunner, PodsSection, SERVICE, ScriptsManager, StartError};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, connect_patiently};
 use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
@@ -26,7 +24,7 @@ const PROCESS: Process = Process {
 struct Settings {
     service: ServiceSection,
     bus: BusSection,
-    scripts: ScriptsSection,
+    scripts: PodsSection,
     handler: HandlerSection,
     store: StoreSection,
 }

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     quantity::thousandths,
-    section::{ScriptsSection, TolerationSection},
+    section::{PodsSection, TolerationSection},
 };
 
 /// The container of the script.
@@ -67,7 +67,7 @@ pub fn pod_of(
     call: &ToolCallId,
     agent: &AgentName,
     image: &str,
-    section: &ScriptsSection,
+    section: &PodsSection,
 ) -> Result<Pod, DoesNotFit> {
     let bytes = script.code().len() + script.input().map_or(0, str::len);
     if bytes > MAX_TEXT_BYTES {
@@ -107,7 +107,7 @@ pub(crate) fn runs_the_same(one: &Pod, other: &Pod) -> bool {
     request(one).is_some_and(|one| Some(one) == request(other))
 }
 
-fn spec(script: &Script, user: i64, image: &str, section: &ScriptsSection) -> PodSpec {
+fn spec(script: &Script, user: i64, image: &str, section: &PodsSection) -> PodSpec {
     let seconds = seconds(script) + section.start_seconds + END_SECONDS;
     let secrets = section.image_pull_secrets.iter();
     let secrets: Vec<_> = secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
@@ -148,7 +148,7 @@ fn spec(script: &Script, user: i64, image: &str, section: &ScriptsSection) -> Po
     }
 }
 
-fn container(script: &Script, image: &str, section: &ScriptsSection) -> Container {
+fn container(script: &Script, image: &str, section: &PodsSection) -> Container {
     let command = ["python3", "-I", "-S", "-B", "-c", RUN];
     let limits = [
         seconds(script).to_string(),
@@ -193,7 +193,7 @@ fn container(script: &Script, image: &str, section: &ScriptsSection) -> Containe
 }
 
 /// What is asked for is what is limited: a script disturbs no neighbour, and is disturbed by none.
-fn resources(section: &ScriptsSection) -> ResourceRequirements {
+fn resources(section: &PodsSection) -> ResourceRequirements {
     let on_disk = match section.disk_in_memory {
         true => 0,
         false => thousandths(&section.disk).unwrap_or(0) / 1000,
@@ -238,7 +238,7 @@ fn texts(script: &Script) -> Volume {
     }
 }
 
-fn folder(section: &ScriptsSection) -> Volume {
+fn folder(section: &PodsSection) -> Volume {
     Volume {
         name: "tmp".to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use rockbot_scripts::PreparedImage;
 
-    fn made(script: &Script, call: &str, section: &ScriptsSection) -> Pod {
+    fn made(script: &Script, call: &str, section: &PodsSection) -> Pod {
         let call = ToolCallId::new(call).unwrap();
         let agent = AgentName::new("agent").unwrap();
         pod_of(script, &call, &agent, &section.image, section).unwrap()
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn a_plain_script_makes_this_pod() {
         let script = Script::new("print(1)").unwrap();
-        insta::assert_snapshot!(yaml(&made(&script, "call-1", &ScriptsSection::default())));
+        insta::assert_snapshot!(yaml(&made(&script, "call-1", &PodsSection::default())));
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
             .and_then(|script| script.within(Duration::from_secs(300)))
             .unwrap()
             .with_packages(packages);
-        let section = ScriptsSection {
+        let section = PodsSection {
             namespace: "elsewhere".to_owned(),
             image: "registry.example/science:1".to_owned(),
             images: vec![PreparedImage { image: "x".to_owned(), packages: Vec::new() }],
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_call_has_one_pod_and_no_other_call_has_it() {
-        let section = ScriptsSection::default();
+        let section = PodsSection::default();
         let script = Script::new("pass").unwrap();
         let name = |call: &str| made(&script, call, &section).metadata.name.unwrap();
         assert_eq!(name("a"), name("a"));
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn only_the_same_script_is_taken_for_the_same() {
-        let section = ScriptsSection::default();
+        let section = PodsSection::default();
         let script = |code: &str| Script::new(code).unwrap();
         let wanted = made(&script("a"), "id", &section);
         assert!(runs_the_same(&wanted, &made(&script("a"), "id", &section)));
@@ -391,7 +391,7 @@ mod tests {
     fn what_kubernetes_does_not_take_is_told_before_it_is_asked() {
         let script =
             |bytes: usize| Script::new("x").unwrap().with_input("x".repeat(bytes)).unwrap();
-        let section = ScriptsSection::default();
+        let section = PodsSection::default();
         let call = ToolCallId::new("a").unwrap();
         let agent = AgentName::new("agent").unwrap();
         let ask = |script: &Script| pod_of(script, &call, &agent, "i", &section);

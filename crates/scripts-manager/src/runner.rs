@@ -23,7 +23,7 @@ use crate::{
     deletions::{Deletions, Doomed},
     pod::pod_of,
     run::Run,
-    section::ScriptsSection,
+    section::PodsSection,
     sweep::Sweep,
 };
 
@@ -37,7 +37,7 @@ pub(crate) const NETWORK: &str = "the network";
 /// lost, is found where it runs, and runs once.
 pub struct KubernetesRunner {
     pub(crate) pods: Api<Pod>,
-    pub(crate) section: ScriptsSection,
+    pub(crate) section: PodsSection,
     images: PreparedImages,
     deletions: Arc<Deletions>,
     _sweep: Sweep,
@@ -50,7 +50,7 @@ impl KubernetesRunner {
     ///
     /// # Errors
     /// When the packages of the prepared images can't be read.
-    pub fn start(client: Client, section: ScriptsSection) -> Result<Self, UnusableRequirement> {
+    pub fn start(client: Client, section: PodsSection) -> Result<Self, UnusableRequirement> {
         let pods: Api<Pod> = Api::namespaced(client, &section.namespace);
         let images = PreparedImages::of(&section.images)?;
         let deletions = Arc::new(Deletions::start(pods.clone()));

@@ -13,7 +13,7 @@ use crate::{
 /// `[scripts]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ScriptsSection {
+pub struct PodsSection {
     /// Where the pods are made. Default `rockbot-scripts`.
     pub namespace: String,
     /// The image of scripts that ask for no packages. Default `docker.io/library/python:3.12-slim`.
@@ -99,7 +99,7 @@ impl TolerationSection {
     }
 }
 
-impl Default for ScriptsSection {
+impl Default for PodsSection {
     fn default() -> Self {
         Self {
             namespace: "rockbot-scripts".to_owned(),
@@ -123,7 +123,7 @@ impl Default for ScriptsSection {
     }
 }
 
-impl ScriptsSection {
+impl PodsSection {
     /// How long a pod may take until it runs.
     #[must_use]
     pub fn start(&self) -> Duration {
@@ -201,12 +201,12 @@ mod tests {
 
     #[test]
     fn the_defaults_can_be_used() {
-        assert_eq!(ScriptsSection::default().problems(), Vec::<String>::new());
+        assert_eq!(PodsSection::default().problems(), Vec::<String>::new());
     }
 
     #[test]
     fn an_operator_is_told_all_that_is_wrong_at_once() {
-        let section = ScriptsSection {
+        let section = PodsSection {
             namespace: "Scripts/".to_owned(),
             image: String::new(),
             image_pull_policy: "sometimes".to_owned(),
@@ -221,7 +221,7 @@ mod tests {
                 image: "science:1".to_owned(),
                 packages: vec!["numpy; curl".to_owned()],
             }],
-            ..ScriptsSection::default()
+            ..PodsSection::default()
         };
         let problems = section.problems();
         let keys = [
@@ -252,7 +252,7 @@ mod tests {
             ..TolerationSection::default()
         };
         let problems = |tolerations: Vec<TolerationSection>| {
-            ScriptsSection { tolerations, ..ScriptsSection::default() }.problems()
+            PodsSection { tolerations, ..PodsSection::default() }.problems()
         };
         let good = [
             toleration(None, None, None),
@@ -285,7 +285,7 @@ mod tests {
         }
         for (key, value) in [("a/b/c", "d"), ("a", "d e"), ("", "d"), ("A.example/b", "d")] {
             let node_selector = [(key.to_owned(), value.to_owned())].into();
-            let found = ScriptsSection { node_selector, ..ScriptsSection::default() }.problems();
+            let found = PodsSection { node_selector, ..PodsSection::default() }.problems();
             let is_told = found.len() == 1 && found[0].starts_with("scripts.node_selector: ");
             assert!(is_told, "{key:?} {value:?}: {found:?}");
         }

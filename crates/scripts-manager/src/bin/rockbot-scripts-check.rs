@@ -7,7 +7,7 @@ use std::{
 };
 
 use kube::{Client, Config};
-use rockbot_scripts_manager::{ScriptsSection, policies::problems_in};
+use rockbot_scripts_manager::{PodsSection, policies::problems_in};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_tools::HandlerSection;
@@ -22,7 +22,7 @@ const PROCESS: Process = Process {
 
 fn main() -> ExitCode {
     let is_open = Cell::new(false);
-    let ended = PROCESS.run(read, async |scripts: ScriptsSection, _| {
+    let ended = PROCESS.run(read, async |scripts: PodsSection, _| {
         let problems = check(&scripts.namespace).await?;
         is_open.set(!problems.is_empty());
         say(&scripts.namespace, &problems);
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 }
 
 /// The file is the manager's: of what else is in it, only that it is known matters.
-fn read(configuration: &mut Configuration) -> ScriptsSection {
+fn read(configuration: &mut Configuration) -> PodsSection {
     let _: ServiceSection = configuration.section("service");
     let _: BusSection = configuration.section("bus");
     let _: HandlerSection = configuration.section("handler");

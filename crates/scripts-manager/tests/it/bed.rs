@@ -22,7 +22,7 @@ use kube::{
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_scripts::{Script, ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection, policies::problems_in};
+use rockbot_scripts_manager::{KubernetesRunner, PodsSection, policies::problems_in};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tempfile::NamedTempFile;
 use tokio::time::{Instant, interval, timeout};
@@ -96,11 +96,11 @@ impl Bed {
     }
 
     /// The defaults, with scripts small enough for a small machine.
-    pub(crate) fn section(&self) -> ScriptsSection {
-        ScriptsSection {
+    pub(crate) fn section(&self) -> PodsSection {
+        PodsSection {
             namespace: self.scripts.clone(),
             cpu: "50m".to_owned(),
-            ..ScriptsSection::default()
+            ..PodsSection::default()
         }
     }
 
@@ -110,7 +110,7 @@ impl Bed {
     }
 
     /// The same, otherwise configured.
-    pub(crate) fn runner_with(&self, section: ScriptsSection) -> KubernetesRunner {
+    pub(crate) fn runner_with(&self, section: PodsSection) -> KubernetesRunner {
         KubernetesRunner::start(self.manager.clone(), section).unwrap()
     }
 

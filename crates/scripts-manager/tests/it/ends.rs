@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_scripts::{ScriptLimit, ScriptRunner};
-use rockbot_scripts_manager::ScriptsSection;
+use rockbot_scripts_manager::PodsSection;
 use tokio::time::Instant;
 
 use crate::bed::{call, in_cluster, is_running, run, script};
@@ -124,7 +124,7 @@ async fn output_is_whole_up_to_the_limit_and_ends_the_script_beyond_it() {
 async fn memory_and_disk_are_limits_and_a_script_that_obeys_them_is_not_blamed() {
     in_cluster(async |bed| {
         let small =
-            ScriptsSection { memory: "64Mi".to_owned(), disk: "16Mi".to_owned(), ..bed.section() };
+            PodsSection { memory: "64Mi".to_owned(), disk: "16Mi".to_owned(), ..bed.section() };
         let runner = bed.runner_with(small.clone());
         let hungry = "
 print('begun', flush=True)
@@ -147,7 +147,7 @@ with open('/tmp/x', 'wb') as file:
         let told = outcome.ended_by.is_some() || outcome.stderr.contains("No space left");
         assert!(told, "{outcome:?}");
         // On the disk it is the node that notices.
-        let runner = bed.runner_with(ScriptsSection { disk_in_memory: false, ..small });
+        let runner = bed.runner_with(PodsSection { disk_in_memory: false, ..small });
         let full = "
 import time
 with open('/tmp/x', 'wb') as file: file.write(bytes(64 << 20))

@@ -22,7 +22,7 @@ use kube::Client;
 use rockbot_bus::MemoryBus;
 use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
 use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsManager, ScriptsSection, pod::pod_of};
+use rockbot_scripts_manager::{KubernetesRunner, PodsSection, ScriptsManager, pod::pod_of};
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::bed::address;
 use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolContext, ToolFailure};
@@ -79,7 +79,7 @@ fn pod(status: &Value) -> Value {
 fn made_before(status: &Value) -> Value {
     let context = call();
     let (id, agent) = (&context.tool_call_id, &context.agent);
-    let made = pod_of(&script(CODE), id, agent, "i", &ScriptsSection::default()).unwrap();
+    let made = pod_of(&script(CODE), id, agent, "i", &PodsSection::default()).unwrap();
     let mut pod = pod(status);
     pod["metadata"]["annotations"] = json!(made.metadata.annotations);
     pod
@@ -173,7 +173,7 @@ fn runner(says: &Arc<Says>) -> KubernetesRunner {
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
         .route(&format!("{pods}/{{name}}/log"), get(log))
         .with_state(says.clone());
-    let section = ScriptsSection { start_seconds: 2, ..ScriptsSection::default() };
+    let section = PodsSection { start_seconds: 2, ..PodsSection::default() };
     KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_scripts::PreparedImage;
 use rockbot_scripts::{Requirements, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, ScriptsSection};
+use rockbot_scripts_manager::{KubernetesRunner, PodsSection};
 use rockbot_tools::ToolFailure;
 
 use crate::bed::{call, in_cluster, run, script};
@@ -21,7 +21,7 @@ fn assert_not_run(failure: &ToolFailure, code: &ToolErrorCode) {
 #[tokio::test]
 async fn a_script_that_no_node_takes_is_overload_after_the_time_for_the_start() {
     in_cluster(async |bed| {
-        let elsewhere = ScriptsSection {
+        let elsewhere = PodsSection {
             node_selector: [("rockbot.dev/nowhere".to_owned(), "true".to_owned())].into(),
             start_seconds: 2,
             ..bed.section()
@@ -38,7 +38,7 @@ async fn a_script_that_no_node_takes_is_overload_after_the_time_for_the_start() 
 #[tokio::test]
 async fn an_image_that_is_not_there_is_told_at_once() {
     in_cluster(async |bed| {
-        let missing = |image: &str, policy: &str| ScriptsSection {
+        let missing = |image: &str, policy: &str| PodsSection {
             image: image.to_owned(),
             image_pull_policy: policy.to_owned(),
             ..bed.section()
@@ -67,13 +67,13 @@ async fn a_full_quota_is_overload_and_what_is_not_allowed_is_unavailable() {
         let failure = run(&bed.runner(), "print(1)").await.unwrap_err();
         assert_not_run(&failure, &ToolErrorCode::Overloaded);
 
-        let elsewhere = ScriptsSection { namespace: "default".to_owned(), ..bed.section() };
+        let elsewhere = PodsSection { namespace: "default".to_owned(), ..bed.section() };
         let failure = run(&bed.runner_with(elsewhere), "print(1)").await.unwrap_err();
         // It may not look there either.
         assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
         assert_eq!(failure.executed(), Executed::Unknown, "{failure}");
 
-        let huge = ScriptsSection { memory: "64Gi".to_owned(), ..bed.section() };
+        let huge = PodsSection { memory: "64Gi".to_owned(), ..bed.section() };
         let failure = run(&bed.runner_with(huge), "print(1)").await.unwrap_err();
         assert_eq!(failure.executed(), Executed::No, "{failure}");
     })
@@ -87,7 +87,7 @@ async fn a_cluster_that_is_not_there_is_unavailable() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(nowhere).unwrap();
-        let section = ScriptsSection { start_seconds: 1, ..bed.section() };
+        let section = PodsSection { start_seconds: 1, ..bed.section() };
         let runner = KubernetesRunner::start(client, section).unwrap();
         let failure = run(&runner, "print(1)").await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
@@ -113,7 +113,7 @@ async fn what_can_not_run_is_refused_before_a_pod_is_made() {
         let prepared = |packages: &[&str]| {
             let packages = packages.iter().map(ToString::to_string).collect();
             let image = bed.section().image;
-            ScriptsSection { images: vec![PreparedImage { image, packages }], ..bed.section() }
+            PodsSection { images: vec![PreparedImage { image, packages }], ..bed.section() }
         };
         let failure = bed.runner_with(prepared(&["pip"])).run(&numpy(), &call()).await.unwrap_err();
         assert_not_run(&failure, &ToolErrorCode::NotPermitted);

@@ -143,7 +143,7 @@ async fn the_files_of_the_machine_are_not_there() {
     std::fs::write(&secret, "a secret of the machine").unwrap();
     let code = format!(
         "import glob, os\nprint(os.path.exists({:?}), os.path.exists({:?}))\n\
-         for path in '/etc/shadow', '/root/.ssh', '/proc/kcore', '/dev/mem', '/dev/sda', '/dev/vda', \
+         for path in '/etc/shadow', os.path.join('/', 'root', '.ssh'), '/proc/kcore', '/dev/mem', '/dev/sda', '/dev/vda', \
          '/var/run/docker.sock', '/run/docker.sock', '/proc/sysrq-trigger':\n\
          \x20try: print(path, os.listdir(path) if os.path.isdir(path) else open(path, 'rb').read(9))\n\
          \x20except OSError: pass\n\
