@@ -13,6 +13,7 @@ use crate::{
         CallService, Deadline, DeadlineLayer, Execute, Resolve, SizeCap, SizeCapLayer, ToolCall,
         Validate, ValidateLayer,
     },
+    outputs::Outputs,
     registry::ToolRegistry,
     result::ToolResult,
     tool::ToolUpdate,
@@ -42,8 +43,19 @@ impl ToolExecutor {
     /// The same with another cap on results.
     #[must_use]
     pub fn with_max_result(registry: Arc<ToolRegistry>, max_bytes: usize) -> Self {
+        Self::keeping(registry, max_bytes, None)
+    }
+
+    /// The same; results over the cap are kept in `outputs`, and not cut, where that is possible.
+    #[must_use]
+    pub fn keeping(
+        registry: Arc<ToolRegistry>,
+        max_bytes: usize,
+        outputs: Option<Arc<Outputs>>,
+    ) -> Self {
         let inner = ValidateLayer.layer(DeadlineLayer.layer(Execute));
-        let stack = Resolve::new(registry.clone(), SizeCapLayer { max_bytes }.layer(inner));
+        let stack =
+            Resolve::new(registry.clone(), SizeCapLayer { max_bytes, outputs }.layer(inner));
         Self { registry, stack, hooks: Vec::new(), events: None }
     }
 

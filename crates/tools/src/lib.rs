@@ -9,10 +9,13 @@
 //! - [`catalog`]: how agents learn what handlers run;
 //! - [`mcp`]: MCP servers, as agents see them;
 //! - [`guides`]: how families of tools are used, for models;
+//! - [`chunk`] and [`outline`]: long texts in pieces, and in few words;
+//! - [`outputs`]: results that are too large, kept whole and read in parts;
 //! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
 pub mod catalog;
+pub mod chunk;
 pub mod executor;
 pub mod failure;
 pub mod guides;
@@ -21,6 +24,8 @@ pub mod invoke;
 pub mod layers;
 pub mod mcp;
 pub mod names;
+pub mod outline;
+pub mod outputs;
 pub mod ranker;
 pub mod registry;
 pub mod remote;
@@ -42,6 +47,7 @@ pub use invoke::{
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
 pub use layers::ToolCall;
+pub use outputs::{Outputs, OutputsSection, ToolOutput};
 pub use ranker::Ranker;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;

@@ -21,6 +21,8 @@ mod mcp_manage;
 #[cfg(test)]
 mod mcp_stage;
 #[cfg(test)]
+mod outputs;
+#[cfg(test)]
 mod round_trip;
 #[cfg(test)]
 mod sharing;
