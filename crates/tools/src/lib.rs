@@ -9,10 +9,12 @@
 //! - [`catalog`]: how agents learn what handlers run;
 //! - [`mcp`]: MCP servers, as agents see them;
 //! - [`guides`]: how families of tools are used, for models;
+//! - [`WorkingMemory`]: what an agent puts aside while it works;
 //! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
 pub mod catalog;
+pub mod excerpt;
 pub mod executor;
 pub mod failure;
 pub mod guides;
@@ -31,8 +33,10 @@ pub mod strategy;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+pub mod working_memory;
 
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
+pub use excerpt::excerpt;
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use guides::{Guide, guide_tools};
@@ -51,3 +55,4 @@ pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration,
 pub use section::{HandlerSection, QueueSection};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use tool::{Tool, ToolContext, ToolUpdate, UpdateSink};
+pub use working_memory::{MemoryOwner, Saving, WorkingMemory, WorkingMemoryError};

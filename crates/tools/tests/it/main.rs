@@ -26,3 +26,5 @@ mod round_trip;
 mod sharing;
 #[cfg(test)]
 mod suspects;
+#[cfg(test)]
+mod working_memory;
