@@ -3,6 +3,8 @@
 use std::{error::Error, fmt, time::Duration};
 
 use rockbot_contracts::{Executed, ToolCallId, ToolError, ToolErrorCode};
+use rockbot_store::StoreError;
+use tracing::warn;
 
 /// Why a call has no result.
 ///
@@ -183,6 +185,28 @@ impl ToolFailure {
     #[must_use]
     pub fn chain(&self) -> Chain<'_> {
         Chain(self)
+    }
+}
+
+impl From<StoreError> for ToolFailure {
+    /// Why it failed names hosts and files, so it goes to the log and not to the model.
+    fn from(error: StoreError) -> Self {
+        warn!(%error, "a tool can't use the store");
+        let (message, executed) = ("the store is out of reach now; try again later", Executed::No);
+        match error {
+            StoreError::Unavailable { .. } | StoreError::Closed => {
+                Self::Unavailable { message: message.to_owned(), executed }
+            }
+            StoreError::Unconfirmed { .. } => Self::OutcomeUnknown {
+                message: "the store did not say whether it was done; look before you try again"
+                    .to_owned(),
+            },
+            StoreError::TooLarge { .. } => Self::invalid(error.to_string()),
+            StoreError::Full { .. } => Self::failed("the store is full; tell an operator"),
+            StoreError::Unusable { .. } => {
+                Self::failed("what is stored there can't be read; tell an operator")
+            }
+        }
     }
 }
 

@@ -11,11 +11,13 @@
 //! - [`guides`]: how families of tools are used, for models;
 //! - [`chunk`] and [`outline`]: long texts in pieces, and in few words;
 //! - [`outputs`]: results that are too large, kept whole and read in parts;
+//! - [`WorkingMemory`]: what an agent puts aside while it works;
 //! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
 pub mod catalog;
 pub mod chunk;
+pub mod excerpt;
 pub mod executor;
 pub mod failure;
 pub mod guides;
@@ -36,8 +38,10 @@ pub mod strategy;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+pub mod working_memory;
 
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
+pub use excerpt::excerpt;
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use guides::{Guide, guide_tools};
@@ -57,3 +61,4 @@ pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration,
 pub use section::{HandlerSection, QueueSection};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use tool::{Tool, ToolContext, ToolUpdate, UpdateSink};
+pub use working_memory::{MemoryOwner, Saving, WorkingMemory, WorkingMemoryError};

@@ -28,3 +28,5 @@ mod round_trip;
 mod sharing;
 #[cfg(test)]
 mod suspects;
+#[cfg(test)]
+mod working_memory;
