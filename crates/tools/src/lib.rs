@@ -41,7 +41,7 @@ pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
-pub use layers::ToolCall;
+pub use layers::{LayerOptions, ToolCall};
 pub use ranker::Ranker;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
