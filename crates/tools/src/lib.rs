@@ -50,7 +50,7 @@ pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
-pub use layers::ToolCall;
+pub use layers::{LayerOptions, ToolCall};
 pub use outputs::{Outputs, OutputsSection, ToolOutput};
 pub use ranker::Ranker;
 pub use registry::{RegisterError, ToolRegistry};

@@ -9,7 +9,7 @@ use rockbot_store::{
     Write, Written,
 };
 use rockbot_tools::{
-    Outputs, OutputsSection, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
+    LayerOptions, Outputs, OutputsSection, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
     ToolOutput, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
@@ -46,6 +46,12 @@ fn registration(name: &str) -> ToolRegistration {
     }
 }
 
+fn executor(registry: Arc<ToolRegistry>, outputs: Arc<Outputs>) -> ToolExecutor {
+    let outputs = Some(outputs);
+    let layers = LayerOptions { max_result_bytes: CAP, outputs, ..LayerOptions::default() };
+    ToolExecutor::with_layers(registry, layers)
+}
+
 /// A process with a tool that says `text`, and with outputs in `store`.
 struct Process {
     executor: ToolExecutor,
@@ -59,7 +65,7 @@ impl Process {
         let registry = Arc::new(ToolRegistry::new());
         registry.register(Arc::new(Verbose(registration("verbose"), text.to_owned()))).unwrap();
         registry.register(Arc::new(ToolOutput::new(outputs.clone()))).unwrap();
-        let executor = ToolExecutor::keeping(registry, CAP, Some(outputs));
+        let executor = executor(registry, outputs);
         let agent = AgentName::new("assistant").unwrap();
         Self { executor, session: SessionId::new("s1").unwrap(), agent }
     }
@@ -319,7 +325,7 @@ async fn a_result_over_the_quota_is_cut_and_a_picture_beside_text_stays() {
     let outputs = Outputs::new(memory(), OutputsSection::default());
     let registry = Arc::new(ToolRegistry::new());
     registry.register(Arc::new(Picture(registration("picture")))).unwrap();
-    let executor = ToolExecutor::keeping(registry, CAP, Some(outputs));
+    let executor = executor(registry, outputs);
     let agent = AgentName::new("assistant").unwrap();
     let context = ToolContext::new("picture", SessionId::generate(), agent);
     let call = ToolCall { context, arguments: "{}".into() };
