@@ -7,7 +7,7 @@ mod permitted;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
     FinishReason, ToolChoice, ToolDefinition,
@@ -23,7 +23,9 @@ use self::{
     permitted::PermittedTools,
 };
 use crate::{
+    account::{AgentAccount, TurnAccount},
     agent::AgentParts,
+    behaviour::ModelBehaviour,
     context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer, TurnEvent},
@@ -42,11 +44,13 @@ const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so n
 pub(crate) struct TurnSetup {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
+    pub(crate) spent: AgentAccount,
     model: Arc<dyn ChatModel>,
     /// All tools that can be called.
     registry: Arc<ToolRegistry>,
     /// Those among them that every conversation is offered.
     shared: Arc<ToolRegistry>,
+    behaviour: ModelBehaviour,
     mcp: Option<McpOffer>,
     context: ContextBuilder,
     hooks: Vec<Arc<dyn ToolHook>>,
@@ -73,15 +77,27 @@ impl TurnSetup {
         let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
         all.extend(hooks);
         sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
-        if let Some(prompt) = behaviour.prompt {
-            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt)));
+        if let Some(prompt) = &behaviour.prompt {
+            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt.as_str())));
         }
         if sources.iter().all(|source| source.part() != ContextPart::Clock) {
             sources.push(Arc::new(TodaysDate::new(None)));
         }
         let budget = limits.context.clone();
         let context = ContextBuilder::new(sources, budget, behaviour.context_window);
-        Self { definition, limits, model, registry, shared, mcp, context, hooks: all }
+        let spent = AgentAccount::default();
+        Self {
+            definition,
+            limits,
+            spent,
+            model,
+            registry,
+            shared,
+            behaviour,
+            mcp,
+            context,
+            hooks: all,
+        }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.
@@ -127,6 +143,8 @@ pub(crate) struct Turn<'a> {
     deadline: Instant,
     streak: TimeoutStreak,
     context: TurnContext,
+    account: TurnAccount,
+    spent_before: Spending,
     shortened: bool,
 }
 
@@ -138,6 +156,7 @@ impl<'a> Turn<'a> {
         waiting: &'a Waiting,
         progress: ProgressSink,
         cancellation: CancellationToken,
+        spent_before: Spending,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
@@ -151,6 +170,8 @@ impl<'a> Turn<'a> {
             deadline,
             streak,
             context: TurnContext::default(),
+            account: TurnAccount::default(),
+            spent_before,
             shortened: false,
         }
     }
@@ -168,7 +189,8 @@ impl<'a> Turn<'a> {
         let last_word = ending.last_word();
         self.history.push(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() });
         self.history.fit();
-        ending.into_answer()
+        let usage = Some(self.account.closed(self.spent_before));
+        TurnAnswer { usage, ..ending.into_answer() }
     }
 
     /// Learns what the model is to know in this turn, and returns the message with what stays of it
@@ -282,7 +304,9 @@ impl<'a> Turn<'a> {
                 (self.progress)(TurnEvent::TextDelta { text });
             }
         }
-        assembler.finish()
+        let answer = assembler.finish()?;
+        self.account.model_answered(answer.usage, &self.setup.behaviour);
+        Ok(answer)
     }
 
     /// Runs the calls of one answer and puts their results into the history, in the calls' order.
