@@ -17,6 +17,7 @@ use crate::{
     context::ContextSource,
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer},
+    large::LargeResults,
     limits::AgentLimits,
     mcp::McpParts,
     session::{Inbound, Roster, Said, Session, Stop},
@@ -42,6 +43,8 @@ pub struct AgentParts {
     pub context: Vec<Arc<dyn ContextSource>>,
     /// How to work with its model.
     pub behaviour: ModelBehaviour,
+    /// Where results go that are too large to be shown.
+    pub large: LargeResults,
     /// Its bounds.
     pub limits: AgentLimits,
 }
@@ -62,6 +65,7 @@ impl AgentParts {
             hooks: Vec::new(),
             context: Vec::new(),
             behaviour: ModelBehaviour::default(),
+            large: LargeResults::default(),
             limits: AgentLimits::default(),
         }
     }
@@ -76,6 +80,7 @@ impl fmt::Debug for AgentParts {
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
             .field("behaviour", &self.behaviour)
+            .field("large", &self.large)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

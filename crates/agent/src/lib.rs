@@ -18,6 +18,7 @@ pub mod definition;
 pub mod event;
 pub mod front_door;
 mod history;
+mod large;
 mod ledger;
 pub mod limits;
 pub mod mcp;
@@ -32,6 +33,7 @@ pub use context::{ContextBudget, ContextPart, ContextSource, Moment, TodaysDate,
 pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};
+pub use large::LargeResults;
 pub use limits::AgentLimits;
 pub use mcp::{McpExposure, McpParts, McpPins, McpRules, QuarantinedTool};
 pub use section::{AgentSection, McpSection};

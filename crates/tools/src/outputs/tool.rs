@@ -184,15 +184,17 @@ impl From<KeepError> for Problem {
     }
 }
 
-impl From<Problem> for ToolFailure {
-    fn from(problem: Problem) -> Self {
-        match problem {
-            Problem::Gone => Self::failed(
+impl Problem {
+    fn into_failure(self) -> ToolFailure {
+        match self {
+            Self::Gone => ToolFailure::failed(
                 "no such output; outputs are kept for a limited time and for one conversation: \
                  call the tool that made it again",
             ),
-            Problem::Arguments(message) => Self::invalid(message),
-            Problem::Store(error) => Self::caused("the output can't be read now; try again", error),
+            Self::Arguments(message) => ToolFailure::invalid(message),
+            Self::Store(error) => {
+                ToolFailure::caused("the output can't be read now; try again", error)
+            }
         }
     }
 }
@@ -215,7 +217,7 @@ impl Tool for ToolOutput {
             let within = (self.outputs.store_timeout() * 4).min(context.remaining());
             let read = timeout(within, self.read(arguments, context)).await;
             let read = read.unwrap_or(Err(KeepError::Slow(within).into()));
-            Ok(ToolResult::text(read?))
+            read.map(ToolResult::text).map_err(Problem::into_failure)
         })
     }
 }

@@ -9,8 +9,8 @@ use rockbot_store::{
     Write, Written,
 };
 use rockbot_tools::{
-    LayerOptions, Outputs, OutputsSection, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
-    ToolOutput, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
+    LayerOptions, Outputs, OutputsSection, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure,
+    ToolHints, ToolOutput, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 
