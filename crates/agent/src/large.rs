@@ -262,12 +262,12 @@ mod tests {
         let part = |name: &str| format!("# {name}\n{}", "many words, für alle\n".repeat(2000));
         let text = format!("{}{}{}", part("Models"), part("Pricing"), part("Limits"));
         let told = shown(&large, "list_models", &text, 64_000).await;
-        assert!(told.starts_with("The result of 'list_models' has 126 027 chars"), "{told}");
+        assert!(told.starts_with("The result of 'list_models' has 126 028 chars"), "{told}");
         let keys = keys(&told);
         assert_eq!(keys.len(), 3, "{told}");
         assert!(keys[0].starts_with("session/abc123/tool-list_models-"), "{told}");
         assert!(keys[2].ends_with("-chunk2"), "{told}");
-        assert!(told.contains("| 1 | Pricing | 42009 |"), "{told}");
+        assert!(told.contains("| 1 | Pricing | 42010 |"), "{told}");
 
         let mut whole = String::new();
         for key in &keys {

@@ -23,7 +23,8 @@ const NO_MORE_ROOM: &str = "You can't read more in this turn, so no tool can be 
 /// Tokens of either of them.
 const NOTE_TOKENS: usize = 48;
 
-/// How often one question is asked again with less to read. Each time a quarter goes.
+/// How often one question is asked again with less to read. Each time about half of it
+/// goes.
 const MOST_TRIMS: u32 = 8;
 
 impl Turn<'_> {

@@ -5,6 +5,7 @@
 mod account;
 mod context;
 mod front_door;
+mod long_conversation;
 mod mcp;
 mod sessions;
 mod stage;
