@@ -12,6 +12,7 @@
 //! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
+mod canonical;
 pub mod catalog;
 pub mod executor;
 pub mod failure;
@@ -21,7 +22,9 @@ pub mod invoke;
 pub mod layers;
 pub mod mcp;
 pub mod names;
+pub mod period;
 pub mod ranker;
+pub mod redaction;
 pub mod registry;
 pub mod remote;
 pub mod remote_call;
@@ -41,8 +44,10 @@ pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
-pub use layers::{LayerOptions, ToolCall};
+pub use layers::{CallAccount, CallPolicies, CallPolicy, LayerOptions, ResultCache, ToolCall};
+pub use period::Period;
 pub use ranker::Ranker;
+pub use redaction::Redactor;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;
