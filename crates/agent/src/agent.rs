@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::{AgentName, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{ToolHook, ToolRegistry};
+use rockbot_tools::{LayerOptions, ToolHook, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
@@ -38,18 +38,20 @@ pub struct AgentParts {
     pub hooks: Vec<Arc<dyn ToolHook>>,
     /// Its bounds.
     pub limits: AgentLimits,
+    /// What every tool call passes through here; the cap on results is that of the bounds.
+    pub layers: LayerOptions,
 }
 
 impl AgentParts {
-    /// Without hooks and MCP servers, and with the default bounds.
+    /// Without hooks and MCP servers, and with the default bounds and layers.
     #[must_use]
     pub fn new(
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
         registry: Arc<ToolRegistry>,
     ) -> Self {
-        let (hooks, limits) = (Vec::new(), AgentLimits::default());
-        Self { definition, model, registry, mcp: None, hooks, limits }
+        let (hooks, limits, layers) = (Vec::new(), AgentLimits::default(), LayerOptions::default());
+        Self { definition, model, registry, mcp: None, hooks, limits, layers }
     }
 }
 

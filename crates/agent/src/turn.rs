@@ -12,7 +12,9 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
     FinishReason, ToolChoice, ToolDefinition,
 };
-use rockbot_tools::{ExecutionStrategy, Steering, ToolHook, ToolRegistration, ToolRegistry};
+use rockbot_tools::{
+    ExecutionStrategy, LayerOptions, Steering, ToolHook, ToolRegistration, ToolRegistry,
+};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -48,11 +50,13 @@ pub(crate) struct TurnSetup {
     shared: Arc<ToolRegistry>,
     mcp: Option<McpOffer>,
     hooks: Vec<Arc<dyn ToolHook>>,
+    layers: LayerOptions,
 }
 
 impl TurnSetup {
     pub(crate) fn new(parts: AgentParts) -> Self {
-        let AgentParts { definition, model, registry: shared, mcp, hooks, limits } = parts;
+        let AgentParts { definition, model, registry: shared, mcp, hooks, limits, layers } = parts;
+        let layers = LayerOptions { max_result_bytes: limits.result_bytes, ..layers };
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
@@ -61,7 +65,7 @@ impl TurnSetup {
         let permitted = PermittedTools::new(definition.tools.clone(), registry.clone());
         let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
         all.extend(hooks);
-        Self { definition, limits, model, registry, shared, mcp, hooks: all }
+        Self { definition, limits, model, registry, shared, mcp, hooks: all, layers }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.

@@ -30,6 +30,7 @@ impl Host {
     ) -> Result<Self, Failure> {
         let discovered = fleet.discover(definition.name.as_str()).await?;
         let mut parts = AgentParts::new(definition, model, discovered.registry);
+        parts.layers.redactor = fleet.redactor.clone();
         parts.mcp = fleet.embedded_servers().map(McpParts::new);
         let agent = Agent::new(parts);
         let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.exits(exit::UNAVAILABLE)?;

@@ -12,6 +12,7 @@
 //! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
+pub mod call_section;
 mod canonical;
 pub mod catalog;
 pub mod executor;
@@ -35,6 +36,7 @@ pub mod strategy;
 mod testing;
 pub mod tool;
 
+pub use call_section::CallSection;
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;

@@ -79,11 +79,16 @@ impl Redactor {
         Arc::new(Self { known: known.ok() })
     }
 
-    /// The same, knowing the values of environment variables whose names say that they are secret.
+    /// The same, knowing the values of this process's environment variables whose names say that
+    /// they are secret, and what its configuration says beside them: keys, and addresses, of which
+    /// the password is the secret.
     #[must_use]
-    pub fn of_environment(variables: impl IntoIterator<Item = (String, String)>) -> Arc<Self> {
-        let secret = |(name, value): (String, String)| is_secret(&name).then_some(value);
-        Self::knowing(variables.into_iter().filter_map(secret))
+    pub fn of_process(configured: impl IntoIterator<Item = String>) -> Arc<Self> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let secrets = secret_values(variables);
+        Self::knowing(secrets.chain(configured.into_iter().map(secret_part)))
     }
 
     /// The text without its secrets.
@@ -127,6 +132,23 @@ fn bounded(text: &str) -> Cow<'_, str> {
     let searched = &searched[..whole_words];
     let omitted = text.len() - searched.len();
     Cow::Owned(format!("{searched}\n[text left out — {omitted} bytes]"))
+}
+
+/// The password of an address with one; anything else is a secret as a whole.
+fn secret_part(text: String) -> String {
+    let authority = text.split_once("://").map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
+    let user = authority.and_then(|authority| Some(authority.rsplit_once('@')?.0));
+    match user.and_then(|user| Some(user.split_once(':')?.1)) {
+        Some(password) => password.to_owned(),
+        None => text,
+    }
+}
+
+/// The values of variables whose names say that they are secret.
+fn secret_values(
+    variables: impl Iterator<Item = (String, String)>,
+) -> impl Iterator<Item = String> {
+    variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value)
 }
 
 /// Whether a variable of this name holds a secret.
@@ -215,11 +237,19 @@ mod tests {
             ("HOME", "/home/value-four"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let redactor = Redactor::of_environment(variables);
+        let redactor = Redactor::knowing(secret_values(variables.into_iter()));
         assert_eq!(
             redactor.redact("value-one value-two value-three /home/value-four"),
             "[secret] [secret] [secret] /home/value-four"
         );
+    }
+
+    #[test]
+    fn of_an_address_the_password_is_the_secret() {
+        let address = "amqp://user:hunter2hunter2@broker:5672/%2f".to_owned();
+        let redactor = Redactor::of_process([address, "a-key-of-a-model".to_owned()]);
+        assert_eq!(redactor.redact("hunter2hunter2 a-key-of-a-model"), "[secret] [secret]");
+        assert_eq!(redactor.redact("amqp://broker:5672/%2f"), "amqp://broker:5672/%2f");
     }
 
     #[test]

@@ -75,8 +75,7 @@ impl<'a> Caller<'a> {
     /// `is_cut`: the answer reached its longest length.
     pub(super) fn new(turn: &'a Turn<'_>, is_cut: bool) -> Self {
         let setup = turn.setup;
-        let bytes = setup.limits.result_bytes;
-        let mut executor = ToolExecutor::with_max_result(setup.registry.clone(), bytes)
+        let mut executor = ToolExecutor::with_layers(setup.registry.clone(), setup.layers.clone())
             .watched(relay(turn.progress.clone()));
         for hook in &setup.hooks {
             executor = executor.hooked(hook.clone());
