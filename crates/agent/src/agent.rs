@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{ToolHook, ToolRegistry};
+use rockbot_tools::{LayerOptions, ToolHook, ToolRegistry, WorkingMemory};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
@@ -17,7 +17,6 @@ use crate::{
     context::ContextSource,
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer},
-    large::LargeResults,
     limits::AgentLimits,
     mcp::McpParts,
     session::{Inbound, Roster, Said, Session, Stop},
@@ -43,14 +42,16 @@ pub struct AgentParts {
     pub context: Vec<Arc<dyn ContextSource>>,
     /// How to work with its model.
     pub behaviour: ModelBehaviour,
-    /// Where results go that are too large to be shown.
-    pub large: LargeResults,
+    /// Takes results that are too long for the model, in chunks; without it they are cut.
+    pub working_memory: Option<WorkingMemory>,
     /// Its bounds.
     pub limits: AgentLimits,
+    /// What every tool call passes through here; the cap on results is that of the bounds.
+    pub layers: LayerOptions,
 }
 
 impl AgentParts {
-    /// Without hooks, MCP servers and anything to remember, and with the default bounds.
+    /// Without hooks, MCP servers and anything to remember, and with the default bounds and layers.
     #[must_use]
     pub fn new(
         definition: AgentDefinition,
@@ -65,8 +66,9 @@ impl AgentParts {
             hooks: Vec::new(),
             context: Vec::new(),
             behaviour: ModelBehaviour::default(),
-            large: LargeResults::default(),
+            working_memory: None,
             limits: AgentLimits::default(),
+            layers: LayerOptions::default(),
         }
     }
 }
@@ -80,7 +82,7 @@ impl fmt::Debug for AgentParts {
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
             .field("behaviour", &self.behaviour)
-            .field("large", &self.large)
+            .field("working_memory", &self.working_memory)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::ToolCallId;
 use rockbot_tools::{
-    MemoryOwner, Outputs, Saving, WorkingMemory, WorkingMemoryError,
+    MemoryOwner, Saving, WorkingMemory, WorkingMemoryError,
     chunk::{Chunk, Section, chunks, sections},
     outline::document_outline,
     outputs::TOOL_OUTPUT,
@@ -33,14 +33,10 @@ const RUN_CHARS: usize = 8;
 /// Bytes of a tool's name in keys.
 const NAME_BYTES: usize = 64;
 
-/// Where results that are too large for the model, or for the bus, are kept. Nowhere by default:
-/// then they are cut.
-#[derive(Debug, Clone, Default)]
-pub struct LargeResults {
-    /// Takes results that are too long for the model, in chunks.
-    pub memory: Option<WorkingMemory>,
-    /// Takes results that are larger than an agent takes, as handles.
-    pub outputs: Option<Arc<Outputs>>,
+/// Where results go that are too long for the model. Without working memory they are cut.
+#[derive(Debug, Default)]
+pub(crate) struct LargeResults {
+    pub(crate) memory: Option<WorkingMemory>,
 }
 
 /// A result on its way to the model.
@@ -241,7 +237,7 @@ mod tests {
 
     fn with_memory(store: impl Store) -> (LargeResults, WorkingMemory) {
         let memory = WorkingMemory::new(Arc::new(store));
-        (LargeResults { memory: Some(memory.clone()), outputs: None }, memory)
+        (LargeResults { memory: Some(memory.clone()) }, memory)
     }
 
     async fn shown(large: &LargeResults, tool: &str, text: &str, threshold: usize) -> String {

@@ -33,7 +33,6 @@ pub use context::{ContextBudget, ContextPart, ContextSource, Moment, TodaysDate,
 pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};
-pub use large::LargeResults;
 pub use limits::AgentLimits;
 pub use mcp::{McpExposure, McpParts, McpPins, McpRules, QuarantinedTool};
 pub use section::{AgentSection, McpSection};

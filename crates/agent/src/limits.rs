@@ -22,9 +22,8 @@ pub struct AgentLimits {
     pub history_bytes: usize,
     /// Longest message of a person, in bytes. Default 128 KiB.
     pub message_bytes: usize,
-    /// Longest tool result that is taken, in bytes; the rest is cut, or kept in
-    /// [`LargeResults::outputs`](crate::LargeResults). What is longer than the model is shown
-    /// whole is split. Default 3 MiB.
+    /// Longest tool result that is taken, in bytes; the rest is cut, or kept where
+    /// `layers.outputs` of [`AgentParts`](crate::AgentParts) says. Default 3 MiB.
     pub result_bytes: usize,
     /// Most tools that one request to the model has. Default 120: providers refuse more than 128.
     pub request_tools: usize,

@@ -13,7 +13,11 @@ use rockbot_llm::LlmConfig;
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::Clock;
-use rockbot_tools::{CatalogDirectory, Tool, ToolRegistry, guide_tools, mcp::BusGateway};
+use rockbot_tools::{
+    CallAccount, CatalogDirectory, LayerOptions, Redactor, Tool, ToolRegistry, guide_tools,
+    mcp::BusGateway,
+};
+use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -83,6 +87,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let definition = definition.unwrap_or_else(AgentDefinition::assistant);
     let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
         .map_err(|problem| configuration(&problem))?;
+    let known = [Some(&bus.url), llm.api_key.as_ref()].into_iter().flatten();
+    let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let pins = match mcp.store().map_err(|problem| configuration(&problem))? {
         Some(url) => {
             let store = rockbot_store::connect(&url, Clock::System).await;
@@ -113,7 +119,13 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     };
     let behaviour = models.of(definition.model.as_deref().unwrap_or(resolved.model.name()));
     let parts = AgentParts::new(definition, resolved.model, registry);
-    let agent = Agent::new(AgentParts { mcp: Some(mcp), behaviour, ..parts });
+    let layers = LayerOptions {
+        redactor: Redactor::of_process(secrets),
+        account: Some(Arc::new(CallAccount::default())),
+        logs: true,
+        ..LayerOptions::default()
+    };
+    let agent = Agent::new(AgentParts { mcp: Some(mcp), behaviour, layers, ..parts });
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;

@@ -12,7 +12,9 @@ use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
     AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolChoice, ToolDefinition,
 };
-use rockbot_tools::{ExecutionStrategy, Steering, ToolHook, ToolRegistration, ToolRegistry};
+use rockbot_tools::{
+    ExecutionStrategy, LayerOptions, Steering, ToolHook, ToolRegistration, ToolRegistry,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -53,6 +55,7 @@ pub(crate) struct TurnSetup {
     hooks: Vec<Arc<dyn ToolHook>>,
     room: Room,
     large: LargeResults,
+    layers: LayerOptions,
 }
 
 impl TurnSetup {
@@ -65,9 +68,11 @@ impl TurnSetup {
             hooks,
             context: mut sources,
             behaviour,
-            large,
+            working_memory: memory,
             limits,
+            layers,
         } = parts;
+        let layers = LayerOptions { max_result_bytes: limits.result_bytes, ..layers };
         let model_name = definition.model.as_deref().unwrap_or(model.name());
         let room = Room::new(model_name, &behaviour, definition.max_tokens);
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
@@ -100,7 +105,8 @@ impl TurnSetup {
             context,
             hooks: all,
             room,
-            large,
+            large: LargeResults { memory },
+            layers,
         }
     }
 

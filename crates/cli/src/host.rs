@@ -35,6 +35,7 @@ impl Host {
         let behaviour = models.of(definition.model.as_deref().unwrap_or(model.name()));
         let mut parts = AgentParts::new(definition, model, discovered.registry);
         parts.behaviour = behaviour;
+        parts.layers.redactor = fleet.redactor.clone();
         parts.mcp = fleet.embedded_servers().map(McpParts::new);
         let agent = Agent::new(parts);
         let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.exits(exit::UNAVAILABLE)?;

@@ -1,6 +1,6 @@
 //! The configuration of the command, from its layers and its options.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use rockbot_agent::ModelBehaviours;
 use rockbot_bus_rabbitmq::RabbitConfig;
@@ -10,7 +10,7 @@ use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::HandlerSection;
+use rockbot_tools::{HandlerSection, OutputsSection, Redactor};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::arguments::Common;
@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) mcp: McpSection,
     pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
+    pub(crate) outputs: OutputsSection,
     pub(crate) agent: AgentSection,
     pub(crate) llm: LlmConfig,
     pub(crate) models: ModelBehaviours,
@@ -50,6 +51,7 @@ impl Settings {
             mcp: layers.section("mcp"),
             scripts: layers.section("scripts"),
             store: layers.section("store"),
+            outputs: layers.section("outputs"),
             agent: layers.section("agent"),
             llm: layers.section("llm"),
             models: layers.section("models"),
@@ -70,6 +72,7 @@ impl Settings {
             .handler
             .problems()
             .into_iter()
+            .chain(settings.outputs.problems())
             .chain(settings.mcp.problems())
             .chain(settings.scripts.problems(
                 &[RunnerName::Local, RunnerName::Docker],
@@ -94,6 +97,13 @@ impl Settings {
         }
         layers.finish()?;
         Ok(settings)
+    }
+
+    /// Knows the secrets of this process.
+    pub(crate) fn redactor(&self) -> Arc<Redactor> {
+        let known = [Some(&self.bus.url), self.store.url.as_ref(), self.llm.api_key.as_ref()];
+        let known = known.into_iter().flatten();
+        Redactor::of_process(known.map(|secret| secret.expose_secret().to_owned()))
     }
 
     /// Says whether the fleet could run inside this process, where it is meant to. Not every command

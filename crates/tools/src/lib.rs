@@ -15,6 +15,8 @@
 //! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
+pub mod call_section;
+mod canonical;
 pub mod catalog;
 pub mod chunk;
 pub mod excerpt;
@@ -28,7 +30,9 @@ pub mod mcp;
 pub mod names;
 pub mod outline;
 pub mod outputs;
+pub mod period;
 pub mod ranker;
+pub mod redaction;
 pub mod registry;
 pub mod remote;
 pub mod remote_call;
@@ -40,6 +44,7 @@ mod testing;
 pub mod tool;
 pub mod working_memory;
 
+pub use call_section::CallSection;
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use excerpt::excerpt;
 pub use executor::ToolExecutor;
@@ -50,9 +55,11 @@ pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
-pub use layers::{LayerOptions, ToolCall};
+pub use layers::{CallAccount, CallPolicies, CallPolicy, LayerOptions, ResultCache, ToolCall};
 pub use outputs::{Outputs, OutputsSection, ToolOutput};
+pub use period::Period;
 pub use ranker::Ranker;
+pub use redaction::Redactor;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;
