@@ -101,7 +101,7 @@ mod tests {
                 let text = text.clone();
                 async { Ok(ToolResult::error(text)) }
             });
-            let capped = SizeCapLayer { max_bytes: 100 }.layer(layer().layer(sad));
+            let capped = SizeCapLayer { max_bytes: 100, outputs: None }.layer(layer().layer(sad));
             let result = capped.call(call("sad", "{}")).await.unwrap();
             assert!(!result.to_text().contains("hunt"), "{}", result.to_text());
         }
