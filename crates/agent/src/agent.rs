@@ -19,6 +19,7 @@ use crate::{
     event::{ProgressSink, TurnAnswer},
     limits::AgentLimits,
     mcp::McpParts,
+    memory::{AgentMemory, ConversationLog},
     session::{Inbound, Roster, Said, Session, Stop},
     turn::TurnSetup,
 };
@@ -40,6 +41,8 @@ pub struct AgentParts {
     pub hooks: Vec<Arc<dyn ToolHook>>,
     /// What the model is told beside its prompt and the conversation.
     pub context: Vec<Arc<dyn ContextSource>>,
+    /// Where what was said is kept, if it is.
+    pub log: Option<Arc<ConversationLog>>,
     /// How to work with its model.
     pub behaviour: ModelBehaviour,
     /// Its bounds.
@@ -61,9 +64,17 @@ impl AgentParts {
             mcp: None,
             hooks: Vec::new(),
             context: Vec::new(),
+            log: None,
             behaviour: ModelBehaviour::default(),
             limits: AgentLimits::default(),
         }
+    }
+
+    /// Tells the model what the agent remembers, and keeps what is said. The tools of `memory` are
+    /// registered by whoever fills the registry.
+    pub fn remember(&mut self, memory: &AgentMemory) {
+        self.context.extend(memory.sources());
+        self.log = memory.log();
     }
 }
 
@@ -75,6 +86,7 @@ impl fmt::Debug for AgentParts {
             .field("mcp", &self.mcp)
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
+            .field("log", &self.log)
             .field("behaviour", &self.behaviour)
             .field("limits", &self.limits)
             .finish_non_exhaustive()

@@ -30,6 +30,7 @@ use crate::{
     history::History,
     limits::AgentLimits,
     mcp::McpOffer,
+    memory::ConversationLog,
     session::Waiting,
 };
 
@@ -49,6 +50,7 @@ pub(crate) struct TurnSetup {
     shared: Arc<ToolRegistry>,
     mcp: Option<McpOffer>,
     context: ContextBuilder,
+    log: Option<Arc<ConversationLog>>,
     hooks: Vec<Arc<dyn ToolHook>>,
 }
 
@@ -61,6 +63,7 @@ impl TurnSetup {
             mcp,
             hooks,
             context: mut sources,
+            log,
             behaviour,
             limits,
         } = parts;
@@ -81,7 +84,7 @@ impl TurnSetup {
         }
         let budget = limits.context.clone();
         let context = ContextBuilder::new(sources, budget, behaviour.context_window);
-        Self { definition, limits, model, registry, shared, mcp, context, hooks: all }
+        Self { definition, limits, model, registry, shared, mcp, context, log, hooks: all }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.
@@ -127,6 +130,8 @@ pub(crate) struct Turn<'a> {
     deadline: Instant,
     streak: TimeoutStreak,
     context: TurnContext,
+    /// What the person said in this turn.
+    said: Vec<String>,
     shortened: bool,
 }
 
@@ -151,6 +156,7 @@ impl<'a> Turn<'a> {
             deadline,
             streak,
             context: TurnContext::default(),
+            said: Vec::new(),
             shortened: false,
         }
     }
@@ -159,6 +165,7 @@ impl<'a> Turn<'a> {
     /// every call has its result, and the assistant had the last word.
     pub(crate) async fn run(mut self, text: String) -> TurnAnswer {
         info!(session_id = %self.session_id, agent = %self.setup.definition.name, "a turn begins");
+        self.said.push(text.clone());
         let text = self.look_around(text).await;
         self.history.push(ChatMessage::User(text));
         let ending = self.converse().await;
@@ -166,6 +173,9 @@ impl<'a> Turn<'a> {
             info!(session_id = %self.session_id, %error, "the model gave no answer");
         }
         let last_word = ending.last_word();
+        if let Some(log) = &self.setup.log {
+            log.keep(&self.setup.definition.name, self.session_id, &self.said, &last_word).await;
+        }
         self.history.push(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() });
         self.history.fit();
         ending.into_answer()
@@ -209,6 +219,7 @@ impl<'a> Turn<'a> {
     fn hear(&mut self) {
         for text in self.waiting.take() {
             info!(session_id = %self.session_id, "the turn is steered");
+            self.said.push(text.clone());
             self.history.push(ChatMessage::User(text));
         }
         self.history.fit();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rockbot_agent::ModelBehaviours;
+use rockbot_agent::{MemorySection, ModelBehaviours};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
     pub(crate) agent: AgentSection,
+    pub(crate) memory: MemorySection,
     pub(crate) llm: LlmConfig,
     pub(crate) models: ModelBehaviours,
 }
@@ -51,6 +52,7 @@ impl Settings {
             scripts: layers.section("scripts"),
             store: layers.section("store"),
             agent: layers.section("agent"),
+            memory: layers.section("memory"),
             llm: layers.section("llm"),
             models: layers.section("models"),
         };
@@ -77,6 +79,7 @@ impl Settings {
             ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
             .chain(settings.models.problems())
+            .chain(settings.memory.problems())
         {
             layers.problem(problem);
         }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -40,7 +40,8 @@ pub(super) struct Collection<T> {
 pub(super) struct Entries<T> {
     /// By name, in order of the names.
     pub(super) all: Vec<(String, Document<T>)>,
-    pub(super) index: Ranker,
+    /// Made for the first who searches.
+    index: OnceLock<Ranker>,
     /// Which change it was read after.
     after: Option<Version>,
     read_at: Instant,
@@ -108,8 +109,8 @@ impl<T: Kept> Collection<T> {
             .into_iter()
             .map(|(name, document)| (name.into_iter().next().unwrap_or_default(), document))
             .collect();
-        let index = Ranker::over(all.iter().map(|(_, document)| document.value.words()));
-        let entries = Arc::new(Entries { all, index, after, read_at: Instant::now() });
+        let (index, read_at) = (OnceLock::new(), Instant::now());
+        let entries = Arc::new(Entries { all, index, after, read_at });
         self.seen().insert(agent.clone(), entries.clone());
         Ok(entries)
     }
@@ -132,14 +133,15 @@ impl<T: Kept> Collection<T> {
     }
 }
 
-impl<T> Entries<T> {
+impl<T: Kept> Entries<T> {
     fn is_fresh(&self) -> bool {
         self.read_at.elapsed() < FRESH
     }
 
     /// The entries that fit a query best, the best first.
     pub(super) fn fitting(&self, query: &str, most: usize) -> Vec<&(String, Document<T>)> {
-        let found = self.index.search(query, most);
+        let index = || Ranker::over(self.all.iter().map(|(_, document)| document.value.words()));
+        let found = self.index.get_or_init(index).search(query, most);
         found.into_iter().filter_map(|hit| self.all.get(hit.text)).collect()
     }
 }

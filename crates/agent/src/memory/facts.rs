@@ -10,14 +10,16 @@ use serde_json::{Value, json};
 
 use super::{
     collection::{ATTEMPTS, Collection, Kept, check_text, name_of},
-    own_tool::{Definition, KEEPS, OwnTool, REMOVES, read},
     recall::{Recalled, day},
 };
+use crate::own_tool::{Definition, KEEPS, OwnTool, REMOVES, read};
 
 /// Most facts of an agent.
 const MOST: usize = 1000;
 /// The longest fact, in bytes.
 const MOST_BYTES: usize = 2000;
+/// Most tags of a fact, of all its saves together.
+const MOST_TAGS: usize = 64;
 const HITS: usize = 10;
 const MOST_HITS: usize = 50;
 
@@ -156,6 +158,12 @@ impl Facts {
                 Placed::Conflict(Some(found)) => {
                     expected = Expected::Version(found.version);
                     fact = fact.and(found.value);
+                    if fact.tags.len() > MOST_TAGS {
+                        return Err(ToolFailure::invalid(format!(
+                            "that memory would have {} tags, at most {MOST_TAGS}; nothing was saved",
+                            fact.tags.len()
+                        )));
+                    }
                 }
                 Placed::Conflict(None) => expected = Expected::Absent,
             }

@@ -12,10 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{
-    own_tool::{Definition, OwnTool, read},
-    recall::moment,
-};
+use super::recall::moment;
+use crate::own_tool::{Definition, OwnTool, read};
 
 /// The longest text that is kept of one message, in bytes.
 const MOST_BYTES: usize = 8 * 1024;

@@ -11,7 +11,6 @@ mod collection;
 mod facts;
 mod inventory;
 mod log;
-mod own_tool;
 mod recall;
 mod rules;
 mod section;

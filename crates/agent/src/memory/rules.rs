@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::{
-    collection::{Collection, Entries, Kept, check_text, name_of},
+use super::collection::{Collection, Entries, Kept, check_text, name_of};
+use crate::{
+    context::{ContextPart, ContextSource, Moment},
     own_tool::{Definition, KEEPS, OwnTool, REMOVES, read},
 };
-use crate::context::{ContextPart, ContextSource, Moment};
 
 /// Most rules of an agent.
 const MOST: usize = 50;

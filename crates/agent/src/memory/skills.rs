@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::{
     collection::{Collection, Kept, check_text},
     facts::contended,
-    own_tool::{Definition, KEEPS, OwnTool, REMOVES, read},
     recall::{Recalled, day},
 };
+use crate::own_tool::{Definition, KEEPS, OwnTool, REMOVES, read};
 
 /// Most skills of an agent.
 const MOST: usize = 300;

@@ -11,8 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::own_tool::{Definition, KEEPS, OwnTool, read};
-use crate::context::Zones;
+use crate::{
+    context::Zones,
+    own_tool::{Definition, KEEPS, OwnTool, read},
+};
 
 /// The name of the setting.
 const NAME: &str = "timezone";

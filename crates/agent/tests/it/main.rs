@@ -4,6 +4,8 @@
 
 mod front_door;
 mod mcp;
+mod memory;
+mod services;
 mod sessions;
 mod stage;
 mod steering;
