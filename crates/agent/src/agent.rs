@@ -19,6 +19,7 @@ use crate::{
     event::{ProgressSink, TurnAnswer},
     limits::AgentLimits,
     mcp::McpParts,
+    memory::{AgentMemory, ConversationLog},
     session::{Inbound, Roster, Said, Session, Stop},
     turn::TurnSetup,
 };
@@ -40,6 +41,8 @@ pub struct AgentParts {
     pub hooks: Vec<Arc<dyn ToolHook>>,
     /// What the model is told beside its prompt and the conversation.
     pub context: Vec<Arc<dyn ContextSource>>,
+    /// Where what was said is kept, if it is.
+    pub log: Option<Arc<ConversationLog>>,
     /// How to work with its model.
     pub behaviour: ModelBehaviour,
     /// Takes results that are too long for the model, in chunks; without it they are cut.
@@ -65,11 +68,20 @@ impl AgentParts {
             mcp: None,
             hooks: Vec::new(),
             context: Vec::new(),
+            log: None,
             behaviour: ModelBehaviour::default(),
             working_memory: None,
             limits: AgentLimits::default(),
             layers: LayerOptions::default(),
         }
+    }
+
+    /// Tells the model what the agent remembers, keeps what is said, and puts long results into
+    /// working memory. The tools of `memory` are registered by whoever fills the registry.
+    pub fn remember(&mut self, memory: &AgentMemory) {
+        self.working_memory = Some(memory.working().clone());
+        self.context.extend(memory.sources());
+        self.log = memory.log();
     }
 }
 
@@ -81,6 +93,7 @@ impl fmt::Debug for AgentParts {
             .field("mcp", &self.mcp)
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
+            .field("log", &self.log)
             .field("behaviour", &self.behaviour)
             .field("working_memory", &self.working_memory)
             .field("limits", &self.limits)

@@ -36,6 +36,7 @@ use crate::{
     large::LargeResults,
     limits::AgentLimits,
     mcp::McpOffer,
+    memory::ConversationLog,
     session::Waiting,
 };
 
@@ -52,6 +53,7 @@ pub(crate) struct TurnSetup {
     behaviour: ModelBehaviour,
     mcp: Option<McpOffer>,
     context: ContextBuilder,
+    log: Option<Arc<ConversationLog>>,
     hooks: Vec<Arc<dyn ToolHook>>,
     room: Room,
     large: LargeResults,
@@ -67,6 +69,7 @@ impl TurnSetup {
             mcp,
             hooks,
             context: mut sources,
+            log,
             behaviour,
             working_memory: memory,
             limits,
@@ -103,6 +106,7 @@ impl TurnSetup {
             behaviour,
             mcp,
             context,
+            log,
             hooks: all,
             room,
             large: LargeResults { memory },
@@ -155,6 +159,8 @@ pub(crate) struct Turn<'a> {
     context: TurnContext,
     account: TurnAccount,
     spent_before: Spending,
+    /// What the person said in this turn.
+    said: Vec<String>,
     /// Tokens of the system prompt and of what passes.
     context_tokens: usize,
     /// Tokens that the conversation may have; unknown like the model's window.
@@ -187,6 +193,7 @@ impl<'a> Turn<'a> {
             context: TurnContext::default(),
             account: TurnAccount::default(),
             spent_before,
+            said: Vec::new(),
             context_tokens: 0,
             room_for_history: None,
             is_out_of_room: false,
@@ -197,6 +204,7 @@ impl<'a> Turn<'a> {
     /// every call has its result, and the assistant had the last word.
     pub(crate) async fn run(mut self, text: String) -> TurnAnswer {
         info!(session_id = %self.session_id, agent = %self.setup.definition.name, "a turn begins");
+        self.said.push(text.clone());
         let text = self.look_around(text).await;
         self.say(ChatMessage::User(text)).await;
         let ending = self.converse().await;
@@ -204,6 +212,9 @@ impl<'a> Turn<'a> {
             info!(session_id = %self.session_id, %error, "the model gave no answer");
         }
         let last_word = ending.last_word();
+        if let Some(log) = &self.setup.log {
+            log.keep(&self.setup.definition.name, self.session_id, &self.said, &last_word).await;
+        }
         self.say(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() }).await;
         self.history.fit();
         let usage = Some(self.account.closed(self.spent_before));
@@ -260,6 +271,7 @@ impl<'a> Turn<'a> {
     async fn hear(&mut self) {
         for text in self.waiting.take() {
             info!(session_id = %self.session_id, "the turn is steered");
+            self.said.push(text.clone());
             self.say(ChatMessage::User(text)).await;
         }
         self.history.fit();

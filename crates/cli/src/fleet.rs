@@ -151,10 +151,18 @@ impl Fleet {
 
     /// Learns which tools the fleet runs.
     pub(crate) async fn discover(&self, name: &str) -> Result<Discovered, Failure> {
+        self.discover_into(name, Arc::default()).await
+    }
+
+    /// The same, beside the tools that are in the registry.
+    pub(crate) async fn discover_into(
+        &self,
+        name: &str,
+        registry: Arc<ToolRegistry>,
+    ) -> Result<Discovered, Failure> {
         let name = AgentName::new(name).exits(exit::USAGE)?;
         let address = ReplyAddress::new(name.clone(), self.instance.clone());
         let requester = Arc::new(Requester::new(self.bus.clone(), address));
-        let registry = Arc::new(ToolRegistry::new());
         let directory = CatalogDirectory::start(requester, registry.clone());
         let directory = directory.await.exits(exit::UNAVAILABLE)?;
         directory.wait_for_any(DISCOVER_WITHIN).await;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rockbot_agent::ModelBehaviours;
+use rockbot_agent::{MemorySection, ModelBehaviours};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) store: StoreSection,
     pub(crate) outputs: OutputsSection,
     pub(crate) agent: AgentSection,
+    pub(crate) memory: MemorySection,
     pub(crate) llm: LlmConfig,
     pub(crate) models: ModelBehaviours,
 }
@@ -53,6 +54,7 @@ impl Settings {
             store: layers.section("store"),
             outputs: layers.section("outputs"),
             agent: layers.section("agent"),
+            memory: layers.section("memory"),
             llm: layers.section("llm"),
             models: layers.section("models"),
         };
@@ -80,6 +82,7 @@ impl Settings {
             ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
             .chain(settings.models.problems())
+            .chain(settings.memory.problems())
         {
             layers.problem(problem);
         }

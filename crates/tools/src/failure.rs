@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, time::Duration};
 
 use rockbot_contracts::{Executed, ToolCallId, ToolError, ToolErrorCode};
-use rockbot_store::StoreError;
+use rockbot_store::{ShelfError, StoreError};
 use tracing::warn;
 
 /// Why a call has no result.
@@ -248,6 +248,15 @@ impl From<StoreError> for ToolFailure {
             StoreError::Unusable { .. } => {
                 Self::failed("what is stored there can't be read; tell an operator")
             }
+        }
+    }
+}
+
+impl From<ShelfError> for ToolFailure {
+    fn from(error: ShelfError) -> Self {
+        match error {
+            ShelfError::Name(error) => Self::invalid(error.to_string()),
+            ShelfError::Store(error) => error.into(),
         }
     }
 }

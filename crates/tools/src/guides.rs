@@ -23,6 +23,14 @@ pub struct Guide {
     pub markdown: &'static str,
 }
 
+/// The files and the shell that a handler works with. It is here and not beside its tools, since
+/// agents show it, and know handlers over the bus only.
+pub const FILES: Guide = Guide {
+    name: "files-and-shell",
+    summary: "Reading, searching and changing files, and running commands",
+    markdown: include_str!("../guides/files-and-shell.md"),
+};
+
 /// The most lines of a guide.
 pub const MAX_GUIDE_LINES: usize = 120;
 

@@ -40,7 +40,9 @@ fn report() -> String {
     for section in 1..=SECTIONS {
         text.push_str(&format!("# Section {section}\n"));
         for line in 2..=LINES {
-            text.push_str(&format!("line {line} of section {section}, with some words behind it\n"));
+            text.push_str(&format!(
+                "line {line} of section {section}, with some words behind it\n"
+            ));
         }
     }
     assert!(text.len() > 9_000_000, "{} bytes", text.len());
@@ -217,7 +219,10 @@ async fn ten_megabytes_are_outlined_and_read_from_another_process_than_the_one_t
 
     let told = desk.reads().await;
     assert!(told.len() < 6000, "{} bytes", told.len());
-    assert_says(&told, &["size_limit_exceeded", "## Document Outline", "- **Section 1** → line 1 ("]);
+    assert_says(
+        &told,
+        &["size_limit_exceeded", "## Document Outline", "- **Section 1** → line 1 ("],
+    );
     first.send(Signal::TERM);
     first.ended().await.assert_code(0);
     let _second = handler(&fleet, "handler-2", &store).await;
@@ -231,7 +236,10 @@ async fn ten_megabytes_are_outlined_and_read_from_another_process_than_the_one_t
         assert_says(&desk.reads().await, &[&format!("[lines {from} to "), &expected]);
     }
     let answer = answer.await.expect("no panic");
-    assert_eq!((answer.outcome, answer.text.as_str()), (TurnOutcome::Completed, "I read 4 results."));
+    assert_eq!(
+        (answer.outcome, answer.text.as_str()),
+        (TurnOutcome::Completed, "I read 4 results.")
+    );
     let places = desk.places.lock().unwrap().clone();
     let ran = |instance: &str, tool: &str| {
         let place = Some(format!("tool-handler/{instance}"));
@@ -246,8 +254,7 @@ async fn with_the_store_down_the_result_is_cut_with_the_notice_and_nothing_crash
     fleet.write(FILE, &report());
     let store = FaultProxy::start(&store_bed::test_postgres_url()).await;
     let mut running = handler(&fleet, "handler-1", store.url()).await;
-    let command =
-        format!("echo $$ > began; until [ -e gate ]; do sleep 0.05; done; cat {FILE}");
+    let command = format!("echo $$ > began; until [ -e gate ]; do sleep 0.05; done; cat {FILE}");
     let mut desk = Desk::open(&fleet, &command).await;
     desk.knows("bash").await;
     let answer = desk.ask();

@@ -7,6 +7,8 @@ mod context;
 mod front_door;
 mod long_conversation;
 mod mcp;
+mod memory;
+mod services;
 mod sessions;
 mod stage;
 mod steering;
