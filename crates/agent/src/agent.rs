@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{ToolHook, ToolRegistry};
+use rockbot_tools::{LayerOptions, ToolHook, ToolRegistry, WorkingMemory};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
@@ -19,6 +19,7 @@ use crate::{
     event::{ProgressSink, TurnAnswer},
     limits::AgentLimits,
     mcp::McpParts,
+    memory::{AgentMemory, ConversationLog},
     session::{Inbound, Roster, Said, Session, Stop},
     turn::TurnSetup,
 };
@@ -40,14 +41,20 @@ pub struct AgentParts {
     pub hooks: Vec<Arc<dyn ToolHook>>,
     /// What the model is told beside its prompt and the conversation.
     pub context: Vec<Arc<dyn ContextSource>>,
+    /// Where what was said is kept, if it is.
+    pub log: Option<Arc<ConversationLog>>,
     /// How to work with its model.
     pub behaviour: ModelBehaviour,
+    /// Takes results that are too long for the model, in chunks; without it they are cut.
+    pub working_memory: Option<WorkingMemory>,
     /// Its bounds.
     pub limits: AgentLimits,
+    /// What every tool call passes through here; the cap on results is that of the bounds.
+    pub layers: LayerOptions,
 }
 
 impl AgentParts {
-    /// Without hooks, MCP servers and anything to remember, and with the default bounds.
+    /// Without hooks, MCP servers and anything to remember, and with the default bounds and layers.
     #[must_use]
     pub fn new(
         definition: AgentDefinition,
@@ -61,9 +68,20 @@ impl AgentParts {
             mcp: None,
             hooks: Vec::new(),
             context: Vec::new(),
+            log: None,
             behaviour: ModelBehaviour::default(),
+            working_memory: None,
             limits: AgentLimits::default(),
+            layers: LayerOptions::default(),
         }
+    }
+
+    /// Tells the model what the agent remembers, keeps what is said, and puts long results into
+    /// working memory. The tools of `memory` are registered by whoever fills the registry.
+    pub fn remember(&mut self, memory: &AgentMemory) {
+        self.working_memory = Some(memory.working().clone());
+        self.context.extend(memory.sources());
+        self.log = memory.log();
     }
 }
 
@@ -75,7 +93,9 @@ impl fmt::Debug for AgentParts {
             .field("mcp", &self.mcp)
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
+            .field("log", &self.log)
             .field("behaviour", &self.behaviour)
+            .field("working_memory", &self.working_memory)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

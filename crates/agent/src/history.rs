@@ -1,99 +1,154 @@
 //! What was said in a conversation, bounded, and always in the form that model servers accept:
 //! each call of an assistant message is answered by a tool message before anything else is said.
 
+use std::borrow::Cow;
+
 use rockbot_llm::{ChatMessage, ToolCallRequest};
 
 /// What stands in place of a tool result that had to go.
 const LEFT_OUT: &str = "(an older tool result, left out for room)";
-/// A tool result longer than this is cut when the model says that the conversation is too long.
-const LONG_RESULT_BYTES: usize = 4 * 1024;
+/// A tool result of this size is not worth cutting.
+const SHORT_RESULT_BYTES: usize = 512;
+/// What a message costs beside its words, in tokens.
+const TOKENS_AROUND: usize = 4;
 
 /// The messages of a conversation, oldest first.
 #[derive(Debug)]
 pub(crate) struct History {
-    messages: Vec<ChatMessage>,
-    bytes: usize,
+    said: Vec<Said>,
     most_messages: usize,
     most_bytes: usize,
 }
 
+/// A message and its size in tokens, as the counter of the model's tokens has it.
+#[derive(Debug)]
+struct Said {
+    message: ChatMessage,
+    tokens: usize,
+}
+
 impl History {
     pub(crate) fn new(most_messages: usize, most_bytes: usize) -> Self {
-        Self { messages: Vec::new(), bytes: 0, most_messages, most_bytes }
+        Self { said: Vec::new(), most_messages, most_bytes }
     }
 
-    pub(crate) fn messages(&self) -> &[ChatMessage] {
-        &self.messages
+    pub(crate) fn messages(&self) -> impl ExactSizeIterator<Item = &ChatMessage> {
+        self.said.iter().map(|said| &said.message)
     }
 
-    pub(crate) fn push(&mut self, message: ChatMessage) {
-        self.bytes += size(&message);
-        self.messages.push(message);
+    /// Adds a message whose [`words`] are so many tokens.
+    pub(crate) fn push(&mut self, message: ChatMessage, tokens: usize) {
+        self.said.push(Said { message, tokens: tokens + TOKENS_AROUND });
+    }
+
+    pub(crate) fn tokens(&self) -> usize {
+        self.said.iter().map(|said| said.tokens).sum()
+    }
+
+    /// The tokens of the running exchange, which no other can make room for.
+    pub(crate) fn running_tokens(&self) -> usize {
+        let begins = self.said.iter().rposition(Said::is_user).unwrap_or(0);
+        self.said[begins..].iter().map(|said| said.tokens).sum()
     }
 
     /// Brings it back within its bounds: whole exchanges go from the oldest, and when only the
     /// running one is left, its oldest tool results.
     pub(crate) fn fit(&mut self) {
-        while self.is_over() && self.drop_oldest_exchange() {}
-        let mut excess = self.bytes.saturating_sub(self.most_bytes);
-        for message in &mut self.messages {
-            if excess == 0 {
-                break;
-            }
-            if let ChatMessage::Tool { content, .. } = message
-                && content.len() > LEFT_OUT.len()
-            {
-                excess = excess.saturating_sub(content.len() - LEFT_OUT.len());
-                LEFT_OUT.clone_into(content);
-            }
-        }
-        self.recount();
+        let (messages, bytes) = (self.most_messages, self.most_bytes);
+        while (self.said.len() > messages || self.bytes() > bytes) && self.drop_oldest_exchange() {}
+        self.leave_out_results_while(|history| history.bytes() > bytes);
     }
 
-    /// Makes it shorter for a model that can't read so much: cuts long tool results, else drops
-    /// the older half of the exchanges. False when neither is left.
-    pub(crate) fn shorten(&mut self) -> bool {
-        let mut shortened = false;
-        for message in &mut self.messages {
-            if let ChatMessage::Tool { content, .. } = message
-                && content.len() > LONG_RESULT_BYTES
-            {
-                let cut = content.floor_char_boundary(LONG_RESULT_BYTES / 2);
-                let omitted = content.len() - cut;
-                content.truncate(cut);
-                content.push_str(&format!("\n[cut for the model's context: {omitted} bytes]"));
-                shortened = true;
-            }
-        }
-        if !shortened {
-            let exchanges = self.messages.iter().filter(|message| is_user(message)).count();
-            for _ in 0..exchanges.div_ceil(2) {
-                shortened |= self.drop_oldest_exchange();
-            }
-        }
-        self.recount();
-        shortened
+    /// The same for so many tokens. What people and the model said in the running exchange stays,
+    /// so it may be more.
+    pub(crate) fn fit_tokens(&mut self, most: usize) {
+        while self.tokens() > most && self.drop_oldest_exchange() {}
+        self.leave_out_results_while(|history| history.tokens() > most);
     }
 
-    fn is_over(&self) -> bool {
-        self.messages.len() > self.most_messages || self.bytes > self.most_bytes
+    /// Makes it about half as long for a model that can't read so much: cuts the largest tool
+    /// results first, then drops the oldest exchanges, then leaves out results. False when there is
+    /// nothing left to shorten: each time it is true, there is less.
+    pub(crate) fn trim(&mut self) -> bool {
+        let before = self.bytes();
+        let target = before / 2;
+        while self.bytes() > target && self.cut_largest_result() {}
+        while self.bytes() > target && self.drop_oldest_exchange() {}
+        self.leave_out_results_while(|history| history.bytes() > target);
+        self.bytes() < before
+    }
+
+    /// Halves the largest tool result that is worth it.
+    fn cut_largest_result(&mut self) -> bool {
+        let largest = self.said.iter_mut().max_by_key(|said| said.result().map_or(0, str::len));
+        let Some(said) = largest else { return false };
+        let Some(text) = said.result().filter(|text| text.len() > SHORT_RESULT_BYTES) else {
+            return false;
+        };
+        let kept = &text[..text.floor_char_boundary(text.len() / 2)];
+        let omitted = text[kept.len()..].chars().count();
+        said.replace_result(format!("{kept}\n[result truncated — {omitted} chars omitted]"));
+        true
+    }
+
+    fn leave_out_results_while(&mut self, is_too_much: impl Fn(&Self) -> bool) {
+        for at in 0..self.said.len() {
+            if !is_too_much(self) {
+                return;
+            }
+            if self.said[at].result().is_some_and(|text| text.len() > LEFT_OUT.len()) {
+                self.said[at].replace_result(LEFT_OUT.to_owned());
+            }
+        }
     }
 
     /// An exchange begins with what a person says. The last one stays.
     fn drop_oldest_exchange(&mut self) -> bool {
-        let next = self.messages.iter().skip(1).position(is_user);
+        let next = self.said.iter().skip(1).position(Said::is_user);
         let Some(end) = next.map(|position| position + 1) else { return false };
-        self.bytes -= self.messages.drain(..end).map(|message| size(&message)).sum::<usize>();
+        self.said.drain(..end);
         true
     }
 
-    fn recount(&mut self) {
-        self.bytes = self.messages.iter().map(size).sum();
+    fn bytes(&self) -> usize {
+        self.said.iter().map(|said| size(&said.message)).sum()
     }
 }
 
-fn is_user(message: &ChatMessage) -> bool {
-    matches!(message, ChatMessage::User(_))
+impl Said {
+    fn is_user(&self) -> bool {
+        matches!(self.message, ChatMessage::User(_))
+    }
+
+    fn result(&self) -> Option<&str> {
+        match &self.message {
+            ChatMessage::Tool { content, .. } => Some(content),
+            _ => None,
+        }
+    }
+
+    /// Puts a shorter text in the place of a tool result.
+    fn replace_result(&mut self, text: String) {
+        if let ChatMessage::Tool { content, .. } = &mut self.message {
+            let share = self.tokens.saturating_mul(text.len()).div_ceil(content.len().max(1));
+            self.tokens = self.tokens.min(share + TOKENS_AROUND);
+            *content = text;
+        }
+    }
+}
+
+/// All that a model reads of a message.
+pub(crate) fn words(message: &ChatMessage) -> Cow<'_, str> {
+    match message {
+        ChatMessage::System(text) | ChatMessage::User(text) => Cow::Borrowed(text),
+        ChatMessage::Tool { content, .. } => Cow::Borrowed(content),
+        ChatMessage::Assistant { text, tool_calls } if tool_calls.is_empty() => Cow::Borrowed(text),
+        ChatMessage::Assistant { text, tool_calls } => {
+            let call =
+                |call: &ToolCallRequest| format!(" {} {} {}", call.id, call.name, call.arguments);
+            Cow::Owned(tool_calls.iter().fold(text.clone(), |words, one| words + &call(one)))
+        }
+    }
 }
 
 fn size(message: &ChatMessage) -> usize {
@@ -109,25 +164,34 @@ fn size(message: &ChatMessage) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use rockbot_llm::TokenCounter;
+
     use super::*;
 
+    fn push(history: &mut History, message: ChatMessage) {
+        let tokens = TokenCounter::estimate(&words(&message));
+        history.push(message, tokens);
+    }
+
     fn exchange(history: &mut History, user: &str, result: &str) {
-        history.push(ChatMessage::User(user.to_owned()));
+        push(history, ChatMessage::User(user.to_owned()));
         let call = ToolCallRequest { id: "1".into(), name: "look".into(), arguments: "{}".into() };
-        history.push(ChatMessage::Assistant { text: String::new(), tool_calls: vec![call] });
+        push(history, ChatMessage::Assistant { text: String::new(), tool_calls: vec![call] });
         let content = result.to_owned();
-        history.push(ChatMessage::Tool { tool_call_id: "1".into(), content });
-        history.push(ChatMessage::Assistant { text: "done".into(), tool_calls: Vec::new() });
+        push(history, ChatMessage::Tool { tool_call_id: "1".into(), content });
+        push(history, ChatMessage::Assistant { text: "done".into(), tool_calls: Vec::new() });
     }
 
     fn users(history: &History) -> Vec<&str> {
-        let mut users = Vec::new();
-        for message in history.messages() {
-            if let ChatMessage::User(text) = message {
-                users.push(text.as_str());
-            }
-        }
-        users
+        let user = |message| match message {
+            &ChatMessage::User(ref text) => Some(text.as_str()),
+            _ => None,
+        };
+        history.messages().filter_map(user).collect()
+    }
+
+    fn results(history: &History) -> Vec<&str> {
+        history.said.iter().filter_map(Said::result).collect()
     }
 
     #[test]
@@ -148,31 +212,47 @@ mod tests {
     fn the_running_exchange_stays_and_loses_its_oldest_results() {
         let mut history = History::new(100, 1000);
         exchange(&mut history, "a", &"x".repeat(900));
-        history.push(ChatMessage::Tool { tool_call_id: "2".into(), content: "y".repeat(900) });
+        let content = "y".repeat(900);
+        push(&mut history, ChatMessage::Tool { tool_call_id: "2".into(), content });
         history.fit();
-        let results: Vec<_> = history
-            .messages()
-            .iter()
-            .filter_map(|message| match message {
-                ChatMessage::Tool { content, .. } => Some(content.as_str()),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(results[0], LEFT_OUT);
-        assert_eq!(results[1].len(), 900);
-        assert!(history.bytes <= 1000);
+        assert_eq!(results(&history)[0], LEFT_OUT);
+        assert_eq!(results(&history)[1].len(), 900);
+        assert!(history.bytes() <= 1000);
     }
 
     #[test]
-    fn shortening_cuts_results_first_then_drops_exchanges_then_gives_up() {
+    fn tokens_are_fitted_like_bytes() {
+        let mut history = History::new(100, 1_000_000);
+        for user in ["a", "b"] {
+            exchange(&mut history, user, &"x".repeat(4000));
+        }
+        history.fit_tokens(1500);
+        assert_eq!(users(&history), ["b"]);
+        assert_eq!(history.tokens(), history.running_tokens());
+        history.fit_tokens(500);
+        assert_eq!(results(&history), [LEFT_OUT]);
+        assert!(history.tokens() < 100, "{}", history.tokens());
+        history.fit_tokens(0);
+        assert_eq!(users(&history), ["b"], "what was said stays");
+    }
+
+    #[test]
+    fn trimming_takes_the_largest_results_first_and_comes_to_an_end() {
         let mut history = History::new(100, 1_000_000);
         exchange(&mut history, "a", &"ü".repeat(5000));
-        exchange(&mut history, "b", "short");
-        assert!(history.shorten());
+        exchange(&mut history, "b", &"y".repeat(3000));
+        assert!(history.trim());
         assert_eq!(users(&history), ["a", "b"]);
-        assert!(history.bytes < 5000);
-        assert!(history.shorten());
-        assert_eq!(users(&history), ["b"]);
-        assert!(!history.shorten());
+        assert!(results(&history)[0].ends_with("chars omitted]"));
+        assert_eq!(results(&history)[1].len(), 3000, "the smaller one is whole");
+        let mut bytes = history.bytes();
+        let mut times = 0;
+        while history.trim() {
+            assert!(history.bytes() < bytes);
+            bytes = history.bytes();
+            times += 1;
+        }
+        assert!(times < 30, "{times}");
+        assert_eq!((users(&history), results(&history)), (vec!["b"], vec![LEFT_OUT]));
     }
 }

@@ -3,6 +3,8 @@
 //! - [`AgentDefinition`]: who the agent is and what it may do, from a file;
 //! - [`Agent`]: runs its conversations in one process; [`Agent::message`] talks to it directly;
 //! - [`serve`]: puts an agent behind its queue on the bus, and [`AgentClient`] is the other end;
+//! - [`AgentMemory`]: what it remembers, with the tools for it;
+//! - [`ServiceSearch`]: which agents and MCP servers can help it;
 //! - [`TurnEvent`] and [`TurnAnswer`]: what a person sees of a turn.
 //!
 //! One turn: ask the model, run the tools it calls, give it the results, and so on until it
@@ -18,10 +20,14 @@ pub mod definition;
 pub mod event;
 pub mod front_door;
 mod history;
+mod large;
 mod ledger;
 pub mod limits;
 pub mod mcp;
+pub mod memory;
+mod own_tool;
 pub mod section;
+pub mod services;
 mod session;
 mod turn;
 
@@ -34,4 +40,6 @@ pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};
 pub use limits::AgentLimits;
 pub use mcp::{McpExposure, McpParts, McpPins, McpRules, QuarantinedTool};
+pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
 pub use section::{AgentSection, McpSection};
+pub use services::{KnownServices, McpServices, ServiceSearch};

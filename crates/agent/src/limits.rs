@@ -22,7 +22,8 @@ pub struct AgentLimits {
     pub history_bytes: usize,
     /// Longest message of a person, in bytes. Default 128 KiB.
     pub message_bytes: usize,
-    /// Longest tool result that the model is shown, in bytes. Default 64 KiB.
+    /// Longest tool result that is taken, in bytes; the rest is cut, or kept where
+    /// `layers.outputs` of [`AgentParts`](crate::AgentParts) says. Default 3 MiB.
     pub result_bytes: usize,
     /// Most tools that one request to the model has. Default 120: providers refuse more than 128.
     pub request_tools: usize,
@@ -43,7 +44,7 @@ impl Default for AgentLimits {
             history_messages: 200,
             history_bytes: 1024 * 1024,
             message_bytes: 128 * 1024,
-            result_bytes: 64 * 1024,
+            result_bytes: 3 * 1024 * 1024,
             request_tools: 120,
             activated_tools: 40,
             context: ContextBudget::default(),

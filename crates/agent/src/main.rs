@@ -3,8 +3,8 @@
 use std::{process::ExitCode, sync::Arc};
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentParts, AgentSection, McpParts, McpPins, McpSection,
-    ModelBehaviours, serve as open_door,
+    Agent, AgentDefinition, AgentMemory, AgentParts, AgentSection, McpParts, McpPins, McpSection,
+    McpServices, MemorySection, ModelBehaviours, ServiceSearch, serve as open_door,
 };
 use rockbot_bus::{Bus, Requester, carries};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
@@ -15,7 +15,11 @@ use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
 use rockbot_store::{Clock, reachable};
-use rockbot_tools::{CatalogDirectory, Tool, ToolRegistry, guide_tools, mcp::BusGateway};
+use rockbot_tools::{
+    CallAccount, CatalogDirectory, LayerOptions, Outputs, OutputsSection, Redactor, Tool,
+    ToolOutput, ToolRegistry, guide_tools, guides, mcp::BusGateway, outputs,
+};
+use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -33,6 +37,8 @@ struct Settings {
     bus: BusSection,
     section: AgentSection,
     mcp: McpSection,
+    memory: MemorySection,
+    outputs: OutputsSection,
     scripts: ScriptsSection,
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
@@ -59,6 +65,14 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = mcp.store() {
         configuration.problem(problem);
     }
+    let memory: MemorySection = configuration.section("memory");
+    for problem in memory.problems() {
+        configuration.problem(problem);
+    }
+    let outputs: OutputsSection = configuration.section("outputs");
+    for problem in outputs.problems() {
+        configuration.problem(problem);
+    }
     let scripts: ScriptsSection = configuration.section("scripts");
     let bus: BusSection = configuration.section("bus");
     let service: ServiceSection = configuration.section("service");
@@ -73,11 +87,12 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(format!("llm: {problem}"));
     }
     let definition = section.definition().ok();
-    Settings { service, bus, definition, section, mcp, scripts, llm, models }
+    Settings { service, bus, definition, section, mcp, memory, outputs, scripts, llm, models }
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
-    let Settings { service, bus, section, mcp, scripts, definition, llm, models } = settings;
+    let Settings { service, bus, section, mcp, memory, outputs, scripts, definition, llm, models } =
+        settings;
     let configuration =
         |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
     let unavailable =
@@ -85,6 +100,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let definition = definition.unwrap_or_else(AgentDefinition::assistant);
     let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
         .map_err(|problem| configuration(&problem))?;
+    let known = [Some(&bus.url), llm.api_key.as_ref()].into_iter().flatten();
+    let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let pins = match mcp.store().map_err(|problem| configuration(&problem))? {
         Some(url) => {
             let store = rockbot_store::connect(&url, Clock::System).await;
@@ -92,6 +109,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         }
         None => None,
     };
+    let memory = AgentMemory::open(&memory).await.map_err(|problem| unavailable(&problem))?;
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
@@ -103,23 +121,38 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     }
     let address = ReplyAddress::new(definition.name.clone(), instance);
     let requester = Arc::new(Requester::new(bus.clone(), address.clone()));
+    let gateway = BusGateway::start(requester.clone()).await;
+    let gateway = gateway.map_err(|problem| unavailable(&problem))?;
+    let servers = McpServices::new(gateway.clone(), definition.mcp.clone());
+    let services = ServiceSearch::new(vec![Arc::new(servers)]);
+    let outputs = memory.as_ref().and_then(|memory| memory.outputs(&outputs));
     let registry = Arc::new(ToolRegistry::new());
     // First: no handler's tool takes the place of these.
-    for tool in own_tools(&scripts, &bus, address) {
+    for tool in own_tools(&scripts, &bus, address, memory.as_ref(), outputs.as_ref(), &services) {
         registry.register(tool).map_err(|problem| configuration(&problem))?;
     }
-    let directory = CatalogDirectory::start(requester.clone(), registry.clone())
+    let directory = CatalogDirectory::start(requester, registry.clone())
         .await
         .map_err(|problem| unavailable(&problem))?;
-    let gateway = BusGateway::start(requester).await.map_err(|problem| unavailable(&problem))?;
     let mcp = McpParts {
         pins: pins.clone().map(|store| McpPins::new(store, definition.name.clone())),
         may_register: mcp.register,
         ..McpParts::new(gateway)
     };
     let behaviour = models.of(definition.model.as_deref().unwrap_or(resolved.model.name()));
-    let parts = AgentParts::new(definition, resolved.model, registry);
-    let agent = Agent::new(AgentParts { mcp: Some(mcp), behaviour, ..parts });
+    let mut parts = AgentParts::new(definition, resolved.model, registry);
+    parts.context.push(services);
+    if let Some(memory) = &memory {
+        parts.remember(memory);
+    }
+    let layers = LayerOptions {
+        redactor: Redactor::of_process(secrets),
+        account: Some(Arc::new(CallAccount::default())),
+        logs: true,
+        outputs,
+        ..LayerOptions::default()
+    };
+    let agent = Agent::new(AgentParts { mcp: Some(mcp), behaviour, layers, ..parts });
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;
@@ -132,6 +165,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     if let Some(store) = pins {
         store.close().await;
     }
+    if let Some(memory) = memory {
+        memory.close().await;
+    }
     Ok(())
 }
 
@@ -140,9 +176,20 @@ fn own_tools(
     scripts: &ScriptsSection,
     bus: &Arc<dyn Bus>,
     address: ReplyAddress,
+    memory: Option<&AgentMemory>,
+    outputs: Option<&Arc<Outputs>>,
+    services: &Arc<ServiceSearch>,
 ) -> Vec<Arc<dyn Tool>> {
-    let mut guides = vec![rockbot_agent::mcp::GUIDE];
-    let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+    let mut guides =
+        vec![guides::FILES, rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE];
+    let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
+    if let Some(memory) = memory {
+        tools.extend(memory.tools());
+        guides.extend(memory.guides());
+    }
+    if let Some(outputs) = outputs {
+        tools.push(Arc::new(ToolOutput::new(outputs.clone())));
+    }
     if scripts.runner == RunnerName::Bus {
         let runner = Arc::new(BusRunner::new(bus.clone(), address));
         tools.push(Arc::new(ExecutePythonScript::new(runner, true)));

@@ -1,19 +1,21 @@
 //! One turn: ask the model, run its tool calls, and so on until it answers in words.
 
+mod asking;
 mod calls;
 mod ending;
 mod permitted;
+mod room;
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
-    AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
-    FinishReason, ToolChoice, ToolDefinition,
+    AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolChoice, ToolDefinition,
 };
-use rockbot_tools::{ExecutionStrategy, Steering, ToolHook, ToolRegistration, ToolRegistry};
-use tokio::time::{Instant, sleep_until};
+use rockbot_tools::{
+    ExecutionStrategy, LayerOptions, Steering, ToolHook, ToolRegistration, ToolRegistry,
+};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -21,6 +23,7 @@ use self::{
     calls::{Caller, PendingCall, TimeoutStreak},
     ending::Ending,
     permitted::PermittedTools,
+    room::{BUDGET_EXCEEDED, Room, SHORT_TOKENS},
 };
 use crate::{
     account::{AgentAccount, TurnAccount},
@@ -28,17 +31,14 @@ use crate::{
     behaviour::ModelBehaviour,
     context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
     definition::AgentDefinition,
-    event::{ProgressSink, TurnAnswer, TurnEvent},
+    event::{ProgressSink, TurnAnswer},
     history::History,
+    large::LargeResults,
     limits::AgentLimits,
     mcp::McpOffer,
+    memory::ConversationLog,
     session::Waiting,
 };
-
-/// Said to the model when it has used up its calls. It goes into the system prompt: many servers
-/// take a system message nowhere else.
-const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so no tool can be \
-    called now. Answer with what you have, and say what is left undone.";
 
 /// What all turns of an agent share.
 pub(crate) struct TurnSetup {
@@ -53,7 +53,11 @@ pub(crate) struct TurnSetup {
     behaviour: ModelBehaviour,
     mcp: Option<McpOffer>,
     context: ContextBuilder,
+    log: Option<Arc<ConversationLog>>,
     hooks: Vec<Arc<dyn ToolHook>>,
+    room: Room,
+    large: LargeResults,
+    layers: LayerOptions,
 }
 
 impl TurnSetup {
@@ -65,9 +69,15 @@ impl TurnSetup {
             mcp,
             hooks,
             context: mut sources,
+            log,
             behaviour,
+            working_memory: memory,
             limits,
+            layers,
         } = parts;
+        let layers = LayerOptions { max_result_bytes: limits.result_bytes, ..layers };
+        let model_name = definition.model.as_deref().unwrap_or(model.name());
+        let room = Room::new(model_name, &behaviour, definition.max_tokens);
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
@@ -96,7 +106,11 @@ impl TurnSetup {
             behaviour,
             mcp,
             context,
+            log,
             hooks: all,
+            room,
+            large: LargeResults { memory },
+            layers,
         }
     }
 
@@ -145,7 +159,14 @@ pub(crate) struct Turn<'a> {
     context: TurnContext,
     account: TurnAccount,
     spent_before: Spending,
-    shortened: bool,
+    /// What the person said in this turn.
+    said: Vec<String>,
+    /// Tokens of the system prompt and of what passes.
+    context_tokens: usize,
+    /// Tokens that the conversation may have; unknown like the model's window.
+    room_for_history: Option<usize>,
+    /// A result did not fit, so the turn comes to its end.
+    is_out_of_room: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -172,7 +193,10 @@ impl<'a> Turn<'a> {
             context: TurnContext::default(),
             account: TurnAccount::default(),
             spent_before,
-            shortened: false,
+            said: Vec::new(),
+            context_tokens: 0,
+            room_for_history: None,
+            is_out_of_room: false,
         }
     }
 
@@ -180,14 +204,18 @@ impl<'a> Turn<'a> {
     /// every call has its result, and the assistant had the last word.
     pub(crate) async fn run(mut self, text: String) -> TurnAnswer {
         info!(session_id = %self.session_id, agent = %self.setup.definition.name, "a turn begins");
+        self.said.push(text.clone());
         let text = self.look_around(text).await;
-        self.history.push(ChatMessage::User(text));
+        self.say(ChatMessage::User(text)).await;
         let ending = self.converse().await;
         if let Ending::ModelFailed(error) = &ending {
             info!(session_id = %self.session_id, %error, "the model gave no answer");
         }
         let last_word = ending.last_word();
-        self.history.push(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() });
+        if let Some(log) = &self.setup.log {
+            log.keep(&self.setup.definition.name, self.session_id, &self.said, &last_word).await;
+        }
+        self.say(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() }).await;
         self.history.fit();
         let usage = Some(self.account.closed(self.spent_before));
         TurnAnswer { usage, ..ending.into_answer() }
@@ -199,6 +227,10 @@ impl<'a> Turn<'a> {
         let agent = &self.setup.definition.name;
         let moment = Moment { agent, session: self.session_id, said: &text };
         self.context = self.setup.context.build(moment).await;
+        let passing = self.context.passing.as_deref().unwrap_or_default();
+        let room = &self.setup.room;
+        self.context_tokens =
+            room.count_text(&self.context.system).await + room.count_text(passing).await;
         match self.context.staying.take() {
             Some(staying) => format!("{text}\n\n{staying}"),
             None => text,
@@ -207,7 +239,7 @@ impl<'a> Turn<'a> {
 
     async fn converse(&mut self) -> Ending {
         for iteration in 0..self.setup.definition.max_iterations {
-            self.hear();
+            self.hear().await;
             debug!(session_id = %self.session_id, iteration, "asking the model");
             let answer = match self.ask(ToolChoice::Auto).await {
                 Ok(answer) => answer,
@@ -219,94 +251,30 @@ impl<'a> Turn<'a> {
             if let Some(ending) = self.run_calls(answer).await {
                 return ending;
             }
+            if self.is_out_of_room {
+                return self.ask(ToolChoice::None).await.map_or_else(|end| end, Ending::Answered);
+            }
         }
-        self.hear();
+        self.hear().await;
         match self.ask(ToolChoice::None).await {
             Ok(answer) => Ending::IterationLimit(answer),
             Err(ending) => ending,
         }
     }
 
+    async fn say(&mut self, message: ChatMessage) {
+        let tokens = self.setup.room.count(&message).await;
+        self.history.push(message, tokens);
+    }
+
     /// Takes in what the person said meanwhile.
-    fn hear(&mut self) {
+    async fn hear(&mut self) {
         for text in self.waiting.take() {
             info!(session_id = %self.session_id, "the turn is steered");
-            self.history.push(ChatMessage::User(text));
+            self.said.push(text.clone());
+            self.say(ChatMessage::User(text)).await;
         }
         self.history.fit();
-    }
-
-    /// Asks the model; once in a turn again with less to read, when it says that it was too much.
-    async fn ask(&mut self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
-        match self.ask_in_time(tool_choice).await {
-            Err(Ending::ModelFailed(ChatError::ContextOverflow { .. }))
-                if !self.shortened && self.history.shorten() =>
-            {
-                info!(session_id = %self.session_id, "the conversation was too long; shortened it");
-                self.shortened = true;
-                self.ask_in_time(tool_choice).await
-            }
-            asked => asked,
-        }
-    }
-
-    async fn ask_in_time(&self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
-        let answer = async {
-            let request = self.request(tool_choice).await;
-            self.receive(request).await
-        };
-        tokio::select! {
-            biased;
-            () = self.cancellation.cancelled() => Err(Ending::Cancelled),
-            () = sleep_until(self.deadline) => Err(self.out_of_time(false)),
-            answer = answer => answer.map_err(Ending::ModelFailed),
-        }
-    }
-
-    async fn request(&self, tool_choice: ToolChoice) -> ChatRequest {
-        let definition = &self.setup.definition;
-        let mut prompt = self.context.system.clone();
-        if tool_choice == ToolChoice::None {
-            prompt.push_str("\n\n");
-            prompt.push_str(NO_MORE_TOOLS);
-        }
-        let mut messages = Vec::with_capacity(self.history.messages().len() + 1);
-        messages.push(ChatMessage::System(prompt));
-        messages.extend_from_slice(self.history.messages());
-        let last_said = messages.iter_mut().rev().find_map(|message| match message {
-            ChatMessage::User(text) => Some(text),
-            _ => None,
-        });
-        if let (Some(said), Some(passing)) = (last_said, &self.context.passing) {
-            said.push_str("\n\n");
-            said.push_str(passing);
-        }
-        ChatRequest {
-            model: definition.model.clone(),
-            messages,
-            // Also when none may be called: servers want to know the tools of earlier calls.
-            tools: self.setup.tools(self.session_id).await,
-            tool_choice,
-            max_tokens: definition.max_tokens,
-            temperature: definition.temperature,
-            session: self.session_id.to_string(),
-        }
-    }
-
-    async fn receive(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
-        let mut events = self.setup.model.stream(request).await?;
-        let mut assembler = Assembler::new();
-        while let Some(event) = events.next().await {
-            let event = event?;
-            let piece = if let ChatEvent::Text(text) = &event { Some(text.clone()) } else { None };
-            assembler.push(event)?;
-            if let Some(text) = piece.filter(|text| !text.is_empty()) {
-                (self.progress)(TurnEvent::TextDelta { text });
-            }
-        }
-        let answer = assembler.finish()?;
-        self.account.model_answered(answer.usage, &self.setup.behaviour);
-        Ok(answer)
     }
 
     /// Runs the calls of one answer and puts their results into the history, in the calls' order.
@@ -314,7 +282,7 @@ impl<'a> Turn<'a> {
     async fn run_calls(&mut self, answer: AssembledAnswer) -> Option<Ending> {
         let is_cut = answer.finish_reason == FinishReason::Length;
         let requests = answer.tool_calls.clone();
-        self.history.push(answer.into_message());
+        self.say(answer.into_message()).await;
         let caller = Caller::new(self, is_cut);
         let pending = requests.iter().cloned().enumerate();
         let pending = pending.map(|(position, request)| PendingCall { position, request });
@@ -323,9 +291,11 @@ impl<'a> Turn<'a> {
         let ended = strategy.run(pending.collect(), |call| caller.call(call), steer).await;
         let streak = caller.into_streak();
         let unstarted = self.why_unstarted(&streak);
+        let mut left = requests.len();
         for (request, text) in requests.into_iter().zip(ended) {
-            let content = text.unwrap_or_else(|| unstarted.to_owned());
-            self.history.push(ChatMessage::Tool { tool_call_id: request.id, content });
+            left -= 1;
+            let text = text.unwrap_or_else(|| unstarted.to_owned());
+            self.read_result(request.id, text, left).await;
         }
         self.streak = streak;
         if self.cancellation.is_cancelled() {
@@ -335,6 +305,24 @@ impl<'a> Turn<'a> {
             return Some(self.out_of_time(true));
         }
         self.streak.is_over().then(|| Ending::ToolTimeouts(self.streak.timed_out()))
+    }
+
+    /// Puts a result into the history, if the model can read it beside the running exchange and the
+    /// results that are `left`; else only that it was too much.
+    async fn read_result(&mut self, tool_call_id: String, content: String, left: usize) {
+        let mut tokens = self.setup.room.count_text(&content).await;
+        let mut message = ChatMessage::Tool { tool_call_id, content };
+        let taken = self.history.running_tokens() + left * SHORT_TOKENS;
+        let fits = |tokens| self.room_for_history.is_none_or(|room| taken + tokens <= room);
+        if tokens > SHORT_TOKENS && !fits(tokens) {
+            info!(session_id = %self.session_id, tokens, "a tool result does not fit; the turn ends");
+            self.is_out_of_room = true;
+            tokens = SHORT_TOKENS;
+            if let ChatMessage::Tool { content, .. } = &mut message {
+                BUDGET_EXCEEDED.clone_into(content);
+            }
+        }
+        self.history.push(message, tokens);
     }
 
     /// Asked between two batches of calls.

@@ -50,11 +50,12 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let folder = prepare().context("cannot make a folder for the demo").exits(exit::SOFTWARE)?;
     settings.files.root = folder.path().to_owned();
     settings.bus.url = SecretString::from("memory");
+    settings.memory.store = Some(SecretString::from("memory:"));
     let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).exits(exit::SOFTWARE)?);
     let fleet = Fleet::embed(&settings).await?;
     let definition = AgentDefinition::assistant();
     let agent = definition.name.clone();
-    let host = Host::start(&fleet, definition, model, &settings.models).await?;
+    let host = Host::start(&fleet, definition, model, &settings).await?;
     let proxy = InstanceId::generate();
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
     let session = SessionId::generate();

@@ -1,8 +1,8 @@
 //! The configuration of the command, from its layers and its options.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use rockbot_agent::ModelBehaviours;
+use rockbot_agent::{MemorySection, ModelBehaviours};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
@@ -10,7 +10,7 @@ use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::HandlerSection;
+use rockbot_tools::{HandlerSection, OutputsSection, Redactor};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::arguments::Common;
@@ -30,7 +30,9 @@ pub(crate) struct Settings {
     pub(crate) mcp: McpSection,
     pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
+    pub(crate) outputs: OutputsSection,
     pub(crate) agent: AgentSection,
+    pub(crate) memory: MemorySection,
     pub(crate) llm: LlmConfig,
     pub(crate) models: ModelBehaviours,
 }
@@ -50,7 +52,9 @@ impl Settings {
             mcp: layers.section("mcp"),
             scripts: layers.section("scripts"),
             store: layers.section("store"),
+            outputs: layers.section("outputs"),
             agent: layers.section("agent"),
+            memory: layers.section("memory"),
             llm: layers.section("llm"),
             models: layers.section("models"),
         };
@@ -70,6 +74,7 @@ impl Settings {
             .handler
             .problems()
             .into_iter()
+            .chain(settings.outputs.problems())
             .chain(settings.mcp.problems())
             .chain(settings.scripts.problems(
                 &[RunnerName::Local, RunnerName::Docker],
@@ -77,6 +82,7 @@ impl Settings {
             ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
             .chain(settings.models.problems())
+            .chain(settings.memory.problems())
         {
             layers.problem(problem);
         }
@@ -94,6 +100,13 @@ impl Settings {
         }
         layers.finish()?;
         Ok(settings)
+    }
+
+    /// Knows the secrets of this process.
+    pub(crate) fn redactor(&self) -> Arc<Redactor> {
+        let known = [Some(&self.bus.url), self.store.url.as_ref(), self.llm.api_key.as_ref()];
+        let known = known.into_iter().flatten();
+        Redactor::of_process(known.map(|secret| secret.expose_secret().to_owned()))
     }
 
     /// Says whether the fleet could run inside this process, where it is meant to. Not every command

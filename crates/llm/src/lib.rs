@@ -5,6 +5,7 @@
 //! - [`assemble`]: folds the events into one assistant message;
 //! - [`error`]: why there is no answer, in variants that a caller acts on;
 //! - [`openai`]: OpenAI, OpenRouter, Ollama, llama.cpp and vLLM, told apart by their base URL;
+//! - [`tokens`]: how many tokens a text is;
 //! - [`scripted`]: turns from a TOML file, for the demo and for tests;
 //! - [`config`] and [`resolve`](mod@resolve): which of them a process uses.
 
@@ -15,6 +16,7 @@ pub mod error;
 pub mod openai;
 pub mod resolve;
 pub mod scripted;
+pub mod tokens;
 
 pub use assemble::{AssembledAnswer, Assembler};
 pub use chat::{
@@ -26,3 +28,4 @@ pub use error::{ChatError, TimeoutPhase};
 pub use openai::{KeySource, OpenAiModel, OpenAiSettings};
 pub use resolve::{ResolvedModel, resolve};
 pub use scripted::{ScriptError, ScriptedCall, ScriptedFailure, ScriptedModel, ScriptedTurn};
+pub use tokens::TokenCounter;

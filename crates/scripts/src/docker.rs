@@ -118,7 +118,7 @@ impl DockerRunner {
             let slot = self.slots.take().await?;
             let isolation =
                 self.isolation().await.map_err(|error| error.into_failure(Executed::No))?;
-            Ok((slot, isolation))
+            Ok::<_, ToolFailure>((slot, isolation))
         };
         let (slot, isolation) = tokio::select! {
             biased;

@@ -235,6 +235,12 @@ mod tests {
     use super::*;
     use crate::runner::Isolation;
 
+    #[test]
+    fn the_guide_is_short_and_mentions_what_exists() {
+        let definition = registration(true);
+        assert_eq!(GUIDE.problems([&definition]), [""; 0]);
+    }
+
     fn outcome(exit_code: i32, stdout: &str, stderr: &str) -> ScriptOutcome {
         ScriptOutcome {
             stdout: stdout.to_owned(),

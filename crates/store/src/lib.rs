@@ -6,6 +6,7 @@
 //! - [`Key`] and [`Prefix`]: where something is kept.
 //! - [`Version`]: one counter for each store that only grows, so that it fences.
 //! - [`Lease`]: one holder at a time, for a while.
+//! - [`Shelf`]: JSON documents of one kind.
 //! - [`Sweeper`]: removes what has expired.
 //! - [`Clock`]: what "expired" is measured by.
 
@@ -18,6 +19,7 @@ pub mod postgres;
 mod reachable;
 mod row;
 mod section;
+pub mod shelf;
 pub mod sqlite;
 pub mod sweeper;
 pub mod url;
@@ -33,6 +35,7 @@ pub use port::{
 pub use postgres::PostgresStore;
 pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};
+pub use shelf::{Document, Placed, Shelf, ShelfError};
 pub use sqlite::SqliteStore;
 pub use sweeper::Sweeper;
 pub use url::{InvalidStoreUrl, StoreUrl, connect, connect_patiently};

@@ -11,7 +11,11 @@ use rockbot_service::{
 use rockbot_store::{Clock, StoreSection, connect_patiently, reachable};
 use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, tools};
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
+use rockbot_tools::{
+    CallJournal, HandlerSection, JournalOptions, LayerOptions, Outputs, OutputsSection, Redactor,
+    ToolOutput, layers::fleet::FleetStore,
+};
+use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -31,6 +35,7 @@ struct Settings {
     files: FilesConfig,
     scripts: ScriptsSection,
     store: StoreSection,
+    outputs: OutputsSection,
 }
 
 fn main() -> ExitCode {
@@ -45,8 +50,9 @@ fn read(configuration: &mut Configuration) -> Settings {
         files: configuration.section("files"),
         scripts: configuration.section("scripts"),
         store: configuration.section("store"),
+        outputs: configuration.section("outputs"),
     };
-    for problem in settings.handler.problems() {
+    for problem in settings.handler.problems().into_iter().chain(settings.outputs.problems()) {
         configuration.problem(problem);
     }
     if let Err(problem) = settings.store.parse() {
@@ -67,11 +73,14 @@ fn read(configuration: &mut Configuration) -> Settings {
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
-    let Settings { service, bus, handler, files, scripts, store } = settings;
+    let Settings { service, bus, handler, files, scripts, store, outputs } = settings;
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
+    let addresses = [Some(&bus.url), store.url.as_ref()].into_iter().flatten();
+    let secrets: Vec<_> = addresses.map(|url| url.expose_secret().to_owned()).collect();
+    let namespace = bus.namespace.clone();
     // Before anything else is begun: what isolates scripts may not be enough.
     let scripts = scripts.start().await;
     let scripts =
@@ -86,10 +95,22 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     health.needs("bus", carries(bus.clone()));
     health.needs("store", reachable(store.clone()));
     let journal = CallJournal::start(store.clone(), &instance, options);
-    let tools = tools(&files, scripts.as_ref())
+    let mut tools = tools(&files, scripts.as_ref())
         .map_err(|error| ServeError::Configuration(error.to_string()))?;
+    let fleet = FleetStore {
+        store: store.clone(),
+        namespace: namespace.as_str().into(),
+        instance: instance.as_str().into(),
+    };
+    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let outputs = outputs.enabled.then(|| Outputs::new(store.clone(), outputs));
+    if let Some(outputs) = &outputs {
+        tools.push(Arc::new(ToolOutput::new(outputs.clone())));
+    }
+    let layers = LayerOptions { outputs, ..layers };
+    let started = ToolHandler::start(bus.clone(), &handler, tools, journal, layers, instance);
     let started = tokio::select! {
-        started = ToolHandler::start(bus.clone(), &handler, tools, journal, instance) => started,
+        started = started => started,
         () = shutdown.requested() => return Ok(()),
     };
     let running = started.map_err(|error| match error {

@@ -1,6 +1,6 @@
 //! Guides: how a family of tools is used, for a model to read when it needs it.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
@@ -21,6 +21,44 @@ pub struct Guide {
     pub summary: &'static str,
     /// The guide: less than 120 lines of Markdown.
     pub markdown: &'static str,
+}
+
+/// The files and the shell that a handler works with. It is here and not beside its tools, since
+/// agents show it, and know handlers over the bus only.
+pub const FILES: Guide = Guide {
+    name: "files-and-shell",
+    summary: "Reading, searching and changing files, and running commands",
+    markdown: include_str!("../guides/files-and-shell.md"),
+};
+
+/// The most lines of a guide.
+pub const MAX_GUIDE_LINES: usize = 120;
+
+impl Guide {
+    /// What keeps a guide from being useful beside these tools: that it is long, and names of tools
+    /// and arguments in it that do not exist. A name is what stands in backticks, has an underscore,
+    /// and nothing else but letters, digits and hyphens.
+    #[must_use]
+    pub fn problems<'a>(
+        &self,
+        tools: impl IntoIterator<Item = &'a ToolRegistration>,
+    ) -> Vec<String> {
+        let mut known = BTreeSet::new();
+        for tool in tools {
+            known.insert(tool.name.clone());
+            let arguments = tool.parameters["properties"].as_object().into_iter().flatten();
+            known.extend(arguments.map(|(name, _)| name.clone()));
+        }
+        let lines = self.markdown.lines().count();
+        let long = (lines >= MAX_GUIDE_LINES)
+            .then(|| format!("{} has {lines} lines, of less than {MAX_GUIDE_LINES}", self.name));
+        let in_code = self.markdown.split('`').skip(1).step_by(2);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let is_name = |text: &&str| text.contains('_') && text.chars().all(is_part);
+        let unknown = in_code.filter(is_name).filter(|name| !known.contains(*name));
+        let unknown = unknown.map(|name| format!("{} mentions {name}: there is none", self.name));
+        long.into_iter().chain(unknown).collect()
+    }
 }
 
 /// `list_tool_guides` and `get_tool_guide` over these guides; none without guides.
@@ -135,6 +173,17 @@ mod tests {
         let context = ToolContext::new(tool, SessionId::generate(), agent);
         let call = ToolCall { context, arguments: arguments.to_string().into() };
         ToolExecutor::new(registry).execute(call).await.map(|result| result.to_text().into_owned())
+    }
+
+    #[test]
+    fn a_long_guide_and_one_that_mentions_what_is_not_there_are_told() {
+        let tools = [registration("save_it", "", json!({"properties": {"the_key": {}}}))];
+        let markdown = "`save_it` with `the_key`, and `save_it(key)`, `plain`, `a_b c`";
+        let guide = Guide { name: "a", summary: "", markdown };
+        assert_eq!(guide.problems(&tools), [""; 0]);
+        let long = "`lose_it`\n".repeat(120);
+        let guide = Guide { markdown: Box::leak(long.into_boxed_str()), ..guide };
+        assert_eq!(guide.problems(&tools).len(), 121);
     }
 
     #[tokio::test]

@@ -9,10 +9,17 @@
 //! - [`catalog`]: how agents learn what handlers run;
 //! - [`mcp`]: MCP servers, as agents see them;
 //! - [`guides`]: how families of tools are used, for models;
+//! - [`chunk`] and [`outline`]: long texts in pieces, and in few words;
+//! - [`outputs`]: results that are too large, kept whole and read in parts;
+//! - [`WorkingMemory`]: what an agent puts aside while it works;
 //! - [`Ranker`]: which texts fit a query best.
 
 pub mod arguments;
+pub mod call_section;
+mod canonical;
 pub mod catalog;
+pub mod chunk;
+pub mod excerpt;
 pub mod executor;
 pub mod failure;
 pub mod guides;
@@ -21,7 +28,11 @@ pub mod invoke;
 pub mod layers;
 pub mod mcp;
 pub mod names;
+pub mod outline;
+pub mod outputs;
+pub mod period;
 pub mod ranker;
+pub mod redaction;
 pub mod registry;
 pub mod remote;
 pub mod remote_call;
@@ -31,8 +42,11 @@ pub mod strategy;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+pub mod working_memory;
 
+pub use call_section::CallSection;
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
+pub use excerpt::excerpt;
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use guides::{Guide, guide_tools};
@@ -41,8 +55,11 @@ pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
-pub use layers::ToolCall;
+pub use layers::{CallAccount, CallPolicies, CallPolicy, LayerOptions, ResultCache, ToolCall};
+pub use outputs::{Outputs, OutputsSection, ToolOutput};
+pub use period::Period;
 pub use ranker::Ranker;
+pub use redaction::Redactor;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;
@@ -51,3 +68,4 @@ pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration,
 pub use section::{HandlerSection, QueueSection};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use tool::{Tool, ToolContext, ToolUpdate, UpdateSink};
+pub use working_memory::{MemoryOwner, Saving, WorkingMemory, WorkingMemoryError};

@@ -150,7 +150,7 @@ fn better(one: &Ranked, other: &Ranked) -> Ordering {
     other.score.total_cmp(&one.score).then(one.text.cmp(&other.text))
 }
 
-fn words(text: &str) -> impl Iterator<Item = String> {
+pub(crate) fn words(text: &str) -> impl Iterator<Item = String> {
     let runs = text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty());
     runs.flat_map(humps).map(str::to_lowercase)
 }

@@ -35,6 +35,8 @@ mod http;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod large_outputs;
+#[cfg(test)]
 mod late_broker;
 #[cfg(test)]
 mod local_model;

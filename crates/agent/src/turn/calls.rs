@@ -8,12 +8,15 @@ use std::{
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_llm::ToolCallRequest;
-use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
+use rockbot_tools::{MemoryOwner, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep};
 
 use super::Turn;
-use crate::event::{relay, shown};
+use crate::{
+    event::{relay, shown},
+    large::LongResult,
+};
 
 /// How long a cancelled tool has to say whether it ran. Tools that keep their deadline themselves
 /// need an answer from another process.
@@ -75,8 +78,7 @@ impl<'a> Caller<'a> {
     /// `is_cut`: the answer reached its longest length.
     pub(super) fn new(turn: &'a Turn<'_>, is_cut: bool) -> Self {
         let setup = turn.setup;
-        let bytes = setup.limits.result_bytes;
-        let mut executor = ToolExecutor::with_max_result(setup.registry.clone(), bytes)
+        let mut executor = ToolExecutor::with_layers(setup.registry.clone(), setup.layers.clone())
             .watched(relay(turn.progress.clone()));
         for hook in &setup.hooks {
             executor = executor.hooked(hook.clone());
@@ -87,7 +89,9 @@ impl<'a> Caller<'a> {
     /// Runs one call and returns what the model reads.
     pub(super) async fn call(&self, call: PendingCall) -> String {
         let PendingCall { position, request } = call;
-        let ended = self.run(&request).await;
+        let context = self.context(&request.name);
+        let (owner, call) = (MemoryOwner::of(&context), context.tool_call_id.clone());
+        let ended = self.run(&request, context).await;
         let timed_out = match &ended {
             Err(failure) if failure.code() == ToolErrorCode::Timeout => Some(TimedOutCall {
                 tool_name: shown(&request.name, 64),
@@ -102,7 +106,10 @@ impl<'a> Caller<'a> {
                 if let Some(child) = result.child_spending {
                     account.child_ended(child);
                 }
-                model_text(&result)
+                let threshold = self.turn.setup.behaviour.tool_result_chunking_threshold;
+                let (tool, text) = (request.name.as_str(), model_text(&result));
+                let long = LongResult { tool, call: &call, text, threshold };
+                self.turn.setup.large.shown(&owner, long).await
             }
             Err(failure) => failure.model_text(),
         };
@@ -110,7 +117,11 @@ impl<'a> Caller<'a> {
         text
     }
 
-    async fn run(&self, request: &ToolCallRequest) -> Result<ToolResult, ToolFailure> {
+    async fn run(
+        &self,
+        request: &ToolCallRequest,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
         let cancellation = &self.turn.cancellation;
         if cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
@@ -123,10 +134,7 @@ impl<'a> Caller<'a> {
                  with shorter ones",
             ));
         }
-        let call = ToolCall {
-            context: self.context(&request.name),
-            arguments: Arc::from(request.arguments.as_str()),
-        };
+        let call = ToolCall { context, arguments: Arc::from(request.arguments.as_str()) };
         let too_late = async {
             cancellation.cancelled().await;
             sleep(CANCEL_GRACE).await;

@@ -5,7 +5,10 @@
 mod account;
 mod context;
 mod front_door;
+mod long_conversation;
 mod mcp;
+mod memory;
+mod services;
 mod sessions;
 mod stage;
 mod steering;

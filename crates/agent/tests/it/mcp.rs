@@ -23,13 +23,13 @@ use tokio::sync::watch;
 use crate::stage::{Does, Ear, Probe, Stage, Witness, message, say};
 
 /// Servers with tools that tell how they were called.
-struct Servers {
+pub(crate) struct Servers {
     index: watch::Sender<McpIndex>,
     tools: Mutex<Vec<(String, Vec<McpToolDefinition>)>>,
     calls: Mutex<Vec<String>>,
 }
 
-fn definition(server: &str, tool: &str) -> McpToolDefinition {
+pub(crate) fn definition(server: &str, tool: &str) -> McpToolDefinition {
     McpToolDefinition {
         name: tool.to_owned(),
         model_name: format!("{server}__{tool}"),
@@ -43,7 +43,7 @@ fn definition(server: &str, tool: &str) -> McpToolDefinition {
 }
 
 impl Servers {
-    fn of(servers: &[(&str, &[&str])]) -> Arc<Self> {
+    pub(crate) fn of(servers: &[(&str, &[&str])]) -> Arc<Self> {
         let this = Self {
             index: watch::Sender::new(McpIndex::default()),
             tools: Mutex::default(),
@@ -55,7 +55,7 @@ impl Servers {
         Arc::new(this)
     }
 
-    fn set(&self, server: &str, tools: Vec<McpToolDefinition>) {
+    pub(crate) fn set(&self, server: &str, tools: Vec<McpToolDefinition>) {
         let summary = summary(server, &tools);
         let mut all = self.tools.lock().unwrap();
         all.retain(|(name, _)| name != server);

@@ -103,22 +103,25 @@ fn too_long() -> Answer {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_too_long_is_shortened_once() {
+async fn a_conversation_that_is_too_long_is_trimmed_until_it_fits_or_nothing_is_left() {
     let wordy = Probe::new("wordy", Does::SaysMuch(50_000));
-    let model = Witness::of(Canned::new([
+    let mut answers = vec![
         Answer::Events(calls(&[("a", "wordy", "")], FinishReason::ToolCalls)),
         too_long(),
+        too_long(),
         Answer::Events(says("Done.")),
-        too_long(),
-        too_long(),
-    ]));
+    ];
+    answers.extend((0..20).map(|_| too_long()));
+    let model = Witness::of(Canned::new(answers));
     let agent = Stage::new().with(&wordy).agent(&model);
     assert_eq!(say(&agent, "go").await.text, "Done.");
-    assert!(model.results()[0].len() < 5000);
+    let result = &model.results()[0];
+    assert!(result.len() < 13_000 && result.contains("chars omitted]"), "{}", result.len());
     let answer = say(&agent, "again").await;
     assert_eq!(answer.outcome, TurnOutcome::ModelFailed);
     assert!(answer.text.contains("start a new session"), "{}", answer.text);
-    assert_eq!(model.asked(), 5);
+    assert!(model.asked() < 4 + 10, "it gives up");
+    assert!(model.results().is_empty(), "the older exchange had to go");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 mod bash;
 mod confinement;
 mod edit;
+mod guide;
 mod list;
 mod read;
 mod search;

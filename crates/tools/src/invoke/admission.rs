@@ -5,12 +5,15 @@
 //! most gets no more than its share while others wait.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rockbot_contracts::AgentName;
+use rockbot_contracts::{AgentName, ToolRegistration};
 use tokio::sync::oneshot;
+
+use crate::layers::policy::server_name;
 
 /// Bounds of a queue of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +29,8 @@ pub struct QueueLimits {
 pub struct AdmissionLimits {
     /// Calls that run at once in all; at least 1.
     pub running: usize,
-    /// Queues by name, with the tools in them. A tool in none has a queue to itself.
+    /// Queues, with the tools in them, and the servers whose other tools are in them, as
+    /// [`queue_of_server`] writes them. A tool in none has a queue to itself.
     pub queues: Vec<(Vec<String>, QueueLimits)>,
     /// Bounds of a queue that a tool has to itself.
     pub each: QueueLimits,
@@ -43,6 +47,12 @@ impl AdmissionLimits {
     }
 }
 
+/// How a server or a source stands among the tools of a queue: no tool has such a name.
+#[must_use]
+pub fn queue_of_server(name: &str) -> String {
+    format!("server:{}", name.to_lowercase())
+}
+
 /// The queue of a call has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueFull;
@@ -52,6 +62,8 @@ pub(super) struct QueueFull;
 pub(super) struct Admission {
     limits: AdmissionLimits,
     named: HashMap<String, usize>,
+    /// Whether servers are among the named.
+    has_servers: bool,
     state: Mutex<State>,
 }
 
@@ -96,7 +108,19 @@ impl Admission {
             state.queues.push(Queue { limits: *limits, running: 0, waiting: 0 });
             named.extend(tools.iter().map(|tool| (tool.clone(), queue)));
         }
-        Arc::new(Self { limits, named, state: Mutex::new(state) })
+        let has_servers = named.keys().any(|name| name.starts_with("server:"));
+        Arc::new(Self { limits, named, has_servers, state: Mutex::new(state) })
+    }
+
+    /// Under which name a tool waits: its own, or its server's where that is in a queue.
+    pub(super) fn waits_as<'a>(&self, tool: &'a ToolRegistration) -> Cow<'a, str> {
+        if !self.named.contains_key(&tool.name) && self.has_servers {
+            let server = queue_of_server(&server_name(&tool.source));
+            if self.named.contains_key(&server) {
+                return Cow::Owned(server);
+            }
+        }
+        Cow::Borrowed(&tool.name)
     }
 
     /// Lets a call of `tool` run if there is room now. The tool must be a registered one: its
@@ -266,8 +290,10 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
+    use rockbot_contracts::ToolSource;
 
     use super::*;
+    use crate::testing::registration;
 
     fn agent(name: &str) -> AgentName {
         AgentName::new(name).expect("a name")
@@ -342,6 +368,22 @@ mod tests {
         let _running = admission.try_admit("bash").expect("room");
         assert_eq!(admission.admit(&agent, "python", false).await.err(), Some(QueueFull));
         admission.try_admit("echo").expect("a queue of its own");
+    }
+
+    #[test]
+    fn the_tools_of_a_server_wait_in_its_queue_unless_they_have_their_own() {
+        let one = QueueLimits { running: 1, waiting: 0 };
+        let queues =
+            vec![(vec!["github__push".to_owned()], one), (vec![queue_of_server("GitHub")], one)];
+        let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::of(8) });
+        let of = |name: &str, source: ToolSource| {
+            let tool = ToolRegistration { source, ..registration(name) };
+            admission.waits_as(&tool).into_owned()
+        };
+        let github = || ToolSource::Mcp("github".to_owned());
+        assert_eq!(of("github__push", github()), "github__push");
+        assert_eq!(of("github__read", github()), of("github__list", github()));
+        assert_eq!(of("read", ToolSource::Files), "read");
     }
 
     #[tokio::test(start_paused = true)]

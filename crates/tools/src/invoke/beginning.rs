@@ -101,7 +101,7 @@ impl<'a> Beginning<'a> {
 
     async fn room(&self) -> Result<Option<Permit>, Box<Ending>> {
         let Some(tool) = self.tool else { return Ok(None) };
-        let name = tool.registration().name.as_str();
+        let name = &*self.rules.admission.waits_as(tool.registration());
         if let Some(permit) = self.rules.admission.try_admit(name) {
             return Ok(Some(permit));
         }
@@ -111,6 +111,7 @@ impl<'a> Beginning<'a> {
         match self.bounded(Box::pin(admitted)).await? {
             Ok(permit) => Ok(Some(permit)),
             Err(QueueFull) => {
+                let name = &tool.registration().name;
                 let message = format!("too many calls of {name} wait");
                 Err(failed(ToolFailure::Overloaded { message }))
             }

@@ -40,7 +40,7 @@ use self::{
     suspects::{Moves, Queue, Taken},
 };
 pub use self::{
-    admission::{AdmissionLimits, QueueLimits},
+    admission::{AdmissionLimits, QueueLimits, queue_of_server},
     conversation::Conversation,
     journal::{CallJournal, JournalOptions},
     stats::HandlerStats,

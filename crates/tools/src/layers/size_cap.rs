@@ -1,49 +1,91 @@
 //! No result is larger than the bus and a model can take.
 
+use std::sync::Arc;
+
 use rockbot_contracts::ContentBlock;
 use tower_layer::Layer;
+use tracing::warn;
 
 use super::{CallService, ResolvedCall};
-use crate::{failure::ToolFailure, result::ToolResult};
+use crate::{
+    failure::ToolFailure,
+    outputs::{Outputs, TOOL_OUTPUT},
+    result::ToolResult,
+    tool::ToolContext,
+};
 
 /// Puts [`SizeCap`] around a service.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SizeCapLayer {
     /// Most bytes of content.
     pub max_bytes: usize,
+    /// Where text that is too long is kept, if it is.
+    pub outputs: Option<Arc<Outputs>>,
 }
 
 impl<S> Layer<S> for SizeCapLayer {
     type Service = SizeCap<S>;
 
     fn layer(&self, inner: S) -> SizeCap<S> {
-        SizeCap { max_bytes: self.max_bytes, inner }
+        SizeCap { cap: self.clone(), inner }
     }
 }
 
-/// Cuts text that is over the cap, and says so in its place; leaves out a picture, sound or
-/// resource that does not fit, since half of one is of no use.
+/// Keeps text that is over the cap and gives a handle in its place. Where it can't be kept, cuts it
+/// and says so. Leaves out a picture, sound or resource that does not fit, since half of one is of
+/// no use.
 #[derive(Debug, Clone)]
 pub struct SizeCap<S> {
-    max_bytes: usize,
+    cap: SizeCapLayer,
     inner: S,
 }
 
 impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for SizeCap<S> {
     async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+        let SizeCapLayer { max_bytes, outputs } = &self.cap;
+        // What reads kept outputs is short by itself; another handle in its place would lead nowhere.
+        let reads_outputs = call.tool.registration().name == TOOL_OUTPUT;
+        let outputs = outputs.as_ref().filter(|_| !reads_outputs);
+        let shown = outputs.map_or(*max_bytes, |outputs| outputs.shown_bytes(*max_bytes));
+        let context = outputs.map(|_| call.context.clone());
         let mut result = self.inner.call(call).await?;
-        if result.bytes() > self.max_bytes {
-            cut(&mut result, self.max_bytes);
+        if result.bytes() > shown {
+            if let Some((outputs, context)) = outputs.zip(context) {
+                keep(&mut result, outputs, &context).await;
+            }
+            cut(&mut result, shown);
         }
         // Facts for programs share the limit; there is no sense in half of them.
-        if result.details.as_ref().is_some_and(|details| details.to_string().len() > self.max_bytes)
-        {
+        if result.details.as_ref().is_some_and(|details| details.to_string().len() > *max_bytes) {
             result.details = None;
         }
         Ok(result)
     }
 }
 
+/// Puts a handle in the place of all text, if it can be kept.
+async fn keep(result: &mut ToolResult, outputs: &Outputs, context: &ToolContext) {
+    let is_text = |block: &ContentBlock| {
+        matches!(block, ContentBlock::Text { .. } | ContentBlock::Resource { text: Some(_), .. })
+    };
+    let (texts, others): (Vec<_>, Vec<_>) = result.content.iter().cloned().partition(is_text);
+    if texts.is_empty() {
+        return;
+    }
+    let text = ToolResult { content: texts, ..ToolResult::default() }.to_text().into_owned();
+    match outputs.keep(context, text).await {
+        Ok(kept) => {
+            result.content = vec![ContentBlock::Text { text: kept.message }];
+            result.content.extend(others);
+        }
+        Err(error) => {
+            let (tool_call_id, tool) = (&context.tool_call_id, &context.tool_name);
+            warn!(%tool_call_id, %tool, %error, "a large output can't be kept, so it is cut");
+        }
+    }
+}
+
+/// Cuts what is over so many bytes; what fits stays as it is.
 fn cut(result: &mut ToolResult, max_bytes: usize) {
     let mut left = max_bytes;
     for block in &mut result.content {

@@ -1,17 +1,28 @@
 //! What changes when a definition does.
 
-use rockbot_contracts::mcp::McpToolDefinition;
+use rockbot_contracts::{ToolHints, ToolRegistration, mcp::McpToolDefinition};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+use crate::canonical::canonical;
 
 /// Changes when anything that a model or a caller relies on changes: name, description, schema,
 /// hints. The same whatever order the schema's keys are in. A server can't make two definitions
 /// that share one.
 #[must_use]
 pub fn definition_fingerprint(tool: &McpToolDefinition) -> String {
+    fingerprint(&tool.name, &tool.description, &tool.parameters, tool.hints)
+}
+
+/// The same for a tool of any source, as a model is told of it.
+pub(crate) fn registration_fingerprint(tool: &ToolRegistration) -> String {
+    fingerprint(&tool.name, tool.model_description(), &tool.parameters, tool.hints)
+}
+
+fn fingerprint(name: &str, description: &str, parameters: &Value, hints: ToolHints) -> String {
     let mut hash = Sha256::new();
-    let hints = serde_json::to_string(&tool.hints).unwrap_or_default();
-    for part in [&tool.name, &tool.description, &ordered(&tool.parameters), &hints] {
+    let hints = serde_json::to_string(&hints).unwrap_or_default();
+    for part in [name, description, &canonical(parameters), &hints] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -33,27 +44,8 @@ fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// JSON with the keys of its objects in order, as deep as the parser lets it nest.
-fn ordered(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().collect();
-            fields.sort_by_key(|(key, _)| *key);
-            let fields = fields.into_iter();
-            let fields = fields
-                .map(|(key, value)| format!("{}:{}", Value::String(key.clone()), ordered(value)));
-            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
-        }
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(ordered).collect::<Vec<_>>().join(","))
-        }
-        plain => plain.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::ToolHints;
     use serde_json::json;
 
     use super::*;
@@ -93,13 +85,5 @@ mod tests {
         let other = McpToolDefinition { name: "other".to_owned(), ..tool() };
         let both = [&tool(), &other];
         assert_eq!(server_fingerprint(both), server_fingerprint(both.into_iter().rev()));
-    }
-
-    #[test]
-    fn the_order_of_keys_does_not_matter() {
-        assert_eq!(
-            ordered(&json!({"b": [1, {"d": 1, "c": 2}], "a": "x"})),
-            r#"{"a":"x","b":[1,{"c":2,"d":1}]}"#
-        );
     }
 }

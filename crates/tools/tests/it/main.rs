@@ -13,6 +13,8 @@ mod identity;
 #[cfg(test)]
 mod journal;
 #[cfg(test)]
+mod layers;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 mod mcp_index;
@@ -21,8 +23,12 @@ mod mcp_manage;
 #[cfg(test)]
 mod mcp_stage;
 #[cfg(test)]
+mod outputs;
+#[cfg(test)]
 mod round_trip;
 #[cfg(test)]
 mod sharing;
 #[cfg(test)]
 mod suspects;
+#[cfg(test)]
+mod working_memory;

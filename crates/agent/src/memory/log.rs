@@ -1,0 +1,166 @@
+//! What was said to an agent and what it answered, for a while, and the search over it.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_contracts::{AgentName, SessionId, ToolCallId};
+use rockbot_store::{Expected, Shelf, ShelfError, Store};
+use rockbot_tools::{
+    Ranker, Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource, excerpt,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::recall::moment;
+use crate::own_tool::{Definition, OwnTool, read};
+
+/// The longest text that is kept of one message, in bytes.
+const MOST_BYTES: usize = 8 * 1024;
+/// How many messages a search looks at, the newest ones of an agent.
+const MOST_SEARCHED: usize = 2000;
+/// How long a turn waits for the log.
+const PATIENCE: Duration = Duration::from_secs(2);
+const HITS: usize = 5;
+const MOST_HITS: usize = 20;
+const EXCERPT_CHARS: usize = 400;
+
+/// What was said, by agent, for a time.
+///
+/// A message over 8 KiB is kept up to there. Each agent searches its own conversations only.
+#[derive(Clone)]
+pub struct ConversationLog {
+    store: Arc<dyn Store>,
+    keep: Duration,
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Message {
+    session: String,
+    by: Speaker,
+    text: String,
+    /// In milliseconds since the Unix epoch.
+    at: i64,
+}
+
+/// Who said something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Speaker {
+    User,
+    Assistant,
+}
+
+#[derive(Debug, Deserialize)]
+struct Arguments {
+    query: String,
+    #[serde(default)]
+    this_conversation: bool,
+    max_results: Option<usize>,
+}
+
+impl ConversationLog {
+    /// A log in this store, of what was said within the last `keep`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, keep: Duration) -> Self {
+        Self { store, keep }
+    }
+
+    /// Keeps what a person said in a turn and what the agent answered. A store that fails or is
+    /// slow costs the entry, and two seconds at most.
+    pub async fn keep(
+        &self,
+        agent: &AgentName,
+        session: &SessionId,
+        said: &[String],
+        answer: &str,
+    ) {
+        let kept = timeout(PATIENCE, self.write(agent, session, said, answer)).await;
+        match kept {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "a turn is missing in the log of conversations"),
+            Err(_) => warn!(?PATIENCE, "a turn may be missing in the log of conversations"),
+        }
+    }
+
+    async fn write(
+        &self,
+        agent: &AgentName,
+        session: &SessionId,
+        said: &[String],
+        answer: &str,
+    ) -> Result<(), ShelfError> {
+        let at = self.store.now().await?.as_millis();
+        let said = said.iter().map(|text| (Speaker::User, text.as_str()));
+        let shelf = self.shelf(agent);
+        for (by, text) in said.chain([(Speaker::Assistant, answer)]) {
+            let text = text[..text.floor_char_boundary(MOST_BYTES)].to_owned();
+            let message = Message { session: session.to_string(), by, text, at };
+            let name = name_of(at, &ToolCallId::generate());
+            shelf.put(&[name], &message, Some(self.keep), Expected::Absent).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
+        let definition = Definition {
+            name: "search_conversation_history",
+            description: "Search what was said in this and earlier conversations with you.",
+            arguments: json!({"query": {"type": "string", "minLength": 1, "maxLength": 500},
+                "this_conversation": {"type": "boolean",
+                    "description": "Whether only this conversation is searched."},
+                "max_results": {"type": "integer", "minimum": 1, "maximum": MOST_HITS}}),
+            required: &["query"],
+            source: ToolSource::Memory,
+            hints: ToolHints::READ_ONLY,
+        };
+        vec![OwnTool::over(self, definition, |log, arguments, context| {
+            Box::pin(log.search(arguments, context))
+        })]
+    }
+
+    async fn search(
+        &self,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let Arguments { query, this_conversation, max_results } = read(arguments)?;
+        let most = max_results.unwrap_or(HITS).min(MOST_HITS);
+        let own = context.session_id.as_str();
+        let messages = self.shelf(&context.agent).list::<&str>(&[], MOST_SEARCHED).await?;
+        let messages: Vec<_> = messages
+            .into_iter()
+            .map(|(_, message)| message.value)
+            .filter(|message| !this_conversation || message.session == own)
+            .collect();
+        let found = Ranker::rank(&messages, |message| message.text.clone(), &query);
+        if found.is_empty() {
+            return Ok(ToolResult::text("Nothing that was said fits. Try other words."));
+        }
+        let lines = found.into_iter().take(most).map(|message| {
+            let Message { session, by, text, at } = message;
+            let by = if *by == Speaker::User { "the user" } else { "you" };
+            let place = if session == own { "here" } else { "in another conversation" };
+            let at = moment(*at, "%Y-%m-%d %H:%M UTC");
+            format!("- {at}, {by} {place}: {}", excerpt(text, &query, EXCERPT_CHARS))
+        });
+        Ok(ToolResult::text(lines.collect::<Vec<_>>().join("\n")))
+    }
+
+    fn shelf(&self, agent: &AgentName) -> Shelf<Message> {
+        Shelf::new(self.store.clone(), ["conversations", agent.as_str()])
+    }
+}
+
+/// The name of a message, so that the newest ones are listed first.
+fn name_of(at: i64, id: &ToolCallId) -> String {
+    format!("{:019}-{id}", i64::MAX.saturating_sub(at))
+}
+
+impl std::fmt::Debug for ConversationLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConversationLog").field("keep", &self.keep).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! Which time zone an agent's people live in.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use jiff::tz::TimeZone;
+use rockbot_contracts::AgentName;
+use rockbot_store::{Expected, Shelf, Store};
+use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolResult, ToolSource};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tracing::debug;
+
+use crate::{
+    context::Zones,
+    own_tool::{Definition, KEEPS, OwnTool, read},
+};
+
+/// The name of the setting.
+const NAME: &str = "timezone";
+
+/// The time zones that agents were told.
+pub(super) struct TimeZones(Arc<dyn Store>);
+
+#[derive(Debug, Deserialize)]
+struct Arguments {
+    timezone: String,
+}
+
+impl TimeZones {
+    pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self(store))
+    }
+
+    pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
+        let definition = Definition {
+            name: "set_timezone",
+            description: "Set the time zone of the person, from the next turn on.",
+            arguments: json!({"timezone": {"type": "string", "minLength": 1, "maxLength": 64,
+                "description": "A name of the IANA database, such as Europe/Berlin."}}),
+            required: &["timezone"],
+            source: ToolSource::Memory,
+            hints: KEEPS,
+        };
+        vec![OwnTool::over(self, definition, |zones, arguments, context| {
+            Box::pin(zones.set(arguments, context))
+        })]
+    }
+
+    fn shelf(&self, agent: &AgentName) -> Shelf<String> {
+        Shelf::new(self.0.clone(), ["settings", agent.as_str()])
+    }
+
+    async fn set(
+        &self,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let Arguments { timezone } = read(arguments)?;
+        let zone = TimeZone::get(&timezone).map_err(|_| {
+            ToolFailure::invalid(
+                "there is no time zone of that name; give one of the IANA database, such as \
+                 Europe/Berlin, America/New_York or UTC",
+            )
+        })?;
+        let name = zone.iana_name().unwrap_or("UTC").to_owned();
+        self.shelf(&context.agent).put(&[NAME], &name, None, Expected::Anything).await?;
+        Ok(ToolResult::text(format!("The time zone is {name}.")))
+    }
+}
+
+impl Zones for TimeZones {
+    fn zone<'a>(&'a self, agent: &'a AgentName) -> BoxFuture<'a, Option<TimeZone>> {
+        Box::pin(async move {
+            match self.shelf(agent).get(&[NAME]).await {
+                Ok(found) => TimeZone::get(&found?.value).ok(),
+                Err(error) => {
+                    debug!(%error, "the time zone is out of reach");
+                    None
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! Splits a long text where it is split least badly.
+//!
+//! - [`chunks`]: the pieces, none over a limit, none of the text lost;
+//! - [`sections`]: what lies below each heading.
+
+mod split;
+mod structure;
+
+use std::ops::Range;
+
+pub use self::structure::{Section, sections};
+use self::{split::cuts, structure::Structure};
+
+/// A piece of a text: where it is, and below which headings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its bytes in the text.
+    pub bytes: Range<usize>,
+    /// Its characters in the text.
+    pub chars: Range<usize>,
+    /// The lines that it begins and ends in, from 1.
+    pub lines: (usize, usize),
+    /// The headings that it begins below, outermost first.
+    pub headings: Vec<String>,
+}
+
+impl Chunk {
+    /// The piece itself, out of the text that it was made from.
+    #[must_use]
+    pub fn of<'a>(&self, text: &'a str) -> &'a str {
+        &text[self.bytes.clone()]
+    }
+
+    /// What it is called as piece `number`: by its headings, else by its number.
+    #[must_use]
+    pub fn title(&self, number: usize) -> String {
+        match self.headings.as_slice() {
+            [] => format!("Part {number}"),
+            headings => headings.join(" › "),
+        }
+    }
+}
+
+/// Splits a text into pieces of at most `max_chars` characters (at least 1), in order. Joined they
+/// are the text.
+///
+/// A piece ends where the text does: before a heading of the first level, else of the second, else
+/// of the third, else after a blank line, else around a code fence, else at the end of a line, and
+/// only in a line that is too long between two characters. A heading or a blank line inside a code
+/// fence is code. So a fence is cut only when it is longer than a piece.
+#[must_use]
+pub fn chunks(text: &str, max_chars: usize) -> Vec<Chunk> {
+    let structure = Structure::of(text);
+    let mut chunks = Vec::new();
+    let (mut chars, mut line, mut path) = (0, 1, Path::default());
+    let mut headings = structure.headings.iter().peekable();
+    let mut start = 0;
+    for end in cuts(text, &structure.breaks, max_chars) {
+        let piece = &text[start..end];
+        while let Some(heading) = headings.next_if(|heading| heading.at <= start) {
+            path.enter(heading.level, &heading.title);
+        }
+        let (piece_chars, breaks) = (piece.chars().count(), newlines(piece));
+        let last_line = line + breaks - usize::from(piece.ends_with('\n'));
+        chunks.push(Chunk {
+            bytes: start..end,
+            chars: chars..chars + piece_chars,
+            lines: (line, last_line),
+            headings: path.titles(),
+        });
+        // What begins inside the piece is over or goes on where the next one begins.
+        while let Some(heading) = headings.next_if(|heading| heading.at < end) {
+            path.enter(heading.level, &heading.title);
+        }
+        (start, chars, line) = (end, chars + piece_chars, line + breaks);
+    }
+    chunks
+}
+
+/// The headings that a place in the text is below.
+#[derive(Default)]
+struct Path<'a>(Vec<(u8, &'a str)>);
+
+impl<'a> Path<'a> {
+    fn enter(&mut self, level: u8, title: &'a str) {
+        self.0.retain(|(outer, _)| *outer < level);
+        self.0.push((level, title));
+    }
+
+    fn titles(&self) -> Vec<String> {
+        self.0.iter().map(|(_, title)| (*title).to_owned()).collect()
+    }
+}
+
+pub(crate) fn newlines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(text: &str, max_chars: usize) -> Vec<&str> {
+        chunks(text, max_chars).iter().map(|chunk| chunk.of(text)).collect()
+    }
+
+    #[test]
+    fn headings_come_first_then_blank_lines_then_lines_then_characters() {
+        let text = "# A\nabc\n\n## B\ndef\n# C\nghi\n";
+        assert_eq!(texts(text, 18), ["# A\nabc\n\n## B\ndef\n", "# C\nghi\n"]);
+        assert_eq!(texts(text, 12), ["# A\nabc\n\n", "## B\ndef\n", "# C\nghi\n"]);
+        assert_eq!(texts("one\ntwo\n\nthree\nfour", 10), ["one\ntwo\n\n", "three\nfour"]);
+        assert_eq!(texts("one\ntwo\nthree", 8), ["one\ntwo\n", "three"]);
+        assert_eq!(texts("üöäü", 3), ["üöä", "ü"]);
+        assert_eq!(texts("", 3), [""; 0]);
+    }
+
+    #[test]
+    fn what_looks_like_a_heading_in_a_fence_is_code() {
+        let fence = "```sh\n# not a heading\n\necho\n```\n";
+        let text = format!("# A\n{fence}text\n");
+        assert_eq!(texts(&text, 32), ["# A\n", fence, "text\n"]);
+        let cut = chunks(&text, 32);
+        assert!(cut.iter().all(|chunk| chunk.headings == ["A"]), "{cut:?}");
+    }
+
+    #[test]
+    fn a_piece_knows_its_lines_and_its_headings() {
+        let text = "intro\n# A\n## B\nü\n# C\nlast";
+        let cut = chunks(text, 10);
+        let known: Vec<_> = cut.iter().map(|chunk| (chunk.lines, chunk.title(0))).collect();
+        let title = str::to_owned;
+        assert_eq!(
+            known,
+            [
+                ((1, 1), title("Part 0")),
+                ((2, 2), title("A")),
+                ((3, 4), title("A › B")),
+                ((5, 6), title("C")),
+            ]
+        );
+        assert_eq!((&cut[3].chars, &cut[3].bytes), (&(17..25), &(18..26)));
+    }
+
+    /// Lines that mean something to the splitter, and some that don't.
+    fn line() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just(String::new()),
+            Just("```".to_owned()),
+            Just("~~~~ rust".to_owned()),
+            Just("# One".to_owned()),
+            Just("## Two".to_owned()),
+            Just("### Three".to_owned()),
+            Just("\r".to_owned()),
+            "[a-zü𝄞 `#~]{0,30}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_no_piece_is_over_the_limit(
+            lines in prop::collection::vec(line(), 0..40), max in 1_usize..80,
+        ) {
+            let text = lines.join("\n");
+            let cut = chunks(&text, max);
+            let joined: String = cut.iter().map(|chunk| chunk.of(&text)).collect();
+            prop_assert_eq!(&joined, &text);
+            let mut chars = 0;
+            for chunk in &cut {
+                let size = chunk.of(&text).chars().count();
+                prop_assert!((1..=max).contains(&size));
+                prop_assert_eq!(&chunk.chars, &(chars..chars + size));
+                prop_assert_eq!(chunk.lines.0, 1 + newlines(&text[..chunk.bytes.start]));
+                chars += size;
+            }
+        }
+
+        #[test]
+        fn a_fence_that_fits_is_kept_whole(
+            before in prop::collection::vec("[a-z ]{0,20}|# H|", 0..8),
+            code in prop::collection::vec("[a-z ]{0,8}|# H|", 0..8),
+            after in prop::collection::vec("[a-z ]{0,20}|## H|", 0..8),
+        ) {
+            let fence = format!("```\n{}\n```\n", code.join("\n"));
+            let text = format!("{}\n{fence}{}", before.join("\n"), after.join("\n"));
+            let whole = chunks(&text, fence.chars().count().max(8));
+            prop_assert!(whole.iter().any(|chunk| chunk.of(&text).contains(&fence)));
+        }
+    }
+}

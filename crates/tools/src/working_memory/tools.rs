@@ -1,0 +1,256 @@
+//! The tools over working memory.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    address::MemoryOwner,
+    found::{MemoryEntry, MemorySearch},
+    memory::{Saving, WorkingMemory},
+};
+use crate::{
+    failure::ToolFailure,
+    guides::Guide,
+    result::ToolResult,
+    tool::{Tool, ToolContext},
+};
+
+/// How to use them, for models.
+pub const GUIDE: Guide = Guide {
+    name: "working-memory",
+    summary: "Putting things aside while you work, and finding them again",
+    markdown: include_str!("../../guides/working-memory.md"),
+};
+
+/// Hits of a search when nobody says how many.
+const HITS: usize = 5;
+const MOST_HITS: usize = 20;
+
+/// Entries that a list shows; a namespace shows the others.
+const LISTED: usize = 100;
+
+const MINUTE: u64 = 60;
+
+/// The five tools over working memory. Each works for the agent and conversation of its call.
+#[must_use]
+pub fn working_memory_tools(memory: &WorkingMemory) -> Vec<Arc<dyn Tool>> {
+    let tool = |action: Action| -> Arc<dyn Tool> {
+        let registration = action.registration(memory);
+        Arc::new(WorkingMemoryTool { registration, action, memory: memory.clone() })
+    };
+    Action::ALL.map(tool).to_vec()
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Save,
+    Get,
+    Delete,
+    List,
+    Search,
+}
+
+impl Action {
+    const ALL: [Self; 5] = [Self::Save, Self::Get, Self::Delete, Self::List, Self::Search];
+
+    fn registration(self, memory: &WorkingMemory) -> ToolRegistration {
+        let limits = memory.limits();
+        let key = json!({"type": "string", "minLength": 1, "maxLength": 200, "description":
+            "Without a slash it belongs to this conversation; with one it is an absolute key."});
+        let word = json!({"type": "string", "minLength": 1, "maxLength": 64});
+        let tags = json!({"type": "array", "items": word, "maxItems": 16});
+        let kept = ToolHints { read_only: false, destructive: false, ..ToolHints::READ_ONLY };
+        let (name, description, properties, required, hints) = match self {
+            Self::Save => (
+                "save_to_working_memory",
+                format!(
+                    "Put data aside under a key, in place of what is there. It is kept for {} \
+                     minutes unless you say another time.",
+                    limits.ttl.as_secs() / MINUTE
+                ),
+                json!({"key": key, "data": {"type": "string"},
+                    "ttl_minutes": {"type": "integer", "minimum": 1,
+                        "maximum": limits.max_ttl.as_secs() / MINUTE},
+                    "category": word, "tags": tags}),
+                json!(["key", "data"]),
+                kept,
+            ),
+            Self::Get => (
+                "get_from_working_memory",
+                "Read what was put aside under a key.".to_owned(),
+                json!({"key": key}),
+                json!(["key"]),
+                ToolHints::READ_ONLY,
+            ),
+            Self::Delete => (
+                "delete_from_working_memory",
+                "Delete what was put aside under a key.".to_owned(),
+                json!({"key": key}),
+                json!(["key"]),
+                ToolHints { destructive: true, ..kept },
+            ),
+            Self::List => (
+                "list_working_memory",
+                "List the keys of what was put aside, all or below a namespace.".to_owned(),
+                json!({"namespace": {"type": "string", "minLength": 1, "maxLength": 200,
+                    "description": "The first parts of a key, such as plans or plans/july."}}),
+                json!([]),
+                ToolHints::READ_ONLY,
+            ),
+            Self::Search => (
+                "search_working_memory",
+                "Search what was put aside by words, and see where they stand.".to_owned(),
+                json!({"query": {"type": "string", "minLength": 1, "maxLength": 500},
+                    "category": word, "tags": tags,
+                    "max_results": {"type": "integer", "minimum": 1, "maximum": MOST_HITS}}),
+                json!(["query"]),
+                ToolHints::READ_ONLY,
+            ),
+        };
+        ToolRegistration {
+            name: name.to_owned(),
+            label: None,
+            description,
+            tool_description: None,
+            parameters: json!({"type": "object", "properties": properties, "required": required,
+                "additionalProperties": false}),
+            source: ToolSource::Memory,
+            hints,
+            timeout_ms: None,
+        }
+    }
+}
+
+/// The arguments of all of them; the schema of each says which it takes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Arguments {
+    key: String,
+    data: String,
+    ttl_minutes: Option<u64>,
+    category: Option<String>,
+    tags: Vec<String>,
+    namespace: Option<String>,
+    query: String,
+    max_results: Option<usize>,
+}
+
+struct WorkingMemoryTool {
+    registration: ToolRegistration,
+    action: Action,
+    memory: WorkingMemory,
+}
+
+impl Tool for WorkingMemoryTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(async move {
+            let arguments: Arguments = serde_json::from_value(arguments)
+                .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+            let owner = MemoryOwner::of(context);
+            match self.action {
+                Action::Save => self.save(&owner, arguments).await,
+                Action::Get => self.get(&owner, &arguments.key).await,
+                Action::Delete => self.delete(&owner, &arguments.key).await,
+                Action::List => self.list(&owner, arguments.namespace.as_deref()).await,
+                Action::Search => self.search(&owner, arguments).await,
+            }
+        })
+    }
+}
+
+impl WorkingMemoryTool {
+    async fn save(
+        &self,
+        owner: &MemoryOwner,
+        arguments: Arguments,
+    ) -> Result<ToolResult, ToolFailure> {
+        let Arguments { key, data, ttl_minutes, category, tags, .. } = arguments;
+        let ttl = ttl_minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(MINUTE)));
+        let saved = self.memory.save(owner, &key, &data, Saving { ttl, category, tags }).await?;
+        Ok(ToolResult::text(format!("Saved: {}", line_of(&saved))))
+    }
+
+    async fn get(&self, owner: &MemoryOwner, key: &str) -> Result<ToolResult, ToolFailure> {
+        match self.memory.get(owner, key).await? {
+            Some(data) => Ok(ToolResult::text(data)),
+            None => Err(nothing_there()),
+        }
+    }
+
+    async fn delete(&self, owner: &MemoryOwner, key: &str) -> Result<ToolResult, ToolFailure> {
+        match self.memory.delete(owner, key).await? {
+            true => Ok(ToolResult::text("Deleted.")),
+            false => Err(nothing_there()),
+        }
+    }
+
+    async fn list(
+        &self,
+        owner: &MemoryOwner,
+        namespace: Option<&str>,
+    ) -> Result<ToolResult, ToolFailure> {
+        let entries = self.memory.list(owner, namespace).await?;
+        if entries.is_empty() {
+            return Ok(ToolResult::text("There is nothing."));
+        }
+        let mut text = String::new();
+        for entry in entries.iter().take(LISTED) {
+            let _ = writeln!(text, "- {}", line_of(entry));
+        }
+        if let Some(more) = entries.len().checked_sub(LISTED).filter(|more| *more > 0) {
+            let _ = writeln!(text, "… and {more} more; give a namespace to see fewer.");
+        }
+        Ok(ToolResult::text(text.trim_end()))
+    }
+
+    async fn search(
+        &self,
+        owner: &MemoryOwner,
+        arguments: Arguments,
+    ) -> Result<ToolResult, ToolFailure> {
+        let Arguments { query, category, tags, max_results, .. } = arguments;
+        let most = max_results.unwrap_or(HITS).min(MOST_HITS);
+        let search = MemorySearch { query, category, tags, most };
+        let hits = self.memory.search(owner, search).await?;
+        if hits.is_empty() {
+            return Ok(ToolResult::text("Nothing fits. Try other words, or list_working_memory."));
+        }
+        let hits = hits.iter().map(|hit| {
+            let line = line_of(&hit.entry);
+            format!("- {line}, relevance {:.2}\n  {}", hit.relevance, hit.excerpt)
+        });
+        Ok(ToolResult::text(hits.collect::<Vec<_>>().join("\n")))
+    }
+}
+
+fn nothing_there() -> ToolFailure {
+    ToolFailure::invalid(
+        "there is nothing under that key; it may have expired. list_working_memory tells what is \
+         there",
+    )
+}
+
+/// An entry on one line: `session/1/notes (120 bytes, category plan, tags a b)`.
+pub(super) fn line_of(entry: &MemoryEntry) -> String {
+    let mut line = format!("{} ({} bytes", entry.key, entry.bytes);
+    if let Some(category) = &entry.category {
+        let _ = write!(line, ", category {category}");
+    }
+    if !entry.tags.is_empty() {
+        let _ = write!(line, ", tags {}", entry.tags.join(", "));
+    }
+    line.push(')');
+    line
+}
