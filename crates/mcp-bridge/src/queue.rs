@@ -12,7 +12,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueConfig {
-    /// Calls that run at once, at least 1.
+    /// Calls that run at once, at least 1. Default twice as many as there are cores, at most 64.
+    #[serde(default = "QueueConfig::default_concurrent")]
     pub concurrent: u16,
     /// Calls that wait; one more is answered `overloaded`. Default 1024.
     #[serde(default)]
@@ -20,6 +21,12 @@ pub struct QueueConfig {
     /// How long a call waits before it is answered `overloaded`. Default 60 s.
     #[serde(default)]
     pub wait: Option<Period>,
+}
+
+impl QueueConfig {
+    fn default_concurrent() -> u16 {
+        QueueRules::default().running.try_into().unwrap_or(u16::MAX)
+    }
 }
 
 /// The queues of a bridge, by name.

@@ -40,8 +40,10 @@ static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
             REDACTED,
         ),
         // The user and the password in a URL.
-        (r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/?#@]+@", "${1}[secret]@"),
-        (r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/-]{8,}=*", "${1} [secret]"),
+        (r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/?#]+@", "${1}[secret]@"),
+        // In a header any, elsewhere those that are no words.
+        (r"(?i)\b(authorization\W{1,4}(?:bearer|basic|token)\s+)[^\s\x22',;]+", "${1}[secret]"),
+        (r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/-]{20,}=*", "${1} [secret]"),
         // OpenAI, OpenRouter, Anthropic and those who took after them.
         (r"\bsk-[A-Za-z0-9_-]{16,}", REDACTED),
         (r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})", REDACTED),
@@ -177,6 +179,8 @@ mod tests {
         let aws = format!("AKIA{}", "ABCDEFGH12345678");
         let cases = [
             ("Authorization: Bearer abc.def-ghi_123==", "Authorization: Bearer [secret]"),
+            ("{\"authorization\": \"Basic dTpw\"}", "{\"authorization\": \"Basic [secret]\"}"),
+            ("with bearer abcdefghij0123456789", "with bearer [secret]"),
             ("key sk-proj-abcdefghijklmnop1234 is bad", "key [secret] is bad"),
             ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[secret]"),
             ("github_pat_abcdefghijklmnopqrstuvw", "[secret]"),
@@ -185,7 +189,7 @@ mod tests {
                 "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzzzz",
                 "aws_secret_access_key = [secret]",
             ),
-            ("at amqp://user:pass@broker:5672/x", "at amqp://[secret]@broker:5672/x"),
+            ("at amqp://user:p@ss@broker:5672/x", "at amqp://[secret]@broker:5672/x"),
             (
                 "postgres://u:p%40w@db/x and http://host/a@b",
                 "postgres://[secret]@db/x and http://host/a@b",
@@ -204,7 +208,8 @@ mod tests {
     #[test]
     fn what_does_not_is_left_as_it_is() {
         let plain = [
-            "a bearer of bad news",
+            "a bearer of bad news, basic arithmetic",
+            "authorization: denied",
             "sk-short",
             "mail me at user@example.com",
             "https://example.com/path?q=a@b",

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::identity::Askers;
 use serde::Deserialize;
+use tracing::warn;
 
 use crate::{
     call_section::CallSection,
@@ -14,6 +15,7 @@ use crate::{
         queue::{Queue, QueueRules},
         stack::DEFAULT_MAX_RESULT_BYTES,
     },
+    period::Period,
     redaction::Redactor,
 };
 
@@ -55,11 +57,21 @@ pub struct QueueSection {
     /// The tools in it, by name, beside those whose own section names the queue.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Calls of these tools that run at once, at least 1.
+    /// Calls of these tools that run at once, at least 1. Default twice as many as there are cores,
+    /// at most 64.
+    #[serde(default = "QueueSection::default_concurrency")]
     pub concurrency: u16,
     /// Calls of these tools that wait; one more is answered `overloaded`. Default: all that the
     /// handler takes.
     pub waiting: Option<u16>,
+    /// How long a call waits before it is answered `overloaded`. Default: until its deadline.
+    pub wait: Option<Period>,
+}
+
+impl QueueSection {
+    fn default_concurrency() -> u16 {
+        QueueRules::default().running.try_into().unwrap_or(u16::MAX)
+    }
 }
 
 impl Default for HandlerSection {
@@ -135,7 +147,8 @@ impl HandlerSection {
         }
         queues.extend(self.queues.iter().map(|(name, queue)| {
             let waiting = queue.waiting.map_or(usize::MAX, usize::from);
-            let limits = QueueLimits { running: queue.concurrency.into(), waiting };
+            let wait = queue.wait.and_then(Period::duration);
+            let limits = QueueLimits { running: queue.concurrency.into(), waiting, wait };
             let tools = self.tools_in(name).cloned();
             let of_queue = |server: &&CallSection| server.queue.as_ref() == Some(name);
             let servers = self.servers.iter().filter(|(_, server)| of_queue(server));
@@ -179,7 +192,8 @@ impl HandlerSection {
         let queue = |(name, section): (&String, &QueueSection)| {
             let default = QueueRules::default();
             let waiting = section.waiting.map_or(default.waiting, usize::from);
-            let rules = QueueRules { running: section.concurrency.into(), waiting, ..default };
+            let wait = section.wait.and_then(Period::duration).unwrap_or(default.wait);
+            let rules = QueueRules { running: section.concurrency.into(), waiting, wait };
             (name.clone(), Queue::new(name, rules))
         };
         self.layers_of(&self.queues.iter().map(queue).collect(), fleet, redactor)
@@ -192,6 +206,10 @@ impl HandlerSection {
         redactor: Arc<Redactor>,
     ) -> LayerOptions {
         let mut policies = CallPolicies::default();
+        let sections = self.tools.iter().chain(&self.servers);
+        for (name, _) in sections.filter(|(_, one)| one.fleet.is_some() && fleet.is_none()) {
+            warn!(%name, "its limit for the fleet does not hold: there is no store for it");
+        }
         for (name, section) in &self.tools {
             policies.set_tool(name, section.policy(name, queues, fleet));
         }
@@ -219,6 +237,7 @@ mod tests {
             tools: tools.iter().map(ToString::to_string).collect(),
             concurrency: 0,
             waiting: None,
+            wait: None,
         };
         let queues = [("a", queue(&["bash"])), ("b", queue(&["search", "bash"]))];
         let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();

@@ -39,6 +39,8 @@ mod large_outputs;
 #[cfg(test)]
 mod late_broker;
 #[cfg(test)]
+mod layers;
+#[cfg(test)]
 mod local_model;
 #[cfg(test)]
 mod mcp;

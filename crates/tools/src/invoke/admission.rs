@@ -8,10 +8,11 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use rockbot_contracts::{AgentName, ToolRegistration};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use crate::layers::policy::server_name;
 
@@ -22,6 +23,8 @@ pub struct QueueLimits {
     pub running: usize,
     /// Calls that wait at most; a call on top is refused as overloaded.
     pub waiting: usize,
+    /// How long a call waits before it is refused as overloaded; until its deadline when absent.
+    pub wait: Option<Duration>,
 }
 
 /// Bounds of a handler.
@@ -42,7 +45,8 @@ impl AdmissionLimits {
     #[must_use]
     pub fn of(running: usize) -> Self {
         let running = running.max(1);
-        let each = QueueLimits { running: (running * 3).div_ceil(4), waiting: usize::MAX };
+        let each =
+            QueueLimits { running: (running * 3).div_ceil(4), waiting: usize::MAX, wait: None };
         Self { running, queues: Vec::new(), each }
     }
 }
@@ -53,9 +57,14 @@ pub fn queue_of_server(name: &str) -> String {
     format!("server:{}", name.to_lowercase())
 }
 
-/// The queue of a call has no room.
+/// Why a call is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct QueueFull;
+pub(super) enum NoRoom {
+    /// Too many wait in its queue.
+    Full,
+    /// It waited for so long.
+    For(Duration),
+}
 
 /// Hands out the right to run.
 #[derive(Debug)]
@@ -133,7 +142,8 @@ impl Admission {
         room.then(|| self.permit(&mut state, queue))
     }
 
-    /// Waits until a call of `tool` for `agent` may run; `anyway` even when too many wait already.
+    /// Waits until a call of `tool` for `agent` may run; `anyway` even when too many wait already,
+    /// and for however long.
     ///
     /// # Cancellation
     /// Dropping the future gives the place up.
@@ -142,20 +152,26 @@ impl Admission {
         agent: &AgentName,
         tool: &str,
         anyway: bool,
-    ) -> Result<Permit, QueueFull> {
-        let (_place, started) = {
+    ) -> Result<Permit, NoRoom> {
+        let (_place, started, wait) = {
             let mut state = self.lock();
             let queue = self.queue_of(&mut state, tool);
             if !anyway && state.queues[queue].waiting >= state.queues[queue].limits.waiting {
-                return Err(QueueFull);
+                return Err(NoRoom::Full);
             }
             let (start, started) = oneshot::channel();
             let arrival = state.wait(agent, queue, start);
-            (Place { admission: self, agent, queue, arrival }, started)
+            let wait = state.queues[queue].limits.wait.filter(|_| !anyway);
+            (Place { admission: self, agent, queue, arrival }, started, wait)
         };
         // Room may have come up since the caller looked.
         self.fill();
-        started.await.map_err(|_| QueueFull)
+        match wait {
+            Some(wait) => timeout(wait, started).await.map_err(|_| NoRoom::For(wait))?,
+            None => started.await,
+        }
+        // Nobody drops the other end of one who waits.
+        .map_err(|_| NoRoom::Full)
     }
 
     /// How many calls run, and how many wait for room.
@@ -287,8 +303,6 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures_util::FutureExt;
     use rockbot_contracts::ToolSource;
 
@@ -300,7 +314,7 @@ mod tests {
     }
 
     fn admission(running: usize, each: usize, waiting: usize) -> Arc<Admission> {
-        let each = QueueLimits { running: each, waiting };
+        let each = QueueLimits { running: each, waiting, wait: None };
         Admission::new(AdmissionLimits { running, queues: Vec::new(), each })
     }
 
@@ -350,7 +364,7 @@ mod tests {
         let _running = admission.admit(&agent, "echo", false).await.expect("room");
         let mut waiting = Box::pin(admission.admit(&agent, "echo", false));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert_eq!(admission.admit(&agent, "echo", false).await.err(), Some(QueueFull));
+        assert_eq!(admission.admit(&agent, "echo", false).await.err(), Some(NoRoom::Full));
         drop(waiting);
         assert!(
             admission.admit(&agent, "echo", false).now_or_never().is_none(),
@@ -360,19 +374,37 @@ mod tests {
 
     #[tokio::test]
     async fn tools_of_a_named_queue_share_its_bounds() {
-        let slow = QueueLimits { running: 1, waiting: 0 };
+        let slow = QueueLimits { running: 1, waiting: 0, wait: None };
         let tools = vec!["bash".to_owned(), "python".to_owned()];
         let limits = AdmissionLimits { queues: vec![(tools, slow)], ..AdmissionLimits::of(8) };
         let admission = Admission::new(limits);
         let agent = agent("one");
         let _running = admission.try_admit("bash").expect("room");
-        assert_eq!(admission.admit(&agent, "python", false).await.err(), Some(QueueFull));
+        assert_eq!(admission.admit(&agent, "python", false).await.err(), Some(NoRoom::Full));
         admission.try_admit("echo").expect("a queue of its own");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_as_long_as_its_queue_allows_and_one_that_came_before_for_longer() {
+        let wait = Duration::from_secs(5);
+        let each = QueueLimits { running: 1, waiting: 10, wait: Some(wait) };
+        let admission = Admission::new(AdmissionLimits { running: 1, queues: Vec::new(), each });
+        let agent = agent("one");
+        let running = admission.try_admit("echo").expect("room");
+        let late = admission.admit(&agent, "echo", false).await.err();
+        assert_eq!(late, Some(NoRoom::For(wait)));
+        assert_eq!(admission.counts(), (1, 0), "its place is free");
+        let mut again = Box::pin(admission.admit(&agent, "echo", true));
+        assert!(again.as_mut().now_or_never().is_none());
+        tokio::time::advance(wait * 2).await;
+        assert!(again.as_mut().now_or_never().is_none());
+        drop(running);
+        again.now_or_never().expect("at once").expect("room");
     }
 
     #[test]
     fn the_tools_of_a_server_wait_in_its_queue_unless_they_have_their_own() {
-        let one = QueueLimits { running: 1, waiting: 0 };
+        let one = QueueLimits { running: 1, waiting: 0, wait: None };
         let queues =
             vec![(vec!["github__push".to_owned()], one), (vec![queue_of_server("GitHub")], one)];
         let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::of(8) });

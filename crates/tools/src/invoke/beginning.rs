@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use tracing::{debug, warn};
 
 use super::{
-    admission::{Admission, Permit, QueueFull},
+    admission::{Admission, NoRoom, Permit},
     answer::Ending,
     journal::{Begun, CallInQuestion, CallJournal, Entrance},
     suspects::{Moves, Taken},
@@ -110,9 +110,12 @@ impl<'a> Beginning<'a> {
         let admitted = self.rules.admission.admit(&self.context.agent, name, self.call.again);
         match self.bounded(Box::pin(admitted)).await? {
             Ok(permit) => Ok(Some(permit)),
-            Err(QueueFull) => {
+            Err(no_room) => {
                 let name = &tool.registration().name;
-                let message = format!("too many calls of {name} wait");
+                let message = match no_room {
+                    NoRoom::Full => format!("too many calls of {name} wait"),
+                    NoRoom::For(wait) => format!("no room for a call of {name} for {wait:?}"),
+                };
                 Err(failed(ToolFailure::Overloaded { message }))
             }
         }

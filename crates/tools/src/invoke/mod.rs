@@ -26,7 +26,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
-    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
+    executor::ToolExecutor,
+    failure::ToolFailure,
+    layers::{CallAccount, ToolCall},
+    registry::Registered,
     tool::ToolContext,
 };
 
@@ -202,6 +205,12 @@ impl ToolInvokeHandler {
     #[must_use]
     pub fn stats(&self) -> &Arc<HandlerStats> {
         &self.stats
+    }
+
+    /// What the calls of each tool came to so far, if its executor counts them.
+    #[must_use]
+    pub fn account(&self) -> Option<&Arc<CallAccount>> {
+        self.executor.account()
     }
 
     /// How many calls run now.

@@ -9,6 +9,7 @@ pub mod cache;
 mod deadline;
 mod execute;
 pub mod fleet;
+mod kept_results;
 pub mod policy;
 pub mod queue;
 pub mod rate;
@@ -26,9 +27,9 @@ use crate::{failure::ToolFailure, registry::Registered, result::ToolResult, tool
 
 pub use self::{
     account::CallAccount,
-    cache::ResultCache,
     deadline::{Deadline, DeadlineLayer},
     execute::Execute,
+    kept_results::ResultCache,
     policy::{CallPolicies, CallPolicy},
     resolve::Resolve,
     size_cap::{SizeCap, SizeCapLayer},

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::{
-    CallPolicies, Deadline, DeadlineLayer, Execute, Resolve, SizeCap, SizeCapLayer, Validate,
-    ValidateLayer,
+    CallPolicies, Deadline, DeadlineLayer, Execute, Resolve, ResultCache, SizeCap, SizeCapLayer,
+    Validate, ValidateLayer,
     account::{Account, AccountLayer, CallAccount},
     breaker::{Break, BreakerLayer},
-    cache::{Cache, CacheLayer, ResultCache},
+    cache::{Cache, CacheLayer},
     fleet::{FleetLayer, FleetSlot},
     queue::{Slot, SlotLayer},
     rate::{RateLayer, RateLimit},
