@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{AgentName, UserMessage, user::TurnOutcome};
+use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
 use rockbot_tools::{ToolHook, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
@@ -140,6 +140,12 @@ impl Agent {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.inner.roster.len()
+    }
+
+    /// What its turns took since it began, with the loops of other agents that they ran.
+    #[must_use]
+    pub fn spent(&self) -> Spending {
+        self.inner.setup.spent.total()
     }
 
     /// Says something to a conversation and waits for the answer; a new conversation begins with a

@@ -35,8 +35,11 @@ pub struct AgentDefinition {
     pub description: String,
     /// Another model than the process's own.
     pub model: Option<String>,
-    /// What the model is told before anything else.
+    /// What the model is told before anything else. From a file it ends with the documents.
     pub system_prompt: String,
+    /// Files whose text is told after the prompt, such as a style guide: relative to the folder of
+    /// the definition, at most 16. Default: none.
+    pub documents: Vec<PathBuf>,
     /// Which tools it may use. Default: all.
     pub tools: ToolFilter,
     /// Which MCP servers it may use, and how it is offered their tools. Default: all, pinned.
@@ -95,6 +98,7 @@ impl AgentDefinition {
             description: String::new(),
             model: None,
             system_prompt: system_prompt.into(),
+            documents: Vec::new(),
             tools: ToolFilter::default(),
             mcp: McpRules::default(),
             strategy: ExecutionStrategy::default(),

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_contracts::{Executed, ReplyBody, ToolCallId, ToolErrorCode, user::TurnOutcome};
+use rockbot_contracts::{
+    Executed, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage, user::TurnOutcome,
+};
 use rockbot_tools::{EventSink, ToolEvent, ToolUpdate};
 
 /// The longest arguments shown, in characters.
@@ -65,17 +67,19 @@ pub struct TurnAnswer {
     pub text: String,
     /// What kind of end.
     pub outcome: TurnOutcome,
+    /// What it took; none when no turn ran.
+    pub usage: Option<TurnUsage>,
 }
 
 impl TurnAnswer {
     pub(crate) fn new(outcome: TurnOutcome, text: impl Into<String>) -> Self {
-        Self { text: text.into(), outcome }
+        Self { text: text.into(), outcome, usage: None }
     }
 }
 
 impl From<TurnAnswer> for ReplyBody {
     fn from(answer: TurnAnswer) -> Self {
-        Self::Answer { text: answer.text, outcome: answer.outcome }
+        Self::Answer { text: answer.text, outcome: answer.outcome, usage: answer.usage }
     }
 }
 

@@ -10,6 +10,7 @@
 //! One turn: ask the model, run the tools it calls, give it the results, and so on until it
 //! answers in words. A message to a conversation whose turn is running steers that turn.
 
+mod account;
 pub mod agent;
 mod backlog;
 pub mod behaviour;

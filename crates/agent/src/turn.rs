@@ -7,7 +7,7 @@ mod permitted;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
     FinishReason, ToolChoice, ToolDefinition,
@@ -23,7 +23,9 @@ use self::{
     permitted::PermittedTools,
 };
 use crate::{
+    account::{AgentAccount, TurnAccount},
     agent::AgentParts,
+    behaviour::ModelBehaviour,
     context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer, TurnEvent},
@@ -43,11 +45,13 @@ const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so n
 pub(crate) struct TurnSetup {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
+    pub(crate) spent: AgentAccount,
     model: Arc<dyn ChatModel>,
     /// All tools that can be called.
     registry: Arc<ToolRegistry>,
     /// Those among them that every conversation is offered.
     shared: Arc<ToolRegistry>,
+    behaviour: ModelBehaviour,
     mcp: Option<McpOffer>,
     context: ContextBuilder,
     log: Option<Arc<ConversationLog>>,
@@ -76,15 +80,28 @@ impl TurnSetup {
         let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
         all.extend(hooks);
         sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
-        if let Some(prompt) = behaviour.prompt {
-            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt)));
+        if let Some(prompt) = &behaviour.prompt {
+            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt.as_str())));
         }
         if sources.iter().all(|source| source.part() != ContextPart::Clock) {
             sources.push(Arc::new(TodaysDate::new(None)));
         }
         let budget = limits.context.clone();
         let context = ContextBuilder::new(sources, budget, behaviour.context_window);
-        Self { definition, limits, model, registry, shared, mcp, context, log, hooks: all }
+        let spent = AgentAccount::default();
+        Self {
+            definition,
+            limits,
+            spent,
+            model,
+            registry,
+            shared,
+            behaviour,
+            mcp,
+            context,
+            log,
+            hooks: all,
+        }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.
@@ -132,6 +149,8 @@ pub(crate) struct Turn<'a> {
     context: TurnContext,
     /// What the person said in this turn.
     said: Vec<String>,
+    account: TurnAccount,
+    spent_before: Spending,
     shortened: bool,
 }
 
@@ -143,6 +162,7 @@ impl<'a> Turn<'a> {
         waiting: &'a Waiting,
         progress: ProgressSink,
         cancellation: CancellationToken,
+        spent_before: Spending,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
@@ -157,6 +177,8 @@ impl<'a> Turn<'a> {
             streak,
             context: TurnContext::default(),
             said: Vec::new(),
+            account: TurnAccount::default(),
+            spent_before,
             shortened: false,
         }
     }
@@ -178,7 +200,8 @@ impl<'a> Turn<'a> {
         }
         self.history.push(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() });
         self.history.fit();
-        ending.into_answer()
+        let usage = Some(self.account.closed(self.spent_before));
+        TurnAnswer { usage, ..ending.into_answer() }
     }
 
     /// Learns what the model is to know in this turn, and returns the message with what stays of it
@@ -293,7 +316,9 @@ impl<'a> Turn<'a> {
                 (self.progress)(TurnEvent::TextDelta { text });
             }
         }
-        assembler.finish()
+        let answer = assembler.finish()?;
+        self.account.model_answered(answer.usage, &self.setup.behaviour);
+        Ok(answer)
     }
 
     /// Runs the calls of one answer and puts their results into the history, in the calls' order.

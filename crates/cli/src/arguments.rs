@@ -103,6 +103,9 @@ pub(crate) struct Chat {
     /// The agent to talk to [default: the configured one]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
+    /// Show what each answer took: model calls, tokens, tool calls, bytes, money
+    #[arg(long)]
+    pub(crate) stats: bool,
 }
 
 #[derive(Debug, Subcommand)]

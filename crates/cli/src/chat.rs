@@ -50,7 +50,8 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let proxy = InstanceId::generate();
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
     let client = client.with_silence(PATIENCE);
-    let conversation = Conversation { client, agent, session: SessionId::generate(), json };
+    let conversation =
+        Conversation { client, agent, session: SessionId::generate(), json, stats: chat.stats };
     let outcome = match chat.prompt {
         Some(prompt) => once(&conversation, &prompt).await,
         None => converse(&conversation).await,

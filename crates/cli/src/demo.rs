@@ -59,7 +59,7 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let proxy = InstanceId::generate();
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
-    let conversation = Conversation { client, agent, session, json: false };
+    let conversation = Conversation { client, agent, session, json: false, stats: false };
     introduce(folder.path())?;
     let told = conversation.say(PROMPT).await;
     drop(conversation);

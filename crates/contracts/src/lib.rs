@@ -26,6 +26,7 @@ pub mod permissions;
 mod reply_address;
 pub mod script;
 pub mod shape;
+pub mod spending;
 pub mod tool;
 pub mod topology;
 pub mod user;
@@ -37,6 +38,7 @@ pub use catalog::{
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use ids::{AgentName, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};
+pub use spending::{Spending, TurnUsage};
 pub use tool::{
     ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,
     ToolInvokeResponse, ToolProgress,

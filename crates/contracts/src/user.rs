@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ids::{AgentName, MessageId, SessionId, ToolCallId},
     message::Message,
+    spending::TurnUsage,
     tool::{Executed, ToolErrorCode},
 };
 
@@ -100,6 +101,9 @@ pub enum ReplyBody {
         text: String,
         /// How the turn ended.
         outcome: TurnOutcome,
+        /// What it took; absent when no turn ran.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<TurnUsage>,
     },
 }
 

@@ -16,6 +16,7 @@ pub mod lease;
 pub mod memory;
 pub mod port;
 pub mod postgres;
+mod reachable;
 mod row;
 mod section;
 pub mod shelf;
@@ -32,6 +33,7 @@ pub use port::{
     Write, Written,
 };
 pub use postgres::PostgresStore;
+pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};
 pub use shelf::{Document, Placed, Shelf, ShelfError};
 pub use sqlite::SqliteStore;

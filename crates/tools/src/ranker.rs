@@ -318,7 +318,8 @@ mod tests {
 
     #[test]
     fn adding_and_taking_away_leaves_what_a_fresh_index_of_the_same_texts_has() {
-        let mut index = Ranker::over(["lost: create an issue, search code", SERVICES[0], "lost too"]);
+        let mut index =
+            Ranker::over(["lost: create an issue, search code", SERVICES[0], "lost too"]);
         assert!(index.remove(0) && index.remove(2) && !index.remove(2) && !index.remove(9));
         assert_eq!(index.len(), 1);
         let mut numbers = vec![(1, 0)];

@@ -1,6 +1,9 @@
 //! The text of a definition, key by key, so that every problem is found in one go.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use rockbot_contracts::AgentName;
 use rockbot_tools::{ExecutionStrategy, strategy::MAX_PARALLEL};
@@ -15,6 +18,7 @@ const FENCE: &str = "+++";
 const MAX_PROMPT_BYTES: usize = 64 * 1024;
 const MAX_DESCRIPTION_BYTES: usize = 1024;
 const MAX_NAME_BYTES: usize = 64;
+const MAX_DOCUMENTS: usize = 16;
 const MAX_PATTERNS: usize = 256;
 const MAX_PATTERN_BYTES: usize = 128;
 
@@ -87,6 +91,8 @@ impl Reader<'_> {
         let tools = self.tools();
         let mcp = self.mcp();
         let prompt = self.prompt(prompt);
+        let documents: Vec<PathBuf> = self.take("documents").unwrap_or_default();
+        self.check("documents", documents.len() <= MAX_DOCUMENTS, "names more than 16 files");
         let strategy: ExecutionStrategy = self.take("strategy").unwrap_or_default();
         if let ExecutionStrategy::Batched(size) = strategy {
             let fits = (1..=MAX_PARALLEL).contains(&size);
@@ -109,6 +115,7 @@ impl Reader<'_> {
         let defaults = AgentDefinition::new(name, prompt);
         Ok(AgentDefinition {
             description,
+            documents,
             model,
             tools,
             mcp,

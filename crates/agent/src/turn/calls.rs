@@ -96,10 +96,18 @@ impl<'a> Caller<'a> {
             _ => None,
         };
         self.ended().insert(position, timed_out);
-        match ended {
-            Ok(result) => model_text(&result),
+        let account = &self.turn.account;
+        let text = match ended {
+            Ok(result) => {
+                if let Some(child) = result.child_spending {
+                    account.child_ended(child);
+                }
+                model_text(&result)
+            }
             Err(failure) => failure.model_text(),
-        }
+        };
+        account.tool_ended(request.arguments.len(), text.len());
+        text
     }
 
     async fn run(&self, request: &ToolCallRequest) -> Result<ToolResult, ToolFailure> {

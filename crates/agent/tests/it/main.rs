@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod account;
+mod context;
 mod front_door;
 mod mcp;
 mod memory;

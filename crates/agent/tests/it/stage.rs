@@ -13,7 +13,8 @@ use futures_util::{
     stream,
 };
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentParts, McpParts, ProgressSink, TurnAnswer, TurnEvent,
+    Agent, AgentDefinition, AgentLimits, AgentParts, ContextSource, McpParts, ModelBehaviour,
+    ProgressSink, TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId, UserMessage};
 use rockbot_llm::{
@@ -267,13 +268,22 @@ pub(crate) struct Stage {
     pub(crate) limits: AgentLimits,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) mcp: Option<McpParts>,
+    pub(crate) context: Vec<Arc<dyn ContextSource>>,
+    pub(crate) behaviour: ModelBehaviour,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
         let name = AgentName::new("tester").unwrap();
         let definition = AgentDefinition::new(name, "Be brief.");
-        Self { definition, limits: AgentLimits::default(), registry: Arc::default(), mcp: None }
+        Self {
+            definition,
+            limits: AgentLimits::default(),
+            registry: Arc::default(),
+            mcp: None,
+            context: Vec::new(),
+            behaviour: ModelBehaviour::default(),
+        }
     }
 
     pub(crate) fn with(self, tool: &Arc<Probe>) -> Self {
@@ -282,9 +292,10 @@ impl Stage {
     }
 
     pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
-        let Self { definition, limits, registry, mcp } = self;
+        let Self { definition, limits, registry, mcp, context, behaviour } = self;
         let model: Arc<dyn ChatModel> = model.clone();
-        Agent::new(AgentParts { limits, mcp, ..AgentParts::new(definition, model, registry) })
+        let parts = AgentParts::new(definition, model, registry);
+        Agent::new(AgentParts { limits, mcp, context, behaviour, ..parts })
     }
 }
 

@@ -4,9 +4,10 @@ use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
     AgentName, AgentReply, ContentBlock, Envelope, Executed, HandlerLoad, InstanceId, Message,
-    MessageId, ReplyBody, SessionId, ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh,
-    ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
-    ToolRegistration, ToolSource, UserMessage, json::Limits, user::TurnOutcome,
+    MessageId, ReplyBody, SessionId, Spending, ToolCallId, ToolCancel, ToolCatalog,
+    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
+    ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage, json::Limits,
+    user::TurnOutcome,
 };
 use serde_json::{Value, json};
 
@@ -177,11 +178,40 @@ fn user_messages() {
         ("steered", ReplyBody::Steered {}),
         (
             "answer",
-            ReplyBody::Answer { text: "Three files.".to_owned(), outcome: TurnOutcome::Completed },
+            ReplyBody::Answer {
+                text: "Three files.".to_owned(),
+                outcome: TurnOutcome::Completed,
+                usage: None,
+            },
+        ),
+        (
+            "answer-usage",
+            ReplyBody::Answer {
+                text: "Three files.".to_owned(),
+                outcome: TurnOutcome::Completed,
+                usage: Some(usage()),
+            },
         ),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });
         check(&format!("agent-reply-{kind}.json"), &reply(sequence, is_final, body));
     }
+}
+
+fn usage() -> TurnUsage {
+    let children = Spending { model_calls: 1, unpriced_calls: 1, ..Spending::default() };
+    let turn = Spending {
+        model_calls: 3,
+        prompt_tokens: 1200,
+        completion_tokens: 80,
+        untold_calls: 1,
+        tool_calls: 2,
+        tool_bytes_in: 64,
+        tool_bytes_out: 512,
+        cost_micros: 2300,
+        unpriced_calls: 1,
+    };
+    let session = Spending { model_calls: 5, ..turn };
+    TurnUsage { turn, children, session }
 }
