@@ -43,6 +43,8 @@ enum Measurement {
     Mcp,
     /// A script in a sandbox on this machine, against an interpreter without one
     Scripts,
+    /// The ranker against tantivy, over the same documents and queries
+    Ranking,
 }
 
 const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
@@ -55,7 +57,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         );
         process::run(&mut Command::new(build("rockbot-scripts", "local")?))?;
     }
-    if options.only.as_slice() == [Measurement::Scripts] {
+    if wanted(Measurement::Ranking) {
+        say::heading("ranking: the ranker against tantivy, alternated query by query, 7 rounds");
+        // A workspace of its own: no build of the house pays for tantivy.
+        let manifest = workspace::root().join("benches/ranking/Cargo.toml");
+        let mut command = workspace::cargo();
+        process::run(command.args(["run", "--release", "--manifest-path"]).arg(manifest))?;
+    }
+    let alone = |one: &Measurement| matches!(one, Measurement::Scripts | Measurement::Ranking);
+    if !options.only.is_empty() && options.only.iter().all(alone) {
         return Ok(());
     }
     if wanted(Measurement::Layers) {

@@ -44,7 +44,10 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
     say::heading("point RockBot at it, in another terminal:");
     say::progress(
         "smollm2",
-        format_args!("OPENAI_BASE_URL={} cargo run -- chat", server.base_url()),
+        format_args!(
+            "OPENAI_BASE_URL={} ROCKBOT_MEMORY__STORE=off cargo run -- chat",
+            server.base_url()
+        ),
     );
     say::progress("smollm2", "Ctrl-C ends it");
     while process::check_interrupt().is_ok() {

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
 };
 
 /// How fast a word that is repeated stops to count; Robertson's usual value.
@@ -13,7 +13,7 @@ pub const B: f64 = 0.75;
 /// their own, this many times.
 pub const PHRASE_WEIGHT: f64 = 2.0;
 
-/// An index of texts, made once and asked often.
+/// An index of texts, asked often. Texts can be added and taken away between two questions.
 ///
 /// A word is a run of letters and digits, in any case; names such as `getCurrentTime` are several. The
 /// score of a text is the sum over the
@@ -23,11 +23,17 @@ pub const PHRASE_WEIGHT: f64 = 2.0;
 #[derive(Debug, Clone, Default)]
 pub struct Ranker {
     words: HashMap<Box<str>, u32>,
-    /// By word.
+    /// By word, each in order of the texts.
     postings: Vec<Vec<Posting>>,
     pairs: HashMap<(u32, u32), Vec<Posting>>,
-    /// By text: what its length takes from a word's weight.
-    damping: Vec<f64>,
+    /// By number; none where a text was taken away.
+    texts: Vec<Option<Box<[u32]>>>,
+    /// By number, in words: what of the texts a search needs.
+    lengths: Vec<u32>,
+    /// Numbers to be given again.
+    free: Vec<u32>,
+    /// Words of all texts together.
+    total: u64,
 }
 
 /// How often something is in a text.
@@ -40,37 +46,78 @@ struct Posting {
 /// A text that fits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
-    /// Which one, in the order in which they were given.
+    /// Its number: which one in the order in which they were given, or what [`Ranker::insert`] said.
     pub text: usize,
     /// How well; greater than 0.
     pub score: f64,
 }
 
 impl Ranker {
-    /// An index of these texts, at most 2³² of them.
+    /// An index of these texts, at most 2³² of them, numbered from 0.
     #[must_use]
     pub fn over<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
         let mut index = Self::default();
-        let mut lengths = Vec::new();
-        for (at, text) in (0_u32..).zip(texts) {
-            let words: Vec<u32> = words(text.as_ref()).map(|word| index.number(word)).collect();
-            for &word in &words {
-                count(&mut index.postings[word as usize], at);
-            }
-            for pair in words.windows(2) {
-                count(index.pairs.entry((pair[0], pair[1])).or_default(), at);
-            }
-            lengths.push(words.len());
+        for text in texts {
+            index.insert(text.as_ref());
         }
-        let total: usize = lengths.iter().sum();
-        let average = total as f64 / lengths.len().max(1) as f64;
-        let damp = |length: usize| K1 * (1.0 - B + B * length as f64 / average.max(f64::EPSILON));
-        index.damping = lengths.into_iter().map(damp).collect();
         index
     }
 
+    /// Adds a text and returns its number, which may be that of one that was taken away.
+    pub fn insert(&mut self, text: &str) -> usize {
+        let words: Box<[u32]> = words(text).map(|word| self.number(word)).collect();
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.texts.push(None);
+            self.lengths.push(0);
+            number_of(self.texts.len() - 1)
+        });
+        for &word in &words {
+            count(&mut self.postings[word as usize], at);
+        }
+        for pair in words.windows(2) {
+            count(self.pairs.entry((pair[0], pair[1])).or_default(), at);
+        }
+        self.total += words.len() as u64;
+        self.lengths[at as usize] = number_of(words.len());
+        self.texts[at as usize] = Some(words);
+        at as usize
+    }
+
+    /// Takes a text away. Whether it was there.
+    pub fn remove(&mut self, text: usize) -> bool {
+        let Some(words) = self.texts.get_mut(text).and_then(Option::take) else { return false };
+        let at = number_of(text);
+        for &word in &words {
+            forget(&mut self.postings[word as usize], at);
+        }
+        for pair in words.windows(2) {
+            if let Entry::Occupied(mut postings) = self.pairs.entry((pair[0], pair[1])) {
+                forget(postings.get_mut(), at);
+                if postings.get().is_empty() {
+                    postings.remove();
+                }
+            }
+        }
+        self.total -= words.len() as u64;
+        self.lengths[text] = 0;
+        self.free.push(at);
+        true
+    }
+
+    /// How many texts there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.texts.len() - self.free.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn number(&mut self, word: String) -> u32 {
-        let next = u32::try_from(self.postings.len()).unwrap_or(u32::MAX);
+        let next = number_of(self.postings.len());
         let number = *self.words.entry(word.into_boxed_str()).or_insert(next);
         if number == next {
             self.postings.push(Vec::new());
@@ -78,7 +125,7 @@ impl Ranker {
         number
     }
 
-    /// The `most` texts that fit best, the best one first; of equals, the one that was given first.
+    /// The `most` texts that fit best, the best one first; of equals, the one with the smaller number.
     /// Texts that have no word of the query are left out.
     #[must_use]
     pub fn search(&self, query: &str, most: usize) -> Vec<Ranked> {
@@ -87,7 +134,7 @@ impl Ranker {
         let different: BTreeSet<u32> = asked.iter().flatten().copied().collect();
         let side_by_side = asked.windows(2).filter_map(|pair| Some((pair[0]?, pair[1]?)));
         let pairs: BTreeSet<(u32, u32)> = side_by_side.collect();
-        let mut scores = vec![0.0; self.damping.len()];
+        let mut scores = vec![0.0; self.texts.len()];
         for word in different {
             self.add(&self.postings[word as usize], 1.0, &mut scores);
         }
@@ -96,24 +143,23 @@ impl Ranker {
                 self.add(postings, PHRASE_WEIGHT, &mut scores);
             }
         }
-        let fitting = scores.into_iter().enumerate().filter(|(_, score)| *score > 0.0);
-        let mut found: Vec<_> = fitting.map(|(text, score)| Ranked { text, score }).collect();
-        if most < found.len() {
-            if let Some(last) = most.checked_sub(1) {
-                found.select_nth_unstable_by(last, better);
-            }
-            found.truncate(most);
+        let mut best = Best::of(most);
+        for (text, &score) in scores.iter().enumerate() {
+            best.consider(Ranked { text, score });
         }
-        found.sort_unstable_by(better);
-        found
+        best.in_order()
     }
 
     fn add(&self, postings: &[Posting], weight: f64, scores: &mut [f64]) {
-        let (all, with) = (self.damping.len() as f64, postings.len() as f64);
+        let (all, with) = (self.len() as f64, postings.len() as f64);
         let idf = (1.0 + (all - with + 0.5) / (with + 0.5)).ln();
+        let factor = weight * idf * (K1 + 1.0);
+        let average = (self.total as f64 / all.max(1.0)).max(f64::EPSILON);
+        let (fixed, for_a_word) = (K1 * (1.0 - B), K1 * B / average);
         for &Posting { text, times } in postings {
             let (text, times) = (text as usize, f64::from(times));
-            scores[text] += weight * idf * times * (K1 + 1.0) / (times + self.damping[text]);
+            let damping = fixed + for_a_word * f64::from(self.lengths[text]);
+            scores[text] += factor * times / (times + damping);
         }
     }
 
@@ -139,10 +185,61 @@ impl Ranker {
     }
 }
 
+/// The best so far.
+struct Best {
+    most: usize,
+    /// At most twice as many.
+    found: Vec<Ranked>,
+    /// What a score must exceed to be one of them: of equals the first is better, and comes first.
+    floor: f64,
+}
+
+impl Best {
+    fn of(most: usize) -> Self {
+        let floor = if most == 0 { f64::INFINITY } else { 0.0 };
+        Self { most, found: Vec::new(), floor }
+    }
+
+    fn consider(&mut self, one: Ranked) {
+        if one.score <= self.floor {
+            return;
+        }
+        self.found.push(one);
+        if self.found.len() >= self.most.saturating_mul(2) {
+            let (_, last, _) = self.found.select_nth_unstable_by(self.most - 1, better);
+            self.floor = last.score;
+            self.found.truncate(self.most);
+        }
+    }
+
+    fn in_order(mut self) -> Vec<Ranked> {
+        self.found.sort_unstable_by(better);
+        self.found.truncate(self.most);
+        self.found
+    }
+}
+
+/// A number of a word, a text or a length. There is no room for 2³² of any.
+fn number_of(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
+}
+
 fn count(postings: &mut Vec<Posting>, text: u32) {
     match postings.last_mut() {
         Some(last) if last.text == text => last.times += 1,
+        Some(last) if last.text > text => {
+            match postings.binary_search_by_key(&text, |posting| posting.text) {
+                Ok(at) => postings[at].times += 1,
+                Err(at) => postings.insert(at, Posting { text, times: 1 }),
+            }
+        }
         _ => postings.push(Posting { text, times: 1 }),
+    }
+}
+
+fn forget(postings: &mut Vec<Posting>, text: u32) {
+    if let Ok(at) = postings.binary_search_by_key(&text, |posting| posting.text) {
+        postings.remove(at);
     }
 }
 
@@ -217,6 +314,41 @@ mod tests {
         assert_eq!(index.search("create a search", 1).len(), 1);
         assert!(index.search("create", 0).is_empty());
         assert!(Ranker::default().search("create", 5).is_empty());
+    }
+
+    #[test]
+    fn adding_and_taking_away_leaves_what_a_fresh_index_of_the_same_texts_has() {
+        let mut index =
+            Ranker::over(["lost: create an issue, search code", SERVICES[0], "lost too"]);
+        assert!(index.remove(0) && index.remove(2) && !index.remove(2) && !index.remove(9));
+        assert_eq!(index.len(), 1);
+        let mut numbers = vec![(1, 0)];
+        for (at, text) in SERVICES.iter().enumerate().skip(1) {
+            numbers.push((index.insert(text), at));
+        }
+        assert!(numbers[1].0 == 2 && numbers[2].0 == 0, "numbers are given again: {numbers:?}");
+        let fresh = Ranker::over(SERVICES);
+        let (mut was, mut is) = (Vec::new(), Vec::new());
+        for query in ["search code", "create a lead", "meeting", "lost", "the"] {
+            let found = index.search(query, 9).into_iter();
+            let original = |hit: Ranked| numbers.iter().find(|one| one.0 == hit.text).unwrap().1;
+            is.push(found.map(|hit| (original(hit), hit.score.to_bits())).collect::<BTreeSet<_>>());
+            let found = fresh.search(query, 9).into_iter();
+            was.push(found.map(|hit| (hit.text, hit.score.to_bits())).collect::<BTreeSet<_>>());
+        }
+        assert_eq!(is, was);
+    }
+
+    #[test]
+    fn the_best_of_many_are_those_of_a_full_sort() {
+        let texts: Vec<_> =
+            (0..500).map(|at| "bus ".repeat(at % 7) + &"filler ".repeat(at % 11)).collect();
+        let index = Ranker::over(&texts);
+        let all = index.search("bus", texts.len());
+        assert!(all.windows(2).all(|pair| better(&pair[0], &pair[1]) == Ordering::Less));
+        for most in [1, 3, 10, 499] {
+            assert_eq!(index.search("bus", most), all[..most.min(all.len())]);
+        }
     }
 
     #[test]

@@ -118,3 +118,47 @@ fn a_script_that_cannot_be_played_is_told_before_anything_starts() {
     said.assert_code(64, &["chat"]);
     assert_says(&said.err, &["script.toml", "txt"]);
 }
+
+const REMEMBERS: &str = r#"
+[[turn]]
+when = "keep"
+
+[[turn.call]]
+name = "save_memory"
+arguments = { content = "The user likes tea." }
+
+[[turn]]
+text = "Done: {{result.save_memory}}"
+
+[[turn]]
+when = "drink"
+
+[[turn.call]]
+name = "search_memory"
+arguments = { query = "tea" }
+
+[[turn]]
+text = "I know: {{result.search_memory}}"
+"#;
+
+#[test]
+fn what_one_run_remembers_the_next_one_knows_unless_memory_is_off() {
+    let (workshop, script) = scripted(REMEMBERS);
+    let run = |store: Option<&str>, prompt: &str| {
+        let mut command = workshop.command(&["chat", prompt]);
+        command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", &script);
+        command.env("HOME", workshop.temporary());
+        if let Some(store) = store {
+            command.env("ROCKBOT_MEMORY__STORE", store);
+        }
+        let said = Said::of(command.timeout(crate::workshop::PATIENCE).output().expect("runs"));
+        said.assert_code(0, &["chat", prompt]);
+        said.out
+    };
+    assert_says(&run(None, "keep that I like tea"), &["Done: Remembered, id "]);
+    let file = workshop.temporary().join(".local/state/rockbot/memory.db");
+    assert!(file.is_file(), "{}", file.display());
+    assert_says(&run(None, "what do I drink?"), &["I know: - The user likes tea."]);
+    assert_says(&run(Some("memory:"), "what do I drink?"), &["I know: Nothing fits."]);
+    assert_says(&run(Some("off"), "what do I drink?"), &["tool not found: search_memory"]);
+}
