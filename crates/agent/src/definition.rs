@@ -2,14 +2,13 @@
 
 mod load;
 mod read;
-mod tool_filter;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 use rockbot_contracts::AgentName;
 use rockbot_tools::ExecutionStrategy;
+pub use rockbot_tools::ToolFilter;
 
-pub use self::tool_filter::ToolFilter;
 use crate::mcp::McpRules;
 
 /// Who an agent is and what it may do.

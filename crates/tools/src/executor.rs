@@ -10,8 +10,8 @@ use crate::{
     failure::ToolFailure,
     hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict},
     layers::{
-        CallService, Deadline, DeadlineLayer, Execute, Resolve, SizeCap, SizeCapLayer, ToolCall,
-        Validate, ValidateLayer,
+        CallService, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, SizeCap,
+        SizeCapLayer, ToolCall, Validate, ValidateLayer,
     },
     registry::ToolRegistry,
     result::ToolResult,
@@ -21,7 +21,7 @@ use crate::{
 /// The largest result by default, in bytes of content.
 pub const DEFAULT_MAX_RESULT_BYTES: usize = 1024 * 1024;
 
-type Stack = Resolve<SizeCap<Validate<Deadline<Execute>>>>;
+type Stack = Resolve<Permit<SizeCap<Validate<Deadline<Execute>>>>>;
 
 /// Runs calls of the tools in a registry. The same at both ends of the bus: an agent's registry
 /// holds remote tools, a handler's the real ones.
@@ -43,7 +43,8 @@ impl ToolExecutor {
     #[must_use]
     pub fn with_max_result(registry: Arc<ToolRegistry>, max_bytes: usize) -> Self {
         let inner = ValidateLayer.layer(DeadlineLayer.layer(Execute));
-        let stack = Resolve::new(registry.clone(), SizeCapLayer { max_bytes }.layer(inner));
+        let inner = PermitLayer.layer(SizeCapLayer { max_bytes }.layer(inner));
+        let stack = Resolve::new(registry.clone(), inner);
         Self { registry, stack, hooks: Vec::new(), events: None }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! - [`Tool`], [`ToolContext`], [`ToolResult`], [`ToolFailure`]: what a tool is;
 //! - [`ToolRegistry`]: the tools of a process, by name;
+//! - [`ToolProfile`], [`ToolFilter`], [`ToolScope`]: which of them a kind of work, an agent, and
+//!   one turn may use; [`ModelList`]: what a model is told of them;
 //! - [`ToolExecutor`]: runs a call through the [`layers`], with [`hooks`] around it;
 //! - [`ExecutionStrategy`]: how several calls of one answer are run;
 //! - [`ToolInvokeHandler`] and [`RemoteTool`]: the two ends of a call on the bus, side by side
@@ -15,17 +17,21 @@ pub mod arguments;
 pub mod catalog;
 pub mod executor;
 pub mod failure;
+pub mod filter;
 pub mod guides;
 pub mod hooks;
 pub mod invoke;
 pub mod layers;
 pub mod mcp;
+pub mod model_list;
 pub mod names;
+pub mod profile;
 pub mod ranker;
 pub mod registry;
 pub mod remote;
 pub mod remote_call;
 pub mod result;
+pub mod scope;
 pub mod section;
 pub mod strategy;
 #[cfg(test)]
@@ -35,6 +41,7 @@ pub mod tool;
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
+pub use filter::ToolFilter;
 pub use guides::{Guide, guide_tools};
 pub use hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict};
 pub use invoke::{
@@ -42,12 +49,15 @@ pub use invoke::{
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
 pub use layers::ToolCall;
+pub use model_list::{ModelList, ModelListLog};
+pub use profile::{EntryPoint, ToolProfile};
 pub use ranker::Ranker;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;
 pub use result::ToolResult;
 pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource};
+pub use scope::{Refused, ToolScope};
 pub use section::{HandlerSection, QueueSection};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use tool::{Tool, ToolContext, ToolUpdate, UpdateSink};

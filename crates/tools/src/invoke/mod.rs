@@ -27,7 +27,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
     executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
-    tool::ToolContext,
+    scope::ToolScope, tool::ToolContext,
 };
 
 use self::{
@@ -397,6 +397,8 @@ impl ToolInvokeHandler {
             cancellation,
             may_have_run: false,
             updates: self.progress.sink(request, &asker.reply_to, &self.source),
+            // What the asker may use was decided where it asked.
+            scope: ToolScope::everything(),
         }
     }
 

@@ -1,11 +1,12 @@
 //! What happens to every call on its way to the tool, one small piece each.
 //!
 //! A layer is a [`CallService`] around another, put together with [`tower_layer::Layer`]. The order
-//! is: resolve, validate, deadline, execute, size cap. The futures nest without boxes, so a layer
+//! is: resolve, permit, validate, deadline, execute, size cap. The futures nest without boxes, so a layer
 //! costs what it does.
 
 mod deadline;
 mod execute;
+mod permit;
 mod resolve;
 mod size_cap;
 mod validate;
@@ -19,6 +20,7 @@ use crate::{failure::ToolFailure, registry::Registered, result::ToolResult, tool
 pub use self::{
     deadline::{Deadline, DeadlineLayer},
     execute::Execute,
+    permit::{Permit, PermitLayer},
     resolve::Resolve,
     size_cap::{SizeCap, SizeCapLayer},
     validate::{Validate, ValidateLayer},

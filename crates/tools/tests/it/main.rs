@@ -21,8 +21,14 @@ mod mcp_manage;
 #[cfg(test)]
 mod mcp_stage;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
+mod profile;
+#[cfg(test)]
 mod round_trip;
 #[cfg(test)]
 mod sharing;
+#[cfg(test)]
+mod small;
 #[cfg(test)]
 mod suspects;
