@@ -13,6 +13,8 @@ use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
 use crate::{
+    behaviour::ModelBehaviour,
+    context::ContextSource,
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer},
     limits::AgentLimits,
@@ -36,20 +38,32 @@ pub struct AgentParts {
     pub mcp: Option<McpParts>,
     /// What runs around each tool call, in this order.
     pub hooks: Vec<Arc<dyn ToolHook>>,
+    /// What the model is told beside its prompt and the conversation.
+    pub context: Vec<Arc<dyn ContextSource>>,
+    /// How to work with its model.
+    pub behaviour: ModelBehaviour,
     /// Its bounds.
     pub limits: AgentLimits,
 }
 
 impl AgentParts {
-    /// Without hooks and MCP servers, and with the default bounds.
+    /// Without hooks, MCP servers and anything to remember, and with the default bounds.
     #[must_use]
     pub fn new(
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
         registry: Arc<ToolRegistry>,
     ) -> Self {
-        let (hooks, limits) = (Vec::new(), AgentLimits::default());
-        Self { definition, model, registry, mcp: None, hooks, limits }
+        Self {
+            definition,
+            model,
+            registry,
+            mcp: None,
+            hooks: Vec::new(),
+            context: Vec::new(),
+            behaviour: ModelBehaviour::default(),
+            limits: AgentLimits::default(),
+        }
     }
 }
 
@@ -60,6 +74,8 @@ impl fmt::Debug for AgentParts {
             .field("model", &self.model.name())
             .field("mcp", &self.mcp)
             .field("hooks", &self.hooks.len())
+            .field("context", &self.context.len())
+            .field("behaviour", &self.behaviour)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

@@ -10,7 +10,9 @@
 
 pub mod agent;
 mod backlog;
+pub mod behaviour;
 pub mod client;
+pub mod context;
 pub mod definition;
 pub mod event;
 pub mod front_door;
@@ -23,7 +25,9 @@ mod session;
 mod turn;
 
 pub use agent::{Agent, AgentParts};
+pub use behaviour::{ModelBehaviour, ModelBehaviours};
 pub use client::{AgentClient, Replies, ReplyError, SayError};
+pub use context::{ContextBudget, ContextPart, ContextSource, Moment, TodaysDate, Zones};
 pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};

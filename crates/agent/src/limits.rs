@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::context::ContextBudget;
+
 /// Bounds of one agent process. The defaults suit a process with a few hundred megabytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentLimits {
@@ -27,6 +29,8 @@ pub struct AgentLimits {
     /// Most tools of MCP servers that a conversation has at hand because it looked for them; on top
     /// the oldest goes. Default 40.
     pub activated_tools: usize,
+    /// What the model is told beside the conversation.
+    pub context: ContextBudget,
 }
 
 impl Default for AgentLimits {
@@ -42,6 +46,7 @@ impl Default for AgentLimits {
             result_bytes: 64 * 1024,
             request_tools: 120,
             activated_tools: 40,
+            context: ContextBudget::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentParts, AgentSection, McpParts, McpPins, McpSection,
-    serve as open_door,
+    ModelBehaviours, serve as open_door,
 };
 use rockbot_bus::{Bus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
@@ -34,6 +34,7 @@ struct Settings {
     scripts: ScriptsSection,
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
+    models: ModelBehaviours,
 }
 
 fn main() -> ExitCode {
@@ -43,10 +44,12 @@ fn main() -> ExitCode {
 fn read(configuration: &mut Configuration) -> Settings {
     let section: AgentSection = configuration.section("agent");
     let llm: LlmConfig = configuration.section("llm");
+    let models: ModelBehaviours = configuration.section("models");
     for problem in section
         .problems()
         .into_iter()
         .chain(llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
+        .chain(models.problems())
     {
         configuration.problem(problem);
     }
@@ -67,11 +70,12 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok()) {
         configuration.problem(format!("llm: {problem}"));
     }
-    Settings { service, bus, definition: section.definition().ok(), section, mcp, scripts, llm }
+    let definition = section.definition().ok();
+    Settings { service, bus, definition, section, mcp, scripts, llm, models }
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
-    let Settings { service, bus, section, mcp, scripts, definition, llm } = settings;
+    let Settings { service, bus, section, mcp, scripts, definition, llm, models } = settings;
     let configuration =
         |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
     let unavailable =
@@ -107,8 +111,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         may_register: mcp.register,
         ..McpParts::new(gateway)
     };
+    let behaviour = models.of(definition.model.as_deref().unwrap_or(resolved.model.name()));
     let parts = AgentParts::new(definition, resolved.model, registry);
-    let agent = Agent::new(AgentParts { mcp: Some(mcp), ..parts });
+    let agent = Agent::new(AgentParts { mcp: Some(mcp), behaviour, ..parts });
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;

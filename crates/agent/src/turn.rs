@@ -24,6 +24,7 @@ use self::{
 };
 use crate::{
     agent::AgentParts,
+    context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer, TurnEvent},
     history::History,
@@ -47,12 +48,22 @@ pub(crate) struct TurnSetup {
     /// Those among them that every conversation is offered.
     shared: Arc<ToolRegistry>,
     mcp: Option<McpOffer>,
+    context: ContextBuilder,
     hooks: Vec<Arc<dyn ToolHook>>,
 }
 
 impl TurnSetup {
     pub(crate) fn new(parts: AgentParts) -> Self {
-        let AgentParts { definition, model, registry: shared, mcp, hooks, limits } = parts;
+        let AgentParts {
+            definition,
+            model,
+            registry: shared,
+            mcp,
+            hooks,
+            context: mut sources,
+            behaviour,
+            limits,
+        } = parts;
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
@@ -61,7 +72,16 @@ impl TurnSetup {
         let permitted = PermittedTools::new(definition.tools.clone(), registry.clone());
         let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
         all.extend(hooks);
-        Self { definition, limits, model, registry, shared, mcp, hooks: all }
+        sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
+        if let Some(prompt) = behaviour.prompt {
+            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt)));
+        }
+        if sources.iter().all(|source| source.part() != ContextPart::Clock) {
+            sources.push(Arc::new(TodaysDate::new(None)));
+        }
+        let budget = limits.context.clone();
+        let context = ContextBuilder::new(sources, budget, behaviour.context_window);
+        Self { definition, limits, model, registry, shared, mcp, context, hooks: all }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.
@@ -92,6 +112,7 @@ impl TurnSetup {
         if let Some(mcp) = &self.mcp {
             mcp.forget(session);
         }
+        self.context.forget(session);
     }
 }
 
@@ -105,6 +126,7 @@ pub(crate) struct Turn<'a> {
     cancellation: CancellationToken,
     deadline: Instant,
     streak: TimeoutStreak,
+    context: TurnContext,
     shortened: bool,
 }
 
@@ -128,6 +150,7 @@ impl<'a> Turn<'a> {
             cancellation,
             deadline,
             streak,
+            context: TurnContext::default(),
             shortened: false,
         }
     }
@@ -136,6 +159,7 @@ impl<'a> Turn<'a> {
     /// every call has its result, and the assistant had the last word.
     pub(crate) async fn run(mut self, text: String) -> TurnAnswer {
         info!(session_id = %self.session_id, agent = %self.setup.definition.name, "a turn begins");
+        let text = self.look_around(text).await;
         self.history.push(ChatMessage::User(text));
         let ending = self.converse().await;
         if let Ending::ModelFailed(error) = &ending {
@@ -145,6 +169,18 @@ impl<'a> Turn<'a> {
         self.history.push(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() });
         self.history.fit();
         ending.into_answer()
+    }
+
+    /// Learns what the model is to know in this turn, and returns the message with what stays of it
+    /// in the conversation.
+    async fn look_around(&mut self, text: String) -> String {
+        let agent = &self.setup.definition.name;
+        let moment = Moment { agent, session: self.session_id, said: &text };
+        self.context = self.setup.context.build(moment).await;
+        match self.context.staying.take() {
+            Some(staying) => format!("{text}\n\n{staying}"),
+            None => text,
+        }
     }
 
     async fn converse(&mut self) -> Ending {
@@ -207,7 +243,7 @@ impl<'a> Turn<'a> {
 
     async fn request(&self, tool_choice: ToolChoice) -> ChatRequest {
         let definition = &self.setup.definition;
-        let mut prompt = definition.system_prompt.clone();
+        let mut prompt = self.context.system.clone();
         if tool_choice == ToolChoice::None {
             prompt.push_str("\n\n");
             prompt.push_str(NO_MORE_TOOLS);
@@ -215,6 +251,14 @@ impl<'a> Turn<'a> {
         let mut messages = Vec::with_capacity(self.history.messages().len() + 1);
         messages.push(ChatMessage::System(prompt));
         messages.extend_from_slice(self.history.messages());
+        let last_said = messages.iter_mut().rev().find_map(|message| match message {
+            ChatMessage::User(text) => Some(text),
+            _ => None,
+        });
+        if let (Some(said), Some(passing)) = (last_said, &self.context.passing) {
+            said.push_str("\n\n");
+            said.push_str(passing);
+        }
         ChatRequest {
             model: definition.model.clone(),
             messages,

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{Agent, AgentDefinition, AgentParts, FrontDoor, McpParts, serve};
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentParts, FrontDoor, McpParts, ModelBehaviours, serve,
+};
 use rockbot_llm::ChatModel;
 use rockbot_service::exit;
 use rockbot_tools::CatalogDirectory;
@@ -27,9 +29,12 @@ impl Host {
         fleet: &Fleet,
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
+        models: &ModelBehaviours,
     ) -> Result<Self, Failure> {
         let discovered = fleet.discover(definition.name.as_str()).await?;
+        let behaviour = models.of(definition.model.as_deref().unwrap_or(model.name()));
         let mut parts = AgentParts::new(definition, model, discovered.registry);
+        parts.behaviour = behaviour;
         parts.mcp = fleet.embedded_servers().map(McpParts::new);
         let agent = Agent::new(parts);
         let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.exits(exit::UNAVAILABLE)?;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rockbot_agent::ModelBehaviours;
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
@@ -31,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) store: StoreSection,
     pub(crate) agent: AgentSection,
     pub(crate) llm: LlmConfig,
+    pub(crate) models: ModelBehaviours,
 }
 
 impl Settings {
@@ -50,6 +52,7 @@ impl Settings {
             store: layers.section("store"),
             agent: layers.section("agent"),
             llm: layers.section("llm"),
+            models: layers.section("models"),
         };
         if let Some(url) = &options.bus {
             settings.bus.url = SecretString::from(url.clone());
@@ -73,6 +76,7 @@ impl Settings {
                 settings.service.is_production() && settings.embeds(),
             ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
+            .chain(settings.models.problems())
         {
             layers.problem(problem);
         }

@@ -24,7 +24,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
     let host = match model {
         Some(resolved) => {
             let name = definition.name.clone();
-            let host = Host::start(&fleet, definition, resolved.model).await?;
+            let host = Host::start(&fleet, definition, resolved.model, &settings.models).await?;
             note!("agent: {name}, model {}", resolved.origin);
             Some(host)
         }

@@ -1,0 +1,187 @@
+//! Puts the parts together.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesOrdered};
+use rockbot_contracts::SessionId;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::{ContextBudget, ContextPart, ContextSource, Moment, budget::within};
+
+/// How long a source may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is put around the parts that come with a person's message.
+const OPEN: &str = "<context>";
+const CLOSE: &str = "</context>";
+
+/// What a model is told in one turn beside the conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TurnContext {
+    /// The system prompt.
+    pub(crate) system: String,
+    /// What comes with the person's message, and stays in the conversation.
+    pub(crate) staying: Option<String>,
+    /// What comes with the person's message in this turn only.
+    pub(crate) passing: Option<String>,
+}
+
+/// The sources of an agent.
+pub(crate) struct ContextBuilder {
+    sources: Vec<Arc<dyn ContextSource>>,
+    budget: ContextBudget,
+    window: Option<u32>,
+}
+
+impl ContextBuilder {
+    /// Sources of the same part are told in the order given here.
+    pub(crate) fn new(
+        mut sources: Vec<Arc<dyn ContextSource>>,
+        budget: ContextBudget,
+        window: Option<u32>,
+    ) -> Self {
+        sources.sort_by_key(|source| source.part());
+        Self { sources, budget, window }
+    }
+
+    /// Asks all sources at once.
+    pub(crate) async fn build(&self, moment: Moment<'_>) -> TurnContext {
+        let ask = |source: &Arc<dyn ContextSource>| {
+            let source = source.clone();
+            async move {
+                let part = source.part();
+                let text = timeout(PATIENCE, source.text(moment)).await.unwrap_or_else(|_| {
+                    debug!(?part, "a part of the context took too long and is left out");
+                    None
+                });
+                (part, text)
+            }
+        };
+        let mut told = self.sources.iter().map(ask).collect::<FuturesOrdered<_>>();
+        let (mut system, mut staying, mut passing) = (Parts::new(), Parts::new(), Parts::new());
+        while let Some((part, text)) = told.next().await {
+            let Some(text) = text.filter(|text| !text.trim().is_empty()) else { continue };
+            let parts = match part {
+                _ if part.is_lasting() => &mut system,
+                _ if part.stays() => &mut staying,
+                _ => &mut passing,
+            };
+            parts.add(part, text.trim());
+        }
+        let parts = |parts: Parts| parts.joined(&self.budget, self.window);
+        TurnContext {
+            system: parts(system).unwrap_or_default(),
+            staying: parts(staying).map(enclosed),
+            passing: parts(passing).map(enclosed),
+        }
+    }
+
+    /// The conversation ended.
+    pub(crate) fn forget(&self, session: &SessionId) {
+        self.sources.iter().for_each(|source| source.forget(session));
+    }
+}
+
+/// Texts in order, those of one part together.
+struct Parts(Vec<(ContextPart, String)>);
+
+impl Parts {
+    fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    fn add(&mut self, part: ContextPart, text: &str) {
+        match self.0.last_mut() {
+            Some((last, told)) if *last == part => {
+                told.push_str("\n\n");
+                told.push_str(text);
+            }
+            _ => self.0.push((part, text.to_owned())),
+        }
+    }
+
+    fn joined(mut self, budget: &ContextBudget, window: Option<u32>) -> Option<String> {
+        for (part, text) in &mut self.0 {
+            let (bytes, most) = (text.len(), budget.of(*part, window));
+            if within(text, most) && *part == ContextPart::Profile {
+                warn!(
+                    bytes,
+                    most, "the prompt of the definition is too long for the model; it is cut"
+                );
+            }
+        }
+        let texts: Vec<_> = self.0.into_iter().map(|(_, text)| text).collect();
+        (!texts.is_empty()).then(|| texts.join("\n\n"))
+    }
+}
+
+fn enclosed(text: String) -> String {
+    format!("{OPEN}\n{text}\n{CLOSE}")
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+    use rockbot_contracts::AgentName;
+
+    use super::*;
+    use crate::context::Fixed;
+
+    struct Hangs;
+
+    impl ContextSource for Hangs {
+        fn part(&self) -> ContextPart {
+            ContextPart::Rules
+        }
+
+        fn text<'a>(&'a self, _: Moment<'a>) -> BoxFuture<'a, Option<String>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    async fn built(sources: Vec<Arc<dyn ContextSource>>, budget: ContextBudget) -> TurnContext {
+        let (agent, session) = (AgentName::new("a").unwrap(), SessionId::generate());
+        let moment = Moment { agent: &agent, session: &session, said: "hello" };
+        ContextBuilder::new(sources, budget, None).build(moment).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parts_come_in_their_order_whoever_is_first() {
+        use ContextPart::{
+            Clock, Memories, Model, Profile, Rules, Services, Skills, WorkingMemory,
+        };
+        let says = |part, text| Arc::new(Fixed::new(part, text)) as Arc<dyn ContextSource>;
+        let sources = vec![
+            says(WorkingMemory, "kept"),
+            says(Services, "services"),
+            says(Skills, "skills"),
+            says(Memories, "memories"),
+            Arc::new(Hangs),
+            says(Model, "model"),
+            says(Rules, "rules"),
+            says(Rules, "more rules"),
+            says(Clock, "clock"),
+            says(Profile, "profile"),
+        ];
+        let context = built(sources, ContextBudget::default()).await;
+        assert_eq!(context.system, "profile\n\nclock\n\nrules\n\nmore rules\n\nmodel");
+        assert_eq!(context.staying.as_deref(), Some("<context>\nmemories\n\nskills\n</context>"));
+        assert_eq!(context.passing.as_deref(), Some("<context>\nservices\n\nkept\n</context>"));
+    }
+
+    #[tokio::test]
+    async fn a_part_keeps_its_budget_and_an_empty_one_is_no_part() {
+        let long = "word ".repeat(100);
+        let sources: Vec<Arc<dyn ContextSource>> = vec![
+            Arc::new(Fixed::new(ContextPart::Memories, long)),
+            Arc::new(Fixed::new(ContextPart::Services, " \n ")),
+        ];
+        let budget = ContextBudget { memories: 60, ..ContextBudget::default() };
+        let context = built(sources, budget).await;
+        let staying = context.staying.unwrap();
+        assert!(staying.contains("left out for room"), "{staying}");
+        assert_eq!(staying.len(), 60 + OPEN.len() + CLOSE.len() + 2);
+        assert_eq!(context.passing, None);
+    }
+}
