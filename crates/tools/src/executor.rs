@@ -3,25 +3,19 @@
 use std::{sync::Arc, time::Instant};
 
 use rockbot_contracts::{Executed, ToolErrorCode};
-use tower_layer::Layer;
 use tracing::{debug, info};
 
 use crate::{
     failure::ToolFailure,
     hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict},
     layers::{
-        CallService, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, SizeCap,
-        SizeCapLayer, ToolCall, Validate, ValidateLayer,
+        CallService, LayerOptions, ToolCall,
+        stack::{Stack, assemble},
     },
     registry::ToolRegistry,
     result::ToolResult,
     tool::ToolUpdate,
 };
-
-/// The largest result by default, in bytes of content.
-pub const DEFAULT_MAX_RESULT_BYTES: usize = 1024 * 1024;
-
-type Stack = Resolve<Permit<SizeCap<Validate<Deadline<Execute>>>>>;
 
 /// Runs calls of the tools in a registry. The same at both ends of the bus: an agent's registry
 /// holds remote tools, a handler's the real ones.
@@ -36,15 +30,20 @@ impl ToolExecutor {
     /// Runs the tools of `registry` with default limits, without hooks.
     #[must_use]
     pub fn new(registry: Arc<ToolRegistry>) -> Self {
-        Self::with_max_result(registry, DEFAULT_MAX_RESULT_BYTES)
+        Self::with_layers(registry, LayerOptions::default())
     }
 
     /// The same with another cap on results.
     #[must_use]
     pub fn with_max_result(registry: Arc<ToolRegistry>, max_bytes: usize) -> Self {
-        let inner = ValidateLayer.layer(DeadlineLayer.layer(Execute));
-        let inner = PermitLayer.layer(SizeCapLayer { max_bytes }.layer(inner));
-        let stack = Resolve::new(registry.clone(), inner);
+        let layers = LayerOptions { max_result_bytes: max_bytes, ..LayerOptions::default() };
+        Self::with_layers(registry, layers)
+    }
+
+    /// The same with these layers.
+    #[must_use]
+    pub fn with_layers(registry: Arc<ToolRegistry>, layers: LayerOptions) -> Self {
+        let stack = assemble(&registry, layers);
         Self { registry, stack, hooks: Vec::new(), events: None }
     }
 

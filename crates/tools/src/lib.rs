@@ -48,7 +48,7 @@ pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
-pub use layers::ToolCall;
+pub use layers::{LayerOptions, ToolCall};
 pub use model_list::{ModelList, ModelListLog};
 pub use profile::{EntryPoint, ToolProfile};
 pub use ranker::Ranker;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use jsonschema::Validator;
@@ -11,6 +11,7 @@ use rockbot_contracts::{ToolRegistration, ToolSource};
 use tokio::sync::watch;
 
 use crate::{
+    mcp::registration_fingerprint,
     names::{MAX_NAME_BYTES, sanitise},
     tool::Tool,
 };
@@ -59,6 +60,7 @@ pub enum RegisterError {
 pub struct Registered {
     tool: Arc<dyn Tool>,
     validator: Validator,
+    fingerprint: OnceLock<String>,
 }
 
 impl Registered {
@@ -80,7 +82,7 @@ impl Registered {
         }
         let validator =
             jsonschema::validator_for(schema).map_err(|error| invalid(error.to_string()))?;
-        Ok(Self { tool, validator })
+        Ok(Self { tool, validator, fingerprint: OnceLock::new() })
     }
 
     /// The tool.
@@ -93,6 +95,12 @@ impl Registered {
     #[must_use]
     pub fn registration(&self) -> &ToolRegistration {
         self.tool.registration()
+    }
+
+    /// Changes when its definition does: name, description, schema or hints.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        self.fingerprint.get_or_init(|| registration_fingerprint(self.registration()))
     }
 
     /// Its compiled schema.

@@ -6,8 +6,8 @@ use rockbot_contracts::identity::Askers;
 use serde::Deserialize;
 
 use crate::{
-    executor::DEFAULT_MAX_RESULT_BYTES,
     invoke::{AdmissionLimits, InvokeOptions, QueueLimits},
+    layers::stack::DEFAULT_MAX_RESULT_BYTES,
 };
 
 /// `[handler]`.

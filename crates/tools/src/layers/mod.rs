@@ -1,14 +1,14 @@
 //! What happens to every call on its way to the tool, one small piece each.
 //!
-//! A layer is a [`CallService`] around another, put together with [`tower_layer::Layer`]. The order
-//! is: resolve, permit, validate, deadline, execute, size cap. The futures nest without boxes, so a layer
-//! costs what it does.
+//! A layer is a [`CallService`] around another, put together with [`tower_layer::Layer`] in
+//! [`stack`]. The futures nest without boxes, so a layer costs what it does.
 
 mod deadline;
 mod execute;
 mod permit;
 mod resolve;
 mod size_cap;
+pub mod stack;
 mod validate;
 
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub use self::{
     permit::{Permit, PermitLayer},
     resolve::Resolve,
     size_cap::{SizeCap, SizeCapLayer},
+    stack::LayerOptions,
     validate::{Validate, ValidateLayer},
 };
 

@@ -1,6 +1,6 @@
 //! What changes when a definition does.
 
-use rockbot_contracts::mcp::McpToolDefinition;
+use rockbot_contracts::{ToolHints, ToolRegistration, mcp::McpToolDefinition};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -9,9 +9,18 @@ use sha2::{Digest, Sha256};
 /// that share one.
 #[must_use]
 pub fn definition_fingerprint(tool: &McpToolDefinition) -> String {
+    fingerprint(&tool.name, &tool.description, &tool.parameters, tool.hints)
+}
+
+/// The same for a tool of any source, as a model is told of it.
+pub(crate) fn registration_fingerprint(tool: &ToolRegistration) -> String {
+    fingerprint(&tool.name, tool.model_description(), &tool.parameters, tool.hints)
+}
+
+fn fingerprint(name: &str, description: &str, parameters: &Value, hints: ToolHints) -> String {
     let mut hash = Sha256::new();
-    let hints = serde_json::to_string(&tool.hints).unwrap_or_default();
-    for part in [&tool.name, &tool.description, &ordered(&tool.parameters), &hints] {
+    let hints = serde_json::to_string(&hints).unwrap_or_default();
+    for part in [name, description, &ordered(parameters), &hints] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -53,7 +62,6 @@ fn ordered(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::ToolHints;
     use serde_json::json;
 
     use super::*;

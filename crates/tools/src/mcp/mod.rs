@@ -20,6 +20,7 @@ mod manage;
 pub mod outside_text;
 mod tool;
 
+pub(crate) use self::fingerprint::registration_fingerprint;
 pub use self::{
     announcer::IndexAnnouncer,
     bus_gateway::BusGateway,
