@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::{AgentName, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{ToolHook, ToolRegistry};
+use rockbot_tools::{EntryPoint, ToolHook, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
@@ -19,6 +19,7 @@ use crate::{
     event::{ProgressSink, TurnAnswer},
     limits::AgentLimits,
     mcp::McpParts,
+    origin::TurnOrigin,
     session::{Inbound, Roster, Said, Session, Stop},
     turn::TurnSetup,
 };
@@ -144,11 +145,26 @@ impl Agent {
     /// Dropping the future stops listening; the turn goes on. Send a message with `cancel` to end
     /// it.
     pub async fn message(&self, message: UserMessage, progress: ProgressSink) -> TurnAnswer {
+        self.turn(TurnOrigin::new(EntryPoint::UserTurn), message, progress).await
+    }
+
+    /// The same for a turn that begins for another reason, which decides what it may use. A message
+    /// steers only a turn of the same profile, and waits for its own turn otherwise.
+    ///
+    /// # Cancellation
+    /// As with [`message`](Self::message); work that another turn handed over ends with that turn's
+    /// token and by its deadline.
+    pub async fn turn(
+        &self,
+        origin: TurnOrigin,
+        message: UserMessage,
+        progress: ProgressSink,
+    ) -> TurnAnswer {
         if let Some(refused) = self.unfit(&message) {
             return refused;
         }
         let (answer, answered) = oneshot::channel();
-        let said = Said { text: message.text, progress, answer };
+        let said = Said { text: message.text, origin, progress, answer };
         let inbound = if message.cancel { Inbound::Cancel(said) } else { Inbound::Say(said) };
         let delivered = self.inner.roster.deliver(&message.session_id, inbound, |inbox, id| {
             let (setup, roster) = (self.inner.setup.clone(), self.inner.roster.clone());

@@ -2,7 +2,6 @@
 
 mod calls;
 mod ending;
-mod permitted;
 
 use std::sync::Arc;
 
@@ -12,7 +11,10 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
     FinishReason, ToolChoice, ToolDefinition,
 };
-use rockbot_tools::{ExecutionStrategy, Steering, ToolHook, ToolRegistration, ToolRegistry};
+use rockbot_tools::{
+    ExecutionStrategy, ModelList, ModelListLog, Steering, ToolHook, ToolRegistration, ToolRegistry,
+    ToolScope, model_list::ModelNames,
+};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -20,7 +22,6 @@ use tracing::{debug, info};
 use self::{
     calls::{Caller, PendingCall, TimeoutStreak},
     ending::Ending,
-    permitted::PermittedTools,
 };
 use crate::{
     agent::AgentParts,
@@ -30,6 +31,7 @@ use crate::{
     history::History,
     limits::AgentLimits,
     mcp::McpOffer,
+    origin::TurnOrigin,
     session::Waiting,
 };
 
@@ -50,6 +52,9 @@ pub(crate) struct TurnSetup {
     mcp: Option<McpOffer>,
     context: ContextBuilder,
     hooks: Vec<Arc<dyn ToolHook>>,
+    /// The longest name of a tool that the model's provider takes, in bytes.
+    name_bytes: usize,
+    list_log: ModelListLog,
 }
 
 impl TurnSetup {
@@ -69,9 +74,6 @@ impl TurnSetup {
             let (own, shared) = (registry.clone(), shared.clone());
             McpOffer::new(parts, &definition, own, shared, limits.activated_tools)
         });
-        let permitted = PermittedTools::new(definition.tools.clone(), registry.clone());
-        let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
-        all.extend(hooks);
         sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
         if let Some(prompt) = behaviour.prompt {
             sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt)));
@@ -81,30 +83,48 @@ impl TurnSetup {
         }
         let budget = limits.context.clone();
         let context = ContextBuilder::new(sources, budget, behaviour.context_window);
-        Self { definition, limits, model, registry, shared, mcp, context, hooks: all }
+        Self {
+            definition,
+            limits,
+            model,
+            registry,
+            shared,
+            mcp,
+            context,
+            hooks,
+            name_bytes: behaviour.tool_name_bytes,
+            list_log: ModelListLog::default(),
+        }
+    }
+
+    /// What a turn may use that begins for this reason.
+    fn scope(&self, origin: &TurnOrigin) -> ToolScope {
+        let AgentDefinition { name, tools, .. } = &self.definition;
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).of_agent(name.clone());
+        match &origin.asking {
+            Some(asking) => scope.on_behalf_of(&asking.scope),
+            None => scope,
+        }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.
-    async fn tools(&self, session: &SessionId) -> Vec<ToolDefinition> {
-        let most = self.limits.request_tools;
-        let permitted = |tool: &ToolRegistration| self.definition.tools.permits(&tool.name);
-        let mut tools: Vec<_> = self.shared.list().into_iter().filter(permitted).collect();
-        if tools.len() > most {
-            debug!(tools = tools.len(), most, "too many tools; the model is not told of the rest");
-            tools.truncate(most);
-        }
+    async fn tools(
+        &self,
+        session: &SessionId,
+        scope: &ToolScope,
+    ) -> (Vec<ToolDefinition>, ModelNames) {
+        let mut list = ModelList::new(scope, self.limits.request_tools);
+        list.add_all(&self.shared);
         if let Some(mcp) = &self.mcp {
-            let taken = |tool: &ToolRegistration| tools.iter().any(|one| one.name == tool.name);
-            let offered = mcp.tools(session, most - tools.len()).await.into_iter();
-            let offered: Vec<_> = offered.filter(|tool| permitted(tool) && !taken(tool)).collect();
-            tools.extend(offered);
+            list.add(mcp.tools(session, scope, list.room()).await);
         }
+        let (tools, names) = list.finish(self.name_bytes, &self.list_log);
         let definition = |tool: ToolRegistration| ToolDefinition {
             description: tool.model_description().to_owned(),
             name: tool.name,
             parameters: tool.parameters,
         };
-        tools.into_iter().map(definition).collect()
+        (tools.into_iter().map(definition).collect(), names)
     }
 
     /// A conversation ended.
@@ -123,6 +143,9 @@ pub(crate) struct Turn<'a> {
     history: &'a mut History,
     waiting: &'a Waiting,
     progress: ProgressSink,
+    scope: Arc<ToolScope>,
+    /// Of the tools that the model was told of last.
+    names: ModelNames,
     cancellation: CancellationToken,
     deadline: Instant,
     streak: TimeoutStreak,
@@ -136,10 +159,12 @@ impl<'a> Turn<'a> {
         session_id: &'a SessionId,
         history: &'a mut History,
         waiting: &'a Waiting,
+        origin: &TurnOrigin,
         progress: ProgressSink,
         cancellation: CancellationToken,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
+        let deadline = origin.asking.as_ref().map_or(deadline, |one| deadline.min(one.deadline));
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
         Self {
             setup,
@@ -147,6 +172,8 @@ impl<'a> Turn<'a> {
             history,
             waiting,
             progress,
+            scope: Arc::new(setup.scope(origin)),
+            names: ModelNames::default(),
             cancellation,
             deadline,
             streak,
@@ -228,20 +255,22 @@ impl<'a> Turn<'a> {
         }
     }
 
-    async fn ask_in_time(&self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
+    async fn ask_in_time(&mut self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
         let answer = async {
-            let request = self.request(tool_choice).await;
-            self.receive(request).await
+            let (request, names) = self.request(tool_choice).await;
+            Ok((self.receive(request).await?, names))
         };
-        tokio::select! {
+        let (answer, names) = tokio::select! {
             biased;
             () = self.cancellation.cancelled() => Err(Ending::Cancelled),
             () = sleep_until(self.deadline) => Err(self.out_of_time(false)),
             answer = answer => answer.map_err(Ending::ModelFailed),
-        }
+        }?;
+        self.names = names;
+        Ok(answer)
     }
 
-    async fn request(&self, tool_choice: ToolChoice) -> ChatRequest {
+    async fn request(&self, tool_choice: ToolChoice) -> (ChatRequest, ModelNames) {
         let definition = &self.setup.definition;
         let mut prompt = self.context.system.clone();
         if tool_choice == ToolChoice::None {
@@ -259,16 +288,18 @@ impl<'a> Turn<'a> {
             said.push_str("\n\n");
             said.push_str(passing);
         }
-        ChatRequest {
+        // Also when none may be called: servers want to know the tools of earlier calls.
+        let (tools, names) = self.setup.tools(self.session_id, &self.scope).await;
+        let request = ChatRequest {
             model: definition.model.clone(),
             messages,
-            // Also when none may be called: servers want to know the tools of earlier calls.
-            tools: self.setup.tools(self.session_id).await,
+            tools,
             tool_choice,
             max_tokens: definition.max_tokens,
             temperature: definition.temperature,
             session: self.session_id.to_string(),
-        }
+        };
+        (request, names)
     }
 
     async fn receive(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {

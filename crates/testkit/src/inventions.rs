@@ -115,7 +115,7 @@ fn wrapped(name: &str) -> Vec<String> {
         name.repeat(2),
         "*".to_owned(),
         format!("{}*", &name[..3]),
-        String::new(),
+        "_".to_owned(),
     ]
 }
 

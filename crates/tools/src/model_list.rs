@@ -1,7 +1,7 @@
 //! What a model is told of the tools: the one place that makes its list.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{HashMap, HashSet},
     sync::{Mutex, PoisonError},
 };
 
@@ -17,7 +17,8 @@ use crate::{names::assign, registry::ToolRegistry, scope::ToolScope};
 pub struct ModelList<'a> {
     scope: &'a ToolScope,
     most: usize,
-    tools: BTreeMap<String, ToolRegistration>,
+    tools: Vec<ToolRegistration>,
+    names: HashSet<String>,
     denied: usize,
     left_out: usize,
 }
@@ -41,7 +42,7 @@ impl<'a> ModelList<'a> {
     /// An empty list of at most `most` tools.
     #[must_use]
     pub fn new(scope: &'a ToolScope, most: usize) -> Self {
-        Self { scope, most, tools: BTreeMap::new(), denied: 0, left_out: 0 }
+        Self { scope, most, tools: Vec::new(), names: HashSet::new(), denied: 0, left_out: 0 }
     }
 
     /// How many more tools fit.
@@ -70,7 +71,7 @@ impl<'a> ModelList<'a> {
         keep: impl FnOnce(T) -> ToolRegistration,
     ) {
         let registration = tool.borrow();
-        if self.tools.contains_key(&registration.name) {
+        if self.names.contains(&registration.name) {
             return;
         }
         if !self.scope.permits(registration) {
@@ -78,11 +79,12 @@ impl<'a> ModelList<'a> {
         } else if self.room() == 0 {
             self.left_out += 1;
         } else {
-            self.tools.insert(registration.name.clone(), keep(tool));
+            self.names.insert(registration.name.clone());
+            self.tools.push(keep(tool));
         }
     }
 
-    /// The list in name order, under names of at most `name_bytes` bytes (64 by default, 128 at
+    /// The list in the order it was made, under names of at most `name_bytes` bytes (64 by default, 128 at
     /// most), and what tools those names stand for.
     #[must_use]
     pub fn finish(
@@ -92,20 +94,17 @@ impl<'a> ModelList<'a> {
     ) -> (Vec<ToolRegistration>, ModelNames) {
         log.tell(&self);
         let mut tools = self.tools;
-        if tools.keys().all(|name| name.len() <= name_bytes) {
-            return (tools.into_values().collect(), ModelNames::default());
+        if tools.iter().all(|tool| tool.name.len() <= name_bytes) {
+            return (tools, ModelNames::default());
         }
+        let shown = assign(self.names, name_bytes);
         let mut names = HashMap::new();
-        for (own, shown) in assign(tools.keys().cloned(), name_bytes) {
-            if own == shown {
-                continue;
+        for tool in &mut tools {
+            if let Some(shown) = shown.get(&tool.name).filter(|shown| **shown != tool.name) {
+                names.insert(shown.clone(), std::mem::replace(&mut tool.name, shown.clone()));
             }
-            if let Some(tool) = tools.get_mut(&own) {
-                tool.name.clone_from(&shown);
-            }
-            names.insert(shown, own);
         }
-        (tools.into_values().collect(), ModelNames(names))
+        (tools, ModelNames(names))
     }
 }
 
@@ -164,8 +163,8 @@ mod tests {
         let long = ["x".repeat(100) + "1", "x".repeat(100) + "2"];
         let list = || {
             let mut list = ModelList::new(&scope, 10);
-            list.add(long.iter().map(|name| registration(name)));
             list.add([registration("short")]);
+            list.add(long.iter().map(|name| registration(name)));
             list
         };
         let (shown, names) = finish(list(), 64);

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use rockbot_contracts::ToolRegistration;
+use rockbot_contracts::ToolSource;
 
 use crate::filter::matches;
 
@@ -90,11 +90,11 @@ impl ToolProfile {
         self.name
     }
 
-    /// Whether the tool belongs to it.
+    /// Whether the tool of this name and source belongs to it.
     #[must_use]
-    pub fn permits(&self, tool: &ToolRegistration) -> bool {
-        let source = tool.source.to_string();
-        self.allowed.contain(&tool.name, &source) && !self.denied.contain(&tool.name, &source)
+    pub fn permits(&self, name: &str, source: &ToolSource) -> bool {
+        let source = source.to_string();
+        self.allowed.contain(name, &source) && !self.denied.contain(name, &source)
     }
 
     /// `Main`: everything. For turns that a person began.
@@ -195,14 +195,7 @@ impl EntryPoint {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::ToolSource;
-
     use super::*;
-    use crate::testing::registration;
-
-    fn tool(name: &str, source: ToolSource) -> ToolRegistration {
-        ToolRegistration { source, ..registration(name) }
-    }
 
     #[test]
     fn a_tool_is_allowed_by_its_name_or_its_source_and_deny_wins() {
@@ -222,8 +215,7 @@ mod tests {
             ("find", ToolSource::McpManagement, true),
             ("x", ToolSource::Other("filesystem".into()), false),
         ] {
-            let tool = tool(name, source);
-            assert_eq!(profile.permits(&tool), expected, "{} of {}", tool.name, tool.source);
+            assert_eq!(profile.permits(name, &source), expected, "{name} of {source}");
         }
     }
 
@@ -231,9 +223,9 @@ mod tests {
     fn what_is_denied_once_is_not_allowed_again_by_composition() {
         let bash = Tools::named(&["bash"]);
         let profile = ToolProfile::everything("test").without(bash.clone()).with(bash);
-        assert!(!profile.permits(&tool("bash", ToolSource::Files)));
+        assert!(!profile.permits("bash", &ToolSource::Files));
         let nothing = ToolProfile::nothing("test");
-        assert!(!nothing.permits(&tool("bash", ToolSource::Files)));
+        assert!(!nothing.permits("bash", &ToolSource::Files));
     }
 
     #[test]

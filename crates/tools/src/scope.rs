@@ -5,9 +5,12 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use rockbot_contracts::ToolRegistration;
+use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
 
 use crate::{filter::ToolFilter, profile::ToolProfile};
+
+/// How often work is handed over from agent to agent.
+pub const MAX_HANDOVERS: usize = 3;
 
 /// What one turn may use: what its kind of work may, and what its agent may.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct ToolScope {
     /// All of them must permit a tool. At least one.
     profiles: Vec<&'static ToolProfile>,
     filter: ToolFilter,
+    /// The agents that handed the work over to each other; the one that works is the last.
+    agents: Vec<AgentName>,
 }
 
 /// Why a tool is outside of a scope, in words for a model.
@@ -26,13 +31,19 @@ pub enum Refused {
     /// The definition of the agent does not permit it.
     #[error("this agent may not use that tool; use another")]
     ByFilter,
+    /// The tool is an agent that waits for this work, or does it.
+    #[error("that agent waits for this very work; do it with other tools")]
+    InACircle,
+    /// Too many agents handed the work over already.
+    #[error("this work was handed over {MAX_HANDOVERS} times already; do it with other tools")]
+    TooDeep,
 }
 
 impl ToolScope {
     /// What both allow.
     #[must_use]
     pub fn new(profile: &'static ToolProfile, filter: ToolFilter) -> Self {
-        Self { profiles: vec![profile], filter }
+        Self { profiles: vec![profile], filter, agents: Vec::new() }
     }
 
     /// Every tool: for a process that serves calls, whose askers are bound by their own scopes.
@@ -43,10 +54,18 @@ impl ToolScope {
         EVERYTHING.clone()
     }
 
-    /// The same, and nothing that the work which asked for this one may not use: handing work over
-    /// is no way around a profile. The filter of the asking agent does not bind another agent.
+    /// The same for a turn of this agent, which is no tool of its own.
+    #[must_use]
+    pub fn of_agent(mut self, agent: AgentName) -> Self {
+        self.agents.push(agent);
+        self
+    }
+
+    /// The same, and nothing that the work may not use which handed this over: that is no way around
+    /// a profile. The filter of an agent does not bind another agent.
     #[must_use]
     pub fn on_behalf_of(mut self, asking: &Self) -> Self {
+        self.agents.splice(..0, asking.agents.iter().cloned());
         for profile in &asking.profiles {
             if !self.profiles.contains(profile) {
                 self.profiles.push(profile);
@@ -55,21 +74,29 @@ impl ToolScope {
         self
     }
 
-    /// Whether the turn may use a tool.
+    /// Whether the turn may use the tool of this name and source.
     ///
     /// # Errors
     /// Why it may not.
-    pub fn judge(&self, tool: &ToolRegistration) -> Result<(), Refused> {
-        if let Some(profile) = self.profiles.iter().find(|profile| !profile.permits(tool)) {
+    pub fn judge(&self, name: &str, source: &ToolSource) -> Result<(), Refused> {
+        let denies = |profile: &&&ToolProfile| !profile.permits(name, source);
+        if let Some(profile) = self.profiles.iter().find(denies) {
             return Err(Refused::ByProfile(profile.name()));
         }
-        if self.filter.permits(&tool.name) { Ok(()) } else { Err(Refused::ByFilter) }
+        if !self.filter.permits(name) {
+            return Err(Refused::ByFilter);
+        }
+        let ToolSource::Agent(agent) = source else { return Ok(()) };
+        if self.agents.iter().any(|working| working.as_str() == agent) {
+            return Err(Refused::InACircle);
+        }
+        if self.agents.len() > MAX_HANDOVERS { Err(Refused::TooDeep) } else { Ok(()) }
     }
 
     /// The same as a yes or no.
     #[must_use]
     pub fn permits(&self, tool: &ToolRegistration) -> bool {
-        self.judge(tool).is_ok()
+        self.judge(&tool.name, &tool.source).is_ok()
     }
 }
 
@@ -92,10 +119,10 @@ mod tests {
     fn a_tool_must_please_the_profile_and_the_filter() {
         let filter = ToolFilter { deny: vec!["ba*".to_owned()], ..ToolFilter::default() };
         let scope = ToolScope::new(ToolProfile::subagent(), filter);
-        assert_eq!(scope.judge(&registration("read")), Ok(()));
-        assert_eq!(scope.judge(&registration("bash")), Err(Refused::ByFilter));
-        let refused = scope.judge(&registration("mcp_register_server"));
-        assert_eq!(refused, Err(Refused::ByProfile("Subagent")));
+        let judge = |name| scope.judge(name, &ToolSource::Internal);
+        assert_eq!(judge("read"), Ok(()));
+        assert_eq!(judge("bash"), Err(Refused::ByFilter));
+        assert_eq!(judge("mcp_register_server"), Err(Refused::ByProfile("Subagent")));
     }
 
     #[test]
@@ -109,5 +136,28 @@ mod tests {
         assert!(!child.permits(&ask));
         assert!(child.permits(&registration("read")), "it has tools of its own");
         assert_eq!(child.to_string(), "Subagent+A2ASynthesis");
+    }
+
+    #[test]
+    fn agents_ask_each_other_neither_in_a_circle_nor_without_end() {
+        let judge = |scope: &ToolScope, agent: &str| {
+            scope.judge(&format!("agent__{agent}"), &ToolSource::Agent(agent.to_owned()))
+        };
+        let turn = |agent: &str| {
+            ToolScope::new(ToolProfile::main(), ToolFilter::default())
+                .of_agent(AgentName::new(agent).unwrap())
+        };
+        let mut scope = turn("a0");
+        for handovers in 1..=MAX_HANDOVERS {
+            let next = format!("a{handovers}");
+            assert_eq!(judge(&scope, &next), Ok(()));
+            scope = turn(&next).on_behalf_of(&scope);
+            for asked in 0..=handovers {
+                let refused = judge(&scope, &format!("a{asked}"));
+                assert_eq!(refused, Err(Refused::InACircle), "{handovers} asks {asked}");
+            }
+        }
+        assert_eq!(judge(&scope, "another"), Err(Refused::TooDeep));
+        assert_eq!(scope.judge("bash", &ToolSource::Files), Ok(()));
     }
 }

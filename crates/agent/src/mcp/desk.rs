@@ -8,7 +8,7 @@ use rockbot_contracts::{
     mcp::{McpManageError, McpManageErrorCode, McpServerDetailsRequest, McpServerSummary},
 };
 use rockbot_tools::{
-    ToolContext, ToolFailure, ToolRegistry, ToolResult,
+    ToolContext, ToolFailure, ToolRegistry, ToolResult, ToolScope,
     mcp::{McpGateway, McpIndex},
 };
 use serde_json::Value;
@@ -20,7 +20,7 @@ use super::{
     known::{KnownServer, KnownServers, KnownTool},
     sessions::Sessions,
 };
-use crate::definition::{AgentDefinition, ToolFilter};
+use crate::definition::AgentDefinition;
 
 /// Servers that are asked for their definitions at once.
 const ASKED_AT_ONCE: usize = 8;
@@ -31,7 +31,6 @@ pub(super) struct Desk {
     pub(super) rules: McpRules,
     pub(super) sessions: Sessions,
     agent: AgentName,
-    tools: ToolFilter,
     pins: Option<McpPins>,
     known: KnownServers,
 }
@@ -48,7 +47,6 @@ impl Desk {
             rules: definition.mcp.clone(),
             sessions: Sessions::new(most_activated),
             agent: definition.name.clone(),
-            tools: definition.tools.clone(),
             pins: parts.pins,
             known: KnownServers::new(others),
         }
@@ -113,11 +111,6 @@ impl Desk {
         })
     }
 
-    /// Whether a tool may be offered and called, as far as the definition of the agent goes.
-    pub(super) fn permits(&self, tool: &KnownTool) -> bool {
-        self.tools.permits(&tool.name)
-    }
-
     /// Whether the tool has a definition that is trusted.
     pub(super) async fn trusts(&self, tool: &KnownTool) -> Result<bool, ToolFailure> {
         let Some(pins) = self.pins.as_ref().filter(|_| !tool.is_trusted()) else { return Ok(true) };
@@ -135,11 +128,15 @@ impl Desk {
         Ok(trusts)
     }
 
-    /// The tools of a server that may be offered now, and the names of those that wait for an
+    /// The tools of a server that may be offered within a scope now, and the names of those that wait for an
     /// operator.
-    pub(super) async fn usable(&self, server: &KnownServer) -> (Vec<Arc<KnownTool>>, Vec<String>) {
+    pub(super) async fn usable(
+        &self,
+        server: &KnownServer,
+        scope: &ToolScope,
+    ) -> (Vec<Arc<KnownTool>>, Vec<String>) {
         let (mut usable, mut quarantined) = (Vec::new(), Vec::new());
-        for tool in server.tools.iter().filter(|tool| self.permits(tool)) {
+        for tool in server.tools.iter().filter(|tool| tool.judge(scope).is_ok()) {
             match self.trusts(tool).await {
                 Ok(true) => usable.push(tool.clone()),
                 Ok(false) => quarantined.push(tool.definition.name.clone()),
@@ -176,9 +173,8 @@ impl Desk {
                                mcp_get_service_details tells all";
                 ToolFailure::invalid(message)
             })?;
-            if !self.permits(&found) {
-                let reason = "this agent may not use that tool; use another".to_owned();
-                return Err(ToolFailure::NotPermitted { reason });
+            if let Err(refused) = found.judge(&context.scope) {
+                return Err(ToolFailure::NotPermitted { reason: refused.to_string() });
             }
             if !self.trusts(&found).await? {
                 let reason = "the server changed the definition of this tool since it was \

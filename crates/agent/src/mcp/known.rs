@@ -13,7 +13,7 @@ use rockbot_contracts::{
     mcp::{McpServerDetails, McpToolDefinition},
 };
 use rockbot_tools::{
-    ToolRegistry,
+    Refused, ToolRegistry, ToolScope, ToolSource,
     mcp::{
         McpIndex, definition_fingerprint,
         outside_text::{is_name, plain},
@@ -75,6 +75,11 @@ impl KnownTool {
             self.description()
         );
         registration
+    }
+
+    /// Whether it is within a scope.
+    pub(super) fn judge(&self, scope: &ToolScope) -> Result<(), Refused> {
+        scope.judge(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
     /// Whether it was found to have a trusted definition.

@@ -160,7 +160,7 @@ impl Tool for ManagementTool {
             let desk = self.desk.as_ref();
             match self.action {
                 Action::List => Ok(list(desk)),
-                Action::Details => details(desk, arguments).await,
+                Action::Details => details(desk, arguments, context).await,
                 Action::Invoke => {
                     let tool = arguments.tool_name.unwrap_or_default();
                     let sent = arguments.arguments.unwrap_or_else(|| json!({}));
@@ -192,9 +192,13 @@ fn list(desk: &Desk) -> ToolResult {
     ToolResult::text(format!("{}\n{services}", GUIDE.markdown))
 }
 
-async fn details(desk: &Desk, arguments: Arguments) -> Result<ToolResult, ToolFailure> {
+async fn details(
+    desk: &Desk,
+    arguments: Arguments,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolFailure> {
     let server = desk.server(&arguments.server_name).await?;
-    let (mut usable, mut quarantined) = desk.usable(&server).await;
+    let (mut usable, mut quarantined) = desk.usable(&server, &context.scope).await;
     if let Some(name) = &arguments.tool_name {
         usable.retain(|tool| tool.definition.name == *name);
         quarantined.retain(|tool| tool == name);
@@ -234,7 +238,7 @@ async fn find(
     };
     let mut tools = Vec::new();
     for server in desk.servers(names, FOUND_WITHIN).await {
-        tools.extend(desk.usable(&server).await.0);
+        tools.extend(desk.usable(&server, &context.scope).await.0);
     }
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     let found = fitting(&tools, &arguments.query);

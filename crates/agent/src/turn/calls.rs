@@ -116,7 +116,7 @@ impl<'a> Caller<'a> {
             ));
         }
         let call = ToolCall {
-            context: self.context(&request.name),
+            context: self.context(self.turn.names.own(&request.name)),
             arguments: Arc::from(request.arguments.as_str()),
         };
         let too_late = async {
@@ -139,6 +139,7 @@ impl<'a> Caller<'a> {
         let timeout = setup.definition.tool_timeout.max(own.unwrap_or_default());
         context.deadline = (Instant::now() + timeout).min(self.turn.deadline);
         context.cancellation = self.turn.cancellation.child_token();
+        context.scope = self.turn.scope.clone();
         context
     }
 

@@ -4,6 +4,7 @@
 
 mod front_door;
 mod mcp;
+mod profiles;
 mod sessions;
 mod stage;
 mod steering;

@@ -13,7 +13,8 @@ use futures_util::{
     stream,
 };
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentParts, McpParts, ProgressSink, TurnAnswer, TurnEvent,
+    Agent, AgentDefinition, AgentLimits, AgentParts, McpParts, ModelBehaviour, ProgressSink,
+    TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId, UserMessage};
 use rockbot_llm::{
@@ -189,19 +190,31 @@ impl Probe {
         Self::with_timeout(name, does, None)
     }
 
+    pub(crate) fn of(name: &str, source: ToolSource) -> Arc<Self> {
+        Self::build(name, Does::Echo, None, source)
+    }
+
     pub(crate) fn with_timeout(name: &str, does: Does, timeout: Option<Duration>) -> Arc<Self> {
+        Self::build(name, does, timeout, ToolSource::Internal)
+    }
+
+    fn build(name: &str, does: Does, timeout: Option<Duration>, source: ToolSource) -> Arc<Self> {
         let registration = ToolRegistration {
             name: name.to_owned(),
             label: None,
             description: "a tool of a test".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
-            source: ToolSource::Internal,
+            source,
             hints: ToolHints::default(),
             timeout_ms: timeout.map(|timeout| timeout.as_millis().try_into().unwrap()),
         };
         let (contexts, started) = (Mutex::default(), Semaphore::new(0));
         Arc::new(Self { registration, does, contexts, started })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.registration.name
     }
 
     pub(crate) fn calls(&self) -> usize {
@@ -267,13 +280,20 @@ pub(crate) struct Stage {
     pub(crate) limits: AgentLimits,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) mcp: Option<McpParts>,
+    pub(crate) behaviour: ModelBehaviour,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
         let name = AgentName::new("tester").unwrap();
         let definition = AgentDefinition::new(name, "Be brief.");
-        Self { definition, limits: AgentLimits::default(), registry: Arc::default(), mcp: None }
+        Self {
+            definition,
+            limits: AgentLimits::default(),
+            registry: Arc::default(),
+            mcp: None,
+            behaviour: ModelBehaviour::default(),
+        }
     }
 
     pub(crate) fn with(self, tool: &Arc<Probe>) -> Self {
@@ -282,9 +302,10 @@ impl Stage {
     }
 
     pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
-        let Self { definition, limits, registry, mcp } = self;
+        let Self { definition, limits, registry, mcp, behaviour } = self;
         let model: Arc<dyn ChatModel> = model.clone();
-        Agent::new(AgentParts { limits, mcp, ..AgentParts::new(definition, model, registry) })
+        let parts = AgentParts::new(definition, model, registry);
+        Agent::new(AgentParts { limits, mcp, behaviour, ..parts })
     }
 }
 

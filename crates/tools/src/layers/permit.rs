@@ -27,7 +27,7 @@ pub struct Permit<S>(S);
 impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Permit<S> {
     async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
         let registration = call.tool.registration();
-        if let Err(refused) = call.context.scope.judge(registration) {
+        if let Err(refused) = call.context.scope.judge(&registration.name, &registration.source) {
             tracing::info!(
                 tool_call_id = %call.context.tool_call_id,
                 tool = %registration.name,
