@@ -155,6 +155,48 @@ impl ToolFailure {
         self
     }
 
+    /// The same for another asker of the same call; causes become words.
+    pub(crate) fn retold(&self) -> Self {
+        match self {
+            Self::NotFound { name } => Self::NotFound { name: name.clone() },
+            Self::InvalidArguments { message } => {
+                Self::InvalidArguments { message: message.clone() }
+            }
+            Self::TimedOut { after, executed, repeatable } => {
+                Self::TimedOut { after: *after, executed: *executed, repeatable: *repeatable }
+            }
+            Self::Failed { message, source } => Self::Failed {
+                message: message.clone(),
+                source: source.as_deref().map(|source| Chain(source).to_string().into()),
+            },
+            Self::Cancelled { executed } => Self::Cancelled { executed: *executed },
+            Self::NotPermitted { reason } => Self::NotPermitted { reason: reason.clone() },
+            Self::Overloaded { message } => Self::Overloaded { message: message.clone() },
+            Self::Unavailable { message, executed } => {
+                Self::Unavailable { message: message.clone(), executed: *executed }
+            }
+            Self::OutcomeUnknown { message } => Self::OutcomeUnknown { message: message.clone() },
+            Self::Remote { error, ran_on } => {
+                Self::Remote { error: error.clone(), ran_on: ran_on.clone() }
+            }
+        }
+    }
+
+    /// The words that a model and a caller read, where there are any beside the kind of failure.
+    pub(crate) fn words_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::NotFound { name: words }
+            | Self::InvalidArguments { message: words }
+            | Self::Failed { message: words, .. }
+            | Self::NotPermitted { reason: words }
+            | Self::Overloaded { message: words }
+            | Self::Unavailable { message: words, .. }
+            | Self::OutcomeUnknown { message: words } => Some(words),
+            Self::Remote { error, .. } => Some(&mut error.message),
+            Self::TimedOut { .. } | Self::Cancelled { .. } => None,
+        }
+    }
+
     /// The error as it crosses the bus.
     #[must_use]
     pub fn to_wire(&self, tool_call_id: ToolCallId, tool_name: &str) -> ToolError {

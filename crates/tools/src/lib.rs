@@ -13,7 +13,9 @@
 //! - [`guides`]: how families of tools are used, for models;
 //! - [`Ranker`]: which texts fit a query best.
 
+pub mod approval;
 pub mod arguments;
+mod canonical;
 pub mod catalog;
 pub mod executor;
 pub mod failure;
@@ -25,8 +27,11 @@ pub mod layers;
 pub mod mcp;
 pub mod model_list;
 pub mod names;
+pub mod period;
+pub mod pins;
 pub mod profile;
 pub mod ranker;
+pub mod redaction;
 pub mod registry;
 pub mod remote;
 pub mod remote_call;
@@ -38,6 +43,7 @@ pub mod strategy;
 mod testing;
 pub mod tool;
 
+pub use approval::{ApprovalPolicy, ApprovalQuestion, ApprovalRule, ApprovalSection, Approver};
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
@@ -48,10 +54,13 @@ pub use invoke::{
     Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
     JournalOptions, QueueLimits, ToolInvokeHandler,
 };
-pub use layers::{LayerOptions, ToolCall};
+pub use layers::{CallAccount, CallPolicies, CallPolicy, LayerOptions, ResultCache, ToolCall};
 pub use model_list::{ModelList, ModelListLog};
+pub use period::Period;
+pub use pins::{Pin, PinnedDefinition, ToolPins};
 pub use profile::{EntryPoint, ToolProfile};
 pub use ranker::Ranker;
+pub use redaction::Redactor;
 pub use registry::{RegisterError, ToolRegistry};
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;

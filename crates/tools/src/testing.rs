@@ -1,14 +1,59 @@
 //! Small tools for the tests of this crate.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
+use rockbot_contracts::{AgentName, SessionId, ToolHints, ToolRegistration, ToolSource};
 use serde_json::{Value, json};
 
 use crate::{
     failure::ToolFailure,
+    layers::{CallPolicy, CallService, RawArguments, ResolvedCall},
+    registry::ToolRegistry,
     result::ToolResult,
     tool::{Tool, ToolContext},
 };
+
+/// A fresh call of `tool`, of an agent of tests.
+pub(crate) fn context(tool: &str) -> ToolContext {
+    let session = SessionId::new("session").expect("an id");
+    ToolContext::new(tool, session, AgentName::new("agent").expect("a name"))
+}
+
+/// A call of a tool that only reads, on its way through the layers.
+pub(crate) fn call(tool: &str, arguments: &str) -> ResolvedCall {
+    let registry = ToolRegistry::new();
+    let registration = ToolRegistration { hints: ToolHints::READ_ONLY, ..registration(tool) };
+    registry.register(Arc::new(Echo(registration))).expect("registered");
+    ResolvedCall {
+        context: context(tool),
+        arguments: RawArguments::Text(arguments.into()),
+        tool: registry.get(tool).expect("registered"),
+        policy: CallPolicy::default(),
+    }
+}
+
+/// The end of the way of a call, made of a closure.
+pub(crate) fn service<F>(
+    run: impl Fn(ResolvedCall) -> F + Send + Sync,
+) -> impl CallService<ResolvedCall>
+where
+    F: Future<Output = Result<ToolResult, ToolFailure>> + Send,
+{
+    Service(run)
+}
+
+struct Service<R>(R);
+
+impl<R, F> CallService<ResolvedCall> for Service<R>
+where
+    R: Fn(ResolvedCall) -> F + Send + Sync,
+    F: Future<Output = Result<ToolResult, ToolFailure>> + Send,
+{
+    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+        (self.0)(call).await
+    }
+}
 
 /// A definition without parameters.
 pub(crate) fn registration(name: &str) -> ToolRegistration {

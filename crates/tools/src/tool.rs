@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{failure::ToolFailure, result::ToolResult, scope::ToolScope};
+use crate::{failure::ToolFailure, layers::CallPolicy, result::ToolResult, scope::ToolScope};
 
 /// Something a model can call by name.
 ///
@@ -38,6 +38,18 @@ pub trait Tool: Send + Sync + 'static {
     /// say whether it ran. Default false: its future is dropped instead.
     fn keeps_deadline(&self) -> bool {
         false
+    }
+
+    /// Whether its definition is what another process announces, so that it may change at any time.
+    /// Default false.
+    fn is_announced(&self) -> bool {
+        false
+    }
+
+    /// What whoever made the tool says about its calls. What an operator says of it goes before.
+    /// Asked on every call. Default nothing.
+    fn policy(&self) -> Option<CallPolicy> {
+        None
     }
 }
 

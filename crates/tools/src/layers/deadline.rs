@@ -1,13 +1,20 @@
 //! Every call ends in time, or when its asker gives up.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::Executed;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 use tower_layer::Layer;
 
 use super::{CallService, ResolvedCall};
-use crate::{failure::ToolFailure, result::ToolResult};
+use crate::{
+    failure::ToolFailure,
+    result::ToolResult,
+    tool::{ToolContext, ToolUpdate},
+};
 
 /// Puts [`Deadline`] around a service.
 #[derive(Debug, Clone, Copy)]
@@ -21,20 +28,23 @@ impl<S> Layer<S> for DeadlineLayer {
     }
 }
 
-/// Drops the call when its deadline passes or when it is cancelled.
+/// Drops the call when its deadline passes, when its tool is silent for too long, or when it is
+/// cancelled.
 ///
-/// A tool with a time-out of its own gets the earlier of the two. A tool that keeps its deadline
-/// itself, because it knows better whether it ran, is left to do so.
+/// The earliest holds of the caller's deadline, the tool's own time-out and that of its policy. They
+/// count from here, after the call waited for its place. A tool that keeps its deadline itself,
+/// because it knows better whether it ran, is left to do so; how long it may be silent is its own
+/// affair too.
 #[derive(Debug, Clone)]
 pub struct Deadline<S>(S);
 
 impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
     async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
-        let registration = call.tool.registration();
-        let repeatable = registration.hints.may_run_again();
+        let repeatable = call.may_run_again();
         let now = Instant::now();
-        if let Some(own) = registration.timeout_ms.map(Duration::from_millis) {
-            call.context.deadline = call.context.deadline.min(now + own);
+        let own = call.tool.registration().timeout_ms.map(Duration::from_millis);
+        for timeout in own.into_iter().chain(call.policy.timeout) {
+            call.context.deadline = call.context.deadline.min(now + timeout);
         }
         let deadline = call.context.deadline;
         let after = deadline.saturating_duration_since(now);
@@ -48,6 +58,7 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
             return self.0.call(call).await;
         }
         let cancellation = call.context.cancellation.clone();
+        let silence = call.policy.idle_timeout.map(|most| Silence::of(&mut call.context, most));
         let executed = Executed::Yes;
         tokio::select! {
             biased;
@@ -55,6 +66,85 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
                 ended.unwrap_or(Err(ToolFailure::TimedOut { after, executed, repeatable }))
             }
             () = cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
+            after = Silence::is_too_long(silence) => {
+                Err(ToolFailure::TimedOut { after, executed, repeatable })
+            }
         }
+    }
+}
+
+/// How long a tool has said nothing.
+struct Silence {
+    most: Duration,
+    heard: watch::Receiver<()>,
+}
+
+impl Silence {
+    /// Listens to the signs of life in `context`.
+    fn of(context: &mut ToolContext, most: Duration) -> Self {
+        let (hears, heard) = watch::channel(());
+        let asker = context.updates.take();
+        context.updates = Some(Arc::new(move |update: ToolUpdate| {
+            hears.send_replace(());
+            if let Some(asker) = &asker {
+                asker(update);
+            }
+        }));
+        Self { most, heard }
+    }
+
+    /// Returns when it was silent for so long; never without a bound.
+    async fn is_too_long(silence: Option<Self>) -> Duration {
+        let Some(Self { most, mut heard }) = silence else { return std::future::pending().await };
+        while let Ok(Ok(())) = timeout_at(Instant::now() + most, heard.changed()).await {}
+        most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::ToolErrorCode;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::testing::{call, service};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Says something every second, so many times, and then nothing.
+    async fn talk(call: ResolvedCall, words: u32) -> Result<ToolResult, ToolFailure> {
+        for _ in 0..words {
+            sleep(SECOND).await;
+            call.context.progress("still here");
+        }
+        std::future::pending().await
+    }
+
+    async fn timed_out(mut call: ResolvedCall, words: u32) -> Duration {
+        call.context.deadline = Instant::now() + 60 * SECOND;
+        let began = Instant::now();
+        let deadline = DeadlineLayer.layer(service(move |call| talk(call, words)));
+        let failure = deadline.call(call).await.expect_err("it never ends");
+        assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Timeout, Executed::Yes));
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_of_all_time_outs_holds() {
+        let mut by_policy = call("talk", "{}");
+        by_policy.policy.timeout = Some(5 * SECOND);
+        assert_eq!(timed_out(by_policy, 0).await, 5 * SECOND);
+        assert_eq!(timed_out(call("talk", "{}"), 0).await, 60 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn signs_of_life_put_off_the_end_but_not_beyond_the_deadline() {
+        let patient = || {
+            let mut call = call("talk", "{}");
+            call.policy.idle_timeout = Some(3 * SECOND);
+            call
+        };
+        assert_eq!(timed_out(patient(), 10).await, 13 * SECOND);
+        assert_eq!(timed_out(patient(), 1000).await, 60 * SECOND);
     }
 }

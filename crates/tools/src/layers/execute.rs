@@ -13,7 +13,7 @@ pub struct Execute;
 
 impl CallService<ResolvedCall> for Execute {
     async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
-        let ResolvedCall { context, arguments, tool } = call;
+        let ResolvedCall { context, arguments, tool, .. } = call;
         let arguments = match arguments {
             RawArguments::Valid(value) => value,
             RawArguments::Text(text) => arguments::read(&text)?.value,

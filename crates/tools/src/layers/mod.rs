@@ -3,9 +3,19 @@
 //! A layer is a [`CallService`] around another, put together with [`tower_layer::Layer`] in
 //! [`stack`]. The futures nest without boxes, so a layer costs what it does.
 
+pub mod account;
+pub mod approve;
+pub mod breaker;
+pub mod cache;
 mod deadline;
 mod execute;
+pub mod fleet;
 mod permit;
+pub mod pin;
+pub mod policy;
+pub mod queue;
+pub mod rate;
+pub mod redact;
 mod resolve;
 mod size_cap;
 pub mod stack;
@@ -18,9 +28,12 @@ use serde_json::Value;
 use crate::{failure::ToolFailure, registry::Registered, result::ToolResult, tool::ToolContext};
 
 pub use self::{
+    account::CallAccount,
+    cache::ResultCache,
     deadline::{Deadline, DeadlineLayer},
     execute::Execute,
     permit::{Permit, PermitLayer},
+    policy::{CallPolicies, CallPolicy},
     resolve::Resolve,
     size_cap::{SizeCap, SizeCapLayer},
     stack::LayerOptions,
@@ -45,6 +58,22 @@ pub struct ResolvedCall {
     pub arguments: RawArguments,
     /// The tool.
     pub tool: Arc<Registered>,
+    /// What holds for its calls.
+    pub policy: CallPolicy,
+}
+
+impl ResolvedCall {
+    /// The tool's name in the registry, which may have been called by another.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.tool.registration().name
+    }
+
+    /// Whether running the tool twice does no harm.
+    #[must_use]
+    pub fn may_run_again(&self) -> bool {
+        self.tool.registration().hints.may_run_again()
+    }
 }
 
 /// Arguments before and after they were read.

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use super::{CallService, RawArguments, ResolvedCall, ToolCall};
+use super::{CallPolicies, CallService, RawArguments, ResolvedCall, ToolCall};
 use crate::{failure::ToolFailure, registry::ToolRegistry, result::ToolResult};
 
-/// Finds the tool in the registry.
+/// Finds the tool in the registry, and what holds for its calls.
 #[derive(Debug, Clone)]
 pub struct Resolve<S> {
     registry: Arc<ToolRegistry>,
+    policies: Arc<CallPolicies>,
     inner: S,
 }
 
 impl<S> Resolve<S> {
-    /// Looks in `registry`, and hands over to `inner`.
-    pub fn new(registry: Arc<ToolRegistry>, inner: S) -> Self {
-        Self { registry, inner }
+    /// Looks in `registry` and `policies`, and hands over to `inner`.
+    pub fn new(registry: Arc<ToolRegistry>, policies: Arc<CallPolicies>, inner: S) -> Self {
+        Self { registry, policies, inner }
     }
 }
 
@@ -27,6 +28,7 @@ impl<S: CallService<ResolvedCall>> CallService<ToolCall> for Resolve<S> {
             return Err(ToolFailure::NotFound { name });
         };
         let arguments = RawArguments::Text(arguments);
-        self.inner.call(ResolvedCall { context, arguments, tool }).await
+        let policy = self.policies.of(&tool);
+        self.inner.call(ResolvedCall { context, arguments, tool, policy }).await
     }
 }

@@ -2,27 +2,45 @@
 //!
 //! On its way to the tool a call passes, from the outside in:
 //!
-//! resolve → profile → pin → validate → cache → queue slot → deadline → execute
+//! resolve → account → size cap → redact → permit → pin → validate → approve → cache → rate →
+//! queue slot → fleet's place → breaker → deadline → execute
 //!
-//! and its result, on the way back: size cap → token budget → account. What works on results
-//! stands around what works on calls, so that the cap, for one, sees what the cache returns. A
-//! layer that is not switched on in [`LayerOptions`] hands the call over.
+//! What works on results stands around what works on calls, so that the cap, for one, sees what the
+//! cache returns, and the account sees all of it. A layer that is not switched on in
+//! [`LayerOptions`], or by the policy of a tool, hands the call over.
+//!
+//! Why this order: nobody is asked about a call that would be refused anyway; a kept result uses up no rate and no place; a call that comes too often does not
+//! wait; one that waited is refused when the breaker opened meanwhile, and does not time out in the
+//! queue at the tool's expense.
 
 use std::sync::Arc;
 
 use tower_layer::Layer;
 
 use super::{
-    Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, SizeCap, SizeCapLayer,
-    Validate, ValidateLayer,
+    CallPolicies, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, SizeCap,
+    SizeCapLayer, Validate, ValidateLayer,
+    account::{Account, AccountLayer, CallAccount},
+    approve::{Approve, ApproveLayer},
+    breaker::{Break, BreakerLayer},
+    cache::{Cache, CacheLayer, ResultCache},
+    fleet::{FleetLayer, FleetSlot},
+    pin::{PinCheck, PinLayer},
+    queue::{Slot, SlotLayer},
+    rate::{RateLayer, RateLimit},
+    redact::{Redact, RedactLayer},
 };
-use crate::registry::ToolRegistry;
+use crate::{approval::Approver, pins::ToolPins, redaction::Redactor, registry::ToolRegistry};
 
 /// The largest result by default, in bytes of content.
 pub const DEFAULT_MAX_RESULT_BYTES: usize = 1024 * 1024;
 
-/// The way of a call, from the outside in.
-pub(crate) type Stack = Resolve<SizeCap<Permit<Validate<Deadline<Execute>>>>>;
+/// The way of a call to its tool, from the outside in, once it is known which tool.
+type Runs = Cache<RateLimit<Slot<FleetSlot<Break<Deadline<Execute>>>>>>;
+/// The same with what decides whether it may be called so.
+type Calls = Permit<PinCheck<Validate<Approve<Runs>>>>;
+/// The same with what works on results around it.
+pub(crate) type Stack = Resolve<Account<SizeCap<Redact<Calls>>>>;
 
 /// What every call of an executor passes through. The defaults switch on what needs no decision.
 ///
@@ -32,20 +50,54 @@ pub(crate) type Stack = Resolve<SizeCap<Permit<Validate<Deadline<Execute>>>>>;
 pub struct LayerOptions {
     /// The largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
+    /// What holds for the calls of single tools and servers. Default nothing.
+    pub policies: Arc<CallPolicies>,
+    /// Which definitions of tools that handlers announce are trusted. Default all.
+    pub pins: Option<Arc<ToolPins>>,
+    /// Who is asked before a call runs. Default nobody.
+    pub approver: Option<Arc<dyn Approver>>,
+    /// Where results are kept of tools whose policy says so. Default nowhere.
+    pub cache: Option<Arc<ResultCache>>,
+    /// Takes secrets out of errors. Default by their looks.
+    pub redactor: Arc<Redactor>,
+    /// Where calls are counted. Default nowhere.
+    pub account: Option<Arc<CallAccount>>,
+    /// Whether the log has a line for every call that begins, at debug, and ends, at info. Default
+    /// false.
+    pub logs: bool,
 }
 
 impl Default for LayerOptions {
     fn default() -> Self {
-        Self { max_result_bytes: DEFAULT_MAX_RESULT_BYTES }
+        Self {
+            max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
+            policies: Arc::default(),
+            pins: None,
+            approver: None,
+            cache: None,
+            redactor: Redactor::by_looks(),
+            account: None,
+            logs: false,
+        }
     }
 }
 
 /// Puts the layers around the tools of `registry`.
 pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> Stack {
-    let LayerOptions { max_result_bytes } = options;
+    let LayerOptions { max_result_bytes, policies, pins, approver, cache, redactor, account, logs } =
+        options;
     let inner = DeadlineLayer.layer(Execute);
+    let inner = BreakerLayer.layer(inner);
+    let inner = FleetLayer.layer(inner);
+    let inner = SlotLayer.layer(inner);
+    let inner = RateLayer.layer(inner);
+    let inner = CacheLayer(cache).layer(inner);
+    let inner = ApproveLayer(approver).layer(inner);
     let inner = ValidateLayer.layer(inner);
+    let inner = PinLayer(pins).layer(inner);
     let inner = PermitLayer.layer(inner);
+    let inner = RedactLayer(redactor).layer(inner);
     let inner = SizeCapLayer { max_bytes: max_result_bytes }.layer(inner);
-    Resolve::new(registry.clone(), inner)
+    let inner = AccountLayer { account, logs }.layer(inner);
+    Resolve::new(registry.clone(), policies, inner)
 }

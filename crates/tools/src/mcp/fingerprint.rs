@@ -4,6 +4,8 @@ use rockbot_contracts::{ToolHints, ToolRegistration, mcp::McpToolDefinition};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::canonical::canonical;
+
 /// Changes when anything that a model or a caller relies on changes: name, description, schema,
 /// hints. The same whatever order the schema's keys are in. A server can't make two definitions
 /// that share one.
@@ -20,7 +22,7 @@ pub(crate) fn registration_fingerprint(tool: &ToolRegistration) -> String {
 fn fingerprint(name: &str, description: &str, parameters: &Value, hints: ToolHints) -> String {
     let mut hash = Sha256::new();
     let hints = serde_json::to_string(&hints).unwrap_or_default();
-    for part in [name, description, &ordered(parameters), &hints] {
+    for part in [name, description, &canonical(parameters), &hints] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -40,24 +42,6 @@ pub fn server_fingerprint<'a>(tools: impl IntoIterator<Item = &'a McpToolDefinit
 
 fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// JSON with the keys of its objects in order, as deep as the parser lets it nest.
-fn ordered(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().collect();
-            fields.sort_by_key(|(key, _)| *key);
-            let fields = fields.into_iter();
-            let fields = fields
-                .map(|(key, value)| format!("{}:{}", Value::String(key.clone()), ordered(value)));
-            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
-        }
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(ordered).collect::<Vec<_>>().join(","))
-        }
-        plain => plain.to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -101,13 +85,5 @@ mod tests {
         let other = McpToolDefinition { name: "other".to_owned(), ..tool() };
         let both = [&tool(), &other];
         assert_eq!(server_fingerprint(both), server_fingerprint(both.into_iter().rev()));
-    }
-
-    #[test]
-    fn the_order_of_keys_does_not_matter() {
-        assert_eq!(
-            ordered(&json!({"b": [1, {"d": 1, "c": 2}], "a": "x"})),
-            r#"{"a":"x","b":[1,{"c":2,"d":1}]}"#
-        );
     }
 }

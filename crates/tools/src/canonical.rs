@@ -1,0 +1,60 @@
+//! JSON written in one way only, for what is compared by its bytes.
+
+use serde_json::Value;
+
+/// JSON with the keys of its objects in order, as deep as the parser lets it nest.
+pub(crate) fn canonical(value: &Value) -> String {
+    let mut text = String::with_capacity(64);
+    write(value, &mut text);
+    text
+}
+
+fn write(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(key, _)| *key);
+            text.push('{');
+            for (at, (key, value)) in fields.into_iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                write_plain(key, text);
+                text.push(':');
+                write(value, text);
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                write(item, text);
+            }
+            text.push(']');
+        }
+        plain => write_plain(plain, text),
+    }
+}
+
+fn write_plain(value: &(impl serde::Serialize + ?Sized), text: &mut String) {
+    // Text and plain values can always be written.
+    text.push_str(&serde_json::to_string(value).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_order_of_keys_does_not_matter() {
+        assert_eq!(
+            canonical(&json!({"b": [1, {"d": 1, "c": "ü\n"}], "a": "x"})),
+            r#"{"a":"x","b":[1,{"c":"ü\n","d":1}]}"#
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! What an operator says about the calls of a tool, or of all tools of a server.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use rockbot_contracts::ToolSource;
+
+use super::{breaker::Breaker, cache::CacheRule, fleet::FleetLimit, queue::Queue, rate::Rate};
+use crate::registry::Registered;
+
+/// Rules for the calls of a tool. What is absent does not hold.
+///
+/// Limits have a state and are shared: the clones of a policy count together.
+#[derive(Debug, Clone, Default)]
+pub struct CallPolicy {
+    /// How long its results are kept.
+    pub cache: Option<CacheRule>,
+    /// Where calls wait for each other.
+    pub queue: Option<Arc<Queue>>,
+    /// The longest that it may run. The caller's deadline holds as well.
+    pub timeout: Option<Duration>,
+    /// The longest that it may be silent; progress and partial results count as a word.
+    pub idle_timeout: Option<Duration>,
+    /// How often an agent may call it.
+    pub rate: Option<Arc<Rate>>,
+    /// When it is left alone because it fails.
+    pub breaker: Option<Arc<Breaker>>,
+    /// How many of its calls run at once in all processes on one store.
+    pub fleet: Option<Arc<FleetLimit>>,
+}
+
+impl CallPolicy {
+    /// This policy, and that of `wider` where this one says nothing.
+    #[must_use]
+    pub fn or(self, wider: &Self) -> Self {
+        Self {
+            cache: self.cache.or(wider.cache),
+            queue: self.queue.or_else(|| wider.queue.clone()),
+            timeout: self.timeout.or(wider.timeout),
+            idle_timeout: self.idle_timeout.or(wider.idle_timeout),
+            rate: self.rate.or_else(|| wider.rate.clone()),
+            breaker: self.breaker.or_else(|| wider.breaker.clone()),
+            fleet: self.fleet.or_else(|| wider.fleet.clone()),
+        }
+    }
+}
+
+/// The policies of a process: of single tools, and of servers and sources.
+///
+/// What is said of a tool goes before what is said of its server, and that before what the tool says
+/// of itself. What is said of a server is shared by its tools.
+#[derive(Debug, Clone, Default)]
+pub struct CallPolicies {
+    tools: HashMap<String, CallPolicy>,
+    servers: HashMap<String, CallPolicy>,
+}
+
+impl CallPolicies {
+    /// Sets the policy of the tool called `name`.
+    pub fn set_tool(&mut self, name: impl Into<String>, policy: CallPolicy) {
+        self.tools.insert(name.into(), policy);
+    }
+
+    /// Sets the policy of all tools of an MCP server, by its name without regard to case, or of a
+    /// source such as `files`.
+    pub fn set_server(&mut self, name: &str, policy: CallPolicy) {
+        self.servers.insert(name.to_lowercase(), policy);
+    }
+
+    pub(super) fn of(&self, tool: &Registered) -> CallPolicy {
+        let registration = tool.registration();
+        let mut policy = self.tools.get(&registration.name).cloned().unwrap_or_default();
+        if !self.servers.is_empty()
+            && let Some(server) = self.servers.get(&server_name(&registration.source))
+        {
+            policy = policy.or(server);
+        }
+        match tool.tool().policy() {
+            Some(own) => policy.or(&own),
+            None => policy,
+        }
+    }
+}
+
+fn server_name(source: &ToolSource) -> String {
+    match source {
+        ToolSource::Mcp(server) => server.to_lowercase(),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::ToolRegistration;
+
+    use super::*;
+    use crate::{
+        registry::ToolRegistry,
+        testing::{Echo, registration},
+    };
+
+    fn tool(name: &str, source: ToolSource) -> Arc<Registered> {
+        let registry = ToolRegistry::new();
+        let registration = ToolRegistration { source, ..registration(name) };
+        registry.register(Arc::new(Echo(registration))).unwrap();
+        registry.get(name).unwrap()
+    }
+
+    fn lasting(seconds: u64) -> CallPolicy {
+        CallPolicy { timeout: Some(Duration::from_secs(seconds)), ..CallPolicy::default() }
+    }
+
+    #[test]
+    fn a_tool_goes_before_its_server_piece_by_piece() {
+        let mut policies = CallPolicies::default();
+        let idle_timeout = Some(Duration::from_secs(7));
+        policies.set_tool("github__search", lasting(1));
+        policies.set_server("GitHub", CallPolicy { idle_timeout, ..lasting(2) });
+        let search = policies.of(&tool("github__search", ToolSource::Mcp("github".to_owned())));
+        assert_eq!(search.timeout, Some(Duration::from_secs(1)));
+        assert_eq!(search.idle_timeout, idle_timeout, "where the tool says nothing");
+        let other = policies.of(&tool("github__read", ToolSource::Mcp("Github".to_owned())));
+        assert_eq!(other.timeout, Some(Duration::from_secs(2)));
+        assert_eq!(policies.of(&tool("read", ToolSource::Internal)).timeout, None);
+    }
+
+    #[test]
+    fn a_source_has_a_policy_by_its_name() {
+        let mut policies = CallPolicies::default();
+        policies.set_server("files", lasting(3));
+        let read = policies.of(&tool("read_file", ToolSource::Files));
+        assert_eq!(read.timeout, Some(Duration::from_secs(3)));
+    }
+}

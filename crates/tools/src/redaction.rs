@@ -1,0 +1,235 @@
+//! Finds secrets in text and takes them out.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use regex::Regex;
+
+/// What stands in place of a secret.
+pub const REDACTED: &str = "[secret]";
+
+/// The most text that is searched, in bytes; what is beyond is left out.
+pub const MOST_SEARCHED: usize = 2 * 1024 * 1024;
+
+/// A known secret shorter than that could be any word.
+const SHORTEST: usize = 8;
+/// The most secrets that are known, and the longest, in bytes.
+const MOST_KNOWN: usize = 1024;
+const LONGEST: usize = 16 * 1024;
+
+/// Takes secrets out of text: those of this process that are known, and whatever looks like one.
+///
+/// Time grows with the length of the text and with nothing else.
+#[derive(Clone)]
+pub struct Redactor {
+    /// None when no secret is known.
+    known: Option<AhoCorasick>,
+}
+
+/// A kind of secret that can be told by its looks, and what stands in its place.
+type Pattern = (Regex, &'static str);
+
+static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    let patterns = [
+        // PEM, also where its end was cut off.
+        (
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
+            REDACTED,
+        ),
+        // The user and the password in a URL.
+        (r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/?#@]+@", "${1}[secret]@"),
+        (r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/-]{8,}=*", "${1} [secret]"),
+        // OpenAI, OpenRouter, Anthropic and those who took after them.
+        (r"\bsk-[A-Za-z0-9_-]{16,}", REDACTED),
+        (r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})", REDACTED),
+        (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", REDACTED),
+        (
+            r"(?i)\b(aws_?secret_?access_?key[\x22']?\s*[:=]\s*[\x22']?)[a-z0-9/+]{40}",
+            "${1}[secret]",
+        ),
+    ];
+    let compiled = patterns.map(|(pattern, with)| (Regex::new(pattern).ok(), with));
+    compiled.into_iter().filter_map(|(pattern, with)| Some((pattern?, with))).collect()
+});
+
+impl Redactor {
+    /// Takes out what looks like a secret.
+    #[must_use]
+    pub fn by_looks() -> Arc<Self> {
+        static BY_LOOKS: LazyLock<Arc<Redactor>> =
+            LazyLock::new(|| Arc::new(Redactor { known: None }));
+        BY_LOOKS.clone()
+    }
+
+    /// Takes out these as well, and the form that each has in a URL. Those shorter than 8 bytes are
+    /// not looked for: they could be any word.
+    #[must_use]
+    pub fn knowing(secrets: impl IntoIterator<Item = String>) -> Arc<Self> {
+        let usable = |secret: &String| (SHORTEST..=LONGEST).contains(&secret.len());
+        let secrets = secrets.into_iter().filter(usable).take(MOST_KNOWN);
+        let forms: Vec<_> = secrets.flat_map(|secret| [in_a_url(&secret), secret]).collect();
+        if forms.is_empty() {
+            return Self::by_looks();
+        }
+        let known = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms);
+        // It fails when there are more of them than fit into memory, which the bounds prevent.
+        Arc::new(Self { known: known.ok() })
+    }
+
+    /// The same, knowing the values of environment variables whose names say that they are secret.
+    #[must_use]
+    pub fn of_environment(variables: impl IntoIterator<Item = (String, String)>) -> Arc<Self> {
+        let secret = |(name, value): (String, String)| is_secret(&name).then_some(value);
+        Self::knowing(variables.into_iter().filter_map(secret))
+    }
+
+    /// The text without its secrets.
+    #[must_use]
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut text = bounded(text);
+        if let Some(known) = &self.known
+            && known.is_match(&*text)
+        {
+            let mut clean = String::with_capacity(text.len());
+            known.replace_all_with(&text, &mut clean, |_, _, clean| {
+                clean.push_str(REDACTED);
+                true
+            });
+            text = Cow::Owned(clean);
+        }
+        for (pattern, with) in PATTERNS.iter() {
+            if let Cow::Owned(clean) = pattern.replace_all(&text, *with) {
+                text = Cow::Owned(clean);
+            }
+        }
+        text
+    }
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let known = self.known.as_ref().map_or(0, AhoCorasick::patterns_len);
+        f.debug_struct("Redactor").field("known", &known).finish()
+    }
+}
+
+/// So much of the text as is searched. A word that the cut goes through is left out whole: half of a
+/// secret does not look like one.
+fn bounded(text: &str) -> Cow<'_, str> {
+    if text.len() <= MOST_SEARCHED {
+        return Cow::Borrowed(text);
+    }
+    let searched = &text[..text.floor_char_boundary(MOST_SEARCHED)];
+    let whole_words = searched.rfind(char::is_whitespace).unwrap_or(0);
+    let searched = &searched[..whole_words];
+    let omitted = text.len() - searched.len();
+    Cow::Owned(format!("{searched}\n[text left out — {omitted} bytes]"))
+}
+
+/// Whether a variable of this name holds a secret.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let ends = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
+    ends.iter().any(|end| name.ends_with(end))
+}
+
+/// As a secret is written in a URL.
+fn in_a_url(secret: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let written = |byte: u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    secret.bytes().map(written).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_secret_is_taken_out() {
+        let aws = format!("AKIA{}", "ABCDEFGH12345678");
+        let cases = [
+            ("Authorization: Bearer abc.def-ghi_123==", "Authorization: Bearer [secret]"),
+            ("key sk-proj-abcdefghijklmnop1234 is bad", "key [secret] is bad"),
+            ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[secret]"),
+            ("github_pat_abcdefghijklmnopqrstuvw", "[secret]"),
+            (&aws, "[secret]"),
+            (
+                "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzzzz",
+                "aws_secret_access_key = [secret]",
+            ),
+            ("at amqp://user:pass@broker:5672/x", "at amqp://[secret]@broker:5672/x"),
+            (
+                "postgres://u:p%40w@db/x and http://host/a@b",
+                "postgres://[secret]@db/x and http://host/a@b",
+            ),
+            (
+                "a -----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- b",
+                "a [secret] b",
+            ),
+            ("cut -----BEGIN PRIVATE KEY-----\nMIIE", "cut [secret]"),
+        ];
+        for (text, clean) in cases {
+            assert_eq!(Redactor::by_looks().redact(text), clean);
+        }
+    }
+
+    #[test]
+    fn what_does_not_is_left_as_it_is() {
+        let plain = [
+            "a bearer of bad news",
+            "sk-short",
+            "mail me at user@example.com",
+            "https://example.com/path?q=a@b",
+            "ghp_ is the prefix of tokens",
+            "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----",
+        ];
+        for text in plain {
+            assert!(
+                matches!(Redactor::by_looks().redact(text), Cow::Borrowed(same) if same == text)
+            );
+        }
+    }
+
+    #[test]
+    fn known_secrets_are_found_in_any_text_and_in_urls() {
+        let secrets = ["p@ss word/1", "hunter2hunter2", "short"].map(str::to_owned);
+        let redactor = Redactor::knowing(secrets);
+        assert_eq!(redactor.redact("x=hunter2hunter2hunter2hunter2."), "x=[secret][secret].");
+        assert_eq!(redactor.redact("p@ss word/1 p%40ss%20word%2F1"), "[secret] [secret]");
+        assert_eq!(redactor.redact("short"), "short");
+        assert!(!format!("{redactor:?}").contains("hunter"));
+    }
+
+    #[test]
+    fn the_environment_is_known_by_the_names_of_its_variables() {
+        let variables = [
+            ("OPENAI_API_KEY", "value-one"),
+            ("BRAVE_TOKEN", "value-two"),
+            ("DB_PASSWORD", "value-three"),
+            ("HOME", "/home/value-four"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let redactor = Redactor::of_environment(variables);
+        assert_eq!(
+            redactor.redact("value-one value-two value-three /home/value-four"),
+            "[secret] [secret] [secret] /home/value-four"
+        );
+    }
+
+    #[test]
+    fn a_secret_at_the_end_of_what_is_searched_is_not_half_shown() {
+        let secret = "hunter2hunter2";
+        let redactor = Redactor::knowing([secret.to_owned()]);
+        for before in [secret.len(), 7, 1, 0].map(|inside| MOST_SEARCHED - inside) {
+            let text = format!("{} {secret}", "x".repeat(before - 1));
+            let clean = redactor.redact(&text);
+            assert!(!clean.contains("hunter"), "{before} bytes before it");
+        }
+    }
+}
