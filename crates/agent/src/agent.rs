@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{AgentName, UserMessage, user::TurnOutcome};
+use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{EntryPoint, ToolHook, ToolRegistry};
+use rockbot_tools::{EntryPoint, ToolHook, ToolPins, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
 use crate::{
+    approvals::Approvals,
     behaviour::ModelBehaviour,
     context::ContextSource,
     definition::AgentDefinition,
@@ -37,6 +38,10 @@ pub struct AgentParts {
     pub registry: Arc<ToolRegistry>,
     /// MCP servers, if it is to use any.
     pub mcp: Option<McpParts>,
+    /// Which definitions of tools that handlers announce are trusted. Without, all.
+    pub pins: Option<Arc<ToolPins>>,
+    /// Whom to ask about calls. Without, nobody.
+    pub approvals: Option<Arc<Approvals>>,
     /// What runs around each tool call, in this order.
     pub hooks: Vec<Arc<dyn ToolHook>>,
     /// What the model is told beside its prompt and the conversation.
@@ -60,6 +65,8 @@ impl AgentParts {
             model,
             registry,
             mcp: None,
+            pins: None,
+            approvals: None,
             hooks: Vec::new(),
             context: Vec::new(),
             behaviour: ModelBehaviour::default(),
@@ -74,6 +81,8 @@ impl fmt::Debug for AgentParts {
             .field("definition", &self.definition)
             .field("model", &self.model.name())
             .field("mcp", &self.mcp)
+            .field("pins", &self.pins)
+            .field("approvals", &self.approvals)
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
             .field("behaviour", &self.behaviour)
@@ -125,10 +134,26 @@ impl Agent {
         &self.inner.setup.definition
     }
 
+    /// Whom it asks about calls.
+    pub(crate) fn approvals(&self) -> Option<&Arc<Approvals>> {
+        self.inner.setup.approvals.as_ref()
+    }
+
+    /// Its longest turn.
+    pub(crate) fn turn_timeout(&self) -> Duration {
+        self.inner.setup.limits.turn_timeout
+    }
+
     /// How many conversations it holds.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.inner.roster.len()
+    }
+
+    /// What its turns took since it began, with the loops of other agents that they ran.
+    #[must_use]
+    pub fn spent(&self) -> Spending {
+        self.inner.setup.spent.total()
     }
 
     /// Says something to a conversation and waits for the answer; a new conversation begins with a

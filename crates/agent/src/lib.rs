@@ -8,7 +8,9 @@
 //! One turn: ask the model, run the tools it calls, give it the results, and so on until it
 //! answers in words. A message to a conversation whose turn is running steers that turn.
 
+mod account;
 pub mod agent;
+pub mod approvals;
 mod backlog;
 pub mod behaviour;
 pub mod client;
@@ -23,9 +25,11 @@ pub mod mcp;
 pub mod origin;
 pub mod section;
 mod session;
+pub mod team;
 mod turn;
 
 pub use agent::{Agent, AgentParts};
+pub use approvals::Approvals;
 pub use behaviour::{ModelBehaviour, ModelBehaviours};
 pub use client::{AgentClient, Replies, ReplyError, SayError};
 pub use context::{ContextBudget, ContextPart, ContextSource, Moment, TodaysDate, Zones};
@@ -33,6 +37,7 @@ pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolF
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};
 pub use limits::AgentLimits;
-pub use mcp::{McpExposure, McpParts, McpPins, McpRules, QuarantinedTool};
+pub use mcp::{McpExposure, McpParts, McpRules};
 pub use origin::{Asking, TurnOrigin};
-pub use section::{AgentSection, McpSection};
+pub use section::{AgentSection, McpSection, PinsSection};
+pub use team::Team;

@@ -1,10 +1,10 @@
 //! `rockbot-agent`: an agent behind its queue on RabbitMQ.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentParts, AgentSection, McpParts, McpPins, McpSection,
-    ModelBehaviours, serve as open_door,
+    Agent, AgentDefinition, AgentParts, AgentSection, Approvals, McpParts, McpSection,
+    ModelBehaviours, PinsSection, Team, serve as open_door,
 };
 use rockbot_bus::{Bus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
@@ -13,7 +13,10 @@ use rockbot_llm::LlmConfig;
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::Clock;
-use rockbot_tools::{CatalogDirectory, Tool, ToolRegistry, guide_tools, mcp::BusGateway};
+use rockbot_tools::{
+    ApprovalSection, CatalogDirectory, Tool, ToolPins, ToolRegistry, guide_tools,
+    mcp::{BusGateway, McpGateway},
+};
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -31,6 +34,8 @@ struct Settings {
     bus: BusSection,
     section: AgentSection,
     mcp: McpSection,
+    pins: PinsSection,
+    approval: ApprovalSection,
     scripts: ScriptsSection,
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
@@ -54,7 +59,12 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(problem);
     }
     let mcp: McpSection = configuration.section("mcp");
-    if let Err(problem) = mcp.store() {
+    let pins: PinsSection = configuration.section("pins");
+    let approval: ApprovalSection = configuration.section("approval");
+    for problem in approval.problems() {
+        configuration.problem(problem);
+    }
+    for problem in [mcp.store().err(), pins.url().err()].into_iter().flatten() {
         configuration.problem(problem);
     }
     let scripts: ScriptsSection = configuration.section("scripts");
@@ -71,11 +81,12 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(format!("llm: {problem}"));
     }
     let definition = section.definition().ok();
-    Settings { service, bus, definition, section, mcp, scripts, llm, models }
+    Settings { service, bus, definition, section, mcp, pins, approval, scripts, llm, models }
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
-    let Settings { service, bus, section, mcp, scripts, definition, llm, models } = settings;
+    let Settings { service, bus, section, mcp, pins, approval, scripts, definition, llm, models } =
+        settings;
     let configuration =
         |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
     let unavailable =
@@ -83,10 +94,13 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let definition = definition.unwrap_or_else(AgentDefinition::assistant);
     let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
         .map_err(|problem| configuration(&problem))?;
-    let pins = match mcp.store().map_err(|problem| configuration(&problem))? {
+    let all_pins = pins.url().map_err(|problem| configuration(&problem))?;
+    let mcp_pins = mcp.store().map_err(|problem| configuration(&problem))?;
+    let pins_all = all_pins.is_some();
+    let pins = match all_pins.or(mcp_pins) {
         Some(url) => {
             let store = rockbot_store::connect(&url, Clock::System).await;
-            Some(store.map_err(|problem| unavailable(&format!("mcp.pins: {url}: {problem}")))?)
+            Some(store.map_err(|problem| unavailable(&format!("pins: {url}: {problem}")))?)
         }
         None => None,
     };
@@ -106,20 +120,38 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         .await
         .map_err(|problem| unavailable(&problem))?;
     let gateway = BusGateway::start(requester).await.map_err(|problem| unavailable(&problem))?;
-    let mcp = McpParts {
-        pins: pins.clone().map(|store| McpPins::new(store, definition.name.clone())),
-        may_register: mcp.register,
-        ..McpParts::new(gateway)
+    let own = definition.name.clone();
+    let approvals = Approvals::new(approval);
+    let hire = {
+        let (model, registry, store) = (resolved.model, registry.clone(), pins.clone());
+        move |definition: AgentDefinition| {
+            let gateway: Arc<dyn McpGateway> = gateway.clone();
+            let pins = store.clone();
+            let pins = pins.map(|store| Arc::new(ToolPins::new(store, definition.name.clone())));
+            let behaviour = models.of(definition.model.as_deref().unwrap_or(model.name()));
+            let may_register = mcp.register;
+            let servers = McpParts { pins: pins.clone(), may_register, ..McpParts::new(gateway) };
+            AgentParts {
+                mcp: Some(servers),
+                pins: pins.filter(|_| pins_all),
+                approvals: approvals.clone(),
+                behaviour,
+                ..AgentParts::new(definition, model.clone(), registry.clone())
+            }
+        }
     };
-    let behaviour = models.of(definition.model.as_deref().unwrap_or(resolved.model.name()));
-    let parts = AgentParts::new(definition, resolved.model, registry);
-    let agent = Agent::new(AgentParts { mcp: Some(mcp), behaviour, ..parts });
+    let agent = Agent::new(hire(definition));
+    let team = Team::new(own, registry, Arc::new(hire));
+    if let Some(folder) = section.directory {
+        team.watch(folder);
+    }
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;
     tracing::info!(%name, model = resolved.origin, "ready");
     shutdown.requested().await;
     door.drain(service.drain()).await;
+    team.shut_down(Duration::ZERO).await;
     drop(directory);
     bus.close().await;
     if let Some(store) = pins {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rockbot_contracts::SessionId;
 use rockbot_tools::{EntryPoint, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,8 @@ pub struct TurnOrigin {
 /// The turn that hands work over to another agent.
 #[derive(Debug, Clone)]
 pub struct Asking {
+    /// Its conversation.
+    pub session: SessionId,
     /// What it may use, and who asked for it in turn. The work may use nothing that this does not.
     pub scope: Arc<ToolScope>,
     /// When it needs the answer.

@@ -5,7 +5,7 @@ mod waiting;
 
 use std::sync::Arc;
 
-use rockbot_contracts::{SessionId, user::TurnOutcome};
+use rockbot_contracts::{SessionId, Spending, TurnUsage, user::TurnOutcome};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -65,6 +65,7 @@ pub(crate) struct Session {
     stop: Stop,
     history: History,
     waiting: Waiting,
+    spent: Spending,
 }
 
 impl Session {
@@ -77,7 +78,7 @@ impl Session {
     ) -> Self {
         let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
         let waiting = Waiting::new(setup.limits.session_inbox);
-        Self { id, inbox, setup, roster, stop, history, waiting }
+        Self { id, inbox, setup, roster, stop, history, waiting, spent: Spending::default() }
     }
 
     /// Runs turns until nobody said anything for long, or the agent closes.
@@ -132,6 +133,7 @@ impl Session {
             &origin,
             progress,
             cancellation.clone(),
+            self.spent,
         );
         let mut turn = Box::pin(turn.run(text));
         let mut ended = loop {
@@ -151,7 +153,20 @@ impl Session {
         if ended.outcome == TurnOutcome::Cancelled && self.stop.abandon.is_cancelled() {
             ended.text = "The agent is shutting down, so this turn was cancelled.".to_owned();
         }
-        info!(session_id = %self.id, outcome = ?ended.outcome, "the turn ended");
+        let TurnUsage { turn, session, .. } = ended.usage.unwrap_or_default();
+        self.spent = session;
+        self.setup.spent.add(turn);
+        info!(
+            session_id = %self.id,
+            outcome = ?ended.outcome,
+            model_calls = turn.model_calls,
+            prompt_tokens = turn.prompt_tokens,
+            completion_tokens = turn.completion_tokens,
+            tool_calls = turn.tool_calls,
+            tool_bytes = turn.tool_bytes_out,
+            cost_micros = turn.cost_micros,
+            "the turn ended"
+        );
         for said in self.waiting.joined() {
             said.answer(ended.clone());
         }

@@ -6,14 +6,14 @@ mod ending;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
     FinishReason, ToolChoice, ToolDefinition,
 };
 use rockbot_tools::{
-    ExecutionStrategy, ModelList, ModelListLog, Steering, ToolHook, ToolRegistration, ToolRegistry,
-    ToolScope, model_list::ModelNames,
+    Approver, ExecutionStrategy, ModelList, ModelListLog, Steering, ToolHook, ToolPins,
+    ToolRegistration, ToolRegistry, ToolScope, layers::pin, model_list::ModelNames,
 };
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,10 @@ use self::{
     ending::Ending,
 };
 use crate::{
+    account::{AgentAccount, TurnAccount},
     agent::AgentParts,
+    approvals::{Approvals, Seat},
+    behaviour::ModelBehaviour,
     context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer, TurnEvent},
@@ -44,16 +47,19 @@ const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so n
 pub(crate) struct TurnSetup {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
+    pub(crate) spent: AgentAccount,
     model: Arc<dyn ChatModel>,
     /// All tools that can be called.
     registry: Arc<ToolRegistry>,
     /// Those among them that every conversation is offered.
     shared: Arc<ToolRegistry>,
+    behaviour: ModelBehaviour,
     mcp: Option<McpOffer>,
     context: ContextBuilder,
     hooks: Vec<Arc<dyn ToolHook>>,
-    /// The longest name of a tool that the model's provider takes, in bytes.
-    name_bytes: usize,
+    /// Which definitions of announced tools are trusted; all of them without.
+    pins: Option<Arc<ToolPins>>,
+    pub(crate) approvals: Option<Arc<Approvals>>,
     list_log: ModelListLog,
 }
 
@@ -65,6 +71,8 @@ impl TurnSetup {
             registry: shared,
             mcp,
             hooks,
+            pins,
+            approvals,
             context: mut sources,
             behaviour,
             limits,
@@ -72,27 +80,32 @@ impl TurnSetup {
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
-            McpOffer::new(parts, &definition, own, shared, limits.activated_tools)
+            let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
+            McpOffer::new(parts, &definition, own, shared, approver, limits.activated_tools)
         });
         sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
-        if let Some(prompt) = behaviour.prompt {
-            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt)));
+        if let Some(prompt) = &behaviour.prompt {
+            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt.as_str())));
         }
         if sources.iter().all(|source| source.part() != ContextPart::Clock) {
             sources.push(Arc::new(TodaysDate::new(None)));
         }
         let budget = limits.context.clone();
         let context = ContextBuilder::new(sources, budget, behaviour.context_window);
+        let spent = AgentAccount::default();
         Self {
             definition,
             limits,
+            spent,
             model,
             registry,
             shared,
+            behaviour,
             mcp,
             context,
             hooks,
-            name_bytes: behaviour.tool_name_bytes,
+            pins,
+            approvals,
             list_log: ModelListLog::default(),
         }
     }
@@ -114,11 +127,22 @@ impl TurnSetup {
         scope: &ToolScope,
     ) -> (Vec<ToolDefinition>, ModelNames) {
         let mut list = ModelList::new(scope, self.limits.request_tools);
-        list.add_all(&self.shared);
-        if let Some(mcp) = &self.mcp {
-            list.add(mcp.tools(session, scope, list.room()).await);
+        for tool in self.shared.all() {
+            match &self.pins {
+                Some(pins) if scope.permits(tool.registration()) => {
+                    if pin::check(pins, &tool).await.is_ok() {
+                        list.add(&tool)
+                    } else {
+                        list.hold_back()
+                    }
+                }
+                _ => list.add(&tool),
+            }
         }
-        let (tools, names) = list.finish(self.name_bytes, &self.list_log);
+        if let Some(mcp) = &self.mcp {
+            list.extend(mcp.tools(session, scope, list.room()).await);
+        }
+        let (tools, names) = list.finish(self.behaviour.tool_name_bytes, &self.list_log);
         let definition = |tool: ToolRegistration| ToolDefinition {
             description: tool.model_description().to_owned(),
             name: tool.name,
@@ -132,6 +156,9 @@ impl TurnSetup {
         if let Some(mcp) = &self.mcp {
             mcp.forget(session);
         }
+        if let Some(approvals) = &self.approvals {
+            approvals.forget(session);
+        }
         self.context.forget(session);
     }
 }
@@ -144,12 +171,16 @@ pub(crate) struct Turn<'a> {
     waiting: &'a Waiting,
     progress: ProgressSink,
     scope: Arc<ToolScope>,
+    /// While it lives, the person can be asked.
+    _seat: Option<Seat>,
     /// Of the tools that the model was told of last.
     names: ModelNames,
     cancellation: CancellationToken,
     deadline: Instant,
     streak: TimeoutStreak,
     context: TurnContext,
+    account: TurnAccount,
+    spent_before: Spending,
     shortened: bool,
 }
 
@@ -162,6 +193,7 @@ impl<'a> Turn<'a> {
         origin: &TurnOrigin,
         progress: ProgressSink,
         cancellation: CancellationToken,
+        spent_before: Spending,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
         let deadline = origin.asking.as_ref().map_or(deadline, |one| deadline.min(one.deadline));
@@ -171,6 +203,7 @@ impl<'a> Turn<'a> {
             session_id,
             history,
             waiting,
+            _seat: setup.approvals.as_ref().map(|one| one.seat(session_id, origin, &progress)),
             progress,
             scope: Arc::new(setup.scope(origin)),
             names: ModelNames::default(),
@@ -178,6 +211,8 @@ impl<'a> Turn<'a> {
             deadline,
             streak,
             context: TurnContext::default(),
+            account: TurnAccount::default(),
+            spent_before,
             shortened: false,
         }
     }
@@ -195,7 +230,8 @@ impl<'a> Turn<'a> {
         let last_word = ending.last_word();
         self.history.push(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() });
         self.history.fit();
-        ending.into_answer()
+        let usage = Some(self.account.closed(self.spent_before));
+        TurnAnswer { usage, ..ending.into_answer() }
     }
 
     /// Learns what the model is to know in this turn, and returns the message with what stays of it
@@ -313,7 +349,9 @@ impl<'a> Turn<'a> {
                 (self.progress)(TurnEvent::TextDelta { text });
             }
         }
-        assembler.finish()
+        let answer = assembler.finish()?;
+        self.account.model_answered(answer.usage, &self.setup.behaviour);
+        Ok(answer)
     }
 
     /// Runs the calls of one answer and puts their results into the history, in the calls' order.

@@ -103,6 +103,9 @@ pub(crate) struct Chat {
     /// The agent to talk to [default: the configured one]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
+    /// Show what each answer took: model calls, tokens, tool calls, bytes, money
+    #[arg(long)]
+    pub(crate) stats: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -113,6 +116,22 @@ pub(crate) enum Tools {
     Describe {
         /// The tool
         name: String,
+    },
+    /// Approve the changed definition of a tool, after showing what changed
+    ///
+    /// An agent with a `[pins]` store does not use a tool whose definition is another one than it
+    /// was, of a handler or of an MCP server. This trusts the definition that it has now, and no
+    /// later one, for the agent `agent.name`.
+    Approve {
+        /// The tool, as `--list` names it
+        #[arg(required_unless_present_any = ["all", "list"], conflicts_with_all = ["all", "list"])]
+        name: Option<String>,
+        /// Approve every tool that waits
+        #[arg(long, conflicts_with = "list")]
+        all: bool,
+        /// Show what waits, and approve nothing
+        #[arg(long)]
+        list: bool,
     },
     /// Call a tool
     #[command(after_help = "Examples:

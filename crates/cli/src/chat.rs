@@ -37,7 +37,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         let resolved = rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok());
         let resolved = resolved.exits(exit::USAGE)?;
         let fleet = Fleet::embed(&settings).await?;
-        let host = Host::start(&fleet, definition, resolved.model, &settings.models).await?;
+        let host = Host::start(&fleet, &settings, definition, resolved.model).await?;
         if !json {
             note!("{}", show::dim(&format!("model: {}", resolved.origin)));
         }
@@ -50,7 +50,8 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let proxy = InstanceId::generate();
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
     let client = client.with_silence(PATIENCE);
-    let conversation = Conversation { client, agent, session: SessionId::generate(), json };
+    let conversation =
+        Conversation { client, agent, session: SessionId::generate(), json, stats: chat.stats };
     let outcome = match chat.prompt {
         Some(prompt) => once(&conversation, &prompt).await,
         None => converse(&conversation).await,

@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::{
+    approval,
     ending::{Exits, Failure},
     show,
 };
@@ -19,6 +20,8 @@ pub(crate) struct Conversation {
     pub(crate) agent: AgentName,
     pub(crate) session: SessionId,
     pub(crate) json: bool,
+    /// Whether to show what an answer took.
+    pub(crate) stats: bool,
 }
 
 /// What a message came to.
@@ -36,7 +39,7 @@ impl Conversation {
         let message =
             UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
         let mut replies = self.client.say(&self.agent, &message).await.exits(exit::UNAVAILABLE)?;
-        let mut screen = Screen { json: self.json, ..Screen::default() };
+        let mut screen = Screen { json: self.json, stats: self.stats, ..Screen::default() };
         let mut cancelling: Option<JoinHandle<()>> = None;
         let mut leave = false;
         loop {
@@ -53,6 +56,19 @@ impl Conversation {
             };
             let reply = reply.exits(exit::TEMPORARY)?;
             screen.show(&reply.body)?;
+            if let ReplyBody::ApprovalAsked { .. } = reply.body {
+                let answered = tokio::select! {
+                    answered = approval::answer(&reply.body, &self.session) => answered,
+                    interrupt = interrupted(), if cancelling.is_none() => {
+                        leave = interrupt == Interrupt::Leave;
+                        cancelling = Some(self.cancel().await?);
+                        None
+                    }
+                };
+                if let Some(answer) = answered {
+                    self.client.approve(&self.agent, &answer).await.exits(exit::UNAVAILABLE)?;
+                }
+            }
             if let ReplyBody::Answer { outcome, .. } = reply.body {
                 if let Some(task) = cancelling {
                     task.abort();
@@ -77,6 +93,7 @@ impl Conversation {
 #[derive(Default)]
 struct Screen {
     json: bool,
+    stats: bool,
     in_text: bool,
     shown_text: String,
     calls: usize,
@@ -99,7 +116,7 @@ impl Screen {
                 self.in_text = true;
                 write!(stdout, "{}", show::clean(text))?;
             }
-            ReplyBody::Answer { text, .. } => {
+            ReplyBody::Answer { text, usage, .. } => {
                 // Most of an answer has streamed already; what the agent says itself has not.
                 let rest = text.strip_prefix(self.shown_text.as_str());
                 let streamed = self.shown_text.ends_with(text.as_str());
@@ -112,6 +129,9 @@ impl Screen {
                     }
                 }
                 writeln!(stdout)?;
+                if let Some(usage) = usage.filter(|_| self.stats) {
+                    writeln!(stdout, "{}", show::dim(&show::usage(&usage)))?;
+                }
             }
             other => {
                 if let Some(line) = show::call_line(other) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-use rockbot_contracts::{ReplyBody, ToolErrorCode};
+use rockbot_contracts::{ReplyBody, Spending, ToolErrorCode, TurnUsage};
 
 const DIM: Style = Style::new().dimmed();
 const NAME: Style = AnsiColor::Cyan.on_default().bold();
@@ -147,6 +147,45 @@ fn place(ran_on: &str) -> String {
     }
 }
 
+/// What an answer took, and the conversation so far.
+pub(crate) fn usage(usage: &TurnUsage) -> String {
+    let mut lines = vec![format!("  turn          {}", spending(&usage.turn))];
+    if usage.children != Spending::default() {
+        lines.push(format!("  other agents  {}", spending(&usage.children)));
+    }
+    lines.push(format!("  conversation  {}", spending(&usage.session)));
+    lines.join("\n")
+}
+
+fn spending(spent: &Spending) -> String {
+    let Spending { model_calls, prompt_tokens, completion_tokens, untold_calls, .. } = spent;
+    let Spending { tool_calls, tool_bytes_in, tool_bytes_out, .. } = spent;
+    let mut told = format!("{}, ", counted(*model_calls, "model call"));
+    match untold_calls {
+        0 => told.push_str(&format!("{prompt_tokens} + {completion_tokens} tokens")),
+        _ if untold_calls == model_calls => told.push_str("tokens not told"),
+        _ => told.push_str(&format!(
+            "{prompt_tokens} + {completion_tokens} tokens and those of {untold_calls} not told"
+        )),
+    }
+    let (bytes_in, bytes_out) = (size(*tool_bytes_in), size(*tool_bytes_out));
+    told.push_str(&format!(", {}", counted(*tool_calls, "tool call")));
+    if *tool_calls > 0 {
+        told.push_str(&format!(" ({bytes_in} in, {bytes_out} out)"));
+    }
+    if spent.unpriced_calls < spent.model_calls {
+        told.push_str(&format!(", ${:.4}", spent.cost_micros as f64 / 1e6));
+        if spent.unpriced_calls > 0 {
+            told.push_str(&format!(" without {} of unknown price", spent.unpriced_calls));
+        }
+    }
+    told
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A time in the unit that fits.
 pub(crate) fn duration(time: Duration) -> String {
     let micros = time.as_micros();
@@ -198,6 +237,31 @@ mod tests {
         assert_eq!(duration(Duration::from_micros(1500)), "1.5 ms");
         assert_eq!(duration(Duration::from_secs(90)), "90.0 s");
         assert_eq!((size(10), size(2048)), ("10 B".to_owned(), "2.0 KiB".to_owned()));
+    }
+
+    #[test]
+    fn an_account_tells_what_is_known_and_what_is_not() {
+        let told = Spending {
+            model_calls: 2,
+            prompt_tokens: 1200,
+            completion_tokens: 80,
+            tool_calls: 1,
+            tool_bytes_in: 30,
+            tool_bytes_out: 2048,
+            cost_micros: 2300,
+            ..Spending::default()
+        };
+        let all = "2 model calls, 1200 + 80 tokens, 1 tool call (30 B in, 2.0 KiB out), $0.0023";
+        assert_eq!(spending(&told), all);
+        let partly = Spending { untold_calls: 1, unpriced_calls: 1, tool_calls: 0, ..told };
+        assert_eq!(
+            spending(&partly),
+            "2 model calls, 1200 + 80 tokens and those of 1 not told, 0 tool calls, $0.0023 \
+             without 1 of unknown price"
+        );
+        let nothing =
+            Spending { model_calls: 1, untold_calls: 1, unpriced_calls: 1, ..Spending::default() };
+        assert_eq!(spending(&nothing), "1 model call, tokens not told, 0 tool calls");
     }
 
     #[test]

@@ -146,4 +146,6 @@ pub struct Usage {
     pub prompt_tokens: u64,
     /// Tokens written.
     pub completion_tokens: u64,
+    /// What it cost in millionths of a US dollar, where the server tells.
+    pub cost_micros: Option<u64>,
 }

@@ -8,7 +8,7 @@ use std::{
 use rockbot_contracts::ToolRegistration;
 use tracing::info;
 
-use crate::{names::assign, registry::ToolRegistry, scope::ToolScope};
+use crate::{names::assign, registry::Registered, scope::ToolScope};
 
 /// A model's list of tools, for one request.
 ///
@@ -21,6 +21,7 @@ pub struct ModelList<'a> {
     names: HashSet<String>,
     denied: usize,
     left_out: usize,
+    held_back: usize,
 }
 
 /// The names that a model knows tools by, where those are not the tools' own.
@@ -42,7 +43,15 @@ impl<'a> ModelList<'a> {
     /// An empty list of at most `most` tools.
     #[must_use]
     pub fn new(scope: &'a ToolScope, most: usize) -> Self {
-        Self { scope, most, tools: Vec::new(), names: HashSet::new(), denied: 0, left_out: 0 }
+        Self {
+            scope,
+            most,
+            tools: Vec::new(),
+            names: HashSet::new(),
+            denied: 0,
+            left_out: 0,
+            held_back: 0,
+        }
     }
 
     /// How many more tools fit.
@@ -51,15 +60,18 @@ impl<'a> ModelList<'a> {
         self.most - self.tools.len()
     }
 
-    /// Adds the tools of a registry.
-    pub fn add_all(&mut self, registry: &ToolRegistry) {
-        for tool in registry.all() {
-            self.consider(tool.registration(), ToolRegistration::clone);
-        }
+    /// Adds a tool of a registry. Of two tools of one name, the first is meant.
+    pub fn add(&mut self, tool: &Registered) {
+        self.consider(tool.registration(), ToolRegistration::clone);
     }
 
-    /// Adds these tools. Of two tools of one name, the first is meant.
-    pub fn add(&mut self, tools: impl IntoIterator<Item = ToolRegistration>) {
+    /// Counts a tool that is kept out because its definition is not trusted.
+    pub fn hold_back(&mut self) {
+        self.held_back += 1;
+    }
+
+    /// Adds these tools.
+    pub fn extend(&mut self, tools: impl IntoIterator<Item = ToolRegistration>) {
         for tool in tools {
             self.consider(tool, |tool| tool);
         }
@@ -110,17 +122,17 @@ impl<'a> ModelList<'a> {
 
 /// Says at info what models are offered, when that changes.
 #[derive(Debug, Default)]
-pub struct ModelListLog(Mutex<HashMap<String, [usize; 3]>>);
+pub struct ModelListLog(Mutex<HashMap<String, [usize; 4]>>);
 
 impl ModelListLog {
     fn tell(&self, list: &ModelList<'_>) {
         let profile = list.scope.to_string();
-        let counts = [list.tools.len(), list.denied, list.left_out];
+        let counts = [list.tools.len(), list.denied, list.left_out, list.held_back];
         let before =
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(profile.clone(), counts);
         if before != Some(counts) {
-            let [allowed, denied, left_out] = counts;
-            info!(%profile, allowed, denied, left_out, "the tools that a model is offered");
+            let [allowed, denied, left_out, quarantined] = counts;
+            info!(%profile, allowed, denied, quarantined, left_out, "the tools that a model is offered");
         }
     }
 }
@@ -131,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        ToolFilter, ToolProfile,
+        ToolFilter, ToolProfile, ToolRegistry,
         names::MAX_NAME_BYTES,
         testing::{Echo, registration},
     };
@@ -150,9 +162,9 @@ mod tests {
             registry.register(Arc::new(Echo(registration(name)))).unwrap();
         }
         let mut list = ModelList::new(&scope, 3);
-        list.add_all(&registry);
+        registry.all().iter().for_each(|tool| list.add(tool));
         assert_eq!(list.room(), 1);
-        list.add(["a", "e", "d"].map(registration));
+        list.extend(["a", "e", "d"].map(registration));
         assert_eq!((list.denied, list.left_out), (1, 1));
         assert_eq!(finish(list, 64).0, ["a", "c", "e"]);
     }
@@ -163,8 +175,8 @@ mod tests {
         let long = ["x".repeat(100) + "1", "x".repeat(100) + "2"];
         let list = || {
             let mut list = ModelList::new(&scope, 10);
-            list.add([registration("short")]);
-            list.add(long.iter().map(|name| registration(name)));
+            list.extend([registration("short")]);
+            list.extend(long.iter().map(|name| registration(name)));
             list
         };
         let (shown, names) = finish(list(), 64);

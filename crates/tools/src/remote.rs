@@ -81,6 +81,7 @@ impl RemoteTool {
             content,
             details: response.details,
             child_loop_id: response.child_loop_id,
+            child_spending: None,
             is_error: response.is_error,
             ran_on,
         })

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rockbot_contracts::ContentBlock;
+use rockbot_contracts::{ContentBlock, Spending};
 use serde_json::Value;
 
 /// Content for the model, facts for programs, and whether the tool says that it failed.
@@ -14,6 +14,8 @@ pub struct ToolResult {
     pub details: Option<Value>,
     /// The loop that a sub-agent ran.
     pub child_loop_id: Option<String>,
+    /// What that loop took, for the account of whoever began it.
+    pub child_spending: Option<Spending>,
     /// Whether the tool failed in its own words.
     pub is_error: bool,
     /// Which process ran it; filled in by the end that asked over the bus.

@@ -17,7 +17,8 @@ const MAX_FILE_BYTES: u64 = 128 * 1024;
 const MAX_FILES: usize = 256;
 
 impl AgentDefinition {
-    /// Reads one definition, a `.md` or a `.toml` file of at most 128 KiB. Blocks; for start-up.
+    /// Reads one definition, a `.md` or a `.toml` file of at most 128 KiB, and its documents, each of
+    /// at most as much. Blocks; for start-up.
     ///
     /// # Errors
     /// Every problem with it at once.
@@ -25,7 +26,28 @@ impl AgentDefinition {
         let text = read_bounded(path).map_err(|error| {
             DefinitionErrors(vec![problem(path, format!("cannot be read: {error}"))])
         })?;
-        Self::parse(path, &text)
+        let mut definition = Self::parse(path, &text)?;
+        definition.read_documents(path)?;
+        Ok(definition)
+    }
+
+    fn read_documents(&mut self, definition: &Path) -> Result<(), DefinitionErrors> {
+        let folder = definition.parent().unwrap_or(Path::new(""));
+        let mut problems = Vec::new();
+        for document in &self.documents {
+            match read_bounded(&folder.join(document)) {
+                Ok(text) => {
+                    self.system_prompt.push_str("\n\n");
+                    self.system_prompt.push_str(text.trim());
+                }
+                Err(error) => {
+                    let key = Some("documents".to_owned());
+                    let what = format!("{} cannot be read: {error}", document.display());
+                    problems.push(DefinitionProblem { key, ..problem(definition, what) });
+                }
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(DefinitionErrors(problems)) }
     }
 
     /// Reads every `.md` and `.toml` file of a folder, in the order of their names; at most 256
@@ -129,6 +151,20 @@ mod tests {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }
         assert_eq!(errors.0.len(), 4, "{text}");
+    }
+
+    #[test]
+    fn documents_follow_the_prompt_and_a_missing_one_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        fs::create_dir(folder.path().join("documents")).unwrap();
+        write("documents/style.md", "Write short sentences.\n");
+        write("a.md", "+++\ndocuments = ['documents/style.md']\n+++\nYou write.");
+        let read = AgentDefinition::load(&folder.path().join("a.md")).unwrap();
+        assert_eq!(read.system_prompt, "You write.\n\nWrite short sentences.");
+        write("b.md", "+++\ndocuments = ['gone.md']\n+++\nYou write.");
+        let error = AgentDefinition::load(&folder.path().join("b.md")).unwrap_err().to_string();
+        assert!(error.contains("b.md: documents: gone.md cannot be read"), "{error}");
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Tool for ManagementTool {
                 Action::Invoke => {
                     let tool = arguments.tool_name.unwrap_or_default();
                     let sent = arguments.arguments.unwrap_or_else(|| json!({}));
-                    desk.call(&arguments.server_name, &tool, sent, context).await
+                    desk.call_by_name(&arguments.server_name, &tool, sent, context).await
                 }
                 Action::Find => find(desk, arguments, context).await,
                 Action::Register => register(desk, arguments).await,

@@ -8,7 +8,9 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{SessionId, ToolRegistration};
-use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult, ToolScope};
+use rockbot_tools::{
+    Approver, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult, ToolScope,
+};
 use serde_json::Value;
 use tracing::debug;
 
@@ -42,10 +44,11 @@ impl McpOffer {
         definition: &AgentDefinition,
         registry: Arc<ToolRegistry>,
         others: Arc<ToolRegistry>,
+        approver: Option<Arc<dyn Approver>>,
         most_activated: usize,
     ) -> Self {
         let may_register = parts.may_register;
-        let desk = Arc::new(Desk::new(parts, definition, others, most_activated));
+        let desk = Arc::new(Desk::new(parts, definition, others, approver, most_activated));
         let management = management::tools(&desk, may_register);
         Self { desk, registry, management, may_register, offered: Mutex::default() }
     }

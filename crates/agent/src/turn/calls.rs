@@ -8,7 +8,9 @@ use std::{
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_llm::ToolCallRequest;
-use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
+use rockbot_tools::{
+    Approver, LayerOptions, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult,
+};
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep};
 
@@ -75,8 +77,13 @@ impl<'a> Caller<'a> {
     /// `is_cut`: the answer reached its longest length.
     pub(super) fn new(turn: &'a Turn<'_>, is_cut: bool) -> Self {
         let setup = turn.setup;
-        let bytes = setup.limits.result_bytes;
-        let mut executor = ToolExecutor::with_max_result(setup.registry.clone(), bytes)
+        let layers = LayerOptions {
+            max_result_bytes: setup.limits.result_bytes,
+            pins: setup.pins.clone(),
+            approver: setup.approvals.clone().map(|one| -> Arc<dyn Approver> { one }),
+            ..LayerOptions::default()
+        };
+        let mut executor = ToolExecutor::with_layers(setup.registry.clone(), layers)
             .watched(relay(turn.progress.clone()));
         for hook in &setup.hooks {
             executor = executor.hooked(hook.clone());
@@ -96,10 +103,18 @@ impl<'a> Caller<'a> {
             _ => None,
         };
         self.ended().insert(position, timed_out);
-        match ended {
-            Ok(result) => model_text(&result),
+        let account = &self.turn.account;
+        let text = match ended {
+            Ok(result) => {
+                if let Some(child) = result.child_spending {
+                    account.child_ended(child);
+                }
+                model_text(&result)
+            }
             Err(failure) => failure.model_text(),
-        }
+        };
+        account.tool_ended(request.arguments.len(), text.len());
+        text
     }
 
     async fn run(&self, request: &ToolCallRequest) -> Result<ToolResult, ToolFailure> {

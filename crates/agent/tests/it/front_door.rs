@@ -70,7 +70,7 @@ async fn conversation(client: &AgentClient, message: UserMessage) -> Vec<AgentRe
 
 fn answer(reply: &AgentReply) -> (&str, TurnOutcome) {
     match &reply.body {
-        ReplyBody::Answer { text, outcome } => (text, *outcome),
+        ReplyBody::Answer { text, outcome, .. } => (text, *outcome),
         other => panic!("{other:?} is no answer"),
     }
 }

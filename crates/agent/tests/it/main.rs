@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod account;
+mod context;
 mod front_door;
 mod mcp;
+mod pins;
 mod profiles;
 mod sessions;
 mod stage;
 mod steering;
+mod team;
 mod tool_calls;
 mod turns;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{Agent, McpExposure, McpParts, McpPins, ToolFilter};
+use rockbot_agent::{Agent, McpExposure, McpParts, ToolFilter};
 use rockbot_contracts::{
     ToolHints,
     mcp::{
@@ -14,7 +14,7 @@ use rockbot_contracts::{
 use rockbot_llm::{ScriptedModel, ScriptedTurn};
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_tools::{
-    ToolContext, ToolFailure, ToolResult,
+    ToolContext, ToolFailure, ToolPins, ToolResult,
     mcp::{McpGateway, McpIndex, server_fingerprint},
 };
 use serde_json::{Value, json};
@@ -324,8 +324,8 @@ async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     let agent = |turns: Vec<ScriptedTurn>| -> (Agent, Arc<Witness>) {
         let model = Witness::of(ScriptedModel::new(turns));
         let mut stage = stage(&servers, McpExposure::Eager);
-        let pins = McpPins::new(store.clone(), stage.definition.name.clone());
-        stage.mcp.as_mut().unwrap().pins = Some(pins);
+        let pins = ToolPins::new(store.clone(), stage.definition.name.clone());
+        stage.mcp.as_mut().unwrap().pins = Some(Arc::new(pins));
         (stage.agent(&model), model)
     };
     let turns = || vec![invoke("git", "log"), ScriptedTurn::text("Done.")];
@@ -347,10 +347,10 @@ async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     }
     assert_eq!(servers.calls().len(), 1);
 
-    let pins = McpPins::new(store.clone(), first.name().clone());
+    let pins = ToolPins::new(store.clone(), first.name().clone());
     let waiting = pins.quarantined().await.unwrap();
-    assert_eq!((waiting.len(), waiting[0].tool.as_str()), (1, "log"));
-    assert!(pins.approve("git", "log", &waiting[0].pending).await.unwrap());
+    assert_eq!((waiting.len(), waiting[0].name.as_str()), (1, "git__log"));
+    assert!(pins.approve(&waiting[0]).await.unwrap());
     say(&first, "go").await;
     assert_eq!(of_servers(offered(&model).last().unwrap()), ["git__diff", "git__log"]);
     assert_eq!(servers.calls().len(), 2);

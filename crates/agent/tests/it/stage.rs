@@ -13,8 +13,8 @@ use futures_util::{
     stream,
 };
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentParts, McpParts, ModelBehaviour, ProgressSink,
-    TurnAnswer, TurnEvent,
+    Agent, AgentDefinition, AgentLimits, AgentParts, ContextSource, McpParts, ModelBehaviour,
+    ProgressSink, TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId, UserMessage};
 use rockbot_llm::{
@@ -22,8 +22,8 @@ use rockbot_llm::{
     ScriptedModel, ScriptedTurn,
 };
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
-    ToolSource,
+    Tool, ToolContext, ToolFailure, ToolHints, ToolPins, ToolRegistration, ToolRegistry,
+    ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -32,12 +32,23 @@ use tokio_util::sync::CancellationToken;
 /// Keeps every request, and checks that a model server would take it.
 pub(crate) struct Witness {
     inner: Box<dyn ChatModel>,
+    when_asked: Box<dyn Fn() + Send + Sync>,
     pub(crate) requests: Mutex<Vec<ChatRequest>>,
 }
 
 impl Witness {
     pub(crate) fn of(inner: impl ChatModel) -> Arc<Self> {
-        Arc::new(Self { inner: Box::new(inner), requests: Mutex::default() })
+        let (inner, when_asked) = (Box::new(inner), Box::new(|| ()));
+        Arc::new(Self { inner, when_asked, requests: Mutex::default() })
+    }
+
+    /// Something that happens whenever the model is asked.
+    pub(crate) fn when_asked(
+        self: Arc<Self>,
+        does: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let inner = Arc::into_inner(self).expect("nobody has it yet");
+        Arc::new(Self { when_asked: Box::new(does), ..inner })
     }
 
     pub(crate) fn script(turns: impl IntoIterator<Item = ScriptedTurn>) -> Arc<Self> {
@@ -70,6 +81,7 @@ impl ChatModel for Witness {
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
         assert_acceptable(&request.messages);
         self.requests.lock().unwrap().push(request.clone());
+        (self.when_asked)();
         self.inner.stream(request)
     }
 }
@@ -213,6 +225,18 @@ impl Probe {
         Arc::new(Self { registration, does, contexts, started })
     }
 
+    /// Says its arguments, and this of itself.
+    pub(crate) fn described(name: &str, description: &str) -> Arc<Self> {
+        let mut probe = Self::new(name, Does::Echo);
+        let only = Arc::get_mut(&mut probe).expect("nobody has it yet");
+        only.registration.description = description.to_owned();
+        probe
+    }
+
+    pub(crate) fn as_tool(self: &Arc<Self>) -> Arc<dyn Tool> {
+        Arc::new(Shared(self.clone()))
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.registration.name
     }
@@ -272,6 +296,10 @@ impl Tool for Shared {
     fn keeps_deadline(&self) -> bool {
         matches!(self.0.does, Does::HangsWhateverHappens)
     }
+
+    fn is_announced(&self) -> bool {
+        true
+    }
 }
 
 /// An agent named `tester` in the making.
@@ -280,7 +308,9 @@ pub(crate) struct Stage {
     pub(crate) limits: AgentLimits,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) mcp: Option<McpParts>,
+    pub(crate) context: Vec<Arc<dyn ContextSource>>,
     pub(crate) behaviour: ModelBehaviour,
+    pub(crate) pins: Option<Arc<ToolPins>>,
 }
 
 impl Stage {
@@ -292,7 +322,9 @@ impl Stage {
             limits: AgentLimits::default(),
             registry: Arc::default(),
             mcp: None,
+            context: Vec::new(),
             behaviour: ModelBehaviour::default(),
+            pins: None,
         }
     }
 
@@ -302,10 +334,10 @@ impl Stage {
     }
 
     pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
-        let Self { definition, limits, registry, mcp, behaviour } = self;
+        let Self { definition, limits, registry, mcp, context, behaviour, pins } = self;
         let model: Arc<dyn ChatModel> = model.clone();
         let parts = AgentParts::new(definition, model, registry);
-        Agent::new(AgentParts { limits, mcp, behaviour, ..parts })
+        Agent::new(AgentParts { limits, mcp, context, behaviour, pins, ..parts })
     }
 }
 

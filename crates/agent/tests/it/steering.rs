@@ -32,8 +32,8 @@ async fn check(strategy: ExecutionStrategy, expected: [&str; 4], ran: usize) {
     let (second, ear) = start(&agent, message("s", "rather this"));
     all_wait().await;
     gate.add_permits(4);
-    let answer = TurnAnswer { text: "Both done.".to_owned(), outcome: TurnOutcome::Completed };
-    assert_eq!(first.await.unwrap(), answer);
+    let answer: TurnAnswer = first.await.unwrap();
+    assert_eq!((answer.text.as_str(), answer.outcome), ("Both done.", TurnOutcome::Completed));
     assert_eq!(second.await.unwrap(), answer);
     assert_eq!(ear.events(), [TurnEvent::Steered]);
     assert_eq!(model.results(), expected, "{strategy:?}");

@@ -58,6 +58,17 @@ fn a_prompt_is_answered_with_what_tools_found() {
 }
 
 #[test]
+fn with_stats_an_answer_tells_what_it_took() {
+    let (workshop, script) = scripted(SCRIPT);
+    let said = chat(&workshop, &script, &["--stats", "read my notes"], "");
+    said.assert_code(0, &["chat", "--stats"]);
+    assert_says(
+        &said.out,
+        &["turn          2 model calls", "1 tool call (19 B in", "conversation"],
+    );
+}
+
+#[test]
 fn lines_of_standard_input_are_one_conversation() {
     let (workshop, script) = scripted(SCRIPT);
     let said = chat(&workshop, &script, &[], "hello\n\nread my notes\n");

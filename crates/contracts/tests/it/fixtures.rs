@@ -3,10 +3,11 @@
 use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
-    AgentName, AgentReply, ContentBlock, Envelope, Executed, HandlerLoad, InstanceId, Message,
-    MessageId, ReplyBody, SessionId, ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh,
-    ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
-    ToolRegistration, ToolSource, UserMessage, json::Limits, user::TurnOutcome,
+    AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, Envelope,
+    Executed, HandlerLoad, InstanceId, Message, MessageId, ReplyBody, SessionId, Spending,
+    ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints,
+    ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
+    UserMessage, json::Limits, user::TurnOutcome,
 };
 use serde_json::{Value, json};
 
@@ -130,6 +131,21 @@ fn catalog_messages() {
 }
 
 #[test]
+fn approval_messages() {
+    let answer = |decision| ApprovalAnswer {
+        session_id: session(),
+        approval_id: ApprovalId::new("approval-1").unwrap(),
+        call_hash: "5e2f".to_owned(),
+        decision,
+    };
+    check("approval-answer.json", &answer(ApprovalDecision::AllowInSession));
+    let unknown = json!({"sessionId": "session-1", "approvalId": "approval-1", "callHash": "5e2f",
+        "decision": "of_a_newer_peer"});
+    let read: ApprovalAnswer = serde_json::from_value(unknown).unwrap();
+    assert_eq!(read, answer(ApprovalDecision::Deny), "what is not understood allows nothing");
+}
+
+#[test]
 fn user_messages() {
     check(
         "user-message.json",
@@ -177,11 +193,54 @@ fn user_messages() {
         ("steered", ReplyBody::Steered {}),
         (
             "answer",
-            ReplyBody::Answer { text: "Three files.".to_owned(), outcome: TurnOutcome::Completed },
+            ReplyBody::Answer {
+                text: "Three files.".to_owned(),
+                outcome: TurnOutcome::Completed,
+                usage: None,
+            },
+        ),
+        (
+            "answer-usage",
+            ReplyBody::Answer {
+                text: "Three files.".to_owned(),
+                outcome: TurnOutcome::Completed,
+                usage: Some(usage()),
+            },
+        ),
+        (
+            "approval-asked",
+            ReplyBody::ApprovalAsked {
+                approval_id: ApprovalId::new("approval-1").unwrap(),
+                asking_agent: AgentName::new("librarian").unwrap(),
+                tool_call_id: call(),
+                tool_name: "bash".to_owned(),
+                tool_source: "files".to_owned(),
+                arguments: "{\"command\":\"ls\"}".to_owned(),
+                arguments_left_out: 0,
+                call_hash: "5e2f".to_owned(),
+                expires_in_ms: 120_000,
+            },
         ),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });
         check(&format!("agent-reply-{kind}.json"), &reply(sequence, is_final, body));
     }
+}
+
+fn usage() -> TurnUsage {
+    let children = Spending { model_calls: 1, unpriced_calls: 1, ..Spending::default() };
+    let turn = Spending {
+        model_calls: 3,
+        prompt_tokens: 1200,
+        completion_tokens: 80,
+        untold_calls: 1,
+        tool_calls: 2,
+        tool_bytes_in: 64,
+        tool_bytes_out: 512,
+        cost_micros: 2300,
+        unpriced_calls: 1,
+    };
+    let session = Spending { model_calls: 5, ..turn };
+    TurnUsage { turn, children, session }
 }

@@ -59,6 +59,8 @@ struct WireUsage {
     prompt_tokens: u64,
     #[serde(default)]
     completion_tokens: u64,
+    /// OpenRouter's, in US dollars. A server may send anything.
+    cost: Option<Value>,
 }
 
 impl ChunkContent {
@@ -124,8 +126,10 @@ impl Delta {
 
 impl From<WireUsage> for ChatEvent {
     fn from(usage: WireUsage) -> Self {
-        let WireUsage { prompt_tokens, completion_tokens } = usage;
-        Self::Usage(Usage { prompt_tokens, completion_tokens })
+        let WireUsage { prompt_tokens, completion_tokens, cost } = usage;
+        let dollars = cost.and_then(|cost| cost.as_f64()).filter(|dollars| *dollars >= 0.0);
+        let cost_micros = dollars.map(|dollars| (dollars * 1e6).round() as u64);
+        Self::Usage(Usage { prompt_tokens, completion_tokens, cost_micros })
     }
 }
 
@@ -177,13 +181,30 @@ mod tests {
     }
 
     #[test]
+    fn a_price_is_told_where_the_server_tells_one() {
+        let costs = |cost: &str| {
+            let data = format!(
+                r#"{{"choices":[],"usage":{{"prompt_tokens":5,"completion_tokens":7,"cost":{cost}}}}}"#
+            );
+            match pieces(&data).0.as_slice() {
+                [ChatEvent::Usage(usage)] => usage.cost_micros,
+                _ => panic!("no usage"),
+            }
+        };
+        assert_eq!(costs("0.00123"), Some(1230));
+        assert_eq!([costs("null"), costs("-1"), costs("\"free\"")], [None, None, None]);
+    }
+
+    #[test]
     fn usage_arrives_with_or_without_choices() {
-        let usage = ChatEvent::Usage(Usage { prompt_tokens: 5, completion_tokens: 7 });
+        let usage = |cost_micros| {
+            ChatEvent::Usage(Usage { prompt_tokens: 5, completion_tokens: 7, cost_micros })
+        };
         for data in [
             r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7}}"#,
             r#"{"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}"#,
         ] {
-            assert_eq!(pieces(data), (vec![usage.clone()], None));
+            assert_eq!(pieces(data), (vec![usage(None)], None));
         }
     }
 

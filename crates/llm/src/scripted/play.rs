@@ -156,7 +156,8 @@ fn estimate(request: &ChatRequest, text: &str, calls: &[ScriptedCall]) -> Usage 
     let read: usize = request.messages.iter().map(length).sum();
     let called: usize = calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
     let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
-    Usage { prompt_tokens: tokens(read), completion_tokens: tokens(text.len() + called) }
+    let completion_tokens = tokens(text.len() + called);
+    Usage { prompt_tokens: tokens(read), completion_tokens, cost_micros: None }
 }
 
 fn length(message: &ChatMessage) -> usize {

@@ -59,7 +59,10 @@ async fn parallel_calls_are_put_together_wherever_the_network_cuts_the_stream() 
             [expected("c1", "list_files", "{}"), expected("c2", "search", r#"{"pattern": "büs"}"#)];
         assert_eq!(answer.tool_calls, calls);
         assert_eq!(answer.finish_reason, FinishReason::ToolCalls);
-        assert_eq!(answer.usage, Some(Usage { prompt_tokens: 12, completion_tokens: 34 }));
+        assert_eq!(
+            answer.usage,
+            Some(Usage { prompt_tokens: 12, completion_tokens: 34, cost_micros: None })
+        );
     }
 }
 

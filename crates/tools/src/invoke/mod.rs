@@ -305,19 +305,29 @@ impl ToolInvokeHandler {
             }
         }
         let same = Same::call(&request, taken.envelope().mcp_server.as_deref(), &asker);
-        let ticket = match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
-            Ticket::Entered(ticket) => ticket,
-            Ticket::Attached(running) => {
-                // The answer of the call that runs goes to the same asker.
-                info!("the call is running here already");
-                return if running.answered().await { Settlement::Ack } else { Settlement::Retry };
-            }
-            Ticket::Conflict => {
-                let ended = Ending::failed(id_in_use());
-                return self.answers().give(&request, &asker, ended).await;
+        let ticket = loop {
+            match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
+                Ticket::Entered(ticket) => break ticket,
+                Ticket::Attached(running) => {
+                    info!("the call is running here already");
+                    let may_have_missed =
+                        running.is_answering() && !taken.delivery.is_redelivered();
+                    if !running.answered().await {
+                        return Settlement::Retry;
+                    }
+                    // The answer of the call that ran went to the same asker.
+                    if !may_have_missed {
+                        return Settlement::Ack;
+                    }
+                }
+                Ticket::Conflict => {
+                    let ended = Ending::failed(id_in_use());
+                    return self.answers().give(&request, &asker, ended).await;
+                }
             }
         };
         let ended = self.run(taken, &request, tool, &asker, ticket.cancellation()).await;
+        ticket.answering();
         let settlement = self.answers().give(&request, &asker, ended).await;
         ticket.ended(settlement == Settlement::Ack);
         settlement

@@ -47,6 +47,7 @@ struct Call {
     reply_to: RoutingKey,
     same: Same,
     cancellation: CancellationToken,
+    is_answering: bool,
     answered: watch::Receiver<Option<bool>>,
 }
 
@@ -65,17 +66,27 @@ pub(super) struct Entered<'a> {
     running: &'a Running,
     id: ToolCallId,
     cancellation: CancellationToken,
+    outcome: Option<bool>,
     answered: watch::Sender<Option<bool>>,
 }
 
 /// A second delivery of a call that runs here. It may be the only one that the broker still knows
 /// of, when the first one's connection is gone, so it must not be settled before the call ends.
-pub(super) struct Attached(watch::Receiver<Option<bool>>);
+pub(super) struct Attached {
+    is_answering: bool,
+    answered: watch::Receiver<Option<bool>>,
+}
 
 impl Attached {
-    /// Returns when the call ended: whether its answer is confirmed.
+    /// Whether the answer was on its way already. Then whoever asked anew may have come too late to
+    /// hear it.
+    pub(super) fn is_answering(&self) -> bool {
+        self.is_answering
+    }
+
+    /// Returns when the call ended, and is no longer here: whether its answer is confirmed.
     pub(super) async fn answered(mut self) -> bool {
-        let ended = self.0.wait_for(Option::is_some).await;
+        let ended = self.answered.wait_for(Option::is_some).await;
         // Without a word the call was aborted.
         ended.is_ok_and(|answered| *answered == Some(true))
     }
@@ -101,7 +112,8 @@ impl Running {
             if running.reply_to != *reply_to || running.same != same {
                 return Ticket::Conflict;
             }
-            return Ticket::Attached(Attached(running.answered.clone()));
+            let (is_answering, answered) = (running.is_answering, running.answered.clone());
+            return Ticket::Attached(Attached { is_answering, answered });
         }
         let cancellation = CancellationToken::new();
         if let Some(at) = calls.cancelled_early.iter().position(|(cancelled, _)| cancelled == id)
@@ -116,10 +128,12 @@ impl Running {
             reply_to: reply_to.clone(),
             same,
             cancellation: cancellation.clone(),
+            is_answering: false,
             answered: told,
         };
         calls.by_id.insert(id.clone(), call);
-        Ticket::Entered(Entered { running: self, id: id.clone(), cancellation, answered })
+        let id = id.clone();
+        Ticket::Entered(Entered { running: self, id, cancellation, outcome: None, answered })
     }
 
     /// Cancels a call that runs here. Every worker hears every cancel, so one for a call that is
@@ -143,9 +157,16 @@ impl Running {
 }
 
 impl Entered<'_> {
+    /// Its answer goes out now.
+    pub(super) fn answering(&self) {
+        if let Some(call) = self.running.lock().by_id.get_mut(&self.id) {
+            call.is_answering = true;
+        }
+    }
+
     /// The call ended: whether its answer is confirmed.
-    pub(super) fn ended(&self, answered: bool) {
-        self.answered.send_replace(Some(answered));
+    pub(super) fn ended(mut self, answered: bool) {
+        self.outcome = Some(answered);
     }
 
     pub(super) fn cancellation(&self) -> CancellationToken {
@@ -156,5 +177,10 @@ impl Entered<'_> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.running.lock().by_id.remove(&self.id);
+        // Told after it is gone, so that who looks again does not find it. Without an outcome it was
+        // aborted.
+        if self.outcome.is_some() {
+            self.answered.send_replace(self.outcome);
+        }
     }
 }

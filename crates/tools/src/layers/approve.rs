@@ -52,18 +52,30 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Approve<S> {
                 arguments,
             };
             let asked = Instant::now();
-            let verdict = tokio::select! {
-                biased;
-                () = call.context.cancellation.cancelled() => {
-                    return Err(ToolFailure::Cancelled { executed: Executed::No });
-                }
-                verdict = approver.decide(question) => verdict,
-            };
-            if let Verdict::Refuse { reason } = verdict {
-                return Err(ToolFailure::NotPermitted { reason });
-            }
+            ask(approver.as_ref(), question).await?;
             call.context.deadline += asked.elapsed();
         }
         self.inner.call(call).await
+    }
+}
+
+/// Waits until a call may run.
+///
+/// # Errors
+/// Why it may not.
+pub async fn ask(
+    approver: &dyn Approver,
+    question: ApprovalQuestion<'_>,
+) -> Result<(), ToolFailure> {
+    let verdict = tokio::select! {
+        biased;
+        () = question.context.cancellation.cancelled() => {
+            return Err(ToolFailure::Cancelled { executed: Executed::No });
+        }
+        verdict = approver.decide(question) => verdict,
+    };
+    match verdict {
+        Verdict::Allow => Ok(()),
+        Verdict::Refuse { reason } => Err(ToolFailure::NotPermitted { reason }),
     }
 }

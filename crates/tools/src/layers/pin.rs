@@ -41,7 +41,12 @@ pub struct PinCheck<S> {
 impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for PinCheck<S> {
     async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
         if let Some(pins) = &self.pins {
-            check(pins, &call.tool).await?;
+            let checked = check(pins, &call.tool).await;
+            if let Err(failure) = checked {
+                let tool = &call.tool.registration().name;
+                tracing::warn!(%tool, reason = %failure, "not calling a tool");
+                return Err(failure);
+            }
         }
         self.inner.call(call).await
     }
@@ -60,10 +65,7 @@ pub async fn check(pins: &ToolPins, tool: &Registered) -> Result<(), ToolFailure
     let definition = || PinnedDefinition::of(registration);
     match pins.trusts((&source, name, name), tool.fingerprint(), definition).await {
         Ok(true) => Ok(()),
-        Ok(false) => {
-            tracing::warn!(tool = %name, "the definition of a tool changed; not using it");
-            Err(changed())
-        }
+        Ok(false) => Err(changed()),
         Err(error) => Err(out_of_reach(&error)),
     }
 }

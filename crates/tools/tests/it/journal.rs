@@ -8,14 +8,17 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::{Consumer, Publication, Settlement};
+use rockbot_bus::{Bus, Consumer, Publication, Settlement};
 use rockbot_contracts::{
     Envelope, Executed, InstanceId, Message, QueueSpec, RoutingKey, SessionId, ToolCallId,
     ToolError, ToolErrorCode, ToolInvokeRequest, ToolInvokeResponse, json::Limits,
     topology::tool_invoke,
 };
 use rockbot_store::{Clock, ManualClock, MemoryStore, Prefix, Store};
-use rockbot_testkit::bed::{Bed, key, never, next, soon};
+use rockbot_testkit::{
+    AlteredBus,
+    bed::{Bed, key, never, next, soon},
+};
 use rockbot_tools::{
     CallJournal, InvokeOptions, JournalOptions, Tool, ToolHints, ToolInvokeHandler, ToolResult,
     invoke::InvokeWorkers,
@@ -83,13 +86,16 @@ impl Stage {
     }
 
     async fn handler(&self, key: &RoutingKey, shared: bool) -> Running {
+        self.handler_on(&self.bed.there, key, shared).await
+    }
+
+    async fn handler_on(&self, bus: &Arc<dyn Bus>, key: &RoutingKey, shared: bool) -> Running {
         let instance = InstanceId::generate();
         let options = JournalOptions { shared, ..JournalOptions::default() };
         let journal = CallJournal::start(self.store.clone(), &instance, options);
         let options = InvokeOptions::running(8).journaled(journal.clone());
         let registry = registry_of(self.tools());
-        let (handler, workers) =
-            handler_at(key, &self.bed.there, registry, &instance, options).await;
+        let (handler, workers) = handler_at(key, bus, registry, &instance, options).await;
         Running { handler, workers, journal }
     }
 
@@ -207,6 +213,34 @@ async fn the_same_call_at_once_at_two_handlers_runs_once_and_both_answer() {
     assert_eq!(stage.runs(), 1);
     assert!(here.workers.drain(Duration::from_secs(5)).await);
     assert!(there.workers.drain(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn a_call_asked_again_while_its_answer_goes_out_is_answered_again() {
+    let mut stage = Stage::set().await;
+    let confirm = Arc::new(Semaphore::new(0));
+    let (asker, late) = (stage.asker.clone(), confirm.clone());
+    let slow = AlteredBus::over(stage.bed.there.clone(), move |bus, publication| {
+        let late = late.clone();
+        let is_answer = publication.key == asker;
+        async move {
+            bus.publish(publication).await?;
+            if is_answer {
+                late.acquire().await.expect("it stays").forget();
+            }
+            Ok(())
+        }
+    });
+    let _here = stage.handler_on(&slow, &tool_invoke(), true).await;
+    let call = call("write");
+    stage.ask(&tool_invoke(), &call).await;
+    assert_eq!(stage.result().await, "done, run 1");
+    // Whoever asked may have been gone when that came, and asks again before it is confirmed.
+    stage.ask(&tool_invoke(), &call).await;
+    never("another answer before it is", stage.answers.next()).await;
+    confirm.add_permits(2);
+    assert_eq!(stage.result().await, "done, run 1");
+    assert_eq!(stage.runs(), 1);
 }
 
 #[tokio::test]

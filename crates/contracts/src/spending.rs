@@ -1,0 +1,70 @@
+//! What a turn took: model calls, tokens, tool calls, bytes and money.
+
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+/// What was spent on something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spending {
+    /// Answers of models.
+    pub model_calls: u64,
+    /// Tokens that models read, as far as their servers told.
+    pub prompt_tokens: u64,
+    /// Tokens that models wrote, as far as their servers told.
+    pub completion_tokens: u64,
+    /// Answers whose tokens no server told; they are not in the sums.
+    pub untold_calls: u64,
+    /// Tool calls, also those that were refused.
+    pub tool_calls: u64,
+    /// Bytes of their arguments.
+    pub tool_bytes_in: u64,
+    /// Bytes of their results, as the model read them.
+    pub tool_bytes_out: u64,
+    /// Millionths of a US dollar, as far as prices are known.
+    pub cost_micros: u64,
+    /// Answers whose price is not known; they are not in the sum.
+    pub unpriced_calls: u64,
+}
+
+impl AddAssign for Spending {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            model_calls,
+            prompt_tokens,
+            completion_tokens,
+            untold_calls,
+            tool_calls,
+            tool_bytes_in,
+            tool_bytes_out,
+            cost_micros,
+            unpriced_calls,
+        } = self;
+        for (sum, more) in [
+            (model_calls, other.model_calls),
+            (prompt_tokens, other.prompt_tokens),
+            (completion_tokens, other.completion_tokens),
+            (untold_calls, other.untold_calls),
+            (tool_calls, other.tool_calls),
+            (tool_bytes_in, other.tool_bytes_in),
+            (tool_bytes_out, other.tool_bytes_out),
+            (cost_micros, other.cost_micros),
+            (unpriced_calls, other.unpriced_calls),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// What an answer took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TurnUsage {
+    /// The turn, with the loops of other agents that it began.
+    pub turn: Spending,
+    /// Of that, the loops of other agents.
+    pub children: Spending,
+    /// The conversation so far, with this turn.
+    pub session: Spending,
+}
