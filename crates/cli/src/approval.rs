@@ -2,12 +2,12 @@
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
-    os::fd::AsFd,
+    pin::pin,
     time::Duration,
 };
 
 use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ReplyBody, SessionId};
-use tokio::{io::unix::AsyncFd, time::timeout};
+use tokio::{sync::oneshot, time::timeout};
 
 use crate::show;
 
@@ -17,24 +17,26 @@ const MOST_SHOWN: usize = 4 * 1024;
 /// Asks the person what an agent asks, and returns the answer to it. Without a terminal nobody is
 /// there, which is a refusal. `None` for what is no question, and when its time was over.
 ///
-/// # Cancellation
-/// Nothing that is typed is lost: a line is only read when it is complete.
+/// It returns only after the person ended a line: whoever reads the terminal next must not miss what
+/// is typed.
 pub(crate) async fn answer(body: &ReplyBody, session: &SessionId) -> Option<ApprovalAnswer> {
     let ReplyBody::ApprovalAsked { approval_id, call_hash, expires_in_ms, .. } = body else {
         return None;
     };
-    let there = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let decision = if there {
-        let asked = ask(&question(body));
-        match timeout(Duration::from_millis(*expires_in_ms), asked).await {
+    tell(&format!("{}\n", question(body)));
+    let decision = if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        let mut asked = pin!(ask());
+        let decision = timeout(Duration::from_millis(*expires_in_ms), &mut asked).await;
+        match decision {
             Ok(decision) => decision,
             Err(_) => {
-                tell("\n  too late: the call was refused\n");
+                withdrawn();
+                asked.await;
                 return None;
             }
         }
     } else {
-        tell(&format!("{}\n  refused: nobody is at a terminal to ask\n", question(body)));
+        tell("  refused: nobody is at a terminal to ask\n");
         ApprovalDecision::Deny
     };
     Some(ApprovalAnswer {
@@ -43,6 +45,11 @@ pub(crate) async fn answer(body: &ReplyBody, session: &SessionId) -> Option<Appr
         call_hash: call_hash.clone(),
         decision,
     })
+}
+
+/// Says that the question does not stand any longer.
+pub(crate) fn withdrawn() {
+    tell("\n  the call was refused meanwhile; n and Enter to go on: ");
 }
 
 /// What the person decides about, with a sign for every character that hides.
@@ -72,11 +79,17 @@ fn question(body: &ReplyBody) -> String {
 }
 
 /// Asks until the answer is one; the end of the input is a refusal.
-async fn ask(question: &str) -> ApprovalDecision {
-    tell(&format!("{question}\n"));
+async fn ask() -> ApprovalDecision {
     loop {
         tell("  run it? [y]es, [n]o, [a]lways in this session: ");
-        let Some(line) = line().await else { return ApprovalDecision::Deny };
+        let (sender, line) = oneshot::channel();
+        // Reading a terminal blocks, and must not keep this process from ending.
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let read = io::stdin().lock().read_line(&mut line);
+            let _ = sender.send(read.ok().filter(|bytes| *bytes > 0).map(|_| line));
+        });
+        let Ok(Some(line)) = line.await else { return ApprovalDecision::Deny };
         match line.trim().to_lowercase().as_str() {
             "y" | "yes" => return ApprovalDecision::Allow,
             "n" | "no" => return ApprovalDecision::Deny,
@@ -84,16 +97,6 @@ async fn ask(question: &str) -> ApprovalDecision {
             _ => {}
         }
     }
-}
-
-/// A line of the terminal, once it is complete.
-async fn line() -> Option<String> {
-    let stdin = io::stdin();
-    let terminal = AsyncFd::new(stdin.as_fd()).ok()?;
-    let _complete = terminal.readable().await.ok()?;
-    let mut line = String::new();
-    let read = stdin.lock().read_line(&mut line).ok()?;
-    (read > 0).then_some(line)
 }
 
 /// To the person, not into the output. A terminal that is gone hears nothing.

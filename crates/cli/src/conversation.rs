@@ -1,6 +1,6 @@
 //! One message to an agent, shown as its replies come in.
 
-use std::io::Write;
+use std::{io::Write, pin::pin};
 
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome};
@@ -57,15 +57,21 @@ impl Conversation {
             let reply = reply.exits(exit::TEMPORARY)?;
             screen.show(&reply.body)?;
             if let ReplyBody::ApprovalAsked { .. } = reply.body {
-                let answered = tokio::select! {
-                    answered = approval::answer(&reply.body, &self.session) => answered,
-                    interrupt = interrupted(), if cancelling.is_none() => {
-                        leave = interrupt == Interrupt::Leave;
-                        cancelling = Some(self.cancel().await?);
-                        None
+                let mut answered = pin!(approval::answer(&reply.body, &self.session));
+                let answer = loop {
+                    tokio::select! {
+                        answer = &mut answered => break answer,
+                        interrupt = interrupted(), if cancelling.is_none() => {
+                            leave = interrupt == Interrupt::Leave;
+                            cancelling = Some(self.cancel().await?);
+                            if leave {
+                                break None;
+                            }
+                            approval::withdrawn();
+                        }
                     }
                 };
-                if let Some(answer) = answered {
+                if let Some(answer) = answer {
                     self.client.approve(&self.agent, &answer).await.exits(exit::UNAVAILABLE)?;
                 }
             }

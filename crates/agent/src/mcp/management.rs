@@ -52,6 +52,12 @@ pub(super) fn tools(desk: &Arc<Desk>, may_register: bool) -> Vec<Arc<dyn Tool>> 
     actions.into_iter().map(tool).collect()
 }
 
+/// The definitions of all of them.
+#[must_use]
+pub fn management_tools() -> Vec<ToolRegistration> {
+    Action::ALL.map(Action::registration).into()
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Action {
     List,
@@ -63,6 +69,9 @@ enum Action {
 }
 
 impl Action {
+    const ALL: [Self; 6] =
+        [Self::List, Self::Details, Self::Invoke, Self::Find, Self::Register, Self::Unregister];
+
     fn registration(self) -> ToolRegistration {
         let server = json!({"type": "string", "description": "Name of the MCP server."});
         let (name, description, properties, required, hints) = match self {

@@ -16,7 +16,7 @@ use rockbot_tools::{ToolPins, mcp::McpGateway};
 
 pub(crate) use self::offer::McpOffer;
 pub use self::{
-    management::GUIDE,
+    management::{GUIDE, management_tools},
     rules::{McpExposure, McpRules},
 };
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod account;
+mod approvals;
 mod context;
 mod front_door;
 mod mcp;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{Agent, McpExposure, McpParts, ToolFilter};
+use rockbot_agent::{Agent, Approvals, McpExposure, McpParts, ToolFilter};
 use rockbot_contracts::{
-    ToolHints,
+    ApprovalDecision, ToolHints,
     mcp::{
         McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
         McpServerDetailsRequest, McpServerSummary, McpToolDefinition,
@@ -13,6 +13,7 @@ use rockbot_contracts::{
 };
 use rockbot_llm::{ScriptedModel, ScriptedTurn};
 use rockbot_store::{Clock, MemoryStore, Store};
+use rockbot_testkit::bed::until;
 use rockbot_tools::{
     ToolContext, ToolFailure, ToolPins, ToolResult,
     mcp::{McpGateway, McpIndex, server_fingerprint},
@@ -20,7 +21,7 @@ use rockbot_tools::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::stage::{Does, Ear, Probe, Stage, Witness, message, say};
+use crate::stage::{Does, Ear, Probe, Stage, Witness, message, say, start};
 
 /// Servers with tools that tell how they were called.
 struct Servers {
@@ -315,6 +316,31 @@ async fn two_tools_that_would_share_a_name_get_one_each_and_nobody_takes_a_built
     assert_eq!(names.iter().filter(|name| **name == "a__b__c").count(), 1);
     assert_eq!(names.iter().filter(|name| name.starts_with("a__b__c_")).count(), 1, "{names:?}");
     assert_eq!(names.iter().filter(|name| name.starts_with("a__x")).count(), 2, "{names:?}");
+}
+
+#[tokio::test]
+async fn a_person_is_asked_about_the_tool_itself_however_it_is_called() {
+    let servers = Servers::of(&[("git", &["log"])]);
+    let model = Witness::of(ScriptedModel::new([
+        invoke("git", "log"),
+        ScriptedTurn::default().call("git__log", json!({"n": 2})),
+        ScriptedTurn::text("Done."),
+    ]));
+    let mut stage = stage(&servers, McpExposure::Eager);
+    let rules = json!({"policy": "ask", "rules": [{"tool": "mcp_list_*"}]});
+    let approvals = Approvals::new(serde_json::from_value(rules).unwrap()).unwrap();
+    stage.approvals = Some(approvals.clone());
+    let agent = stage.agent(&model);
+    let (turn, ear) = start(&agent, message("s", "go"));
+    for (question, decision) in [(0, ApprovalDecision::Deny), (1, ApprovalDecision::Allow)] {
+        until("a question", || ear.questions().len() > question).await;
+        let asked = ear.questions().remove(question);
+        assert_eq!((asked.tool.as_str(), asked.source.as_str()), ("git__log", "mcp:git"));
+        assert!(approvals.answer(&asked.answer("s", decision)));
+    }
+    turn.await.unwrap();
+    assert!(model.results()[0].contains("the user refused this call"), "{:?}", model.results());
+    assert_eq!(servers.calls(), [r#"git/log {"n":2}"#]);
 }
 
 #[tokio::test]

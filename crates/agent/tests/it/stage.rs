@@ -13,10 +13,12 @@ use futures_util::{
     stream,
 };
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentParts, ContextSource, McpParts, ModelBehaviour,
-    ProgressSink, TurnAnswer, TurnEvent,
+    Agent, AgentDefinition, AgentLimits, AgentParts, Approvals, ContextSource, McpParts,
+    ModelBehaviour, ProgressSink, TurnAnswer, TurnEvent,
 };
-use rockbot_contracts::{AgentName, SessionId, ToolCallId, UserMessage};
+use rockbot_contracts::{
+    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId, ToolCallId, UserMessage,
+};
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
     ScriptedModel, ScriptedTurn,
@@ -311,6 +313,7 @@ pub(crate) struct Stage {
     pub(crate) context: Vec<Arc<dyn ContextSource>>,
     pub(crate) behaviour: ModelBehaviour,
     pub(crate) pins: Option<Arc<ToolPins>>,
+    pub(crate) approvals: Option<Arc<Approvals>>,
 }
 
 impl Stage {
@@ -325,6 +328,7 @@ impl Stage {
             context: Vec::new(),
             behaviour: ModelBehaviour::default(),
             pins: None,
+            approvals: None,
         }
     }
 
@@ -334,10 +338,10 @@ impl Stage {
     }
 
     pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
-        let Self { definition, limits, registry, mcp, context, behaviour, pins } = self;
+        let Self { definition, limits, registry, mcp, context, behaviour, pins, approvals } = self;
         let model: Arc<dyn ChatModel> = model.clone();
         let parts = AgentParts::new(definition, model, registry);
-        Agent::new(AgentParts { limits, mcp, context, behaviour, pins, ..parts })
+        Agent::new(AgentParts { limits, mcp, context, behaviour, pins, approvals, ..parts })
     }
 }
 
@@ -362,6 +366,48 @@ impl Ear {
 
     pub(crate) fn events(&self) -> Vec<TurnEvent> {
         self.0.lock().unwrap().clone()
+    }
+
+    /// What the person was asked about calls.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        let question = |event| match event {
+            TurnEvent::ApprovalAsked {
+                approval_id,
+                tool_name,
+                tool_source,
+                arguments,
+                call_hash,
+                ..
+            } => Some(Question {
+                id: approval_id,
+                tool: tool_name,
+                source: tool_source,
+                arguments,
+                hash: call_hash,
+            }),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(question).collect()
+    }
+}
+
+/// A question whether a call may run.
+pub(crate) struct Question {
+    pub(crate) id: ApprovalId,
+    pub(crate) tool: String,
+    pub(crate) source: String,
+    pub(crate) arguments: String,
+    pub(crate) hash: String,
+}
+
+impl Question {
+    pub(crate) fn answer(&self, session: &str, decision: ApprovalDecision) -> ApprovalAnswer {
+        ApprovalAnswer {
+            session_id: SessionId::new(session).unwrap(),
+            approval_id: self.id.clone(),
+            call_hash: self.hash.clone(),
+            decision,
+        }
     }
 }
 
