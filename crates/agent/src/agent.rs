@@ -8,11 +8,12 @@ use std::{
 
 use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{LayerOptions, ToolHook, ToolRegistry, WorkingMemory};
+use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry, WorkingMemory};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
 use crate::{
+    approvals::Approvals,
     behaviour::ModelBehaviour,
     context::ContextSource,
     definition::AgentDefinition,
@@ -20,6 +21,7 @@ use crate::{
     limits::AgentLimits,
     mcp::McpParts,
     memory::{AgentMemory, ConversationLog},
+    origin::TurnOrigin,
     session::{Inbound, Roster, Said, Session, Stop},
     turn::TurnSetup,
 };
@@ -37,6 +39,10 @@ pub struct AgentParts {
     pub registry: Arc<ToolRegistry>,
     /// MCP servers, if it is to use any.
     pub mcp: Option<McpParts>,
+    /// Which definitions of tools that handlers announce are trusted. Without, all.
+    pub pins: Option<Arc<ToolPins>>,
+    /// Whom to ask about calls. Without, nobody.
+    pub approvals: Option<Arc<Approvals>>,
     /// What runs around each tool call, in this order.
     pub hooks: Vec<Arc<dyn ToolHook>>,
     /// What the model is told beside its prompt and the conversation.
@@ -66,6 +72,8 @@ impl AgentParts {
             model,
             registry,
             mcp: None,
+            pins: None,
+            approvals: None,
             hooks: Vec::new(),
             context: Vec::new(),
             log: None,
@@ -91,6 +99,8 @@ impl fmt::Debug for AgentParts {
             .field("definition", &self.definition)
             .field("model", &self.model.name())
             .field("mcp", &self.mcp)
+            .field("pins", &self.pins)
+            .field("approvals", &self.approvals)
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
             .field("log", &self.log)
@@ -144,6 +154,16 @@ impl Agent {
         &self.inner.setup.definition
     }
 
+    /// Whom it asks about calls.
+    pub(crate) fn approvals(&self) -> Option<&Arc<Approvals>> {
+        self.inner.setup.approvals.as_ref()
+    }
+
+    /// Its longest turn.
+    pub(crate) fn turn_timeout(&self) -> Duration {
+        self.inner.setup.limits.turn_timeout
+    }
+
     /// How many conversations it holds.
     #[must_use]
     pub fn sessions(&self) -> usize {
@@ -170,11 +190,26 @@ impl Agent {
     /// Dropping the future stops listening; the turn goes on. Send a message with `cancel` to end
     /// it.
     pub async fn message(&self, message: UserMessage, progress: ProgressSink) -> TurnAnswer {
+        self.turn(TurnOrigin::new(EntryPoint::UserTurn), message, progress).await
+    }
+
+    /// The same for a turn that begins for another reason, which decides what it may use. A message
+    /// steers only a turn of the same profile, and waits for its own turn otherwise.
+    ///
+    /// # Cancellation
+    /// As with [`message`](Self::message); work that another turn handed over ends with that turn's
+    /// token and by its deadline.
+    pub async fn turn(
+        &self,
+        origin: TurnOrigin,
+        message: UserMessage,
+        progress: ProgressSink,
+    ) -> TurnAnswer {
         if let Some(refused) = self.unfit(&message) {
             return refused;
         }
         let (answer, answered) = oneshot::channel();
-        let said = Said { text: message.text, progress, answer };
+        let said = Said { text: message.text, origin, progress, answer };
         let inbound = if message.cancel { Inbound::Cancel(said) } else { Inbound::Say(said) };
         let delivered = self.inner.roster.deliver(&message.session_id, inbound, |inbox, id| {
             let (setup, roster) = (self.inner.setup.clone(), self.inner.roster.clone());

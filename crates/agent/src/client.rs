@@ -9,10 +9,10 @@ use std::{
 
 use rockbot_bus::{Bus, ConsumeError, Consumer, Publication, PublishError, Subscription};
 use rockbot_contracts::{
-    AgentName, AgentReply, ContentTrust, Envelope, InstanceId, MessageId, QueueSpec, RoutingKey,
-    UserMessage,
+    AgentName, AgentReply, ApprovalAnswer, ContentTrust, Envelope, InstanceId, MessageId,
+    QueueSpec, RoutingKey, UserMessage,
     json::Limits,
-    topology::{user_message, user_response},
+    topology::{user_approval, user_message, user_response},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -116,6 +116,26 @@ impl AgentClient {
         let publication = Publication::mandatory(user_message(agent), envelope);
         match self.bus.publish(publication).await {
             Ok(()) => Ok(replies),
+            Err(PublishError::Unroutable { .. }) => {
+                Err(SayError::NobodyServes { agent: agent.clone() })
+            }
+            Err(error) => Err(SayError::Publish(error)),
+        }
+    }
+
+    /// Answers a question of an agent, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).
+    ///
+    /// # Errors
+    /// See [`SayError`]. Whether the answer counted is seen in the turn.
+    pub async fn approve(
+        &self,
+        agent: &AgentName,
+        answer: &ApprovalAnswer,
+    ) -> Result<(), SayError> {
+        let envelope = Envelope::of(answer).from_source("user").trusted_as(ContentTrust::UserInput);
+        let publication = Publication::mandatory(user_approval(agent), envelope);
+        match self.bus.publish(publication).await {
+            Ok(()) => Ok(()),
             Err(PublishError::Unroutable { .. }) => {
                 Err(SayError::NobodyServes { agent: agent.clone() })
             }

@@ -2,14 +2,13 @@
 
 mod load;
 mod read;
-mod tool_filter;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 use rockbot_contracts::AgentName;
 use rockbot_tools::ExecutionStrategy;
+pub use rockbot_tools::ToolFilter;
 
-pub use self::tool_filter::ToolFilter;
 use crate::mcp::McpRules;
 
 /// Who an agent is and what it may do.
@@ -31,8 +30,18 @@ use crate::mcp::McpRules;
 pub struct AgentDefinition {
     /// Names the agent and its queue. Default: the file's name without its ending.
     pub name: AgentName,
-    /// For people. Default: empty.
+    /// For people, and for models where the agent is a tool. Default: empty.
     pub description: String,
+    /// Said to models in place of the description, where the agent is a tool. Default: none.
+    pub tool_description: Option<String>,
+    /// JSON Schema of an object: the arguments of the agent as a tool, which it is told as JSON.
+    /// Default: one text, the message.
+    pub parameters: Option<serde_json::Value>,
+    /// Whether it is a tool of the other agents. Default true.
+    pub enabled: bool,
+    /// Whether it talks to people only and is never a tool. Default false; the agent that a process
+    /// runs is no tool of that process anyway.
+    pub primary: bool,
     /// Another model than the process's own.
     pub model: Option<String>,
     /// What the model is told before anything else. From a file it ends with the documents.
@@ -96,6 +105,10 @@ impl AgentDefinition {
         Self {
             name,
             description: String::new(),
+            tool_description: None,
+            parameters: None,
+            enabled: true,
+            primary: false,
             model: None,
             system_prompt: system_prompt.into(),
             documents: Vec::new(),

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{
-    Executed, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage, user::TurnOutcome,
+    AgentName, ApprovalId, Executed, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage,
+    user::TurnOutcome,
 };
 use rockbot_tools::{EventSink, ToolEvent, ToolUpdate};
 
@@ -30,6 +31,28 @@ pub enum TurnEvent {
         tool_name: String,
         /// The arguments, at most 200 characters.
         arguments: String,
+    },
+    /// A person is asked whether a call may run; the answer goes to
+    /// [`Approvals::answer`](crate::Approvals::answer).
+    ApprovalAsked {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The agent that wants to call.
+        asking_agent: AgentName,
+        /// The call.
+        tool_call_id: ToolCallId,
+        /// The tool's own name.
+        tool_name: String,
+        /// Where it comes from.
+        tool_source: String,
+        /// The arguments as JSON, at most 16 KiB.
+        arguments: String,
+        /// How many bytes of them are not shown.
+        arguments_left_out: usize,
+        /// To give back with the answer.
+        call_hash: String,
+        /// How long the question stands.
+        expiry: Duration,
     },
     /// A sign of life from a running call.
     ToolProgressed {
@@ -91,6 +114,27 @@ impl From<TurnEvent> for ReplyBody {
             TurnEvent::ToolStarted { tool_call_id, tool_name, arguments } => {
                 Self::ToolStarted { tool_call_id, tool_name, arguments }
             }
+            TurnEvent::ApprovalAsked {
+                approval_id,
+                asking_agent,
+                tool_call_id,
+                tool_name,
+                tool_source,
+                arguments,
+                arguments_left_out,
+                call_hash,
+                expiry,
+            } => Self::ApprovalAsked {
+                approval_id,
+                asking_agent,
+                tool_call_id,
+                tool_name,
+                tool_source,
+                arguments,
+                arguments_left_out: arguments_left_out as u64,
+                call_hash,
+                expires_in_ms: u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX),
+            },
             TurnEvent::ToolProgressed { tool_call_id, text } => {
                 Self::ToolProgressed { tool_call_id, text }
             }

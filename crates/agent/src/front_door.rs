@@ -8,12 +8,13 @@ use rockbot_bus::{
     Worker, worker::WorkerStats,
 };
 use rockbot_contracts::{
-    AgentReply, ContentTrust, Envelope, MessageId, QueueSpec, ReplyBody, RoutingKey, SessionId,
-    UserMessage,
+    AgentReply, ApprovalAnswer, ContentTrust, Envelope, InstanceId, MessageId, QueueSpec,
+    ReplyBody, RoutingKey, SessionId, UserMessage,
     json::Limits,
-    topology::{is_user_reply, user_message},
+    topology::{is_user_reply, user_approval, user_message},
     user::TurnOutcome,
 };
+use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use crate::{
@@ -25,6 +26,8 @@ use crate::{
 
 /// The longest answer on the bus, in bytes of text; escaped as JSON it still fits a message.
 const MAX_ANSWER_BYTES: usize = 512 * 1024;
+/// Answers to questions that are taken in at once.
+const ANSWERS_AT_ONCE: u16 = 64;
 /// How long a piece of progress may keep what follows waiting.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -34,6 +37,37 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct FrontDoor {
     worker: Worker,
     agent: Agent,
+    _answers: Option<Answers>,
+}
+
+/// What people say to the agent's questions, while it lives.
+#[derive(Debug)]
+struct Answers(JoinHandle<()>);
+
+impl Answers {
+    /// Consumes `user.approval.<agent>` on a queue of this process's own: each process hears every
+    /// answer, and the one that asked takes it.
+    async fn hear(agent: &Agent, bus: &dyn Bus) -> Result<Option<Self>, ConsumeError> {
+        let Some(approvals) = agent.approvals().cloned() else { return Ok(None) };
+        let queue = QueueSpec::exclusive(&user_approval(agent.name()), &InstanceId::generate());
+        let mut consumer = bus.consume(Subscription::on_receipt(queue, ANSWERS_AT_ONCE)).await?;
+        Ok(Some(Self(tokio::spawn(async move {
+            while let Some(delivery) = consumer.next().await {
+                match delivery.into_envelope().decode::<ApprovalAnswer>(Limits::default()) {
+                    Ok(answer) => {
+                        approvals.answer(&answer);
+                    }
+                    Err(error) => warn!(%error, "an unreadable answer to a question"),
+                }
+            }
+        }))))
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Consumes `user.message.<agent>` and answers every message exactly once, last of all its replies.
@@ -52,11 +86,12 @@ pub async fn serve(
     bus: Arc<dyn Bus>,
     concurrency: u16,
 ) -> Result<FrontDoor, ConsumeError> {
+    let answers = Answers::hear(&agent, bus.as_ref()).await?;
     let queue = QueueSpec::work(&user_message(agent.name()));
     let desk = Desk { agent: agent.clone(), bus: bus.clone(), ledger: Arc::default() };
     let subscription = Subscription::new(queue, concurrency);
     let worker = Worker::start(bus.as_ref(), subscription, Arc::new(desk)).await?;
-    Ok(FrontDoor { worker, agent })
+    Ok(FrontDoor { worker, agent, _answers: answers })
 }
 
 impl FrontDoor {
@@ -69,7 +104,7 @@ impl FrontDoor {
     /// Stops taking messages, lets turns end within `grace`, cancels the rest, and sends every
     /// answer. Whether all turns ended by themselves and all answers were sent.
     pub async fn drain(self, grace: Duration) -> bool {
-        let Self { worker, agent } = self;
+        let Self { worker, agent, _answers } = self;
         let answered = worker.drain(grace + WIND_DOWN + Publication::DEFAULT_TIMEOUT);
         let (answered, ended) = tokio::join!(answered, agent.shut_down(grace));
         answered && ended

@@ -12,6 +12,7 @@
 
 mod account;
 pub mod agent;
+pub mod approvals;
 mod backlog;
 pub mod behaviour;
 pub mod client;
@@ -25,13 +26,16 @@ mod ledger;
 pub mod limits;
 pub mod mcp;
 pub mod memory;
+pub mod origin;
 mod own_tool;
 pub mod section;
 pub mod services;
 mod session;
+pub mod team;
 mod turn;
 
 pub use agent::{Agent, AgentParts};
+pub use approvals::Approvals;
 pub use behaviour::{ModelBehaviour, ModelBehaviours};
 pub use client::{AgentClient, Replies, ReplyError, SayError};
 pub use context::{ContextBudget, ContextPart, ContextSource, Moment, TodaysDate, Zones};
@@ -39,7 +43,9 @@ pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolF
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use front_door::{FrontDoor, serve};
 pub use limits::AgentLimits;
-pub use mcp::{McpExposure, McpParts, McpPins, McpRules, QuarantinedTool};
+pub use mcp::{McpExposure, McpParts, McpRules};
 pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
-pub use section::{AgentSection, McpSection};
+pub use origin::{Asking, TurnOrigin};
+pub use section::{AgentSection, McpSection, PinsSection};
 pub use services::{KnownServices, McpServices, ServiceSearch};
+pub use team::Team;

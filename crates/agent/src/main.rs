@@ -1,10 +1,11 @@
 //! `rockbot-agent`: an agent behind its queue on RabbitMQ.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentMemory, AgentParts, AgentSection, McpParts, McpPins, McpSection,
-    McpServices, MemorySection, ModelBehaviours, ServiceSearch, serve as open_door,
+    Agent, AgentDefinition, AgentMemory, AgentParts, AgentSection, Approvals, McpParts, McpSection,
+    McpServices, MemorySection, ModelBehaviours, PinsSection, ServiceSearch, Team,
+    serve as open_door,
 };
 use rockbot_bus::{Bus, Requester, carries};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
@@ -16,8 +17,10 @@ use rockbot_service::{
 };
 use rockbot_store::{Clock, reachable};
 use rockbot_tools::{
-    CallAccount, CatalogDirectory, LayerOptions, Outputs, OutputsSection, Redactor, Tool,
-    ToolOutput, ToolRegistry, guide_tools, guides, mcp::BusGateway, outputs,
+    ApprovalSection, CallAccount, CatalogDirectory, LayerOptions, Outputs, OutputsSection,
+    Redactor, Tool, ToolOutput, ToolPins, ToolRegistry, guide_tools, guides,
+    mcp::{BusGateway, McpGateway},
+    outputs,
 };
 use secrecy::ExposeSecret;
 
@@ -39,6 +42,8 @@ struct Settings {
     mcp: McpSection,
     memory: MemorySection,
     outputs: OutputsSection,
+    pins: PinsSection,
+    approval: ApprovalSection,
     scripts: ScriptsSection,
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
@@ -62,7 +67,12 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(problem);
     }
     let mcp: McpSection = configuration.section("mcp");
-    if let Err(problem) = mcp.store() {
+    let pins: PinsSection = configuration.section("pins");
+    let approval: ApprovalSection = configuration.section("approval");
+    for problem in approval.problems() {
+        configuration.problem(problem);
+    }
+    for problem in [mcp.store().err(), pins.url().err()].into_iter().flatten() {
         configuration.problem(problem);
     }
     let memory: MemorySection = configuration.section("memory");
@@ -87,12 +97,37 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(format!("llm: {problem}"));
     }
     let definition = section.definition().ok();
-    Settings { service, bus, definition, section, mcp, memory, outputs, scripts, llm, models }
+    Settings {
+        service,
+        bus,
+        definition,
+        section,
+        mcp,
+        memory,
+        outputs,
+        pins,
+        approval,
+        scripts,
+        llm,
+        models,
+    }
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
-    let Settings { service, bus, section, mcp, memory, outputs, scripts, definition, llm, models } =
-        settings;
+    let Settings {
+        service,
+        bus,
+        section,
+        mcp,
+        memory,
+        outputs,
+        pins,
+        approval,
+        scripts,
+        definition,
+        llm,
+        models,
+    } = settings;
     let configuration =
         |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
     let unavailable =
@@ -102,14 +137,18 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .map_err(|problem| configuration(&problem))?;
     let known = [Some(&bus.url), llm.api_key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
-    let pins = match mcp.store().map_err(|problem| configuration(&problem))? {
+    let all_pins = pins.url().map_err(|problem| configuration(&problem))?;
+    let mcp_pins = mcp.store().map_err(|problem| configuration(&problem))?;
+    let pins_all = all_pins.is_some();
+    let pins = match all_pins.or(mcp_pins) {
         Some(url) => {
             let store = rockbot_store::connect(&url, Clock::System).await;
-            Some(store.map_err(|problem| unavailable(&format!("mcp.pins: {url}: {problem}")))?)
+            Some(store.map_err(|problem| unavailable(&format!("pins: {url}: {problem}")))?)
         }
         None => None,
     };
     let memory = AgentMemory::open(&memory).await.map_err(|problem| unavailable(&problem))?;
+    let memory = memory.map(Arc::new);
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
@@ -128,23 +167,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let outputs = memory.as_ref().and_then(|memory| memory.outputs(&outputs));
     let registry = Arc::new(ToolRegistry::new());
     // First: no handler's tool takes the place of these.
-    for tool in own_tools(&scripts, &bus, address, memory.as_ref(), outputs.as_ref(), &services) {
+    for tool in own_tools(&scripts, &bus, address, memory.as_deref(), outputs.as_ref(), &services) {
         registry.register(tool).map_err(|problem| configuration(&problem))?;
     }
     let directory = CatalogDirectory::start(requester, registry.clone())
         .await
         .map_err(|problem| unavailable(&problem))?;
-    let mcp = McpParts {
-        pins: pins.clone().map(|store| McpPins::new(store, definition.name.clone())),
-        may_register: mcp.register,
-        ..McpParts::new(gateway)
-    };
-    let behaviour = models.of(definition.model.as_deref().unwrap_or(resolved.model.name()));
-    let mut parts = AgentParts::new(definition, resolved.model, registry);
-    parts.context.push(services);
-    if let Some(memory) = &memory {
-        parts.remember(memory);
-    }
     let layers = LayerOptions {
         redactor: Redactor::of_process(secrets),
         account: Some(Arc::new(CallAccount::default())),
@@ -152,7 +180,39 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         outputs,
         ..LayerOptions::default()
     };
-    let agent = Agent::new(AgentParts { mcp: Some(mcp), behaviour, layers, ..parts });
+    let own = definition.name.clone();
+    let approvals = Approvals::new(approval);
+    let hire = {
+        let (model, registry, store) = (resolved.model, registry.clone(), pins.clone());
+        let memory = memory.clone();
+        move |definition: AgentDefinition| {
+            let gateway: Arc<dyn McpGateway> = gateway.clone();
+            let pins = store.clone();
+            let pins = pins.map(|store| Arc::new(ToolPins::new(store, definition.name.clone())));
+            let behaviour = models.of(definition.model.as_deref().unwrap_or(model.name()));
+            let may_register = mcp.register;
+            let servers = McpParts { pins: pins.clone(), may_register, ..McpParts::new(gateway) };
+            let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
+            if let Some(memory) = &memory {
+                parts.remember(memory);
+            }
+            AgentParts {
+                mcp: Some(servers),
+                pins: pins.filter(|_| pins_all),
+                approvals: approvals.clone(),
+                behaviour,
+                layers: layers.clone(),
+                ..parts
+            }
+        }
+    };
+    let mut parts = hire(definition);
+    parts.context.push(services);
+    let agent = Agent::new(parts);
+    let team = Team::new(own, registry, Arc::new(hire));
+    if let Some(folder) = section.directory {
+        team.watch(folder);
+    }
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;
@@ -160,6 +220,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     tracing::info!(%name, model = resolved.origin, "ready");
     shutdown.requested().await;
     door.drain(service.drain()).await;
+    team.shut_down(Duration::ZERO).await;
     drop(directory);
     bus.close().await;
     if let Some(store) = pins {

@@ -87,3 +87,24 @@ impl McpSection {
         url.map_err(|error| format!("mcp.pins: {error}"))
     }
 }
+
+/// `[pins]`: where an agent keeps the definitions of tools that it trusts.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PinsSection {
+    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. With it, a tool
+    /// whose definition changes, of a handler or of an MCP server, is neither offered nor called
+    /// until an operator approves it. Default: none.
+    pub store: Option<SecretString>,
+}
+
+impl PinsSection {
+    /// Which store keeps the pins, if one does.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words for an operator.
+    pub fn url(&self) -> Result<Option<StoreUrl>, String> {
+        let url = self.store.as_ref().map(StoreUrl::parse).transpose();
+        url.map_err(|error| format!("pins.store: {error}"))
+    }
+}

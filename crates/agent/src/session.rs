@@ -20,12 +20,14 @@ pub(crate) use self::{
 use crate::{
     event::{ProgressSink, TurnAnswer},
     history::History,
+    origin::TurnOrigin,
     turn::{Turn, TurnSetup},
 };
 
 /// A message of a person, and who waits for its answer.
 pub(crate) struct Said {
     pub(crate) text: String,
+    pub(crate) origin: TurnOrigin,
     pub(crate) progress: ProgressSink,
     pub(crate) answer: oneshot::Sender<TurnAnswer>,
 }
@@ -82,7 +84,12 @@ impl Session {
     /// Runs turns until nobody said anything for long, or the agent closes.
     pub(crate) async fn run(mut self) {
         while let Some(first) = self.next().await {
+            let is_handed_over = first.origin.asking.is_some();
             self.turn(first).await;
+            // Work that another agent handed over is done with its answer.
+            if is_handed_over && self.roster.leave(&self.id, &self.inbox) {
+                return;
+            }
         }
     }
 
@@ -116,12 +123,14 @@ impl Session {
     /// Runs one turn, while messages that arrive steer it, cancel it, or wait for the next.
     async fn turn(&mut self, first: Said) {
         let cancellation = self.stop.abandon.child_token();
-        let Said { text, progress, answer } = first;
+        let Said { text, origin, progress, answer } = first;
+        self.waiting.begin(origin.entry.profile());
         let turn = Turn::new(
             &self.setup,
             &self.id,
             &mut self.history,
             &self.waiting,
+            &origin,
             progress,
             cancellation.clone(),
             self.spent,
@@ -131,6 +140,7 @@ impl Session {
             tokio::select! {
                 biased;
                 ended = &mut turn => break ended,
+                () = origin.withdrawn(), if !cancellation.is_cancelled() => cancellation.cancel(),
                 Some(inbound) = self.inbox.recv() => match inbound {
                     Inbound::Say(said) => self.waiting.offer(said),
                     Inbound::Cancel(said) => {

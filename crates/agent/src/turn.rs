@@ -3,7 +3,6 @@
 mod asking;
 mod calls;
 mod ending;
-mod permitted;
 mod room;
 
 use std::sync::Arc;
@@ -13,7 +12,8 @@ use rockbot_llm::{
     AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolChoice, ToolDefinition,
 };
 use rockbot_tools::{
-    ExecutionStrategy, LayerOptions, Steering, ToolHook, ToolRegistration, ToolRegistry,
+    Approver, ExecutionStrategy, LayerOptions, ModelList, ModelListLog, Steering, ToolHook,
+    ToolPins, ToolRegistration, ToolRegistry, ToolScope, layers::pin, model_list::ModelNames,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,12 +22,12 @@ use tracing::{debug, info};
 use self::{
     calls::{Caller, PendingCall, TimeoutStreak},
     ending::Ending,
-    permitted::PermittedTools,
     room::{BUDGET_EXCEEDED, Room, SHORT_TOKENS},
 };
 use crate::{
     account::{AgentAccount, TurnAccount},
     agent::AgentParts,
+    approvals::{Approvals, Seat},
     behaviour::ModelBehaviour,
     context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
     definition::AgentDefinition,
@@ -37,6 +37,7 @@ use crate::{
     limits::AgentLimits,
     mcp::McpOffer,
     memory::ConversationLog,
+    origin::TurnOrigin,
     session::Waiting,
 };
 
@@ -58,6 +59,10 @@ pub(crate) struct TurnSetup {
     room: Room,
     large: LargeResults,
     layers: LayerOptions,
+    /// Which definitions of announced tools are trusted; all of them without.
+    pins: Option<Arc<ToolPins>>,
+    pub(crate) approvals: Option<Arc<Approvals>>,
+    list_log: ModelListLog,
 }
 
 impl TurnSetup {
@@ -68,6 +73,8 @@ impl TurnSetup {
             registry: shared,
             mcp,
             hooks,
+            pins,
+            approvals,
             context: mut sources,
             log,
             behaviour,
@@ -75,17 +82,20 @@ impl TurnSetup {
             limits,
             layers,
         } = parts;
-        let layers = LayerOptions { max_result_bytes: limits.result_bytes, ..layers };
+        let layers = LayerOptions {
+            max_result_bytes: limits.result_bytes,
+            pins: pins.clone(),
+            approver: approvals.clone().map(|one| -> Arc<dyn Approver> { one }),
+            ..layers
+        };
         let model_name = definition.model.as_deref().unwrap_or(model.name());
         let room = Room::new(model_name, &behaviour, definition.max_tokens);
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
-            McpOffer::new(parts, &definition, own, shared, limits.activated_tools)
+            let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
+            McpOffer::new(parts, &definition, own, shared, approver, limits.activated_tools)
         });
-        let permitted = PermittedTools::new(definition.tools.clone(), registry.clone());
-        let mut all: Vec<Arc<dyn ToolHook>> = vec![Arc::new(permitted)];
-        all.extend(hooks);
         sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
         if let Some(prompt) = &behaviour.prompt {
             sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt.as_str())));
@@ -107,40 +117,64 @@ impl TurnSetup {
             mcp,
             context,
             log,
-            hooks: all,
+            hooks,
             room,
             large: LargeResults { memory },
             layers,
+            pins,
+            approvals,
+            list_log: ModelListLog::default(),
+        }
+    }
+
+    /// What a turn may use that begins for this reason.
+    fn scope(&self, origin: &TurnOrigin) -> ToolScope {
+        let AgentDefinition { name, tools, .. } = &self.definition;
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).of_agent(name.clone());
+        match &origin.asking {
+            Some(asking) => scope.on_behalf_of(&asking.scope),
+            None => scope,
         }
     }
 
     /// The tools as the model sees them, looked up anew each time because handlers come and go.
-    async fn tools(&self, session: &SessionId) -> Vec<ToolDefinition> {
-        let most = self.limits.request_tools;
-        let permitted = |tool: &ToolRegistration| self.definition.tools.permits(&tool.name);
-        let mut tools: Vec<_> = self.shared.list().into_iter().filter(permitted).collect();
-        if tools.len() > most {
-            debug!(tools = tools.len(), most, "too many tools; the model is not told of the rest");
-            tools.truncate(most);
+    async fn tools(
+        &self,
+        session: &SessionId,
+        scope: &ToolScope,
+    ) -> (Vec<ToolDefinition>, ModelNames) {
+        let mut list = ModelList::new(scope, self.limits.request_tools);
+        for tool in self.shared.all() {
+            match &self.pins {
+                Some(pins) if scope.permits(tool.registration()) => {
+                    if pin::check(pins, &tool).await.is_ok() {
+                        list.add(&tool)
+                    } else {
+                        list.hold_back()
+                    }
+                }
+                _ => list.add(&tool),
+            }
         }
         if let Some(mcp) = &self.mcp {
-            let taken = |tool: &ToolRegistration| tools.iter().any(|one| one.name == tool.name);
-            let offered = mcp.tools(session, most - tools.len()).await.into_iter();
-            let offered: Vec<_> = offered.filter(|tool| permitted(tool) && !taken(tool)).collect();
-            tools.extend(offered);
+            list.extend(mcp.tools(session, scope, list.room()).await);
         }
+        let (tools, names) = list.finish(self.behaviour.tool_name_bytes, &self.list_log);
         let definition = |tool: ToolRegistration| ToolDefinition {
             description: tool.model_description().to_owned(),
             name: tool.name,
             parameters: tool.parameters,
         };
-        tools.into_iter().map(definition).collect()
+        (tools.into_iter().map(definition).collect(), names)
     }
 
     /// A conversation ended.
     pub(crate) fn forget(&self, session: &SessionId) {
         if let Some(mcp) = &self.mcp {
             mcp.forget(session);
+        }
+        if let Some(approvals) = &self.approvals {
+            approvals.forget(session);
         }
         self.context.forget(session);
     }
@@ -153,6 +187,11 @@ pub(crate) struct Turn<'a> {
     history: &'a mut History,
     waiting: &'a Waiting,
     progress: ProgressSink,
+    scope: Arc<ToolScope>,
+    /// While it lives, the person can be asked.
+    _seat: Option<Seat>,
+    /// Of the tools that the model was told of last.
+    names: ModelNames,
     cancellation: CancellationToken,
     deadline: Instant,
     streak: TimeoutStreak,
@@ -175,18 +214,23 @@ impl<'a> Turn<'a> {
         session_id: &'a SessionId,
         history: &'a mut History,
         waiting: &'a Waiting,
+        origin: &TurnOrigin,
         progress: ProgressSink,
         cancellation: CancellationToken,
         spent_before: Spending,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
+        let deadline = origin.asking.as_ref().map_or(deadline, |one| deadline.min(one.deadline));
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
         Self {
             setup,
             session_id,
             history,
             waiting,
+            _seat: setup.approvals.as_ref().map(|one| one.seat(session_id, origin, &progress)),
             progress,
+            scope: Arc::new(setup.scope(origin)),
+            names: ModelNames::default(),
             cancellation,
             deadline,
             streak,

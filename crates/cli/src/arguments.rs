@@ -117,6 +117,22 @@ pub(crate) enum Tools {
         /// The tool
         name: String,
     },
+    /// Approve the changed definition of a tool, after showing what changed
+    ///
+    /// An agent with a `[pins]` store does not use a tool whose definition is another one than it
+    /// was, of a handler or of an MCP server. This trusts the definition that it has now, and no
+    /// later one, for the agent `agent.name`.
+    Approve {
+        /// The tool, as `--list` names it
+        #[arg(required_unless_present_any = ["all", "list"], conflicts_with_all = ["all", "list"])]
+        name: Option<String>,
+        /// Approve every tool that waits
+        #[arg(long, conflicts_with = "list")]
+        all: bool,
+        /// Show what waits, and approve nothing
+        #[arg(long)]
+        list: bool,
+    },
     /// Call a tool
     #[command(after_help = "Examples:
   rockbot tools call read_file '{\"path\":\"README.md\"}'

@@ -37,7 +37,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         let resolved = rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok());
         let resolved = resolved.exits(exit::USAGE)?;
         let fleet = Fleet::embed(&settings).await?;
-        let host = Host::start(&fleet, definition, resolved.model, &settings).await?;
+        let host = Host::start(&fleet, &settings, definition, resolved.model).await?;
         if !json {
             note!("{}", show::dim(&format!("model: {}", resolved.origin)));
         }

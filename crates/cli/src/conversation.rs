@@ -1,6 +1,6 @@
 //! One message to an agent, shown as its replies come in.
 
-use std::io::Write;
+use std::{io::Write, pin::pin};
 
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome};
@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::{
+    approval,
     ending::{Exits, Failure},
     show,
 };
@@ -55,6 +56,25 @@ impl Conversation {
             };
             let reply = reply.exits(exit::TEMPORARY)?;
             screen.show(&reply.body)?;
+            if let ReplyBody::ApprovalAsked { .. } = reply.body {
+                let mut answered = pin!(approval::answer(&reply.body, &self.session));
+                let answer = loop {
+                    tokio::select! {
+                        answer = &mut answered => break answer,
+                        interrupt = interrupted(), if cancelling.is_none() => {
+                            leave = interrupt == Interrupt::Leave;
+                            cancelling = Some(self.cancel().await?);
+                            if leave {
+                                break None;
+                            }
+                            approval::withdrawn();
+                        }
+                    }
+                };
+                if let Some(answer) = answer {
+                    self.client.approve(&self.agent, &answer).await.exits(exit::UNAVAILABLE)?;
+                }
+            }
             if let ReplyBody::Answer { outcome, .. } = reply.body {
                 if let Some(task) = cancelling {
                     task.abort();

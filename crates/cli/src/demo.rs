@@ -55,7 +55,7 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let fleet = Fleet::embed(&settings).await?;
     let definition = AgentDefinition::assistant();
     let agent = definition.name.clone();
-    let host = Host::start(&fleet, definition, model, &settings).await?;
+    let host = Host::start(&fleet, &settings, definition, model).await?;
     let proxy = InstanceId::generate();
     let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
     let session = SessionId::generate();

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentMemory, AgentParts, FrontDoor, McpParts, McpServices, MemoryError,
-    ServiceSearch, serve,
+    Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, FrontDoor, McpParts, McpServices,
+    MemoryError, ServiceSearch, Team, serve,
 };
 use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
-use rockbot_store::StoreError;
-use rockbot_tools::{CatalogDirectory, ToolRegistry, guide_tools, guides, outputs};
+use rockbot_store::{Clock, Store, StoreError};
+use rockbot_tools::{CatalogDirectory, ToolPins, ToolRegistry, guide_tools, guides, outputs};
 
 use crate::{
     ending::{Exits, Failure},
@@ -21,10 +21,12 @@ use crate::{
 /// Messages in hand at once.
 const CONCURRENCY: u16 = 64;
 
-/// An embedded agent behind its queue, and what it remembers.
+/// An embedded agent behind its queue, what it remembers, and the others of its folder as tools.
 pub(crate) struct Host {
     door: FrontDoor,
-    memory: Option<AgentMemory>,
+    team: Team,
+    pins: Option<Arc<dyn Store>>,
+    memory: Option<Arc<AgentMemory>>,
     _directory: CatalogDirectory,
 }
 
@@ -32,11 +34,11 @@ impl Host {
     /// Starts the agent; its tools are its own and what the fleet announces.
     pub(crate) async fn start(
         fleet: &Fleet,
+        settings: &Settings,
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
-        settings: &Settings,
     ) -> Result<Self, Failure> {
-        let memory = AgentMemory::open(&settings.memory).await.map_err(unusable)?;
+        let memory = AgentMemory::open(&settings.memory).await.map_err(unusable)?.map(Arc::new);
         // Without servers there is nothing to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
@@ -44,29 +46,56 @@ impl Host {
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
-        register_own(&registry, settings, memory.as_ref(), services.as_ref())?;
+        register_own(&registry, settings, memory.as_deref(), services.as_ref())?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
-        let behaviour = settings.models.of(definition.model.as_deref().unwrap_or(model.name()));
-        let mut parts = AgentParts::new(definition, model, discovered.registry);
-        parts.behaviour = behaviour;
-        parts.layers.redactor = fleet.redactor.clone();
-        parts.mcp = fleet.embedded_servers().map(McpParts::new);
+        let pins = pins_store(settings).await?;
+        let (own, registry) = (definition.name.clone(), discovered.registry);
+        let hire = {
+            let (models, store) = (settings.models.clone(), pins.clone());
+            let approvals = Approvals::new(settings.approval.clone());
+            let (servers, registry) = (fleet.embedded_servers(), registry.clone());
+            let (memory, redactor) = (memory.clone(), fleet.redactor.clone());
+            move |definition: AgentDefinition| {
+                let name = definition.name.clone();
+                let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
+                let mcp = servers.clone().map(McpParts::new);
+                let behaviour = models.of(definition.model.as_deref().unwrap_or(model.name()));
+                let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
+                parts.layers.redactor = redactor.clone();
+                if let Some(memory) = &memory {
+                    parts.remember(memory);
+                }
+                AgentParts {
+                    mcp: mcp.map(|parts| McpParts { pins: pins.clone(), ..parts }),
+                    pins,
+                    approvals: approvals.clone(),
+                    behaviour,
+                    ..parts
+                }
+            }
+        };
+        let mut parts = hire(definition);
         if let Some(services) = services {
             parts.context.push(services);
         }
-        if let Some(memory) = &memory {
-            parts.remember(memory);
-        }
         let agent = Agent::new(parts);
+        let team = Team::new(own, registry, Arc::new(hire));
+        if let Some(folder) = &settings.agent.directory {
+            team.watch(folder.clone());
+        }
         let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.exits(exit::UNAVAILABLE)?;
-        Ok(Self { door, memory, _directory: discovered.directory })
+        Ok(Self { door, team, pins, memory, _directory: discovered.directory })
     }
 
     /// Ends running turns within `grace`.
     pub(crate) async fn stop(self, grace: Duration) {
         self.door.drain(grace).await;
+        self.team.shut_down(Duration::ZERO).await;
         if let Some(memory) = self.memory {
             memory.close().await;
+        }
+        if let Some(pins) = self.pins {
+            pins.close().await;
         }
     }
 }
@@ -106,4 +135,11 @@ fn unusable(error: MemoryError) -> Failure {
         }
         _ => Failure::usage(error),
     }
+}
+
+/// Where the definitions of tools are kept that are trusted, if they are.
+pub(crate) async fn pins_store(settings: &Settings) -> Result<Option<Arc<dyn Store>>, Failure> {
+    let Some(url) = settings.pins.url().map_err(Failure::usage)? else { return Ok(None) };
+    let store = rockbot_store::connect(&url, Clock::System).await;
+    store.map(Some).map_err(|error| Failure::unavailable(format!("pins.store: {url}: {error}")))
 }

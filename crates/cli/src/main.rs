@@ -1,5 +1,6 @@
 //! `rockbot`: the whole fleet in one process, or a client of a running one.
 
+mod approval;
 mod arguments;
 mod chat;
 mod conversation;

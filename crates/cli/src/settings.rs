@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rockbot_agent::{MemorySection, ModelBehaviours};
+use rockbot_agent::{MemorySection, ModelBehaviours, PinsSection};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
@@ -10,7 +10,7 @@ use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::{HandlerSection, OutputsSection, Redactor};
+use rockbot_tools::{ApprovalSection, HandlerSection, OutputsSection, Redactor};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::arguments::Common;
@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) memory: MemorySection,
     pub(crate) llm: LlmConfig,
     pub(crate) models: ModelBehaviours,
+    pub(crate) pins: PinsSection,
+    pub(crate) approval: ApprovalSection,
 }
 
 impl Settings {
@@ -57,6 +59,8 @@ impl Settings {
             memory: layers.section("memory"),
             llm: layers.section("llm"),
             models: layers.section("models"),
+            pins: layers.section("pins"),
+            approval: layers.section("approval"),
         };
         if let Some(url) = &options.bus {
             settings.bus.url = SecretString::from(url.clone());
@@ -83,6 +87,8 @@ impl Settings {
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
             .chain(settings.models.problems())
             .chain(settings.memory.problems())
+            .chain(settings.pins.url().err())
+            .chain(settings.approval.problems())
         {
             layers.problem(problem);
         }

@@ -132,7 +132,9 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
             })
         }
         ReplyBody::Steered {} => Some(dim("  (taken into the turn that is running)")),
-        ReplyBody::TextDelta { .. } | ReplyBody::Answer { .. } => None,
+        ReplyBody::TextDelta { .. }
+        | ReplyBody::Answer { .. }
+        | ReplyBody::ApprovalAsked { .. } => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `rockbot tools`: list, describe and call what the fleet runs.
 
+mod approve;
+
 use std::{
     io::{IsTerminal, Write},
     sync::Arc,
@@ -31,6 +33,9 @@ const CALLER: &str = "cli";
 const MAX_ARGUMENT_BYTES: u64 = 2 * 1024 * 1024;
 
 pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outcome {
+    if let Tools::Approve { name, list, .. } = command {
+        return approve::run(settings, name.as_deref(), list, json).await;
+    }
     // Read before anything starts: a typo costs nothing.
     let call = match &command {
         Tools::Call { arguments, .. } => Some(read_arguments(arguments.as_deref())?),
@@ -39,10 +44,10 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
     let fleet = Fleet::reach(settings).await?;
     let discovered = match command {
         Tools::Describe { .. } => fleet.discover_all(CALLER).await?,
-        Tools::List | Tools::Call { .. } => fleet.discover(CALLER).await?,
+        _ => fleet.discover(CALLER).await?,
     };
     let outcome = match command {
-        Tools::List => list(&discovered, json),
+        Tools::List | Tools::Approve { .. } => list(&discovered, json),
         Tools::Describe { name } => describe(&discovered, &name, json),
         Tools::Call { name, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);

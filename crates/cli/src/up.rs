@@ -24,7 +24,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
     let host = match model {
         Some(resolved) => {
             let name = definition.name.clone();
-            let host = Host::start(&fleet, definition, resolved.model, settings).await?;
+            let host = Host::start(&fleet, settings, definition, resolved.model).await?;
             note!("agent: {name}, model {}", resolved.origin);
             Some(host)
         }

@@ -154,6 +154,11 @@ impl ToolSource {
         ("internal", Self::Internal),
     ];
 
+    /// The families that are one source each.
+    pub fn plain() -> impl Iterator<Item = Self> {
+        Self::PLAIN.into_iter().map(|(_, source)| source)
+    }
+
     fn parse(text: &str) -> Self {
         if let Some((_, source)) = Self::PLAIN.into_iter().find(|(name, _)| *name == text) {
             return source;

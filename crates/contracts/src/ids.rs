@@ -99,6 +99,11 @@ id!(
     "a tool call id"
 );
 id!(
+    /// One question to a person whether a call may run.
+    ApprovalId,
+    "an approval id"
+);
+id!(
     /// One conversation with an agent.
     SessionId,
     "a session id"

@@ -13,6 +13,7 @@
 //!   do; [`definitions`], both as RabbitMQ imports them;
 //! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`]: the payloads, one file per conversation.
 
+pub mod approval;
 pub mod catalog;
 pub mod definitions;
 pub mod envelope;
@@ -32,11 +33,12 @@ pub mod topology;
 pub mod user;
 mod word;
 
+pub use approval::{ApprovalAnswer, ApprovalDecision};
 pub use catalog::{
     HandlerLoad, ToolCatalog, ToolCatalogRefresh, ToolHints, ToolRegistration, ToolSource,
 };
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
-pub use ids::{AgentName, InstanceId, MessageId, SessionId, ToolCallId};
+pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};
 pub use spending::{Spending, TurnUsage};
 pub use tool::{

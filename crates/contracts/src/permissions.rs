@@ -9,10 +9,10 @@ use crate::{
     shape::dead_letter_exchange,
     topology::{
         BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT,
-        TOOL_INVOKE_MCP_AT, TOOL_PROGRESS, TOOL_RESULT, USER_MESSAGE, USER_RESPONSE, doctor_ping,
-        mcp_manage, script_invoke, suspects_of, tool_cancel, tool_catalog_announce,
+        TOOL_INVOKE_MCP_AT, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_MESSAGE, USER_RESPONSE,
+        doctor_ping, mcp_manage, script_invoke, suspects_of, tool_cancel, tool_catalog_announce,
         tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh,
-        tool_result_default, user_message, word,
+        tool_result_default, user_approval, user_message, word,
     },
 };
 
@@ -57,11 +57,16 @@ impl Grants {
                 grants.publishes.extend([one(&script_invoke()), each(USER_RESPONSE)]);
                 grants.hears.push(each_of(SCRIPT_RESULT, &own));
                 grants.queues.push(each_of(SCRIPT_RESULT, &own));
+                let approvals = user_approval(agent);
+                grants.hears.push(one(&approvals));
+                grants.queues.push(each(approvals.as_str()));
                 grants.serves(inbox)
             }
             User::Cli => {
                 let mut grants = Self::asks_as(CLI);
-                grants.publishes.extend([one(&script_invoke()), each(USER_MESSAGE)]);
+                let to_agents = [each(USER_MESSAGE), each(USER_APPROVAL)];
+                grants.publishes.push(one(&script_invoke()));
+                grants.publishes.extend(to_agents);
                 grants.hears.push(each_of(SCRIPT_RESULT, CLI));
                 grants.queues.push(each_of(SCRIPT_RESULT, CLI));
                 for own in [USER_RESPONSE, doctor_ping().as_str()] {
@@ -293,6 +298,12 @@ mod tests {
             (Bind, "mcp.manage.at.bridge-0", false),
             (Publish, "script.invoke", true),
             (Publish, "user.response.proxy-1", true),
+            (Bind, "user.approval.assistant", true),
+            (Declare, "rockbot.user.approval.assistant.i", true),
+            (Bind, "user.approval.mallory", false),
+            (Declare, "rockbot.user.approval.mallory.i", false),
+            (Publish, "user.approval.assistant", false),
+            (Publish, "user.approval.mallory", false),
             (Publish, "tool.result.assistant.i", false),
             (Publish, "tool.result.mallory.i", false),
             (Publish, "tool.result", false),

@@ -340,6 +340,7 @@ pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
 pub(crate) const SCRIPT_RESULT: &str = "script.result";
 pub(crate) const USER_MESSAGE: &str = "user.message";
 pub(crate) const USER_RESPONSE: &str = "user.response";
+pub(crate) const USER_APPROVAL: &str = "user.approval";
 /// What the reply queues of processes are named after.
 pub(crate) const REPLY_FAMILIES: [&str; 4] =
     [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT, USER_RESPONSE];
@@ -430,6 +431,12 @@ pub fn suspects_of(key: &RoutingKey) -> RoutingKey {
 #[must_use]
 pub fn user_message(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_MESSAGE}.{}", word(agent.as_str())))
+}
+
+/// `user.approval.<agent>`: what people say to questions of the agent's processes.
+#[must_use]
+pub fn user_approval(agent: &AgentName) -> RoutingKey {
+    RoutingKey::built(format!("{USER_APPROVAL}.{}", word(agent.as_str())))
 }
 
 /// `user.response.<proxy>`.

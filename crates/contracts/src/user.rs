@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{AgentName, MessageId, SessionId, ToolCallId},
+    ids::{AgentName, ApprovalId, MessageId, SessionId, ToolCallId},
     message::Message,
     spending::TurnUsage,
     tool::{Executed, ToolErrorCode},
@@ -92,6 +92,29 @@ pub enum ReplyBody {
         error: Option<ToolErrorCode>,
         /// Whether the tool ran.
         executed: Executed,
+    },
+    /// A person is asked whether a call may run, which waits for the answer: an
+    /// [`ApprovalAnswer`](crate::ApprovalAnswer) to `user.approval.<agent>`.
+    ApprovalAsked {
+        /// The question.
+        approval_id: ApprovalId,
+        /// The agent that wants to call, which may work for the one that replies.
+        asking_agent: AgentName,
+        /// The call.
+        tool_call_id: ToolCallId,
+        /// The tool's own name.
+        tool_name: String,
+        /// Where the tool comes from.
+        tool_source: String,
+        /// The arguments as JSON, shortened.
+        arguments: String,
+        /// How many bytes of them are not shown.
+        #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+        arguments_left_out: u64,
+        /// To give back with the answer: of the tool and the exact arguments.
+        call_hash: String,
+        /// How long the question stands, in milliseconds. Nobody's answer is a refusal.
+        expires_in_ms: u64,
     },
     /// The message was taken into a turn that was already running; that turn's answer follows.
     Steered {},

@@ -9,6 +9,7 @@ pub mod broker;
 pub mod cluster;
 pub mod conformance;
 pub mod docker;
+pub mod inventions;
 pub mod mcp_peers;
 pub mod postgres;
 pub mod proxy;

@@ -1,5 +1,7 @@
 //! Names that every model provider accepts.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rockbot_contracts::topology::stable_hash;
 
 /// The longest tool name by default; providers differ, none takes more than
@@ -36,6 +38,41 @@ pub fn with_hash(clean: &str, name: &str, limit: usize) -> String {
 #[must_use]
 pub fn namespaced(namespace: &str, tool: &str, limit: usize) -> String {
     sanitise(&format!("{namespace}__{tool}"), limit)
+}
+
+/// Gives each of these names a clean one of at most `limit` bytes (16 to 128) that no other has.
+///
+/// A name that is clean already keeps it. Of others that would become the same, each gets a hash of
+/// its whole name behind it. So what a name becomes depends on the set of names and not on their
+/// order.
+pub fn assign(wanted: impl IntoIterator<Item = String>, limit: usize) -> BTreeMap<String, String> {
+    let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for name in wanted {
+        groups.entry(sanitise(&name, limit)).or_default().insert(name);
+    }
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let (mut assigned, mut colliding) = (BTreeMap::new(), Vec::new());
+    for (clean, names) in groups {
+        let is_alone = names.len() == 1;
+        for name in names {
+            if is_alone || name == clean {
+                taken.insert(clean.clone());
+                assigned.insert(name, clean.clone());
+            } else {
+                colliding.push((clean.clone(), name));
+            }
+        }
+    }
+    for (clean, name) in colliding {
+        let mut seed = name.clone();
+        let mut own = with_hash(&clean, &seed, limit);
+        while !taken.insert(own.clone()) {
+            seed.push('\n');
+            own = with_hash(&clean, &seed, limit);
+        }
+        assigned.insert(name, own);
+    }
+    assigned
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::{
     mcp::registration_fingerprint,
-    names::{DEFAULT_NAME_BYTES, sanitise},
+    names::{MAX_NAME_BYTES, sanitise},
     tool::Tool,
 };
 
@@ -33,7 +33,7 @@ pub enum RegisterError {
         new: ToolSource,
     },
     /// No model provider would take the name.
-    #[error("{name:?} is not a tool name: 1 to {DEFAULT_NAME_BYTES} letters, digits, `_` or `-`")]
+    #[error("{name:?} is not a tool name: 1 to {MAX_NAME_BYTES} letters, digits, `_` or `-`")]
     InvalidName {
         /// The name, shortened.
         name: String,
@@ -67,8 +67,8 @@ impl Registered {
     fn new(tool: Arc<dyn Tool>) -> Result<Self, RegisterError> {
         let registration = tool.registration();
         let name = &registration.name;
-        if *name != sanitise(name, DEFAULT_NAME_BYTES) {
-            let name = name.chars().take(DEFAULT_NAME_BYTES + 1).collect();
+        if *name != sanitise(name, MAX_NAME_BYTES) {
+            let name = name.chars().take(MAX_NAME_BYTES + 1).collect();
             return Err(RegisterError::InvalidName { name });
         }
         let schema = &registration.parameters;
@@ -187,28 +187,43 @@ impl ToolRegistry {
     }
 
     /// Finds a tool as a model names it: exactly, else as the name would be sanitised, else by
-    /// alias.
+    /// alias. So an alias never takes the place of a tool, whichever registry either is in.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Registered>> {
-        if let Some(found) = self.below.as_ref().and_then(|below| below.get(name)) {
-            return Some(found);
+        if let Some(exact) = self.named(name) {
+            return Some(exact);
         }
-        let tools = self.read();
-        let exact = tools.by_name.get(name);
-        let sanitised = || tools.by_name.get(&sanitise(name, DEFAULT_NAME_BYTES));
-        let alias = || tools.by_name.get(tools.aliases.get(name)?);
-        exact.or_else(sanitised).or_else(alias).cloned()
+        self.named(&sanitise(name, MAX_NAME_BYTES)).or_else(|| self.aliased(name))
+    }
+
+    fn named(&self, name: &str) -> Option<Arc<Registered>> {
+        let below = self.below.as_ref().and_then(|below| below.named(name));
+        below.or_else(|| self.read().by_name.get(name).cloned())
+    }
+
+    fn aliased(&self, alias: &str) -> Option<Arc<Registered>> {
+        let below = self.below.as_ref().and_then(|below| below.aliased(alias));
+        below.or_else(|| {
+            let name = self.read().aliases.get(alias).cloned()?;
+            self.named(&name)
+        })
+    }
+
+    /// Every tool, in name order.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Registered>> {
+        let own = self.read().by_name.clone();
+        let Some(below) = &self.below else { return own.into_values().collect() };
+        let mut all = own;
+        let below = below.all().into_iter();
+        all.extend(below.map(|tool| (tool.registration().name.clone(), tool)));
+        all.into_values().collect()
     }
 
     /// Every definition, in name order.
     #[must_use]
     pub fn list(&self) -> Vec<ToolRegistration> {
-        let own = self.read();
-        let own = own.by_name.values().map(|tool| tool.registration().clone());
-        let Some(below) = &self.below else { return own.collect() };
-        let mut all: BTreeMap<_, _> = own.map(|tool| (tool.name.clone(), tool)).collect();
-        all.extend(below.list().into_iter().map(|tool| (tool.name.clone(), tool)));
-        all.into_values().collect()
+        self.all().iter().map(|tool| tool.registration().clone()).collect()
     }
 
     /// Sees a new number after every change.
@@ -297,7 +312,7 @@ mod tests {
     #[test]
     fn unusable_definitions_are_refused() {
         let registry = ToolRegistry::new();
-        for bad in ["", "a b", &"x".repeat(65)] {
+        for bad in ["", "a b", &"x".repeat(129)] {
             let error = registry.register(echo(bad)).unwrap_err();
             assert!(matches!(error, RegisterError::InvalidName { .. }), "{error}");
         }

@@ -93,6 +93,10 @@ impl Tool for RemoteTool {
         &self.registration
     }
 
+    fn is_announced(&self) -> bool {
+        true
+    }
+
     fn call<'a>(
         &'a self,
         arguments: Value,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{failure::ToolFailure, layers::CallPolicy, result::ToolResult};
+use crate::{failure::ToolFailure, layers::CallPolicy, result::ToolResult, scope::ToolScope};
 
 /// Something a model can call by name.
 ///
@@ -40,6 +40,12 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// Whether its definition is what another process announces, so that it may change at any time.
+    /// Default false.
+    fn is_announced(&self) -> bool {
+        false
+    }
+
     /// What whoever made the tool says about its calls. What an operator says of it goes before.
     /// Asked on every call. Default nothing.
     fn policy(&self) -> Option<CallPolicy> {
@@ -67,6 +73,8 @@ pub struct ToolContext {
     pub may_have_run: bool,
     /// Where progress and partial results go; nobody listens when absent.
     pub updates: Option<UpdateSink>,
+    /// What the work that this call belongs to may use. A tool that calls other tools hands it on.
+    pub scope: Arc<ToolScope>,
 }
 
 /// Takes a tool's signs of life. Must not block.
@@ -85,7 +93,8 @@ impl ToolContext {
     /// The default time-out of a tool call.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// A context for a fresh call, with the default time-out and nobody listening.
+    /// A context for a fresh call that may use everything, with the default time-out and nobody
+    /// listening.
     #[must_use]
     pub fn new(tool_name: &str, session_id: SessionId, agent: AgentName) -> Self {
         Self {
@@ -97,6 +106,7 @@ impl ToolContext {
             cancellation: CancellationToken::new(),
             may_have_run: false,
             updates: None,
+            scope: ToolScope::everything(),
         }
     }
 

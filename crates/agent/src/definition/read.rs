@@ -8,6 +8,7 @@ use std::{
 use rockbot_contracts::AgentName;
 use rockbot_tools::{ExecutionStrategy, strategy::MAX_PARALLEL};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use toml::Table;
 
 use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
@@ -17,6 +18,7 @@ use crate::mcp::McpRules;
 const FENCE: &str = "+++";
 const MAX_PROMPT_BYTES: usize = 64 * 1024;
 const MAX_DESCRIPTION_BYTES: usize = 1024;
+const MAX_SCHEMA_BYTES: usize = 16 * 1024;
 const MAX_NAME_BYTES: usize = 64;
 const MAX_DOCUMENTS: usize = 16;
 const MAX_PATTERNS: usize = 256;
@@ -88,6 +90,13 @@ impl Reader<'_> {
         let description: String = self.take("description").unwrap_or_default();
         let short = description.len() <= MAX_DESCRIPTION_BYTES;
         self.check("description", short, "is longer than 1024 bytes");
+        let tool_description: Option<String> = self.take("tool_description");
+        let short =
+            tool_description.as_ref().is_none_or(|text| text.len() <= MAX_DESCRIPTION_BYTES);
+        self.check("tool_description", short, "is longer than 1024 bytes");
+        let parameters = self.parameters();
+        let enabled: Option<bool> = self.take("enabled");
+        let primary: Option<bool> = self.take("primary");
         let tools = self.tools();
         let mcp = self.mcp();
         let prompt = self.prompt(prompt);
@@ -115,6 +124,10 @@ impl Reader<'_> {
         let defaults = AgentDefinition::new(name, prompt);
         Ok(AgentDefinition {
             description,
+            tool_description,
+            parameters,
+            enabled: enabled.unwrap_or(defaults.enabled),
+            primary: primary.unwrap_or(defaults.primary),
             documents,
             model,
             tools,
@@ -153,6 +166,14 @@ impl Reader<'_> {
         let short = prompt.len() <= MAX_PROMPT_BYTES;
         self.check("system_prompt", short, "is longer than 64 KiB");
         prompt
+    }
+
+    fn parameters(&mut self) -> Option<Value> {
+        let schema: Value = self.take("parameters")?;
+        let is_fit = schema["type"] == "object" && schema.to_string().len() <= MAX_SCHEMA_BYTES;
+        let problem = "must be a JSON Schema with type = \"object\", of at most 16 KiB";
+        self.check("parameters", is_fit, problem);
+        Some(schema)
     }
 
     fn tools(&mut self) -> ToolFilter {

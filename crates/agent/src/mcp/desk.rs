@@ -8,19 +8,21 @@ use rockbot_contracts::{
     mcp::{McpManageError, McpManageErrorCode, McpServerDetailsRequest, McpServerSummary},
 };
 use rockbot_tools::{
-    ToolContext, ToolFailure, ToolRegistry, ToolResult,
+    ApprovalQuestion, Approver, ToolContext, ToolFailure, ToolPins, ToolRegistry, ToolResult,
+    ToolScope, ToolSource,
+    layers::{approve, pin},
     mcp::{McpGateway, McpIndex},
 };
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::{
-    McpParts, McpPins, McpRules,
+    McpParts, McpRules,
     known::{KnownServer, KnownServers, KnownTool},
     sessions::Sessions,
 };
-use crate::definition::{AgentDefinition, ToolFilter};
+use crate::definition::AgentDefinition;
 
 /// Servers that are asked for their definitions at once.
 const ASKED_AT_ONCE: usize = 8;
@@ -31,8 +33,8 @@ pub(super) struct Desk {
     pub(super) rules: McpRules,
     pub(super) sessions: Sessions,
     agent: AgentName,
-    tools: ToolFilter,
-    pins: Option<McpPins>,
+    pins: Option<Arc<ToolPins>>,
+    approver: Option<Arc<dyn Approver>>,
     known: KnownServers,
 }
 
@@ -41,6 +43,7 @@ impl Desk {
         parts: McpParts,
         definition: &AgentDefinition,
         others: Arc<ToolRegistry>,
+        approver: Option<Arc<dyn Approver>>,
         most_activated: usize,
     ) -> Self {
         Self {
@@ -48,8 +51,8 @@ impl Desk {
             rules: definition.mcp.clone(),
             sessions: Sessions::new(most_activated),
             agent: definition.name.clone(),
-            tools: definition.tools.clone(),
             pins: parts.pins,
+            approver,
             known: KnownServers::new(others),
         }
     }
@@ -113,33 +116,23 @@ impl Desk {
         })
     }
 
-    /// Whether a tool may be offered and called, as far as the definition of the agent goes.
-    pub(super) fn permits(&self, tool: &KnownTool) -> bool {
-        self.tools.permits(&tool.name)
-    }
-
     /// Whether the tool has a definition that is trusted.
     pub(super) async fn trusts(&self, tool: &KnownTool) -> Result<bool, ToolFailure> {
-        let Some(pins) = self.pins.as_ref().filter(|_| !tool.is_trusted()) else { return Ok(true) };
-        let name = &tool.definition.name;
-        let trusts = pins.trusts(&tool.server, name, &tool.fingerprint).await.map_err(|error| {
-            warn!(%error, "the pins of MCP tools are out of reach");
-            let message = "the record of trusted tools is out of reach".to_owned();
-            ToolFailure::Unavailable { message, executed: Executed::No }
-        })?;
-        if trusts {
-            tool.set_trusted();
-        } else {
-            warn!(agent = %self.agent, "the definition of an MCP tool changed; not using it");
+        match &self.pins {
+            Some(pins) => tool.is_trusted(pins).await.map_err(|error| pin::out_of_reach(&error)),
+            None => Ok(true),
         }
-        Ok(trusts)
     }
 
-    /// The tools of a server that may be offered now, and the names of those that wait for an
+    /// The tools of a server that may be offered within a scope now, and the names of those that wait for an
     /// operator.
-    pub(super) async fn usable(&self, server: &KnownServer) -> (Vec<Arc<KnownTool>>, Vec<String>) {
+    pub(super) async fn usable(
+        &self,
+        server: &KnownServer,
+        scope: &ToolScope,
+    ) -> (Vec<Arc<KnownTool>>, Vec<String>) {
         let (mut usable, mut quarantined) = (Vec::new(), Vec::new());
-        for tool in server.tools.iter().filter(|tool| self.permits(tool)) {
+        for tool in server.tools.iter().filter(|tool| tool.judge(scope).is_ok()) {
             match self.trusts(tool).await {
                 Ok(true) => usable.push(tool.clone()),
                 Ok(false) => quarantined.push(tool.definition.name.clone()),
@@ -163,6 +156,33 @@ impl Desk {
         self.gateway.call(&tool.server, name, arguments, context).await
     }
 
+    /// Calls a tool that the model named by its server and name, after whoever must be asked about
+    /// it was.
+    pub(super) async fn call_by_name(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let Some(approver) = &self.approver else {
+            return self.call(server, tool, arguments, context).await;
+        };
+        let found = self.callable(server, tool, context).await?;
+        let question = ApprovalQuestion {
+            context,
+            name: &found.name,
+            source: &ToolSource::Mcp(found.server.clone()),
+            hints: found.definition.hints,
+            fingerprint: &found.fingerprint,
+            arguments: &arguments,
+        };
+        let asked = Instant::now();
+        approve::ask(approver.as_ref(), question).await?;
+        let deadline = context.deadline + asked.elapsed();
+        self.call(server, tool, arguments, &ToolContext { deadline, ..context.clone() }).await
+    }
+
     async fn callable(
         &self,
         server: &str,
@@ -176,15 +196,13 @@ impl Desk {
                                mcp_get_service_details tells all";
                 ToolFailure::invalid(message)
             })?;
-            if !self.permits(&found) {
-                let reason = "this agent may not use that tool; use another".to_owned();
-                return Err(ToolFailure::NotPermitted { reason });
+            if let Err(refused) = found.judge(&context.scope) {
+                return Err(ToolFailure::NotPermitted { reason: refused.to_string() });
             }
             if !self.trusts(&found).await? {
-                let reason = "the server changed the definition of this tool since it was \
-                              approved; an operator must approve it before it is used again"
-                    .to_owned();
-                return Err(ToolFailure::NotPermitted { reason });
+                warn!(agent = %self.agent, server = %found.server,
+                    "the definition of an MCP tool changed; not calling it");
+                return Err(pin::changed());
             }
             Ok(found)
         };

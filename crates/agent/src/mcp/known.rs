@@ -2,18 +2,16 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rockbot_contracts::{
     ToolRegistration,
     mcp::{McpServerDetails, McpToolDefinition},
 };
+use rockbot_store::StoreError;
 use rockbot_tools::{
-    ToolRegistry,
+    PinnedDefinition, Refused, ToolPins, ToolRegistry, ToolScope, ToolSource,
     mcp::{
         McpIndex, definition_fingerprint,
         outside_text::{is_name, plain},
@@ -47,7 +45,6 @@ pub(super) struct KnownTool {
     /// Its name in a model's list.
     pub(super) name: String,
     pub(super) fingerprint: String,
-    trusted: AtomicBool,
 }
 
 impl KnownServer {
@@ -77,13 +74,22 @@ impl KnownTool {
         registration
     }
 
-    /// Whether it was found to have a trusted definition.
-    pub(super) fn is_trusted(&self) -> bool {
-        self.trusted.load(Ordering::Relaxed)
+    /// Whether it is within a scope.
+    pub(super) fn judge(&self, scope: &ToolScope) -> Result<(), Refused> {
+        scope.judge(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
-    pub(super) fn set_trusted(&self) {
-        self.trusted.store(true, Ordering::Relaxed);
+    /// Whether its definition is one that is trusted.
+    pub(super) async fn is_trusted(&self, pins: &ToolPins) -> Result<bool, StoreError> {
+        let source = format!("mcp:{}", self.server.to_lowercase());
+        let pinned = || PinnedDefinition {
+            fingerprint: self.fingerprint.clone(),
+            description: self.definition.description.clone(),
+            parameters: self.definition.parameters.clone(),
+            hints: self.definition.hints,
+        };
+        let tool = (source.as_str(), self.definition.name.as_str(), self.name.as_str());
+        pins.trusts(tool, &self.fingerprint, pinned).await
     }
 }
 
@@ -129,13 +135,7 @@ impl KnownServers {
             let name = self.name(&mut state.names, &lower, &definition);
             let fingerprint = definition_fingerprint(&definition);
             let server = server.name.clone();
-            Arc::new(KnownTool {
-                server,
-                definition,
-                name,
-                fingerprint,
-                trusted: AtomicBool::new(false),
-            })
+            Arc::new(KnownTool { server, definition, name, fingerprint })
         });
         let known = Arc::new(KnownServer {
             tools: tools.collect(),

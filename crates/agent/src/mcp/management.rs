@@ -52,6 +52,12 @@ pub(super) fn tools(desk: &Arc<Desk>, may_register: bool) -> Vec<Arc<dyn Tool>> 
     actions.into_iter().map(tool).collect()
 }
 
+/// The definitions of all of them.
+#[must_use]
+pub fn management_tools() -> Vec<ToolRegistration> {
+    Action::ALL.map(Action::registration).into()
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Action {
     List,
@@ -63,6 +69,9 @@ enum Action {
 }
 
 impl Action {
+    const ALL: [Self; 6] =
+        [Self::List, Self::Details, Self::Invoke, Self::Find, Self::Register, Self::Unregister];
+
     fn registration(self) -> ToolRegistration {
         let server = json!({"type": "string", "description": "Name of the MCP server."});
         let (name, description, properties, required, hints) = match self {
@@ -160,11 +169,11 @@ impl Tool for ManagementTool {
             let desk = self.desk.as_ref();
             match self.action {
                 Action::List => Ok(list(desk)),
-                Action::Details => details(desk, arguments).await,
+                Action::Details => details(desk, arguments, context).await,
                 Action::Invoke => {
                     let tool = arguments.tool_name.unwrap_or_default();
                     let sent = arguments.arguments.unwrap_or_else(|| json!({}));
-                    desk.call(&arguments.server_name, &tool, sent, context).await
+                    desk.call_by_name(&arguments.server_name, &tool, sent, context).await
                 }
                 Action::Find => find(desk, arguments, context).await,
                 Action::Register => register(desk, arguments).await,
@@ -192,9 +201,13 @@ fn list(desk: &Desk) -> ToolResult {
     ToolResult::text(format!("{}\n{services}", GUIDE.markdown))
 }
 
-async fn details(desk: &Desk, arguments: Arguments) -> Result<ToolResult, ToolFailure> {
+async fn details(
+    desk: &Desk,
+    arguments: Arguments,
+    context: &ToolContext,
+) -> Result<ToolResult, ToolFailure> {
     let server = desk.server(&arguments.server_name).await?;
-    let (mut usable, mut quarantined) = desk.usable(&server).await;
+    let (mut usable, mut quarantined) = desk.usable(&server, &context.scope).await;
     if let Some(name) = &arguments.tool_name {
         usable.retain(|tool| tool.definition.name == *name);
         quarantined.retain(|tool| tool == name);
@@ -234,7 +247,7 @@ async fn find(
     };
     let mut tools = Vec::new();
     for server in desk.servers(names, FOUND_WITHIN).await {
-        tools.extend(desk.usable(&server).await.0);
+        tools.extend(desk.usable(&server, &context.scope).await.0);
     }
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     let found = fitting(&tools, &arguments.query);

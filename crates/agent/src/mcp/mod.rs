@@ -1,25 +1,22 @@
 //! MCP servers as an agent uses them.
 //!
 //! - [`McpParts`]: what an agent needs for it;
-//! - [`McpRules`], [`McpExposure`]: what a definition says about it;
-//! - [`McpPins`]: which definitions of tools are trusted.
+//! - [`McpRules`], [`McpExposure`]: what a definition says about it.
 
 mod desk;
 mod known;
 mod management;
 mod offer;
-mod pins;
 mod rules;
 mod sessions;
 
 use std::{fmt, sync::Arc};
 
-use rockbot_tools::mcp::McpGateway;
+use rockbot_tools::{ToolPins, mcp::McpGateway};
 
 pub(crate) use self::offer::McpOffer;
 pub use self::{
-    management::GUIDE,
-    pins::{McpPins, QuarantinedTool},
+    management::{GUIDE, management_tools},
     rules::{McpExposure, McpRules},
 };
 
@@ -28,7 +25,7 @@ pub struct McpParts {
     /// The servers.
     pub gateway: Arc<dyn McpGateway>,
     /// Where the trusted definitions are kept. Without, every definition is trusted.
-    pub pins: Option<McpPins>,
+    pub pins: Option<Arc<ToolPins>>,
     /// Whether a model is offered to add and remove servers; the bridge decides whether it may.
     pub may_register: bool,
 }

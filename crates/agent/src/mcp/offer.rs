@@ -8,7 +8,9 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{SessionId, ToolRegistration};
-use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult};
+use rockbot_tools::{
+    Approver, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult, ToolScope,
+};
 use serde_json::Value;
 use tracing::debug;
 
@@ -42,25 +44,32 @@ impl McpOffer {
         definition: &AgentDefinition,
         registry: Arc<ToolRegistry>,
         others: Arc<ToolRegistry>,
+        approver: Option<Arc<dyn Approver>>,
         most_activated: usize,
     ) -> Self {
         let may_register = parts.may_register;
-        let desk = Arc::new(Desk::new(parts, definition, others, most_activated));
+        let desk = Arc::new(Desk::new(parts, definition, others, approver, most_activated));
         let management = management::tools(&desk, may_register);
         Self { desk, registry, management, may_register, offered: Mutex::default() }
     }
 
-    /// What is offered to a conversation now, at most `most` tools, those that manage servers
+    /// What is offered to a conversation within a scope now, at most `most` tools, those that manage servers
     /// first. They are in the registry when this returns, within a few seconds.
     pub(crate) fn tools<'a>(
         &'a self,
         session: &'a SessionId,
+        scope: &'a ToolScope,
         most: usize,
     ) -> BoxFuture<'a, Vec<ToolRegistration>> {
-        Box::pin(self.choose(session, most))
+        Box::pin(self.choose(session, scope, most))
     }
 
-    async fn choose(&self, session: &SessionId, most: usize) -> Vec<ToolRegistration> {
+    async fn choose(
+        &self,
+        session: &SessionId,
+        scope: &ToolScope,
+        most: usize,
+    ) -> Vec<ToolRegistration> {
         let index = self.desk.index();
         self.withdraw();
         // Without a server there is nothing to manage, but one to add.
@@ -97,7 +106,7 @@ impl McpOffer {
         let is_whole = |server: &KnownServer| whole.contains(&server.name.to_lowercase());
         let mut chosen = Vec::new();
         for server in &servers {
-            let (usable, _) = self.desk.usable(server).await;
+            let (usable, _) = self.desk.usable(server, scope).await;
             chosen.extend(usable.into_iter().filter_map(|tool| {
                 let activated = is_activated(server, &tool);
                 (activated || is_whole(server)).then_some((!activated, tool))

@@ -53,7 +53,7 @@ pub struct AgentMemory {
     rules: Arc<Rules>,
     zones: Arc<TimeZones>,
     log: Option<Arc<ConversationLog>>,
-    sweeper: Sweeper,
+    _sweeper: Sweeper,
 }
 
 impl AgentMemory {
@@ -79,7 +79,7 @@ impl AgentMemory {
             rules: Rules::new(store.clone()),
             zones: TimeZones::new(store.clone()),
             log: log.map(|keep| Arc::new(ConversationLog::new(store.clone(), keep))),
-            sweeper: Sweeper::start(store.clone(), SWEEP_EVERY),
+            _sweeper: Sweeper::start(store.clone(), SWEEP_EVERY),
             store,
         }
     }
@@ -133,8 +133,8 @@ impl AgentMemory {
     }
 
     /// Finishes what is under way, and gives the store up.
-    pub async fn close(self) {
-        self.sweeper.stop().await;
+    pub async fn close(&self) {
+        // Whoever sweeps it ends with it.
         self.store.close().await;
     }
 }

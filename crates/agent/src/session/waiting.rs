@@ -5,6 +5,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use rockbot_tools::ToolProfile;
+
 use super::{Refusal, Said};
 use crate::event::TurnEvent;
 
@@ -17,15 +19,22 @@ pub(crate) struct Waiting {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
+    /// Of the running turn.
+    profile: &'static ToolProfile,
     queued: VecDeque<Said>,
     joined: Vec<Said>,
 }
 
 impl Waiting {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, state: Mutex::default() }
+        let (queued, joined) = (VecDeque::new(), Vec::new());
+        Self { most, state: Mutex::new(State { profile: ToolProfile::main(), queued, joined }) }
+    }
+
+    /// A turn of this profile begins. Only messages of the same profile are taken into it.
+    pub(super) fn begin(&self, profile: &'static ToolProfile) {
+        self.state().profile = profile;
     }
 
     /// Queues a message; one too many is answered at once.
@@ -41,14 +50,18 @@ impl Waiting {
 
     /// Whether somebody said something that the turn has not heard.
     pub(crate) fn any(&self) -> bool {
-        !self.state().queued.is_empty()
+        let state = self.state();
+        state.queued.front().is_some_and(|said| state.fits(said))
     }
 
-    /// Takes everything that was said into the turn and tells those who said it.
+    /// Takes everything that was said to the turn into it and tells those who said it. What comes
+    /// after a message that begins a turn of its own waits with it.
     pub(crate) fn take(&self) -> Vec<String> {
         let mut state = self.state();
         let mut texts = Vec::with_capacity(state.queued.len());
-        while let Some(mut said) = state.queued.pop_front() {
+        while state.queued.front().is_some_and(|said| state.fits(said))
+            && let Some(mut said) = state.queued.pop_front()
+        {
             texts.push(std::mem::take(&mut said.text));
             (said.progress)(TurnEvent::Steered);
             state.joined.push(said);
@@ -76,5 +89,11 @@ impl Waiting {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn fits(&self, said: &Said) -> bool {
+        said.origin.entry.profile() == self.profile
     }
 }

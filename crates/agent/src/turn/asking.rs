@@ -32,7 +32,9 @@ impl Turn<'_> {
     pub(super) async fn ask(&mut self, tool_choice: ToolChoice) -> Result<AssembledAnswer, Ending> {
         let mut trims = 0;
         loop {
-            let tools = self.in_time(async { Ok(self.setup.tools(self.session_id).await) }).await?;
+            let looked = async { Ok(self.setup.tools(self.session_id, &self.scope).await) };
+            let (tools, names) = self.in_time(looked).await?;
+            self.names = names;
             let counted = self.fit(&tools);
             let request = self.request(tool_choice, tools);
             match self.in_time(self.receive(request)).await {

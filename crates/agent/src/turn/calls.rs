@@ -89,7 +89,7 @@ impl<'a> Caller<'a> {
     /// Runs one call and returns what the model reads.
     pub(super) async fn call(&self, call: PendingCall) -> String {
         let PendingCall { position, request } = call;
-        let context = self.context(&request.name);
+        let context = self.context(self.turn.names.own(&request.name));
         let (owner, call) = (MemoryOwner::of(&context), context.tool_call_id.clone());
         let ended = self.run(&request, context).await;
         let timed_out = match &ended {
@@ -155,6 +155,7 @@ impl<'a> Caller<'a> {
         let timeout = setup.definition.tool_timeout.max(own.unwrap_or_default());
         context.deadline = (Instant::now() + timeout).min(self.turn.deadline);
         context.cancellation = self.turn.cancellation.child_token();
+        context.scope = self.turn.scope.clone();
         context
     }
 

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{Agent, McpExposure, McpParts, McpPins, ToolFilter};
+use rockbot_agent::{Agent, Approvals, McpExposure, McpParts, ToolFilter};
 use rockbot_contracts::{
-    ToolHints,
+    ApprovalDecision, ToolHints,
     mcp::{
         McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
         McpServerDetailsRequest, McpServerSummary, McpToolDefinition,
@@ -13,14 +13,15 @@ use rockbot_contracts::{
 };
 use rockbot_llm::{ScriptedModel, ScriptedTurn};
 use rockbot_store::{Clock, MemoryStore, Store};
+use rockbot_testkit::bed::until;
 use rockbot_tools::{
-    ToolContext, ToolFailure, ToolResult,
+    ToolContext, ToolFailure, ToolPins, ToolResult,
     mcp::{McpGateway, McpIndex, server_fingerprint},
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::stage::{Does, Ear, Probe, Stage, Witness, message, say};
+use crate::stage::{Does, Ear, Probe, Stage, Witness, message, say, start};
 
 /// Servers with tools that tell how they were called.
 pub(crate) struct Servers {
@@ -318,14 +319,39 @@ async fn two_tools_that_would_share_a_name_get_one_each_and_nobody_takes_a_built
 }
 
 #[tokio::test]
+async fn a_person_is_asked_about_the_tool_itself_however_it_is_called() {
+    let servers = Servers::of(&[("git", &["log"])]);
+    let model = Witness::of(ScriptedModel::new([
+        invoke("git", "log"),
+        ScriptedTurn::default().call("git__log", json!({"n": 2})),
+        ScriptedTurn::text("Done."),
+    ]));
+    let mut stage = stage(&servers, McpExposure::Eager);
+    let rules = json!({"policy": "ask", "rules": [{"tool": "mcp_list_*"}]});
+    let approvals = Approvals::new(serde_json::from_value(rules).unwrap()).unwrap();
+    stage.approvals = Some(approvals.clone());
+    let agent = stage.agent(&model);
+    let (turn, ear) = start(&agent, message("s", "go"));
+    for (question, decision) in [(0, ApprovalDecision::Deny), (1, ApprovalDecision::Allow)] {
+        until("a question", || ear.questions().len() > question).await;
+        let asked = ear.questions().remove(question);
+        assert_eq!((asked.tool.as_str(), asked.source.as_str()), ("git__log", "mcp:git"));
+        assert!(approvals.answer(&asked.answer("s", decision)));
+    }
+    turn.await.unwrap();
+    assert!(model.results()[0].contains("the user refused this call"), "{:?}", model.results());
+    assert_eq!(servers.calls(), [r#"git/log {"n":2}"#]);
+}
+
+#[tokio::test]
 async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     let servers = Servers::of(&[("git", &["log", "diff"])]);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
     let agent = |turns: Vec<ScriptedTurn>| -> (Agent, Arc<Witness>) {
         let model = Witness::of(ScriptedModel::new(turns));
         let mut stage = stage(&servers, McpExposure::Eager);
-        let pins = McpPins::new(store.clone(), stage.definition.name.clone());
-        stage.mcp.as_mut().unwrap().pins = Some(pins);
+        let pins = ToolPins::new(store.clone(), stage.definition.name.clone());
+        stage.mcp.as_mut().unwrap().pins = Some(Arc::new(pins));
         (stage.agent(&model), model)
     };
     let turns = || vec![invoke("git", "log"), ScriptedTurn::text("Done.")];
@@ -347,10 +373,10 @@ async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     }
     assert_eq!(servers.calls().len(), 1);
 
-    let pins = McpPins::new(store.clone(), first.name().clone());
+    let pins = ToolPins::new(store.clone(), first.name().clone());
     let waiting = pins.quarantined().await.unwrap();
-    assert_eq!((waiting.len(), waiting[0].tool.as_str()), (1, "log"));
-    assert!(pins.approve("git", "log", &waiting[0].pending).await.unwrap());
+    assert_eq!((waiting.len(), waiting[0].name.as_str()), (1, "git__log"));
+    assert!(pins.approve(&waiting[0]).await.unwrap());
     say(&first, "go").await;
     assert_eq!(of_servers(offered(&model).last().unwrap()), ["git__diff", "git__log"]);
     assert_eq!(servers.calls().len(), 2);

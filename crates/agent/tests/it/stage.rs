@@ -13,17 +13,19 @@ use futures_util::{
     stream,
 };
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentParts, ContextSource, McpParts, ModelBehaviour,
-    ProgressSink, TurnAnswer, TurnEvent,
+    Agent, AgentDefinition, AgentLimits, AgentParts, Approvals, ContextSource, McpParts,
+    ModelBehaviour, ProgressSink, TurnAnswer, TurnEvent,
 };
-use rockbot_contracts::{AgentName, SessionId, ToolCallId, UserMessage};
+use rockbot_contracts::{
+    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId, ToolCallId, UserMessage,
+};
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
     ScriptedModel, ScriptedTurn,
 };
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
-    ToolSource,
+    Tool, ToolContext, ToolFailure, ToolHints, ToolPins, ToolRegistration, ToolRegistry,
+    ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -32,12 +34,23 @@ use tokio_util::sync::CancellationToken;
 /// Keeps every request, and checks that a model server would take it.
 pub(crate) struct Witness {
     inner: Box<dyn ChatModel>,
+    when_asked: Box<dyn Fn() + Send + Sync>,
     pub(crate) requests: Mutex<Vec<ChatRequest>>,
 }
 
 impl Witness {
     pub(crate) fn of(inner: impl ChatModel) -> Arc<Self> {
-        Arc::new(Self { inner: Box::new(inner), requests: Mutex::default() })
+        let (inner, when_asked) = (Box::new(inner), Box::new(|| ()));
+        Arc::new(Self { inner, when_asked, requests: Mutex::default() })
+    }
+
+    /// Something that happens whenever the model is asked.
+    pub(crate) fn when_asked(
+        self: Arc<Self>,
+        does: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let inner = Arc::into_inner(self).expect("nobody has it yet");
+        Arc::new(Self { when_asked: Box::new(does), ..inner })
     }
 
     pub(crate) fn script(turns: impl IntoIterator<Item = ScriptedTurn>) -> Arc<Self> {
@@ -70,6 +83,7 @@ impl ChatModel for Witness {
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
         assert_acceptable(&request.messages);
         self.requests.lock().unwrap().push(request.clone());
+        (self.when_asked)();
         self.inner.stream(request)
     }
 }
@@ -190,19 +204,43 @@ impl Probe {
         Self::with_timeout(name, does, None)
     }
 
+    pub(crate) fn of(name: &str, source: ToolSource) -> Arc<Self> {
+        Self::build(name, Does::Echo, None, source)
+    }
+
     pub(crate) fn with_timeout(name: &str, does: Does, timeout: Option<Duration>) -> Arc<Self> {
+        Self::build(name, does, timeout, ToolSource::Internal)
+    }
+
+    fn build(name: &str, does: Does, timeout: Option<Duration>, source: ToolSource) -> Arc<Self> {
         let registration = ToolRegistration {
             name: name.to_owned(),
             label: None,
             description: "a tool of a test".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
-            source: ToolSource::Internal,
+            source,
             hints: ToolHints::default(),
             timeout_ms: timeout.map(|timeout| timeout.as_millis().try_into().unwrap()),
         };
         let (contexts, started) = (Mutex::default(), Semaphore::new(0));
         Arc::new(Self { registration, does, contexts, started })
+    }
+
+    /// Says its arguments, and this of itself.
+    pub(crate) fn described(name: &str, description: &str) -> Arc<Self> {
+        let mut probe = Self::new(name, Does::Echo);
+        let only = Arc::get_mut(&mut probe).expect("nobody has it yet");
+        only.registration.description = description.to_owned();
+        probe
+    }
+
+    pub(crate) fn as_tool(self: &Arc<Self>) -> Arc<dyn Tool> {
+        Arc::new(Shared(self.clone()))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.registration.name
     }
 
     pub(crate) fn calls(&self) -> usize {
@@ -260,6 +298,10 @@ impl Tool for Shared {
     fn keeps_deadline(&self) -> bool {
         matches!(self.0.does, Does::HangsWhateverHappens)
     }
+
+    fn is_announced(&self) -> bool {
+        true
+    }
 }
 
 /// An agent named `tester` in the making.
@@ -270,6 +312,8 @@ pub(crate) struct Stage {
     pub(crate) mcp: Option<McpParts>,
     pub(crate) context: Vec<Arc<dyn ContextSource>>,
     pub(crate) behaviour: ModelBehaviour,
+    pub(crate) pins: Option<Arc<ToolPins>>,
+    pub(crate) approvals: Option<Arc<Approvals>>,
 }
 
 impl Stage {
@@ -283,6 +327,8 @@ impl Stage {
             mcp: None,
             context: Vec::new(),
             behaviour: ModelBehaviour::default(),
+            pins: None,
+            approvals: None,
         }
     }
 
@@ -292,10 +338,10 @@ impl Stage {
     }
 
     pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
-        let Self { definition, limits, registry, mcp, context, behaviour } = self;
+        let Self { definition, limits, registry, mcp, context, behaviour, pins, approvals } = self;
         let model: Arc<dyn ChatModel> = model.clone();
         let parts = AgentParts::new(definition, model, registry);
-        Agent::new(AgentParts { limits, mcp, context, behaviour, ..parts })
+        Agent::new(AgentParts { limits, mcp, context, behaviour, pins, approvals, ..parts })
     }
 }
 
@@ -320,6 +366,48 @@ impl Ear {
 
     pub(crate) fn events(&self) -> Vec<TurnEvent> {
         self.0.lock().unwrap().clone()
+    }
+
+    /// What the person was asked about calls.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        let question = |event| match event {
+            TurnEvent::ApprovalAsked {
+                approval_id,
+                tool_name,
+                tool_source,
+                arguments,
+                call_hash,
+                ..
+            } => Some(Question {
+                id: approval_id,
+                tool: tool_name,
+                source: tool_source,
+                arguments,
+                hash: call_hash,
+            }),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(question).collect()
+    }
+}
+
+/// A question whether a call may run.
+pub(crate) struct Question {
+    pub(crate) id: ApprovalId,
+    pub(crate) tool: String,
+    pub(crate) source: String,
+    pub(crate) arguments: String,
+    pub(crate) hash: String,
+}
+
+impl Question {
+    pub(crate) fn answer(&self, session: &str, decision: ApprovalDecision) -> ApprovalAnswer {
+        ApprovalAnswer {
+            session_id: SessionId::new(session).unwrap(),
+            approval_id: self.id.clone(),
+            call_hash: self.hash.clone(),
+            decision,
+        }
     }
 }
 

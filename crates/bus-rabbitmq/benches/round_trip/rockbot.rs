@@ -258,7 +258,7 @@ pub async fn hold(agent: &Agent, calls: usize) -> Held {
 /// The whole handler for the one tool there is, as the other side has it.
 fn only_one_tool(concurrency: u16) -> InvokeOptions {
     let running = usize::from(concurrency);
-    let each = QueueLimits { running, waiting: usize::MAX };
+    let each = QueueLimits { running, waiting: usize::MAX, wait: None };
     let admission = AdmissionLimits { running, queues: Vec::new(), each };
     InvokeOptions { admission, backlog: 0, ..InvokeOptions::running(concurrency) }
 }

@@ -11,6 +11,8 @@ mod demo;
 #[cfg(test)]
 mod dlq;
 #[cfg(test)]
+mod profiles;
+#[cfg(test)]
 mod pseudo_terminal;
 mod script;
 #[cfg(test)]

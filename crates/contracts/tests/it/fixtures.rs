@@ -3,11 +3,11 @@
 use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
-    AgentName, AgentReply, ContentBlock, Envelope, Executed, HandlerLoad, InstanceId, Message,
-    MessageId, ReplyBody, SessionId, Spending, ToolCallId, ToolCancel, ToolCatalog,
-    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
-    ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage, json::Limits,
-    user::TurnOutcome,
+    AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, Envelope,
+    Executed, HandlerLoad, InstanceId, Message, MessageId, ReplyBody, SessionId, Spending,
+    ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints,
+    ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
+    UserMessage, json::Limits, user::TurnOutcome,
 };
 use serde_json::{Value, json};
 
@@ -131,6 +131,21 @@ fn catalog_messages() {
 }
 
 #[test]
+fn approval_messages() {
+    let answer = |decision| ApprovalAnswer {
+        session_id: session(),
+        approval_id: ApprovalId::new("approval-1").unwrap(),
+        call_hash: "5e2f".to_owned(),
+        decision,
+    };
+    check("approval-answer.json", &answer(ApprovalDecision::AllowInSession));
+    let unknown = json!({"sessionId": "session-1", "approvalId": "approval-1", "callHash": "5e2f",
+        "decision": "of_a_newer_peer"});
+    let read: ApprovalAnswer = serde_json::from_value(unknown).unwrap();
+    assert_eq!(read, answer(ApprovalDecision::Deny), "what is not understood allows nothing");
+}
+
+#[test]
 fn user_messages() {
     check(
         "user-message.json",
@@ -190,6 +205,20 @@ fn user_messages() {
                 text: "Three files.".to_owned(),
                 outcome: TurnOutcome::Completed,
                 usage: Some(usage()),
+            },
+        ),
+        (
+            "approval-asked",
+            ReplyBody::ApprovalAsked {
+                approval_id: ApprovalId::new("approval-1").unwrap(),
+                asking_agent: AgentName::new("librarian").unwrap(),
+                tool_call_id: call(),
+                tool_name: "bash".to_owned(),
+                tool_source: "files".to_owned(),
+                arguments: "{\"command\":\"ls\"}".to_owned(),
+                arguments_left_out: 0,
+                call_hash: "5e2f".to_owned(),
+                expires_in_ms: 120_000,
             },
         ),
     ];

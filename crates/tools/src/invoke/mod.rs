@@ -30,6 +30,7 @@ use crate::{
     failure::ToolFailure,
     layers::{CallAccount, ToolCall},
     registry::Registered,
+    scope::ToolScope,
     tool::ToolContext,
 };
 
@@ -416,6 +417,8 @@ impl ToolInvokeHandler {
             cancellation,
             may_have_run: false,
             updates: self.progress.sink(request, &asker.reply_to, &self.source),
+            // What the asker may use was decided where it asked.
+            scope: ToolScope::everything(),
         }
     }
 

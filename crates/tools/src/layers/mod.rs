@@ -4,12 +4,15 @@
 //! [`stack`]. The futures nest without boxes, so a layer costs what it does.
 
 pub mod account;
+pub mod approve;
 pub mod breaker;
 pub mod cache;
 mod deadline;
 mod execute;
 pub mod fleet;
 mod kept_results;
+mod permit;
+pub mod pin;
 pub mod policy;
 pub mod queue;
 pub mod rate;
@@ -30,6 +33,7 @@ pub use self::{
     deadline::{Deadline, DeadlineLayer},
     execute::Execute,
     kept_results::ResultCache,
+    permit::{Permit, PermitLayer},
     policy::{CallPolicies, CallPolicy},
     resolve::Resolve,
     size_cap::{SizeCap, SizeCapLayer},

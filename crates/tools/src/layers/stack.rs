@@ -2,14 +2,14 @@
 //!
 //! On its way to the tool a call passes, from the outside in:
 //!
-//! resolve → account → size cap → redact → validate → cache → rate → queue slot → fleet's place →
-//! breaker → deadline → execute
+//! resolve → account → size cap → redact → permit → pin → validate → approve → cache → rate →
+//! queue slot → fleet's place → breaker → deadline → execute
 //!
 //! What works on results stands around what works on calls, so that the cap, for one, sees what the
 //! cache returns, and the account sees all of it. A layer that is not switched on in
 //! [`LayerOptions`], or by the policy of a tool, hands the call over.
 //!
-//! Why this order: a kept result uses up no rate and no place; a call that comes too often does not
+//! Why this order: nobody is asked about a call that would be refused anyway; a kept result uses up no rate and no place; a call that comes too often does not
 //! wait; one that waited is refused when the breaker opened meanwhile, and does not time out in the
 //! queue at the tool's expense.
 
@@ -18,23 +18,30 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::{
-    CallPolicies, Deadline, DeadlineLayer, Execute, Resolve, ResultCache, SizeCap, SizeCapLayer,
-    Validate, ValidateLayer,
+    CallPolicies, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, ResultCache,
+    SizeCap, SizeCapLayer, Validate, ValidateLayer,
     account::{Account, AccountLayer, CallAccount},
+    approve::{Approve, ApproveLayer},
     breaker::{Break, BreakerLayer},
     cache::{Cache, CacheLayer},
     fleet::{FleetLayer, FleetSlot},
+    pin::{PinCheck, PinLayer},
     queue::{Slot, SlotLayer},
     rate::{RateLayer, RateLimit},
     redact::{Redact, RedactLayer},
 };
-use crate::{outputs::Outputs, redaction::Redactor, registry::ToolRegistry};
+use crate::{
+    approval::Approver, outputs::Outputs, pins::ToolPins, redaction::Redactor,
+    registry::ToolRegistry,
+};
 
 /// The largest result by default, in bytes of content.
 pub const DEFAULT_MAX_RESULT_BYTES: usize = 1024 * 1024;
 
 /// The way of a call to its tool, from the outside in, once it is known which tool.
-type Calls = Validate<Cache<RateLimit<Slot<FleetSlot<Break<Deadline<Execute>>>>>>>;
+type Runs = Cache<RateLimit<Slot<FleetSlot<Break<Deadline<Execute>>>>>>;
+/// The same with what decides whether it may be called so.
+type Calls = Permit<PinCheck<Validate<Approve<Runs>>>>;
 /// The same with what works on results around it.
 pub(crate) type Stack = Resolve<Account<SizeCap<Redact<Calls>>>>;
 
@@ -50,6 +57,10 @@ pub struct LayerOptions {
     pub outputs: Option<Arc<Outputs>>,
     /// What holds for the calls of single tools and servers. Default nothing.
     pub policies: Arc<CallPolicies>,
+    /// Which definitions of tools that handlers announce are trusted. Default all.
+    pub pins: Option<Arc<ToolPins>>,
+    /// Who is asked before a call runs. Default nobody.
+    pub approver: Option<Arc<dyn Approver>>,
     /// Where results are kept of tools whose policy says so. Default nowhere.
     pub cache: Option<Arc<ResultCache>>,
     /// Takes secrets out of errors. Default by their looks.
@@ -67,6 +78,8 @@ impl Default for LayerOptions {
             max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
             outputs: None,
             policies: Arc::default(),
+            pins: None,
+            approver: None,
             cache: None,
             redactor: Redactor::by_looks(),
             account: None,
@@ -77,15 +90,27 @@ impl Default for LayerOptions {
 
 /// Puts the layers around the tools of `registry`.
 pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> Stack {
-    let LayerOptions { max_result_bytes, outputs, policies, cache, redactor, account, logs } =
-        options;
+    let LayerOptions {
+        max_result_bytes,
+        outputs,
+        policies,
+        pins,
+        approver,
+        cache,
+        redactor,
+        account,
+        logs,
+    } = options;
     let inner = DeadlineLayer.layer(Execute);
     let inner = BreakerLayer.layer(inner);
     let inner = FleetLayer.layer(inner);
     let inner = SlotLayer.layer(inner);
     let inner = RateLayer.layer(inner);
     let inner = CacheLayer(cache).layer(inner);
+    let inner = ApproveLayer(approver).layer(inner);
     let inner = ValidateLayer.layer(inner);
+    let inner = PinLayer(pins).layer(inner);
+    let inner = PermitLayer.layer(inner);
     let inner = RedactLayer(redactor).layer(inner);
     let inner = SizeCapLayer { max_bytes: max_result_bytes, outputs }.layer(inner);
     let inner = AccountLayer { account, logs }.layer(inner);

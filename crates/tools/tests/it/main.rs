@@ -22,12 +22,17 @@ mod mcp_index;
 mod mcp_manage;
 #[cfg(test)]
 mod mcp_stage;
+mod names;
 #[cfg(test)]
 mod outputs;
+#[cfg(test)]
+mod profile;
 #[cfg(test)]
 mod round_trip;
 #[cfg(test)]
 mod sharing;
+#[cfg(test)]
+mod small;
 #[cfg(test)]
 mod suspects;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which tools an agent may use.
+//! Which tools a definition lets an agent use.
 
 use serde::Deserialize;
 
@@ -28,8 +28,10 @@ impl ToolFilter {
     }
 }
 
+/// Whether `name` is as `pattern` says, where `*` stands for any text.
+///
 /// One point of return, so that many `*` can't take exponential time.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut at_pattern, mut at_name) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

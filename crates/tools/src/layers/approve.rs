@@ -1,0 +1,81 @@
+//! Somebody is asked before a call runs.
+
+use std::sync::Arc;
+
+use rockbot_contracts::Executed;
+use tokio::time::Instant;
+use tower_layer::Layer;
+
+use super::{CallService, RawArguments, ResolvedCall};
+use crate::{
+    approval::{ApprovalQuestion, Approver},
+    failure::ToolFailure,
+    hooks::Verdict,
+    result::ToolResult,
+};
+
+/// Puts [`Approve`] around a service.
+#[derive(Debug, Clone)]
+pub struct ApproveLayer(
+    /// Who is asked; without, nobody.
+    pub Option<Arc<dyn Approver>>,
+);
+
+impl<S> Layer<S> for ApproveLayer {
+    type Service = Approve<S>;
+
+    fn layer(&self, inner: S) -> Approve<S> {
+        Approve { approver: self.0.clone(), inner }
+    }
+}
+
+/// Asks whether a call may run that is permitted and valid; what runs is what was asked about.
+///
+/// The time that a person takes to answer is not the tool's: the deadline moves by it.
+#[derive(Debug, Clone)]
+pub struct Approve<S> {
+    approver: Option<Arc<dyn Approver>>,
+    inner: S,
+}
+
+impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Approve<S> {
+    async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+        if let (Some(approver), RawArguments::Valid(arguments)) = (&self.approver, &call.arguments)
+        {
+            let registration = call.tool.registration();
+            let question = ApprovalQuestion {
+                context: &call.context,
+                name: &registration.name,
+                source: &registration.source,
+                hints: registration.hints,
+                fingerprint: call.tool.fingerprint(),
+                arguments,
+            };
+            let asked = Instant::now();
+            ask(approver.as_ref(), question).await?;
+            call.context.deadline += asked.elapsed();
+        }
+        self.inner.call(call).await
+    }
+}
+
+/// Waits until a call may run.
+///
+/// # Errors
+/// Why it may not.
+pub async fn ask(
+    approver: &dyn Approver,
+    question: ApprovalQuestion<'_>,
+) -> Result<(), ToolFailure> {
+    let verdict = tokio::select! {
+        biased;
+        () = question.context.cancellation.cancelled() => {
+            return Err(ToolFailure::Cancelled { executed: Executed::No });
+        }
+        verdict = approver.decide(question) => verdict,
+    };
+    match verdict {
+        Verdict::Allow => Ok(()),
+        Verdict::Refuse { reason } => Err(ToolFailure::NotPermitted { reason }),
+    }
+}

@@ -1,0 +1,41 @@
+//! What a model may not use is not run, whatever name it found for it.
+
+use tower_layer::Layer;
+
+use super::{CallService, ResolvedCall};
+use crate::{failure::ToolFailure, result::ToolResult};
+
+/// Puts [`Permit`] around a service.
+#[derive(Debug, Clone, Copy)]
+pub struct PermitLayer;
+
+impl<S> Layer<S> for PermitLayer {
+    type Service = Permit<S>;
+
+    fn layer(&self, inner: S) -> Permit<S> {
+        Permit(inner)
+    }
+}
+
+/// Refuses calls of tools outside of the call's [scope](crate::ToolContext::scope).
+///
+/// It judges the tool that was found, by the tool's own name and source: neither an alias nor a
+/// name that becomes this one by sanitising is a way around.
+#[derive(Debug, Clone)]
+pub struct Permit<S>(S);
+
+impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Permit<S> {
+    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+        let registration = call.tool.registration();
+        if let Err(refused) = call.context.scope.judge(&registration.name, &registration.source) {
+            tracing::info!(
+                tool_call_id = %call.context.tool_call_id,
+                tool = %registration.name,
+                scope = %call.context.scope,
+                "the tool is outside of what this turn may use; not calling it"
+            );
+            return Err(ToolFailure::NotPermitted { reason: refused.to_string() });
+        }
+        self.0.call(call).await
+    }
+}
