@@ -81,16 +81,19 @@ fn definition(config: &ServerConfig, tool: Tool) -> Result<McpToolDefinition, St
     }
     let description = tool.description.unwrap_or_default();
     let title = tool.title.or_else(|| tool.annotations.as_ref()?.title.clone());
-    let hints = tool.annotations.map_or_else(ToolHints::default, |said| {
-        let said = ToolHints {
+    let hints = match tool.annotations {
+        _ if config.only_reads(&tool.name) => {
+            ToolHints { open_world: true, ..ToolHints::READ_ONLY }
+        }
+        None => ToolHints::default(),
+        // A server's word never lifts a restriction; an operator's does.
+        Some(said) => ToolHints::default().restricted_by(ToolHints {
             read_only: said.read_only_hint.unwrap_or(false),
             destructive: said.destructive_hint.unwrap_or(true),
             idempotent: said.idempotent_hint.unwrap_or(false),
             open_world: said.open_world_hint.unwrap_or(true),
-        };
-        // A server's word never lifts a restriction.
-        ToolHints::default().restricted_by(said)
-    });
+        }),
+    };
     Ok(McpToolDefinition {
         model_name: namespaced(&config.name, &tool.name, DEFAULT_NAME_BYTES),
         name: tool.name.into_owned(),
@@ -125,6 +128,14 @@ mod tests {
             "annotations": {"readOnlyHint": true, "destructiveHint": false, "title": "T"},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn an_operator_says_which_tools_only_read() {
+        let config = config(&json!({"command": "x", "toolsReadOnly": ["look"]}));
+        let made = Definitions::of(&config, vec![tool("look"), tool("create")]);
+        assert!(made.tools["look"].hints.read_only);
+        assert!(!made.tools["create"].hints.read_only, "the server's word does not count");
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn call(text: &str) -> ToolCall {
 }
 
 /// An executor whose layers are configured so.
-fn configured(policy: Value) -> ToolExecutor {
+fn configured(policy: &Value) -> ToolExecutor {
     let section: HandlerSection = serde_json::from_value(json!({
         "queues": {"all": {"concurrency": 64}},
         "tools": {"echo": policy},
@@ -102,12 +102,12 @@ async fn measure() {
     let with = |key: &str, value: Value| {
         let mut policy = all.clone();
         policy[key] = value;
-        configured(policy)
+        configured(&policy)
     };
     let ways: [(&str, Option<ToolExecutor>, bool); 6] = [
         ("the tool alone", None, false),
         ("layers as by default", Some(executor(LayerOptions::default())), false),
-        ("all that are in this process", Some(configured(all.clone())), false),
+        ("all that are in this process", Some(configured(&all)), false),
         ("the same, result kept", Some(with("cache", json!("1h"))), false),
         ("the same, kept result returned", Some(with("cache", json!("1h"))), true),
         ("all, and a place in a store", Some(with("fleet", json!({"concurrency": 64}))), false),

@@ -22,10 +22,13 @@ pub struct ServerConfig {
     pub tools_allowed: Option<Vec<String>>,
     /// Tools that may not be called, whatever else is said.
     pub tools_denied: Vec<String>,
+    /// Tools that change nothing, by the operator's word: they may run again, and their results be
+    /// kept.
+    pub tools_read_only: Vec<String>,
     /// The queue whose bounds its tools share.
     pub queue: Option<String>,
     /// How long results of its tools are kept that are no errors, of tools whose repetition changes
-    /// nothing.
+    /// nothing, by the operator's word.
     pub cache: Option<Period>,
     /// How long it may be silent during a call; progress counts as a word. The caller's deadline
     /// holds as well.
@@ -117,6 +120,8 @@ pub(super) struct RawServer {
     tools_allowed: Option<Vec<String>>,
     #[serde(default)]
     tools_denied: Vec<String>,
+    #[serde(default)]
+    tools_read_only: Vec<String>,
     queue: Option<String>,
     cache: Option<Period>,
     request_timeout_ms: Option<u64>,
@@ -129,7 +134,7 @@ pub(super) struct RawServer {
 }
 
 /// The keys of [`RawServer`], in lower case; any other is told to the operator.
-pub(super) const KEYS: [&str; 22] = [
+pub(super) const KEYS: [&str; 23] = [
     "type",
     "transport",
     "command",
@@ -144,6 +149,7 @@ pub(super) const KEYS: [&str; 22] = [
     "oauth",
     "toolsallowed",
     "toolsdenied",
+    "toolsreadonly",
     "queue",
     "cache",
     "requesttimeoutms",
@@ -223,6 +229,7 @@ impl RawServer {
             transport,
             tools_allowed: self.tools_allowed,
             tools_denied: self.tools_denied,
+            tools_read_only: self.tools_read_only,
             queue: self.queue,
             cache: self.cache,
             request_timeout: self.request_timeout_ms.map(Duration::from_millis),
@@ -259,6 +266,7 @@ impl ServerConfig {
             transport,
             tools_allowed: None,
             tools_denied: Vec::new(),
+            tools_read_only: Vec::new(),
             queue: None,
             cache: None,
             request_timeout: None,
@@ -275,6 +283,12 @@ impl ServerConfig {
         !denied && self.tools_allowed.as_ref().is_none_or(listed)
     }
 
+    /// Whether an operator says that a tool of that name changes nothing.
+    #[must_use]
+    pub fn only_reads(&self, tool: &str) -> bool {
+        self.tools_read_only.iter().any(|name| name == tool || name == "*")
+    }
+
     /// Whether one process at a time may serve it: it is a program with a state of its own.
     #[must_use]
     pub fn has_one_owner(&self) -> bool {
@@ -289,6 +303,7 @@ impl PartialEq for ServerConfig {
             && self.transport == other.transport
             && self.tools_allowed == other.tools_allowed
             && self.tools_denied == other.tools_denied
+            && self.tools_read_only == other.tools_read_only
             && self.queue == other.queue
             && self.cache == other.cache
             && self.request_timeout == other.request_timeout

@@ -33,8 +33,8 @@ impl<S> Layer<S> for DeadlineLayer {
 ///
 /// The earliest holds of the caller's deadline, the tool's own time-out and that of its policy. They
 /// count from here, after the call waited for its place. A tool that keeps its deadline itself,
-/// because it knows better whether it ran, is left to do so; how long it may be silent is its own
-/// affair too.
+/// because it knows better whether it ran, is left to do so; its own time-out, and how long it may be
+/// silent, are its own affair too.
 #[derive(Debug, Clone)]
 pub struct Deadline<S>(S);
 
@@ -42,7 +42,9 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
     async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
         let repeatable = call.may_run_again();
         let now = Instant::now();
-        let own = call.tool.registration().timeout_ms.map(Duration::from_millis);
+        let keeps_deadline = call.tool.tool().keeps_deadline();
+        let own = call.tool.registration().timeout_ms.filter(|_| !keeps_deadline);
+        let own = own.map(Duration::from_millis);
         for timeout in own.into_iter().chain(call.policy.timeout) {
             call.context.deadline = call.context.deadline.min(now + timeout);
         }
@@ -54,7 +56,7 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
         if call.context.cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }
-        if call.tool.tool().keeps_deadline() {
+        if keeps_deadline {
             return self.0.call(call).await;
         }
         let cancellation = call.context.cancellation.clone();

@@ -115,7 +115,7 @@ for line in sys.stdin:
         listed += 1
         tools = [tool(name) for name in TOOLS.split()] + extra
         tools.append({**tool("listed"), "description": "listed %d times" % listed})
-        tools.append({**tool("count"), "annotations": {"readOnlyHint": True}})
+        tools.append(tool("count"))
         say({"id": identity, "result": {"tools": tools}})
     elif method == "tools/call" and params.get("name") == "listed":
         text(identity, str(listed))
