@@ -57,11 +57,11 @@ impl Narrow {
             return Err(ChatError::ContextOverflow { message });
         }
         self.accepted.fetch_add(1, Ordering::SeqCst);
-        let users = request.messages.iter().filter_map(|message| match message {
+        let mut users = request.messages.iter().filter_map(|message| match message {
             ChatMessage::User(text) => Some(text.as_str()),
             _ => None,
         });
-        let turn = users.last().expect("somebody asks").lines().next().unwrap_or_default();
+        let turn = users.next_back().expect("somebody asks").lines().next().unwrap_or_default();
         let asked = {
             let mut asked = self.asked.lock().unwrap();
             if asked.0 != turn {
