@@ -18,7 +18,8 @@ pub struct ModelBehaviour {
     /// Most tokens of a request and its answer together. Unknown when absent: then only the
     /// model server's own word bounds a conversation. At least 1,024.
     pub context_window: Option<u32>,
-    /// A tool result of more characters is shown in parts, at least 1,000. Default 64,000.
+    /// A tool result of more characters, or of more than a quarter of the context window, is shown
+    /// in parts. At least 1,000. Default 64,000.
     pub tool_result_chunking_threshold: usize,
     /// The longest name of a tool that the provider takes, in bytes, from 16 to 128. Default 64.
     pub tool_name_bytes: usize,
@@ -41,6 +42,17 @@ impl Default for ModelBehaviour {
             input_price: None,
             output_price: None,
         }
+    }
+}
+
+impl ModelBehaviour {
+    /// The longest tool result that is shown whole, in characters: the threshold, and no more than
+    /// about a quarter of the context window.
+    #[must_use]
+    pub fn shown_chars(&self) -> usize {
+        // Four characters a token.
+        let quarter = self.context_window.map_or(usize::MAX, |tokens| tokens as usize);
+        self.tool_result_chunking_threshold.min(quarter)
     }
 }
 
@@ -108,6 +120,13 @@ mod tests {
         assert_eq!(threshold("gpt-5"), 1000);
         assert_eq!(threshold("qwen3:8b"), 3000);
         assert_eq!(ModelBehaviours::default().of("x"), ModelBehaviour::default());
+    }
+
+    #[test]
+    fn a_small_window_is_not_filled_by_one_result() {
+        let with = |window| ModelBehaviour { context_window: window, ..Default::default() };
+        let shown = [None, Some(128_000), Some(16_000)].map(|window| with(window).shown_chars());
+        assert_eq!(shown, [64_000, 64_000, 16_000]);
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl<'a> Caller<'a> {
                 if let Some(child) = result.child_spending {
                     account.child_ended(child);
                 }
-                let threshold = self.turn.setup.behaviour.tool_result_chunking_threshold;
+                let threshold = self.turn.setup.behaviour.shown_chars();
                 let (tool, text) = (request.name.as_str(), model_text(&result));
                 let long = LongResult { tool, call: &call, text, threshold };
                 self.turn.setup.large.shown(&owner, long).await

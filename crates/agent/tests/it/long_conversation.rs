@@ -57,11 +57,11 @@ impl Narrow {
             return Err(ChatError::ContextOverflow { message });
         }
         self.accepted.fetch_add(1, Ordering::SeqCst);
-        let users = request.messages.iter().filter_map(|message| match message {
+        let mut users = request.messages.iter().filter_map(|message| match message {
             ChatMessage::User(text) => Some(text.as_str()),
             _ => None,
         });
-        let turn = users.last().expect("somebody asks").lines().next().unwrap_or_default();
+        let turn = users.next_back().expect("somebody asks").lines().next().unwrap_or_default();
         let asked = {
             let mut asked = self.asked.lock().unwrap();
             if asked.0 != turn {
@@ -76,11 +76,12 @@ impl Narrow {
             0 => says("Nothing to do."),
             // Again and again, until it may not any more.
             1 => calls(&[("a", "short", "")], FinishReason::ToolCalls),
-            2 if asked < 4 => calls(&[("a", "long", "")], FinishReason::ToolCalls),
-            3 if asked == 1 => calls(
-                &[("a", "long", ""), ("b", "huge", ""), ("c", "short", "")],
-                FinishReason::ToolCalls,
-            ),
+            2 if asked < 3 => calls(&[("a", "huge", "")], FinishReason::ToolCalls),
+            // Each fits, and not all of them.
+            3 if asked == 1 => {
+                let long = ["a", "b", "c", "d", "e"].map(|id| (id, "long", ""));
+                calls(&long, FinishReason::ToolCalls)
+            }
             _ => says(&"A long story. ".repeat(200)),
         };
         let usage = Usage { prompt_tokens: tokens as u64, ..Usage::default() };
@@ -158,7 +159,7 @@ fn witness_read(request: &ChatRequest, words: &str) -> bool {
 async fn a_conversation_of_300_turns_never_exceeds_the_window_and_every_turn_is_answered() {
     let story = story(4, true).await;
     assert_eq!(story.refused, 0, "the provider never saw too much");
-    assert_eq!(story.over_budget, TURNS / 5, "a huge result is refused, and ends its turn");
+    assert_eq!(story.over_budget, TURNS / 5, "what does not fit is refused, and ends its turn");
     assert!(story.accepted < TURNS * 20, "{} questions", story.accepted);
 }
 

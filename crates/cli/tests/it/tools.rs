@@ -4,13 +4,14 @@ use std::net::TcpListener;
 
 use crate::workshop::{Said, Workshop, assert_says};
 
-const BUILT_IN: [&str; 7] = [
+const BUILT_IN: [&str; 8] = [
     "bash",
     "edit_file",
     "execute_python_script",
     "list_files",
     "read_file",
     "search",
+    "tool_output",
     "write_file",
 ];
 

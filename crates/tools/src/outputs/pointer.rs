@@ -13,7 +13,7 @@ pub(super) fn value_at<'a>(text: &'a str, pointer: &str) -> Result<&'a str, Stri
     let mut path = Vec::new();
     match pointer.strip_prefix('/') {
         Some(rest) => {
-            path.extend(rest.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")))
+            path.extend(rest.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")));
         }
         None if pointer.is_empty() => {}
         None => return Err("a JSON pointer is empty or begins with a slash".to_owned()),
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for At<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match self.path {
                 [next, rest @ ..] if *next == key => {
-                    found = map.next_value_seed(At { path: rest })?
+                    found = map.next_value_seed(At { path: rest })?;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
