@@ -11,7 +11,7 @@ use rockbot_store::{Document, Expected, Placed, Shelf, ShelfError, Store, Versio
 use rockbot_tools::{Ranker, ToolFailure};
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
-use tokio::time::Instant;
+use tokio::{task::spawn_blocking, time::Instant};
 
 /// After this time entries are read again although nobody said that they changed: a process may
 /// have died between a change and saying so.
@@ -139,10 +139,23 @@ impl<T: Kept> Entries<T> {
     }
 
     /// The entries that fit a query best, the best first.
-    pub(super) fn fitting(&self, query: &str, most: usize) -> Vec<&(String, Document<T>)> {
-        let index = || Ranker::over(self.all.iter().map(|(_, document)| document.value.words()));
-        let found = self.index.get_or_init(index).search(query, most);
+    pub(super) async fn fitting(
+        self: &Arc<Self>,
+        query: &str,
+        most: usize,
+    ) -> Vec<&(String, Document<T>)> {
+        if self.index.get().is_none() {
+            let entries = self.clone();
+            // Megabytes may be read for their words.
+            let _ = spawn_blocking(move || entries.index().len()).await;
+        }
+        let found = self.index().search(query, most);
         found.into_iter().filter_map(|hit| self.all.get(hit.text)).collect()
+    }
+
+    fn index(&self) -> &Ranker {
+        let words = |(_, document): &(String, Document<T>)| document.value.words();
+        self.index.get_or_init(|| Ranker::over(self.all.iter().map(words)))
     }
 }
 

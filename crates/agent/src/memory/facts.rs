@@ -184,9 +184,13 @@ impl Facts {
         };
         let query = query.filter(|query| !query.trim().is_empty());
         let found: Vec<_> = match &query {
-            Some(query) => {
-                entries.fitting(query, MOST).into_iter().filter(in_category).take(most).collect()
-            }
+            Some(query) => entries
+                .fitting(query, MOST)
+                .await
+                .into_iter()
+                .filter(in_category)
+                .take(most)
+                .collect(),
             None => entries.all.iter().filter(in_category).take(most).collect(),
         };
         if found.is_empty() {

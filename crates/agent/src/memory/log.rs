@@ -1,6 +1,12 @@
 //! What was said to an agent and what it answered, for a while, and the search over it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_store::{Expected, Shelf, ShelfError, Store};
@@ -9,7 +15,7 @@ use rockbot_tools::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 use tracing::warn;
 
 use super::recall::moment;
@@ -17,8 +23,12 @@ use crate::own_tool::{Definition, OwnTool, read};
 
 /// The longest text that is kept of one message, in bytes.
 const MOST_BYTES: usize = 8 * 1024;
-/// How many messages a search looks at, the newest ones of an agent.
-const MOST_SEARCHED: usize = 2000;
+/// Most messages of an agent: older ones go.
+const MOST: usize = 2000;
+/// How many turns are kept until what is too much is looked for.
+const TURNS_UNTIL_TIDY: usize = 50;
+/// Most messages that are removed at once.
+const REMOVED_AT_ONCE: usize = 500;
 /// How long a turn waits for the log.
 const PATIENCE: Duration = Duration::from_secs(2);
 const HITS: usize = 5;
@@ -27,11 +37,12 @@ const EXCERPT_CHARS: usize = 400;
 
 /// What was said, by agent, for a time.
 ///
-/// A message over 8 KiB is kept up to there. Each agent searches its own conversations only.
-#[derive(Clone)]
+/// A message over 8 KiB is kept up to there, and about the newest 2,000 messages of an agent. Each
+/// agent searches its own conversations only.
 pub struct ConversationLog {
     store: Arc<dyn Store>,
     keep: Duration,
+    turns: AtomicUsize,
 }
 
 /// One message.
@@ -65,7 +76,7 @@ impl ConversationLog {
     /// A log in this store, of what was said within the last `keep`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, keep: Duration) -> Self {
-        Self { store, keep }
+        Self { store, keep, turns: AtomicUsize::new(0) }
     }
 
     /// Keeps what a person said in a turn and what the agent answered. A store that fails or is
@@ -101,6 +112,9 @@ impl ConversationLog {
             let name = name_of(at, &ToolCallId::generate());
             shelf.put(&[name], &message, Some(self.keep), Expected::Absent).await?;
         }
+        if self.turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(TURNS_UNTIL_TIDY) {
+            tidy(&shelf).await?;
+        }
         Ok(())
     }
 
@@ -129,17 +143,25 @@ impl ConversationLog {
         let Arguments { query, this_conversation, max_results } = read(arguments)?;
         let most = max_results.unwrap_or(HITS).min(MOST_HITS);
         let own = context.session_id.as_str();
-        let messages = self.shelf(&context.agent).list::<&str>(&[], MOST_SEARCHED).await?;
+        let messages = self.shelf(&context.agent).list::<&str>(&[], MOST).await?;
         let messages: Vec<_> = messages
             .into_iter()
             .map(|(_, message)| message.value)
             .filter(|message| !this_conversation || message.session == own)
             .collect();
-        let found = Ranker::rank(&messages, |message| message.text.clone(), &query);
+        let asked = query.clone();
+        // Megabytes may be read for their words.
+        let ranked = spawn_blocking(move || {
+            let found = Ranker::over(messages.iter().map(|message| &message.text));
+            let found = found.search(&asked, most).into_iter();
+            found.map(|hit| messages[hit.text].clone()).collect::<Vec<_>>()
+        });
+        let found =
+            ranked.await.map_err(|error| ToolFailure::caused("the search broke off", error))?;
         if found.is_empty() {
             return Ok(ToolResult::text("Nothing that was said fits. Try other words."));
         }
-        let lines = found.into_iter().take(most).map(|message| {
+        let lines = found.iter().map(|message| {
             let Message { session, by, text, at } = message;
             let by = if *by == Speaker::User { "the user" } else { "you" };
             let place = if session == own { "here" } else { "in another conversation" };
@@ -154,6 +176,15 @@ impl ConversationLog {
     }
 }
 
+/// Removes the oldest messages where there are too many.
+async fn tidy(shelf: &Shelf<Message>) -> Result<(), ShelfError> {
+    let messages = shelf.list::<&str>(&[], MOST + REMOVED_AT_ONCE).await?;
+    for (name, _) in messages.iter().skip(MOST) {
+        shelf.remove(name, Expected::Anything).await?;
+    }
+    Ok(())
+}
+
 /// The name of a message, so that the newest ones are listed first.
 fn name_of(at: i64, id: &ToolCallId) -> String {
     format!("{:019}-{id}", i64::MAX.saturating_sub(at))
@@ -162,5 +193,31 @@ fn name_of(at: i64, id: &ToolCallId) -> String {
 impl std::fmt::Debug for ConversationLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ConversationLog").field("keep", &self.keep).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_store::{Clock, MemoryStore};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_messages_go_when_there_are_too_many() {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let log = ConversationLog::new(store, Duration::from_secs(60));
+        let agent = AgentName::new("tester").unwrap();
+        let shelf = log.shelf(&agent);
+        for at in 0..MOST as i64 + 100 {
+            let message =
+                Message { session: "s".to_owned(), by: Speaker::User, text: at.to_string(), at };
+            let name = name_of(at, &ToolCallId::generate());
+            shelf.put(&[name], &message, None, Expected::Absent).await.unwrap();
+        }
+        log.keep(&agent, &SessionId::generate(), &["hello".to_owned()], "hi").await;
+        let left = shelf.list::<&str>(&[], usize::MAX).await.unwrap();
+        assert_eq!(left.len(), MOST);
+        // The two of the turn are the newest, and 102 of the others had to go.
+        assert_eq!(left.last().unwrap().1.value.text, "102");
     }
 }

@@ -53,7 +53,7 @@ impl<T: Recalled> Recall<T> {
             }
         };
         let said = &moment.said[..moment.said.floor_char_boundary(MOST_SAID)];
-        let fitting = entries.fitting(said, LOOKED_AT);
+        let fitting = entries.fitting(said, LOOKED_AT).await;
         let mut seen = self.seen();
         let seen = seen.entry(moment.session.clone()).or_default();
         let new = fitting
