@@ -21,6 +21,8 @@ pub(crate) struct Options {
 enum Measurement {
     /// What the in-memory bus adds to a tool
     Embedded,
+    /// What the layers around every call add to a tool
+    Layers,
     /// A call over RabbitMQ against the same exchange on the AMQP client alone
     Rabbitmq,
     /// Four handlers against one
@@ -54,6 +56,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         process::run(&mut Command::new(build("rockbot-scripts", "local")?))?;
     }
     if options.only.as_slice() == [Measurement::Scripts] {
+        return Ok(());
+    }
+    if wanted(Measurement::Layers) {
+        say::heading("layers: more and more of them around a tool, alternated");
+        process::run(&mut Command::new(build("rockbot-tools", "layers")?))?;
+    }
+    if options.only.as_slice() == [Measurement::Layers] {
         return Ok(());
     }
     say::heading("building");

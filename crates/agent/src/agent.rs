@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{EntryPoint, ToolHook, ToolPins, ToolRegistry};
+use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
@@ -50,10 +50,13 @@ pub struct AgentParts {
     pub behaviour: ModelBehaviour,
     /// Its bounds.
     pub limits: AgentLimits,
+    /// What every tool call passes through here; the cap on results is that of the bounds, and
+    /// pins and approvals are those above.
+    pub layers: LayerOptions,
 }
 
 impl AgentParts {
-    /// Without hooks, MCP servers and anything to remember, and with the default bounds.
+    /// Without hooks, MCP servers and anything to remember, and with the default bounds and layers.
     #[must_use]
     pub fn new(
         definition: AgentDefinition,
@@ -71,6 +74,7 @@ impl AgentParts {
             context: Vec::new(),
             behaviour: ModelBehaviour::default(),
             limits: AgentLimits::default(),
+            layers: LayerOptions::default(),
         }
     }
 }

@@ -14,9 +14,11 @@ use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName, ScriptsSection
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::Clock;
 use rockbot_tools::{
-    ApprovalSection, CatalogDirectory, Tool, ToolPins, ToolRegistry, guide_tools,
+    ApprovalSection, CallAccount, CatalogDirectory, LayerOptions, Redactor, Tool, ToolPins,
+    ToolRegistry, guide_tools,
     mcp::{BusGateway, McpGateway},
 };
+use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -94,6 +96,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let definition = definition.unwrap_or_else(AgentDefinition::assistant);
     let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
         .map_err(|problem| configuration(&problem))?;
+    let known = [Some(&bus.url), llm.api_key.as_ref()].into_iter().flatten();
+    let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let all_pins = pins.url().map_err(|problem| configuration(&problem))?;
     let mcp_pins = mcp.store().map_err(|problem| configuration(&problem))?;
     let pins_all = all_pins.is_some();
@@ -122,6 +126,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let gateway = BusGateway::start(requester).await.map_err(|problem| unavailable(&problem))?;
     let own = definition.name.clone();
     let approvals = Approvals::new(approval);
+    let layers = LayerOptions {
+        redactor: Redactor::of_process(secrets),
+        account: Some(Arc::new(CallAccount::default())),
+        logs: true,
+        ..LayerOptions::default()
+    };
     let hire = {
         let (model, registry, store) = (resolved.model, registry.clone(), pins.clone());
         move |definition: AgentDefinition| {
@@ -135,6 +145,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
                 mcp: Some(servers),
                 pins: pins.filter(|_| pins_all),
                 approvals: approvals.clone(),
+                layers: layers.clone(),
                 behaviour,
                 ..AgentParts::new(definition, model.clone(), registry.clone())
             }

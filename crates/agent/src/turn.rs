@@ -12,7 +12,7 @@ use rockbot_llm::{
     FinishReason, ToolChoice, ToolDefinition,
 };
 use rockbot_tools::{
-    Approver, ExecutionStrategy, ModelList, ModelListLog, Steering, ToolHook, ToolPins,
+    Approver, ExecutionStrategy, LayerOptions, ModelList, ModelListLog, Steering, ToolHook,
     ToolRegistration, ToolRegistry, ToolScope, layers::pin, model_list::ModelNames,
 };
 use tokio::time::{Instant, sleep_until};
@@ -57,9 +57,8 @@ pub(crate) struct TurnSetup {
     mcp: Option<McpOffer>,
     context: ContextBuilder,
     hooks: Vec<Arc<dyn ToolHook>>,
-    /// Which definitions of announced tools are trusted; all of them without.
-    pins: Option<Arc<ToolPins>>,
     pub(crate) approvals: Option<Arc<Approvals>>,
+    layers: LayerOptions,
     list_log: ModelListLog,
 }
 
@@ -76,11 +75,14 @@ impl TurnSetup {
             context: mut sources,
             behaviour,
             limits,
+            layers,
         } = parts;
+        let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
+        let max_result_bytes = limits.result_bytes;
+        let layers = LayerOptions { max_result_bytes, pins, approver: approver.clone(), ..layers };
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
-            let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
             McpOffer::new(parts, &definition, own, shared, approver, limits.activated_tools)
         });
         sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
@@ -104,8 +106,8 @@ impl TurnSetup {
             mcp,
             context,
             hooks,
-            pins,
             approvals,
+            layers,
             list_log: ModelListLog::default(),
         }
     }
@@ -128,7 +130,7 @@ impl TurnSetup {
     ) -> (Vec<ToolDefinition>, ModelNames) {
         let mut list = ModelList::new(scope, self.limits.request_tools);
         for tool in self.shared.all() {
-            match &self.pins {
+            match &self.layers.pins {
                 Some(pins) if scope.permits(tool.registration()) => {
                     if pin::check(pins, &tool).await.is_ok() {
                         list.add(&tool)

@@ -9,14 +9,15 @@ use rockbot_contracts::{
     AgentName, InstanceId, QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
 };
-use rockbot_mcp_bridge::{Bridge, ServersFile};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, RunnerName, local::Sandbox};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
 use rockbot_toolkit::files;
 use rockbot_tools::{
-    CallJournal, CatalogDirectory, JournalOptions, ToolRegistry,
+    CallJournal, CatalogDirectory, JournalOptions, LayerOptions, Redactor, ToolRegistry,
+    layers::fleet::FleetStore,
     mcp::{BusGateway, McpGateway},
 };
 
@@ -45,6 +46,8 @@ const SERVER_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Fleet {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) instance: InstanceId,
+    /// Knows the secrets of this process.
+    pub(crate) redactor: Arc<Redactor>,
     handler: Option<Embedded>,
     drain: Duration,
 }
@@ -106,9 +109,16 @@ impl Fleet {
                 && settings.scripts.sandbox == Sandbox::Required;
             tools.push(Arc::new(ExecutePythonScript::new(scripts.clone(), contained)));
         }
-        let handler = ToolHandler::start(bus, section, tools, journal, instance);
+        let at = FleetStore {
+            store: store.clone(),
+            namespace: settings.bus.namespace.as_str().into(),
+            instance: instance.as_str().into(),
+        };
+        let layers = section.layers(Some(&at), fleet.redactor.clone());
+        let bridge_layers = section.layers_with_queues(Some(&at), fleet.redactor.clone());
+        let handler = ToolHandler::start(bus, section, tools, journal, layers, instance);
         let handler = handler.await.exits(exit::USAGE)?;
-        let bridge = embed_bridge(settings).await?;
+        let bridge = embed_bridge(settings, bridge_layers).await?;
         fleet.handler = Some(Embedded { handler, store, bridge, scripts });
         Ok(fleet)
     }
@@ -122,7 +132,8 @@ impl Fleet {
 
     fn on(bus: Arc<dyn Bus>, settings: &Settings) -> Self {
         let instance = settings.service.instance();
-        Self { bus, instance, handler: None, drain: settings.service.drain() }
+        let (redactor, drain) = (settings.redactor(), settings.service.drain());
+        Self { bus, instance, redactor, handler: None, drain }
     }
 
     /// Learns which tools the fleet runs.
@@ -217,8 +228,8 @@ fn unusable(url: &StoreUrl, error: &StoreError) -> Failure {
 }
 
 /// The MCP servers of this process; none where no file of servers is named.
-async fn embed_bridge(settings: &Settings) -> Result<Arc<Bridge>, Failure> {
-    let bridge = Bridge::new(settings.mcp.options());
+async fn embed_bridge(settings: &Settings, layers: LayerOptions) -> Result<Arc<Bridge>, Failure> {
+    let bridge = Bridge::new(BridgeOptions { layers, ..settings.mcp.options() });
     if let Some(path) = &settings.mcp.config {
         let servers = ServersFile::read(path, |name| std::env::var(name).ok());
         let named = |problem| Failure::usage(format!("mcp.config: {}: {problem}", path.display()));

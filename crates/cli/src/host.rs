@@ -8,7 +8,7 @@ use rockbot_agent::{
 use rockbot_llm::ChatModel;
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
-use rockbot_tools::{CatalogDirectory, ToolPins};
+use rockbot_tools::{CatalogDirectory, LayerOptions, ToolPins};
 
 use crate::{
     ending::{Exits, Failure},
@@ -40,6 +40,8 @@ impl Host {
         let (own, registry) = (definition.name.clone(), discovered.registry);
         let hire = {
             let (models, store) = (settings.models.clone(), pins.clone());
+            let redactor = fleet.redactor.clone();
+            let layers = LayerOptions { redactor, ..LayerOptions::default() };
             let approvals = Approvals::new(settings.approval.clone());
             let (servers, registry) = (fleet.embedded_servers(), registry.clone());
             move |definition: AgentDefinition| {
@@ -50,6 +52,7 @@ impl Host {
                     mcp: mcp.map(|parts| McpParts { pins: pins.clone(), ..parts }),
                     pins,
                     approvals: approvals.clone(),
+                    layers: layers.clone(),
                     behaviour: models.of(definition.model.as_deref().unwrap_or(model.name())),
                     ..AgentParts::new(definition, model.clone(), registry.clone())
                 }

@@ -1,6 +1,6 @@
 //! The configuration of the command, from its layers and its options.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use rockbot_agent::{ModelBehaviours, PinsSection};
 use rockbot_bus_rabbitmq::RabbitConfig;
@@ -10,7 +10,7 @@ use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::{ApprovalSection, HandlerSection};
+use rockbot_tools::{ApprovalSection, HandlerSection, Redactor};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::arguments::Common;
@@ -100,6 +100,13 @@ impl Settings {
         }
         layers.finish()?;
         Ok(settings)
+    }
+
+    /// Knows the secrets of this process.
+    pub(crate) fn redactor(&self) -> Arc<Redactor> {
+        let known = [Some(&self.bus.url), self.store.url.as_ref(), self.llm.api_key.as_ref()];
+        let known = known.into_iter().flatten();
+        Redactor::of_process(known.map(|secret| secret.expose_secret().to_owned()))
     }
 
     /// Says whether the fleet could run inside this process, where it is meant to. Not every command

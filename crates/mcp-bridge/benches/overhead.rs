@@ -32,9 +32,9 @@ use rockbot_mcp_bridge::{
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::bed::{address, fresh_namespace, test_broker_url};
 use rockbot_tools::{
-    CallJournal, HandlerSection, InvokeOptions, JournalOptions, RemoteTool, Tool, ToolContext,
-    ToolExecutor, ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistration, ToolRegistry,
-    ToolResult, ToolSource,
+    CallJournal, InvokeOptions, JournalOptions, RemoteTool, Tool, ToolContext, ToolExecutor,
+    ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult,
+    ToolSource,
     mcp::{BusGateway, McpGateway},
 };
 use serde_json::{Value, json};
@@ -367,9 +367,7 @@ async fn bridge(
     assert!(bridge.servers().iter().all(|server| server.ready), "{bridge:?}");
     let instance = InstanceId::generate();
     let options = options(&instance);
-    let section = HandlerSection::default();
-    let service =
-        BridgeService::start(bus.clone(), bridge, None, &section, options, instance).await;
+    let service = BridgeService::start(bus.clone(), bridge, None, options, instance).await;
     let gateway = BusGateway::start(requester).await.expect("a gateway");
     assert!(gateway.wait_for_any(Duration::from_secs(20)).await, "an index");
     (service.expect("a service"), gateway)

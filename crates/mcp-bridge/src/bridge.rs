@@ -18,7 +18,8 @@ use rockbot_contracts::{
 use rockbot_llm::ChatModel;
 use rockbot_store::Store;
 use rockbot_tools::{
-    Executed, ToolContext, ToolFailure, ToolRegistry, ToolResult,
+    Executed, LayerOptions, ResultCache, ToolCall, ToolContext, ToolExecutor, ToolFailure,
+    ToolRegistry, ToolResult,
     mcp::{McpGateway, McpIndex},
 };
 use serde_json::Value;
@@ -34,7 +35,7 @@ use crate::{
     oauth::{Login, OAuthError},
     offer::Offer,
     ownership::Ownership,
-    queue::{QueueConfig, Queues},
+    queue::{self, QueueConfig},
     server::{Server, State, Surroundings},
     transport::DialPolicy,
 };
@@ -49,6 +50,9 @@ const MOST_REGISTERED: usize = 32;
 const MOST_ARGUMENTS: usize = 64;
 /// The longest of them, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 4096;
+
+/// Room for kept results, in bytes.
+const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// How a bridge works.
 #[derive(Clone, Default)]
@@ -68,6 +72,8 @@ pub struct BridgeOptions {
     pub shared: Option<(Arc<dyn Store>, String, InstanceId)>,
     /// Who says what a server is for; a fixed text when absent.
     pub model: Option<Arc<dyn ChatModel>>,
+    /// What every call passes through. Without a cache, one of 64 MiB is made.
+    pub layers: LayerOptions,
 }
 
 /// What callers may add at run time. Nothing by default.
@@ -99,7 +105,7 @@ pub struct ServerStatus {
 /// The servers of this process. Also the way to them without a bus.
 pub struct Bridge {
     surroundings: Arc<Surroundings>,
-    queues: BTreeMap<String, QueueConfig>,
+    executor: Arc<ToolExecutor>,
     registration: RegistrationPolicy,
     servers: RwLock<BTreeMap<String, Entry>>,
 }
@@ -115,21 +121,23 @@ impl Bridge {
     /// A bridge without servers.
     #[must_use]
     pub fn new(options: BridgeOptions) -> Arc<Self> {
-        let BridgeOptions { queues, init_concurrency, dial, tokens, registration, shared, model } =
-            options;
+        let BridgeOptions { queues, init_concurrency, dial, tokens, .. } = options;
+        let BridgeOptions { registration, shared, model, mut layers, .. } = options;
         let ownership = shared.map(|(store, namespace, us)| Ownership::new(store, &namespace, &us));
         let at_once = if init_concurrency == 0 { 8 } else { init_concurrency };
         let surroundings = Surroundings {
             offer: Offer::new(),
-            queues: Queues::new(&queues),
+            queues: queue::queues(&queues),
             dialling: Dialling { policy: Arc::new(dial), tokens },
             ownership,
             model,
             starting: Arc::new(Semaphore::new(at_once)),
         };
+        layers.cache.get_or_insert_with(|| ResultCache::new(DEFAULT_CACHE_BYTES));
+        let registry = surroundings.offer.registry().clone();
         Arc::new(Self {
             surroundings: Arc::new(surroundings),
-            queues,
+            executor: Arc::new(ToolExecutor::with_layers(registry, layers)),
             registration,
             servers: RwLock::default(),
         })
@@ -144,7 +152,8 @@ impl Bridge {
             warn!(%problem, "the file of servers");
         }
         wanted.retain(|_, config| {
-            let known = config.queue.as_ref().is_none_or(|queue| self.queues.contains_key(queue));
+            let queues = &self.surroundings.queues;
+            let known = config.queue.as_ref().is_none_or(|queue| queues.contains_key(queue));
             if !known {
                 warn!(server = %config.name, queue = ?config.queue, "left out: no such queue");
             }
@@ -186,6 +195,11 @@ impl Bridge {
     #[must_use]
     pub fn registry(&self) -> &Arc<ToolRegistry> {
         self.surroundings.offer.registry()
+    }
+
+    /// Runs the tools of all servers, through the bridge's layers.
+    pub(crate) fn executor(&self) -> &Arc<ToolExecutor> {
+        &self.executor
     }
 
     /// The registry's name of a server's tool; the server's name without regard to case.
@@ -442,6 +456,13 @@ impl McpGateway for Bridge {
                 let message = format!("there is no MCP server {server:?}");
                 return Err(ToolFailure::Unavailable { message, executed: Executed::No });
             };
+            // On a bus the call would pass through the same layers, in the bridge's process.
+            if let Some(name) = self.registered(server, tool) {
+                let context = ToolContext { tool_name: name.into(), ..context.clone() };
+                let arguments = arguments.to_string().into();
+                return self.executor.execute(ToolCall { context, arguments }).await;
+            }
+            // It says why there is no such tool now.
             entry.server.caller().call(tool, arguments, context).await
         })
     }

@@ -8,7 +8,10 @@ use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
 use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, StoreUrl, connect_patiently};
-use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
+use rockbot_tools::{
+    CallJournal, HandlerSection, JournalOptions, Redactor, layers::fleet::FleetStore,
+};
+use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -67,6 +70,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
+    let known = [Some(&bus.url), store.url.as_ref(), llm.api_key.as_ref()].into_iter().flatten();
+    let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let model = match mcp.summaries {
         true => Some(
             rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
@@ -84,12 +89,18 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let Some(bus) = reached? else { return Ok(()) };
     let bus = Arc::new(bus);
     // In memory nobody else could know.
-    let shared =
-        (!matches!(url, StoreUrl::Memory)).then(|| (store.clone(), namespace, instance.clone()));
-    let bridge = Bridge::new(BridgeOptions { shared, model, ..mcp.options() });
+    let shared = (!matches!(url, StoreUrl::Memory))
+        .then(|| (store.clone(), namespace.clone(), instance.clone()));
+    let fleet = FleetStore {
+        store: store.clone(),
+        namespace: namespace.as_str().into(),
+        instance: instance.as_str().into(),
+    };
+    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
     let journal = CallJournal::start(store.clone(), &instance, options);
     let invoke = handler.options().journaled(journal);
-    let started = BridgeService::start(bus.clone(), bridge, mcp.config, &handler, invoke, instance);
+    let started = BridgeService::start(bus.clone(), bridge, mcp.config, invoke, instance);
     let running = tokio::select! {
         started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,
         () = shutdown.requested() => return Ok(()),

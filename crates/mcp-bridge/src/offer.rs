@@ -11,7 +11,7 @@ use rockbot_contracts::{
     mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
 };
 use rockbot_tools::{
-    RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
+    CallPolicy, RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
     mcp::{McpIndex, outside_text::plain, server_fingerprint},
     names::{DEFAULT_NAME_BYTES, with_hash},
 };
@@ -220,5 +220,9 @@ impl Tool for ServerTool {
 
     fn keeps_deadline(&self) -> bool {
         true
+    }
+
+    fn policy(&self) -> Option<CallPolicy> {
+        Some(self.caller.policy())
     }
 }

@@ -2,55 +2,45 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rockbot_contracts::Executed;
-use rockbot_tools::{ToolContext, ToolFailure};
-use serde::Deserialize;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout_at,
+use rockbot_tools::{
+    Period,
+    layers::queue::{Queue, QueueRules},
 };
+use serde::Deserialize;
 
 /// A queue as it is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueConfig {
-    /// Calls that run at once, at least 1.
+    /// Calls that run at once, at least 1. Default twice as many as there are cores, at most 64.
+    #[serde(default = "QueueConfig::default_concurrent")]
     pub concurrent: u16,
+    /// Calls that wait; one more is answered `overloaded`. Default 1024.
+    #[serde(default)]
+    pub waiting: Option<u16>,
+    /// How long a call waits before it is answered `overloaded`. Default 60 s.
+    #[serde(default)]
+    pub wait: Option<Period>,
 }
 
-/// The queues of a bridge, by name. First come, first served; who gives up leaves at once.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Queues(Arc<BTreeMap<String, Arc<Semaphore>>>);
-
-impl Queues {
-    pub(crate) fn new(configured: &BTreeMap<String, QueueConfig>) -> Self {
-        let queue =
-            |config: &QueueConfig| Arc::new(Semaphore::new(config.concurrent.max(1).into()));
-        Self(Arc::new(
-            configured.iter().map(|(name, config)| (name.clone(), queue(config))).collect(),
-        ))
+impl QueueConfig {
+    fn default_concurrent() -> u16 {
+        QueueRules::default().running.try_into().unwrap_or(u16::MAX)
     }
+}
 
-    /// Waits for a place in the queue called `name`; a call of a server in no queue has one.
-    ///
-    /// # Errors
-    /// When the deadline passes first, or the asker gives up: the tool did not run.
-    pub(crate) async fn place(
-        &self,
-        name: Option<&str>,
-        context: &ToolContext,
-        repeatable: bool,
-    ) -> Result<Option<OwnedSemaphorePermit>, ToolFailure> {
-        let Some(queue) = name.and_then(|name| self.0.get(name)) else { return Ok(None) };
-        let after = context.remaining();
-        let executed = Executed::No;
-        tokio::select! {
-            place = timeout_at(context.deadline, queue.clone().acquire_owned()) => match place {
-                // It is never closed.
-                Ok(place) => Ok(place.ok()),
-                Err(_) => Err(ToolFailure::TimedOut { after, executed, repeatable }),
-            },
-            () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-        }
-    }
+/// The queues of a bridge, by name.
+pub(crate) type Queues = BTreeMap<String, Arc<Queue>>;
+
+pub(crate) fn queues(configured: &BTreeMap<String, QueueConfig>) -> Queues {
+    let default = QueueRules::default();
+    let queue = |(name, config): (&String, &QueueConfig)| {
+        let rules = QueueRules {
+            running: config.concurrent.into(),
+            waiting: config.waiting.map_or(default.waiting, usize::from),
+            wait: config.wait.and_then(Period::duration).unwrap_or(default.wait),
+        };
+        (name.clone(), Queue::new(name, rules))
+    };
+    configured.iter().map(queue).collect()
 }

@@ -13,7 +13,10 @@ use rmcp::{
 };
 use rockbot_contracts::{Executed, mcp::McpToolDefinition};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
+use rockbot_tools::{
+    CallPolicy, ToolContext, ToolFailure, ToolResult,
+    layers::cache::{CacheRule, Tenant},
+};
 use serde_json::Value;
 use tokio::{
     sync::{Semaphore, watch},
@@ -99,7 +102,8 @@ impl Server {
         let era = Era::configured(&config);
         let config = Arc::new(config);
         let (sender, state) = watch::channel(State::Connecting { failed: 0, why: None });
-        let caller = Caller { config, state, queues: surroundings.queues.clone() };
+        let policy = policy(&config, &surroundings.queues);
+        let caller = Caller { config, state, policy };
         let tokens = surroundings.dialling.tokens(&caller.config);
         let stop = CancellationToken::new();
         let owner = Owner {
@@ -158,15 +162,30 @@ impl Drop for Server {
     }
 }
 
+/// What the configuration of a server says about calls of its tools.
+fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
+    let tenant = Tenant::default();
+    CallPolicy {
+        cache: config.cache.map(|keep| CacheRule { keep, tenant }),
+        queue: config.queue.as_ref().and_then(|queue| queues.get(queue)).cloned(),
+        ..CallPolicy::default()
+    }
+}
+
 /// Calls tools of a server, whatever session it has.
 #[derive(Clone)]
 pub(crate) struct Caller {
     config: Arc<ServerConfig>,
     state: watch::Receiver<State>,
-    queues: Queues,
+    policy: CallPolicy,
 }
 
 impl Caller {
+    /// What holds for calls of the server's tools.
+    pub(crate) fn policy(&self) -> CallPolicy {
+        self.policy.clone()
+    }
+
     /// Calls a tool by its name on the server.
     ///
     /// # Errors
@@ -182,9 +201,6 @@ impl Caller {
         // Listed tools are permitted ones; asked again, so that no list can be wrong about it.
         let definition = serving.tools.get(tool).filter(|_| self.config.permits(tool));
         let definition = definition.ok_or_else(not_found)?;
-        let repeatable = definition.hints.may_run_again();
-        let queue = self.config.queue.as_deref();
-        let _place = self.queues.place(queue, context, repeatable).await?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
         serving.session.call(definition, arguments, context, idle).await
     }

@@ -8,7 +8,7 @@ use rockbot_contracts::{
     topology::{tool_invoke_mcp, tool_invoke_mcp_at},
 };
 use rockbot_tools::{
-    HandlerSection, InvokeOptions, ToolExecutor, ToolInvokeHandler,
+    InvokeOptions, ToolInvokeHandler,
     invoke::InvokeWorkers,
     mcp::{IndexAnnouncer, ManageWorker},
 };
@@ -44,18 +44,15 @@ impl BridgeService {
         bus: Arc<dyn Bus>,
         bridge: Arc<Bridge>,
         file: Option<PathBuf>,
-        section: &HandlerSection,
         options: InvokeOptions,
         instance: InstanceId,
     ) -> Result<Self, ConsumeError> {
         let askers = options.askers;
-        let executor =
-            ToolExecutor::with_max_result(bridge.registry().clone(), section.max_result_bytes);
         let options = {
             let bridge = bridge.clone();
             options.addressed(Arc::new(move |server, tool| bridge.registered(server, tool)))
         };
-        let executor = Arc::new(executor);
+        let executor = bridge.executor().clone();
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke_mcp(), &instance).await?;
         let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));

@@ -6,8 +6,8 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::script_invoke};
 use rockbot_scripts::{RunScript, ScriptConversation};
 use rockbot_tools::{
-    CallJournal, HandlerSection, RegisterError, ToolExecutor, ToolInvokeHandler, ToolRegistry,
-    invoke::InvokeWorkers,
+    CallJournal, HandlerSection, Redactor, RegisterError, ToolExecutor, ToolInvokeHandler,
+    ToolRegistry, invoke::InvokeWorkers,
 };
 use tracing::warn;
 
@@ -61,7 +61,8 @@ impl ScriptsManager {
         // A lost script is taken on where it runs; the runner does not run one twice that may have
         // reached something.
         registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
-        let executor = ToolExecutor::with_max_result(registry, section.max_result_bytes);
+        let layers = section.layers(None, Redactor::of_process([]));
+        let executor = ToolExecutor::with_layers(registry, layers);
         // There is one tool: it need not leave room for others.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
         let options = HandlerSection { per_tool, ..section.clone() }.options();

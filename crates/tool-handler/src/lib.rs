@@ -10,7 +10,7 @@ use rockbot_contracts::{InstanceId, topology::tool_invoke};
 use rockbot_scripts::{ExecutePythonScript, Scripts};
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{
-    CallJournal, CatalogAnnouncer, HandlerSection, RegisterError, Tool, ToolExecutor,
+    CallJournal, CatalogAnnouncer, HandlerSection, LayerOptions, RegisterError, Tool, ToolExecutor,
     ToolInvokeHandler, ToolRegistry, invoke::InvokeWorkers,
 };
 
@@ -59,7 +59,7 @@ pub struct ToolHandler {
 }
 
 impl ToolHandler {
-    /// Starts a handler of these tools.
+    /// Starts a handler of these tools, whose calls pass through `layers`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -68,13 +68,14 @@ impl ToolHandler {
         section: &HandlerSection,
         tools: Vec<Arc<dyn Tool>>,
         journal: Arc<CallJournal>,
+        layers: LayerOptions,
         instance: InstanceId,
     ) -> Result<Self, StartError> {
         let registry = Arc::new(ToolRegistry::new());
         for tool in tools {
             registry.register(tool)?;
         }
-        let executor = ToolExecutor::with_max_result(registry.clone(), section.max_result_bytes);
+        let executor = ToolExecutor::with_layers(registry.clone(), layers);
         let options = section.options().journaled(journal);
         let executor = Arc::new(executor);
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);

@@ -9,7 +9,10 @@ use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSec
 use rockbot_store::{Clock, StoreSection, connect_patiently};
 use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, tools};
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
+use rockbot_tools::{
+    CallJournal, HandlerSection, JournalOptions, Redactor, layers::fleet::FleetStore,
+};
+use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]
@@ -70,6 +73,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
+    let addresses = [Some(&bus.url), store.url.as_ref()].into_iter().flatten();
+    let secrets: Vec<_> = addresses.map(|url| url.expose_secret().to_owned()).collect();
+    let namespace = bus.namespace.clone();
     // Before anything else is begun: what isolates scripts may not be enough.
     let scripts = scripts.start().await;
     let scripts =
@@ -84,8 +90,15 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let journal = CallJournal::start(store.clone(), &instance, options);
     let tools = tools(&files, scripts.as_ref())
         .map_err(|error| ServeError::Configuration(error.to_string()))?;
+    let fleet = FleetStore {
+        store: store.clone(),
+        namespace: namespace.as_str().into(),
+        instance: instance.as_str().into(),
+    };
+    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let started = ToolHandler::start(bus.clone(), &handler, tools, journal, layers, instance);
     let started = tokio::select! {
-        started = ToolHandler::start(bus.clone(), &handler, tools, journal, instance) => started,
+        started = started => started,
         () = shutdown.requested() => return Ok(()),
     };
     let running = started.map_err(|error| match error {

@@ -9,7 +9,7 @@ use crate::{
     failure::ToolFailure,
     hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict},
     layers::{
-        CallService, LayerOptions, ToolCall,
+        CallAccount, CallService, LayerOptions, ToolCall,
         stack::{Stack, assemble},
     },
     registry::ToolRegistry,
@@ -22,6 +22,7 @@ use crate::{
 pub struct ToolExecutor {
     registry: Arc<ToolRegistry>,
     stack: Stack,
+    account: Option<Arc<CallAccount>>,
     hooks: Vec<Arc<dyn ToolHook>>,
     events: Option<EventSink>,
 }
@@ -43,8 +44,9 @@ impl ToolExecutor {
     /// The same with these layers.
     #[must_use]
     pub fn with_layers(registry: Arc<ToolRegistry>, layers: LayerOptions) -> Self {
+        let account = layers.account.clone();
         let stack = assemble(&registry, layers);
-        Self { registry, stack, hooks: Vec::new(), events: None }
+        Self { registry, stack, account, hooks: Vec::new(), events: None }
     }
 
     /// Adds a hook; hooks run in the order they were added.
@@ -65,6 +67,12 @@ impl ToolExecutor {
     #[must_use]
     pub fn registry(&self) -> &Arc<ToolRegistry> {
         &self.registry
+    }
+
+    /// Where its calls are counted, if anywhere.
+    #[must_use]
+    pub fn account(&self) -> Option<&Arc<CallAccount>> {
+        self.account.as_ref()
     }
 
     /// Runs one call to its end.

@@ -15,6 +15,7 @@
 
 pub mod approval;
 pub mod arguments;
+pub mod call_section;
 mod canonical;
 pub mod catalog;
 pub mod executor;
@@ -44,6 +45,7 @@ mod testing;
 pub mod tool;
 
 pub use approval::{ApprovalPolicy, ApprovalQuestion, ApprovalRule, ApprovalSection, Approver};
+pub use call_section::CallSection;
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;

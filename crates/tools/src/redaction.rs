@@ -40,8 +40,10 @@ static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
             REDACTED,
         ),
         // The user and the password in a URL.
-        (r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/?#@]+@", "${1}[secret]@"),
-        (r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/-]{8,}=*", "${1} [secret]"),
+        (r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/?#]+@", "${1}[secret]@"),
+        // In a header any, elsewhere those that are no words.
+        (r"(?i)\b(authorization\W{1,4}(?:bearer|basic|token)\s+)[^\s\x22',;]+", "${1}[secret]"),
+        (r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/-]{20,}=*", "${1} [secret]"),
         // OpenAI, OpenRouter, Anthropic and those who took after them.
         (r"\bsk-[A-Za-z0-9_-]{16,}", REDACTED),
         (r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})", REDACTED),
@@ -79,11 +81,16 @@ impl Redactor {
         Arc::new(Self { known: known.ok() })
     }
 
-    /// The same, knowing the values of environment variables whose names say that they are secret.
+    /// The same, knowing the values of this process's environment variables whose names say that
+    /// they are secret, and what its configuration says beside them: keys, and addresses, of which
+    /// the password is the secret.
     #[must_use]
-    pub fn of_environment(variables: impl IntoIterator<Item = (String, String)>) -> Arc<Self> {
-        let secret = |(name, value): (String, String)| is_secret(&name).then_some(value);
-        Self::knowing(variables.into_iter().filter_map(secret))
+    pub fn of_process(configured: impl IntoIterator<Item = String>) -> Arc<Self> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let secrets = secret_values(variables);
+        Self::knowing(secrets.chain(configured.into_iter().map(secret_part)))
     }
 
     /// The text without its secrets.
@@ -129,6 +136,23 @@ fn bounded(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{searched}\n[text left out — {omitted} bytes]"))
 }
 
+/// The password of an address with one; anything else is a secret as a whole.
+fn secret_part(text: String) -> String {
+    let authority = text.split_once("://").map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
+    let user = authority.and_then(|authority| Some(authority.rsplit_once('@')?.0));
+    match user.and_then(|user| Some(user.split_once(':')?.1)) {
+        Some(password) => password.to_owned(),
+        None => text,
+    }
+}
+
+/// The values of variables whose names say that they are secret.
+fn secret_values(
+    variables: impl Iterator<Item = (String, String)>,
+) -> impl Iterator<Item = String> {
+    variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value)
+}
+
 /// Whether a variable of this name holds a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
@@ -155,6 +179,8 @@ mod tests {
         let aws = format!("AKIA{}", "ABCDEFGH12345678");
         let cases = [
             ("Authorization: Bearer abc.def-ghi_123==", "Authorization: Bearer [secret]"),
+            ("{\"authorization\": \"Basic dTpw\"}", "{\"authorization\": \"Basic [secret]\"}"),
+            ("with bearer abcdefghij0123456789", "with bearer [secret]"),
             ("key sk-proj-abcdefghijklmnop1234 is bad", "key [secret] is bad"),
             ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[secret]"),
             ("github_pat_abcdefghijklmnopqrstuvw", "[secret]"),
@@ -163,7 +189,7 @@ mod tests {
                 "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzzzz",
                 "aws_secret_access_key = [secret]",
             ),
-            ("at amqp://user:pass@broker:5672/x", "at amqp://[secret]@broker:5672/x"),
+            ("at amqp://user:p@ss@broker:5672/x", "at amqp://[secret]@broker:5672/x"),
             (
                 "postgres://u:p%40w@db/x and http://host/a@b",
                 "postgres://[secret]@db/x and http://host/a@b",
@@ -182,7 +208,8 @@ mod tests {
     #[test]
     fn what_does_not_is_left_as_it_is() {
         let plain = [
-            "a bearer of bad news",
+            "a bearer of bad news, basic arithmetic",
+            "authorization: denied",
             "sk-short",
             "mail me at user@example.com",
             "https://example.com/path?q=a@b",
@@ -215,11 +242,19 @@ mod tests {
             ("HOME", "/home/value-four"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let redactor = Redactor::of_environment(variables);
+        let redactor = Redactor::knowing(secret_values(variables.into_iter()));
         assert_eq!(
             redactor.redact("value-one value-two value-three /home/value-four"),
             "[secret] [secret] [secret] /home/value-four"
         );
+    }
+
+    #[test]
+    fn of_an_address_the_password_is_the_secret() {
+        let address = "amqp://user:hunter2hunter2@broker:5672/%2f".to_owned();
+        let redactor = Redactor::of_process([address, "a-key-of-a-model".to_owned()]);
+        assert_eq!(redactor.redact("hunter2hunter2 a-key-of-a-model"), "[secret] [secret]");
+        assert_eq!(redactor.redact("amqp://broker:5672/%2f"), "amqp://broker:5672/%2f");
     }
 
     #[test]

@@ -1,13 +1,22 @@
 //! The section of the configuration that every process which runs tools has.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::identity::Askers;
 use serde::Deserialize;
+use tracing::warn;
 
 use crate::{
-    invoke::{AdmissionLimits, InvokeOptions, QueueLimits},
-    layers::stack::DEFAULT_MAX_RESULT_BYTES,
+    call_section::CallSection,
+    invoke::{AdmissionLimits, InvokeOptions, QueueLimits, queue_of_server},
+    layers::{
+        CallAccount, CallPolicies, LayerOptions, ResultCache,
+        fleet::FleetStore,
+        queue::{Queue, QueueRules},
+        stack::DEFAULT_MAX_RESULT_BYTES,
+    },
+    period::Period,
+    redaction::Redactor,
 };
 
 /// `[handler]`.
@@ -32,19 +41,37 @@ pub struct HandlerSection {
     pub user: Option<String>,
     /// Tools that share bounds of their own, by the name of their queue.
     pub queues: BTreeMap<String, QueueSection>,
+    /// What holds for the calls of single tools, by their names.
+    pub tools: BTreeMap<String, CallSection>,
+    /// What holds for the calls of all tools of an MCP server, by its name without regard to case,
+    /// or of a source such as `files`. They share it.
+    pub servers: BTreeMap<String, CallSection>,
+    /// Room for kept results, in bytes. Default 64 MiB.
+    pub cache_bytes: u64,
 }
 
 /// `[handler.queues.<name>]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSection {
-    /// The tools in it, by name.
+    /// The tools in it, by name, beside those whose own section names the queue.
+    #[serde(default)]
     pub tools: Vec<String>,
-    /// Calls of these tools that run at once, at least 1.
+    /// Calls of these tools that run at once, at least 1. Default twice as many as there are cores,
+    /// at most 64.
+    #[serde(default = "QueueSection::default_concurrency")]
     pub concurrency: u16,
     /// Calls of these tools that wait; one more is answered `overloaded`. Default: all that the
     /// handler takes.
     pub waiting: Option<u16>,
+    /// How long a call waits before it is answered `overloaded`. Default: until its deadline.
+    pub wait: Option<Period>,
+}
+
+impl QueueSection {
+    fn default_concurrency() -> u16 {
+        QueueRules::default().running.try_into().unwrap_or(u16::MAX)
+    }
 }
 
 impl Default for HandlerSection {
@@ -57,6 +84,9 @@ impl Default for HandlerSection {
             require_identity: false,
             user: None,
             queues: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            cache_bytes: 64 * 1024 * 1024,
         }
     }
 }
@@ -81,9 +111,19 @@ impl HandlerSection {
             if queue.concurrency == 0 {
                 problems.push(format!("handler.queues.{name}.concurrency: must be at least 1"));
             }
-            for tool in &queue.tools {
+            for tool in self.tools_in(name) {
                 if let Some(other) = owners.insert(tool, name) {
                     problems.push(format!("handler.queues.{name}: {tool} is in {other} already"));
+                }
+            }
+        }
+        for (kind, sections) in [("tools", &self.tools), ("servers", &self.servers)] {
+            for (name, section) in sections {
+                let at = format!("handler.{kind}.{name}");
+                problems.extend(section.problems(&at));
+                let unknown = |queue: &&String| !self.queues.contains_key(*queue);
+                if let Some(queue) = section.queue.as_ref().filter(unknown) {
+                    problems.push(format!("{at}.queue: there is no [handler.queues.{queue}]"));
                 }
             }
         }
@@ -105,9 +145,15 @@ impl HandlerSection {
         if let Some(per_tool) = self.per_tool {
             each.running = per_tool.into();
         }
-        queues.extend(self.queues.values().map(|queue| {
+        queues.extend(self.queues.iter().map(|(name, queue)| {
             let waiting = queue.waiting.map_or(usize::MAX, usize::from);
-            (queue.tools.clone(), QueueLimits { running: queue.concurrency.into(), waiting })
+            let wait = queue.wait.and_then(Period::duration);
+            let limits = QueueLimits { running: queue.concurrency.into(), waiting, wait };
+            let tools = self.tools_in(name).cloned();
+            let of_queue = |server: &&CallSection| server.queue.as_ref() == Some(name);
+            let servers = self.servers.iter().filter(|(_, server)| of_queue(server));
+            let servers = servers.map(|(server, _)| queue_of_server(server));
+            (tools.chain(servers).collect(), limits)
         }));
         if self.require_identity {
             options.askers = Askers::Known;
@@ -116,6 +162,67 @@ impl HandlerSection {
         match self.backlog {
             Some(backlog) => options.with_backlog(backlog),
             None => options,
+        }
+    }
+
+    /// The tools that are in a queue, as its own section or theirs says.
+    fn tools_in<'a>(&'a self, queue: &'a String) -> impl Iterator<Item = &'a String> {
+        let listed = self.queues.get(queue).into_iter().flat_map(|section| &section.tools);
+        let said = |(_, tool): &(&String, &CallSection)| tool.queue.as_ref() == Some(queue);
+        listed.chain(self.tools.iter().filter(said).map(|(tool, _)| tool))
+    }
+
+    /// What every call passes through. `fleet` is where limits for all handlers are kept, and
+    /// `redactor` knows the secrets of this process.
+    ///
+    /// Queues are not among it: in a handler, calls have waited for their turn before they get
+    /// there.
+    #[must_use]
+    pub fn layers(&self, fleet: Option<&FleetStore>, redactor: Arc<Redactor>) -> LayerOptions {
+        self.layers_of(&BTreeMap::new(), fleet, redactor)
+    }
+
+    /// The same with the queues, where there is no handler in front.
+    #[must_use]
+    pub fn layers_with_queues(
+        &self,
+        fleet: Option<&FleetStore>,
+        redactor: Arc<Redactor>,
+    ) -> LayerOptions {
+        let queue = |(name, section): (&String, &QueueSection)| {
+            let default = QueueRules::default();
+            let waiting = section.waiting.map_or(default.waiting, usize::from);
+            let wait = section.wait.and_then(Period::duration).unwrap_or(default.wait);
+            let rules = QueueRules { running: section.concurrency.into(), waiting, wait };
+            (name.clone(), Queue::new(name, rules))
+        };
+        self.layers_of(&self.queues.iter().map(queue).collect(), fleet, redactor)
+    }
+
+    fn layers_of(
+        &self,
+        queues: &BTreeMap<String, Arc<Queue>>,
+        fleet: Option<&FleetStore>,
+        redactor: Arc<Redactor>,
+    ) -> LayerOptions {
+        let mut policies = CallPolicies::default();
+        let sections = self.tools.iter().chain(&self.servers);
+        for (name, _) in sections.filter(|(_, one)| one.fleet.is_some() && fleet.is_none()) {
+            warn!(%name, "its limit for the fleet does not hold: there is no store for it");
+        }
+        for (name, section) in &self.tools {
+            policies.set_tool(name, section.policy(name, queues, fleet));
+        }
+        for (name, section) in &self.servers {
+            policies.set_server(name, section.policy(name, queues, fleet));
+        }
+        LayerOptions {
+            max_result_bytes: self.max_result_bytes,
+            policies: Arc::new(policies),
+            cache: (self.cache_bytes > 0).then(|| ResultCache::new(self.cache_bytes)),
+            redactor,
+            account: Some(Arc::new(CallAccount::default())),
+            ..LayerOptions::default()
         }
     }
 }
@@ -130,6 +237,7 @@ mod tests {
             tools: tools.iter().map(ToString::to_string).collect(),
             concurrency: 0,
             waiting: None,
+            wait: None,
         };
         let queues = [("a", queue(&["bash"])), ("b", queue(&["search", "bash"]))];
         let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
@@ -142,5 +250,44 @@ mod tests {
                 "handler.queues.b: bash is in a already",
             ]
         );
+    }
+
+    #[test]
+    fn a_tool_or_a_server_says_which_queue_it_is_in() {
+        let section: HandlerSection = serde_json::from_value(serde_json::json!({
+            "queues": {"slow": {"tools": ["bash"], "concurrency": 1}},
+            "tools": {"search": {"queue": "slow"}, "echo": {"queue": "fast"}},
+            "servers": {"GitHub": {"queue": "slow"}},
+        }))
+        .unwrap();
+        assert_eq!(
+            section.problems(),
+            ["handler.tools.echo.queue: there is no [handler.queues.fast]"]
+        );
+        let queues = section.options().admission.queues;
+        assert_eq!(queues[0].0, ["bash", "search", &queue_of_server("github")]);
+    }
+
+    #[test]
+    fn what_can_not_hold_is_told() {
+        let section: HandlerSection = serde_json::from_value(serde_json::json!({
+            "tools": {"bash": {
+                "rate": {"calls": 1, "per": "off"},
+                "breaker": {"failures": 0, "open": "0s"},
+                "fleet": {"concurrency": 65},
+            }},
+        }))
+        .unwrap();
+        assert_eq!(
+            section.problems(),
+            [
+                "handler.tools.bash.rate.per: must be at least a nanosecond for each call",
+                "handler.tools.bash.breaker.failures: must be at least 1",
+                "handler.tools.bash.breaker.open: must be longer than nothing",
+                "handler.tools.bash.fleet.concurrency: must be 1 to 64",
+            ]
+        );
+        let unknown = serde_json::json!({"tools": {"bash": {"cash": "1h"}}});
+        assert!(serde_json::from_value::<HandlerSection>(unknown).is_err());
     }
 }

@@ -37,6 +37,8 @@ mod identity;
 #[cfg(test)]
 mod late_broker;
 #[cfg(test)]
+mod layers;
+#[cfg(test)]
 mod local_model;
 #[cfg(test)]
 mod mcp;

@@ -8,9 +8,7 @@ use std::{
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_llm::ToolCallRequest;
-use rockbot_tools::{
-    Approver, LayerOptions, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult,
-};
+use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep};
 
@@ -77,13 +75,7 @@ impl<'a> Caller<'a> {
     /// `is_cut`: the answer reached its longest length.
     pub(super) fn new(turn: &'a Turn<'_>, is_cut: bool) -> Self {
         let setup = turn.setup;
-        let layers = LayerOptions {
-            max_result_bytes: setup.limits.result_bytes,
-            pins: setup.pins.clone(),
-            approver: setup.approvals.clone().map(|one| -> Arc<dyn Approver> { one }),
-            ..LayerOptions::default()
-        };
-        let mut executor = ToolExecutor::with_layers(setup.registry.clone(), layers)
+        let mut executor = ToolExecutor::with_layers(setup.registry.clone(), setup.layers.clone())
             .watched(relay(turn.progress.clone()));
         for hook in &setup.hooks {
             executor = executor.hooked(hook.clone());

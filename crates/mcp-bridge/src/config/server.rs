@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use rockbot_tools::Period;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -23,6 +24,9 @@ pub struct ServerConfig {
     pub tools_denied: Vec<String>,
     /// The queue whose bounds its tools share.
     pub queue: Option<String>,
+    /// How long results of its tools are kept that are no errors, of tools whose repetition changes
+    /// nothing.
+    pub cache: Option<Period>,
     /// How long it may be silent during a call; progress counts as a word. The caller's deadline
     /// holds as well.
     pub request_timeout: Option<Duration>,
@@ -114,6 +118,7 @@ pub(super) struct RawServer {
     #[serde(default)]
     tools_denied: Vec<String>,
     queue: Option<String>,
+    cache: Option<Period>,
     request_timeout_ms: Option<u64>,
     #[serde(default)]
     required: bool,
@@ -124,7 +129,7 @@ pub(super) struct RawServer {
 }
 
 /// The keys of [`RawServer`], in lower case; any other is told to the operator.
-pub(super) const KEYS: [&str; 21] = [
+pub(super) const KEYS: [&str; 22] = [
     "type",
     "transport",
     "command",
@@ -140,6 +145,7 @@ pub(super) const KEYS: [&str; 21] = [
     "toolsallowed",
     "toolsdenied",
     "queue",
+    "cache",
     "requesttimeoutms",
     "required",
     "protocol",
@@ -218,6 +224,7 @@ impl RawServer {
             tools_allowed: self.tools_allowed,
             tools_denied: self.tools_denied,
             queue: self.queue,
+            cache: self.cache,
             request_timeout: self.request_timeout_ms.map(Duration::from_millis),
             required: self.required,
             protocol: self.protocol,
@@ -253,6 +260,7 @@ impl ServerConfig {
             tools_allowed: None,
             tools_denied: Vec::new(),
             queue: None,
+            cache: None,
             request_timeout: None,
             required: false,
             protocol: None,
@@ -282,6 +290,7 @@ impl PartialEq for ServerConfig {
             && self.tools_allowed == other.tools_allowed
             && self.tools_denied == other.tools_denied
             && self.queue == other.queue
+            && self.cache == other.cache
             && self.request_timeout == other.request_timeout
             && self.required == other.required
             && self.protocol == other.protocol

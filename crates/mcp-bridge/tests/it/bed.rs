@@ -9,7 +9,7 @@ use rockbot_mcp_bridge::{
 };
 use rockbot_testkit::bed::{Bed, address, until};
 use rockbot_tools::{
-    HandlerSection, InvokeOptions, ToolContext, ToolFailure, ToolResult,
+    InvokeOptions, ToolContext, ToolFailure, ToolResult,
     mcp::{BusGateway, McpGateway},
 };
 use serde_json::{Value, json};
@@ -77,12 +77,10 @@ impl Ways {
         let bridge = bridge_with(options, servers).await;
         let bed = Bed::memory();
         let instance = InstanceId::new("bridge-0").expect("an instance");
-        let section = HandlerSection::default();
         let service = BridgeService::start(
             bed.there.clone(),
             bridge.clone(),
             None,
-            &section,
             InvokeOptions::running(16),
             instance,
         );

@@ -6,8 +6,11 @@ use rockbot_contracts::{
     Executed, ToolErrorCode,
     mcp::{McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest},
 };
-use rockbot_mcp_bridge::{BridgeOptions, RegistrationPolicy};
-use rockbot_testkit::{bed::until, mcp_peers::McpPeer};
+use rockbot_mcp_bridge::{BridgeOptions, QueueConfig, RegistrationPolicy};
+use rockbot_testkit::{
+    bed::{soon, until},
+    mcp_peers::McpPeer,
+};
 use rockbot_tools::{ToolUpdate, mcp::McpGateway};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
@@ -80,6 +83,44 @@ async fn progress_and_cancel_pass_through() {
         let failure = running.await.unwrap().unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Cancelled, "{way}");
     }
+    ways.end().await;
+}
+
+#[tokio::test]
+async fn kept_results_and_queues_are_shared() {
+    let mut servers = json!({"Odd": misbehaving()});
+    servers["Odd"]["cache"] = json!("1h");
+    servers["Odd"]["queue"] = json!("one");
+    let one = QueueConfig { concurrent: 1, waiting: Some(0), wait: None };
+    let queues = [("one".to_owned(), one)].into();
+    let ways = Ways::to(BridgeOptions { queues, ..BridgeOptions::default() }, servers).await;
+    for (way, gateway) in &ways.gateways {
+        let gateway = gateway.as_ref();
+        assert_eq!(text(gateway, "odd", "count", json!({})).await, "1", "{way}");
+        let other = text(gateway, "odd", "count", json!({"way": way})).await;
+        assert_ne!(other, "1", "{way}: other arguments");
+        let echoed = text(gateway, "odd", "echo", json!({"way": way})).await;
+        assert!(echoed.contains(way), "what may change something is not kept");
+    }
+    let [(_, here), (_, there)] = &ways.gateways;
+    let running = {
+        let here = here.clone();
+        tokio::spawn(async move { here.call("odd", "slow", json!({}), &context("slow")).await })
+    };
+    // On this thread the spawned call takes its place now.
+    tokio::task::yield_now().await;
+    let full = async {
+        loop {
+            let echo = context("echo");
+            if let Err(failure) = there.call("odd", "echo", json!({}), &echo).await {
+                return failure;
+            }
+        }
+    };
+    let failure = soon("the queue is full", full).await;
+    assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Overloaded, Executed::No));
+    running.abort();
+    let _ = running.await;
     ways.end().await;
 }
 

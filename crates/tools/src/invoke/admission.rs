@@ -5,12 +5,16 @@
 //! most gets no more than its share while others wait.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use rockbot_contracts::AgentName;
-use tokio::sync::oneshot;
+use rockbot_contracts::{AgentName, ToolRegistration};
+use tokio::{sync::oneshot, time::timeout};
+
+use crate::layers::policy::server_name;
 
 /// Bounds of a queue of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub struct QueueLimits {
     pub running: usize,
     /// Calls that wait at most; a call on top is refused as overloaded.
     pub waiting: usize,
+    /// How long a call waits before it is refused as overloaded; until its deadline when absent.
+    pub wait: Option<Duration>,
 }
 
 /// Bounds of a handler.
@@ -26,7 +32,8 @@ pub struct QueueLimits {
 pub struct AdmissionLimits {
     /// Calls that run at once in all; at least 1.
     pub running: usize,
-    /// Queues by name, with the tools in them. A tool in none has a queue to itself.
+    /// Queues, with the tools in them, and the servers whose other tools are in them, as
+    /// [`queue_of_server`] writes them. A tool in none has a queue to itself.
     pub queues: Vec<(Vec<String>, QueueLimits)>,
     /// Bounds of a queue that a tool has to itself.
     pub each: QueueLimits,
@@ -38,20 +45,34 @@ impl AdmissionLimits {
     #[must_use]
     pub fn of(running: usize) -> Self {
         let running = running.max(1);
-        let each = QueueLimits { running: (running * 3).div_ceil(4), waiting: usize::MAX };
+        let each =
+            QueueLimits { running: (running * 3).div_ceil(4), waiting: usize::MAX, wait: None };
         Self { running, queues: Vec::new(), each }
     }
 }
 
-/// The queue of a call has no room.
+/// How a server or a source stands among the tools of a queue: no tool has such a name.
+#[must_use]
+pub fn queue_of_server(name: &str) -> String {
+    format!("server:{}", name.to_lowercase())
+}
+
+/// Why a call is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct QueueFull;
+pub(super) enum NoRoom {
+    /// Too many wait in its queue.
+    Full,
+    /// It waited for so long.
+    For(Duration),
+}
 
 /// Hands out the right to run.
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: AdmissionLimits,
     named: HashMap<String, usize>,
+    /// Whether servers are among the named.
+    has_servers: bool,
     state: Mutex<State>,
 }
 
@@ -96,7 +117,19 @@ impl Admission {
             state.queues.push(Queue { limits: *limits, running: 0, waiting: 0 });
             named.extend(tools.iter().map(|tool| (tool.clone(), queue)));
         }
-        Arc::new(Self { limits, named, state: Mutex::new(state) })
+        let has_servers = named.keys().any(|name| name.starts_with("server:"));
+        Arc::new(Self { limits, named, has_servers, state: Mutex::new(state) })
+    }
+
+    /// Under which name a tool waits: its own, or its server's where that is in a queue.
+    pub(super) fn waits_as<'a>(&self, tool: &'a ToolRegistration) -> Cow<'a, str> {
+        if !self.named.contains_key(&tool.name) && self.has_servers {
+            let server = queue_of_server(&server_name(&tool.source));
+            if self.named.contains_key(&server) {
+                return Cow::Owned(server);
+            }
+        }
+        Cow::Borrowed(&tool.name)
     }
 
     /// Lets a call of `tool` run if there is room now. The tool must be a registered one: its
@@ -109,7 +142,8 @@ impl Admission {
         room.then(|| self.permit(&mut state, queue))
     }
 
-    /// Waits until a call of `tool` for `agent` may run; `anyway` even when too many wait already.
+    /// Waits until a call of `tool` for `agent` may run; `anyway` even when too many wait already,
+    /// and for however long.
     ///
     /// # Cancellation
     /// Dropping the future gives the place up.
@@ -118,20 +152,26 @@ impl Admission {
         agent: &AgentName,
         tool: &str,
         anyway: bool,
-    ) -> Result<Permit, QueueFull> {
-        let (_place, started) = {
+    ) -> Result<Permit, NoRoom> {
+        let (_place, started, wait) = {
             let mut state = self.lock();
             let queue = self.queue_of(&mut state, tool);
             if !anyway && state.queues[queue].waiting >= state.queues[queue].limits.waiting {
-                return Err(QueueFull);
+                return Err(NoRoom::Full);
             }
             let (start, started) = oneshot::channel();
             let arrival = state.wait(agent, queue, start);
-            (Place { admission: self, agent, queue, arrival }, started)
+            let wait = state.queues[queue].limits.wait.filter(|_| !anyway);
+            (Place { admission: self, agent, queue, arrival }, started, wait)
         };
         // Room may have come up since the caller looked.
         self.fill();
-        started.await.map_err(|_| QueueFull)
+        match wait {
+            Some(wait) => timeout(wait, started).await.map_err(|_| NoRoom::For(wait))?,
+            None => started.await,
+        }
+        // Nobody drops the other end of one who waits.
+        .map_err(|_| NoRoom::Full)
     }
 
     /// How many calls run, and how many wait for room.
@@ -263,18 +303,18 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures_util::FutureExt;
+    use rockbot_contracts::ToolSource;
 
     use super::*;
+    use crate::testing::registration;
 
     fn agent(name: &str) -> AgentName {
         AgentName::new(name).expect("a name")
     }
 
     fn admission(running: usize, each: usize, waiting: usize) -> Arc<Admission> {
-        let each = QueueLimits { running: each, waiting };
+        let each = QueueLimits { running: each, waiting, wait: None };
         Admission::new(AdmissionLimits { running, queues: Vec::new(), each })
     }
 
@@ -324,7 +364,7 @@ mod tests {
         let _running = admission.admit(&agent, "echo", false).await.expect("room");
         let mut waiting = Box::pin(admission.admit(&agent, "echo", false));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert_eq!(admission.admit(&agent, "echo", false).await.err(), Some(QueueFull));
+        assert_eq!(admission.admit(&agent, "echo", false).await.err(), Some(NoRoom::Full));
         drop(waiting);
         assert!(
             admission.admit(&agent, "echo", false).now_or_never().is_none(),
@@ -334,14 +374,48 @@ mod tests {
 
     #[tokio::test]
     async fn tools_of_a_named_queue_share_its_bounds() {
-        let slow = QueueLimits { running: 1, waiting: 0 };
+        let slow = QueueLimits { running: 1, waiting: 0, wait: None };
         let tools = vec!["bash".to_owned(), "python".to_owned()];
         let limits = AdmissionLimits { queues: vec![(tools, slow)], ..AdmissionLimits::of(8) };
         let admission = Admission::new(limits);
         let agent = agent("one");
         let _running = admission.try_admit("bash").expect("room");
-        assert_eq!(admission.admit(&agent, "python", false).await.err(), Some(QueueFull));
+        assert_eq!(admission.admit(&agent, "python", false).await.err(), Some(NoRoom::Full));
         admission.try_admit("echo").expect("a queue of its own");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_as_long_as_its_queue_allows_and_one_that_came_before_for_longer() {
+        let wait = Duration::from_secs(5);
+        let each = QueueLimits { running: 1, waiting: 10, wait: Some(wait) };
+        let admission = Admission::new(AdmissionLimits { running: 1, queues: Vec::new(), each });
+        let agent = agent("one");
+        let running = admission.try_admit("echo").expect("room");
+        let late = admission.admit(&agent, "echo", false).await.err();
+        assert_eq!(late, Some(NoRoom::For(wait)));
+        assert_eq!(admission.counts(), (1, 0), "its place is free");
+        let mut again = Box::pin(admission.admit(&agent, "echo", true));
+        assert!(again.as_mut().now_or_never().is_none());
+        tokio::time::advance(wait * 2).await;
+        assert!(again.as_mut().now_or_never().is_none());
+        drop(running);
+        again.now_or_never().expect("at once").expect("room");
+    }
+
+    #[test]
+    fn the_tools_of_a_server_wait_in_its_queue_unless_they_have_their_own() {
+        let one = QueueLimits { running: 1, waiting: 0, wait: None };
+        let queues =
+            vec![(vec!["github__push".to_owned()], one), (vec![queue_of_server("GitHub")], one)];
+        let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::of(8) });
+        let of = |name: &str, source: ToolSource| {
+            let tool = ToolRegistration { source, ..registration(name) };
+            admission.waits_as(&tool).into_owned()
+        };
+        let github = || ToolSource::Mcp("github".to_owned());
+        assert_eq!(of("github__push", github()), "github__push");
+        assert_eq!(of("github__read", github()), of("github__list", github()));
+        assert_eq!(of("read", ToolSource::Files), "read");
     }
 
     #[tokio::test(start_paused = true)]

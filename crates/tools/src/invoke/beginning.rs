@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use tracing::{debug, warn};
 
 use super::{
-    admission::{Admission, Permit, QueueFull},
+    admission::{Admission, NoRoom, Permit},
     answer::Ending,
     journal::{Begun, CallInQuestion, CallJournal, Entrance},
     suspects::{Moves, Taken},
@@ -101,7 +101,7 @@ impl<'a> Beginning<'a> {
 
     async fn room(&self) -> Result<Option<Permit>, Box<Ending>> {
         let Some(tool) = self.tool else { return Ok(None) };
-        let name = tool.registration().name.as_str();
+        let name = &*self.rules.admission.waits_as(tool.registration());
         if let Some(permit) = self.rules.admission.try_admit(name) {
             return Ok(Some(permit));
         }
@@ -110,8 +110,12 @@ impl<'a> Beginning<'a> {
         let admitted = self.rules.admission.admit(&self.context.agent, name, self.call.again);
         match self.bounded(Box::pin(admitted)).await? {
             Ok(permit) => Ok(Some(permit)),
-            Err(QueueFull) => {
-                let message = format!("too many calls of {name} wait");
+            Err(no_room) => {
+                let name = &tool.registration().name;
+                let message = match no_room {
+                    NoRoom::Full => format!("too many calls of {name} wait"),
+                    NoRoom::For(wait) => format!("no room for a call of {name} for {wait:?}"),
+                };
                 Err(failed(ToolFailure::Overloaded { message }))
             }
         }

@@ -26,8 +26,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use crate::{
-    executor::ToolExecutor, failure::ToolFailure, layers::ToolCall, registry::Registered,
-    scope::ToolScope, tool::ToolContext,
+    executor::ToolExecutor,
+    failure::ToolFailure,
+    layers::{CallAccount, ToolCall},
+    registry::Registered,
+    scope::ToolScope,
+    tool::ToolContext,
 };
 
 use self::{
@@ -40,7 +44,7 @@ use self::{
     suspects::{Moves, Queue, Taken},
 };
 pub use self::{
-    admission::{AdmissionLimits, QueueLimits},
+    admission::{AdmissionLimits, QueueLimits, queue_of_server},
     conversation::Conversation,
     journal::{CallJournal, JournalOptions},
     stats::HandlerStats,
@@ -202,6 +206,12 @@ impl ToolInvokeHandler {
     #[must_use]
     pub fn stats(&self) -> &Arc<HandlerStats> {
         &self.stats
+    }
+
+    /// What the calls of each tool came to so far, if its executor counts them.
+    #[must_use]
+    pub fn account(&self) -> Option<&Arc<CallAccount>> {
+        self.executor.account()
     }
 
     /// How many calls run now.

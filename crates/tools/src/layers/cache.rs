@@ -8,14 +8,16 @@ use std::{
     time::Duration,
 };
 
-use moka::{future::Cache as Entries, ops::compute::Op};
 use rockbot_contracts::{AgentName, Executed, SessionId, ToolErrorCode, ToolHints};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tower_layer::Layer;
 
-use super::{CallService, RawArguments, ResolvedCall};
+use super::{
+    CallService, RawArguments, ResolvedCall,
+    kept_results::{ENTRY_BYTES, Kept, Key, ResultCache, Unkept},
+};
 use crate::{
     canonical::canonical, failure::ToolFailure, period::Period, result::ToolResult,
     tool::ToolContext,
@@ -41,65 +43,6 @@ pub enum Tenant {
     Session,
     /// Everybody: for tools that answer everybody the same.
     Everyone,
-}
-
-/// Kept results, shared by all calls of a process. Gone when it ends.
-#[derive(Clone)]
-pub struct ResultCache {
-    entries: Entries<Key, Kept>,
-    /// The largest result that is kept, in bytes.
-    max_result: usize,
-}
-
-type Key = [u8; 32];
-
-#[derive(Clone)]
-struct Kept {
-    result: Arc<ToolResult>,
-    bytes: u32,
-    until: Instant,
-}
-
-/// How a call ended that others waited for and whose result is not kept.
-enum Unkept {
-    /// With a result that is not kept.
-    Told(Box<ToolResult>),
-    /// With a failure that would be anybody's.
-    Failed(ToolFailure),
-    /// With a failure that is its own asker's affair: the others have to try by themselves.
-    Own,
-}
-
-/// Room for the key and the bookkeeping of an entry, in bytes.
-const ENTRY_BYTES: usize = 256;
-
-impl ResultCache {
-    /// Room for `max_bytes` of results. One result gets at most a sixteenth of it.
-    #[must_use]
-    pub fn new(max_bytes: u64) -> Arc<Self> {
-        let entries = Entries::builder()
-            .max_capacity(max_bytes)
-            .weigher(|_: &Key, kept: &Kept| kept.bytes)
-            .build();
-        let max_result = usize::try_from(max_bytes / 16).unwrap_or(usize::MAX);
-        Arc::new(Self { entries, max_result })
-    }
-
-    /// Removes an entry whose time is over, and no other that took its place.
-    async fn forget(&self, key: Key) {
-        let is_over = |kept: &Kept| kept.until <= Instant::now();
-        let stale = self.entries.entry(key).and_compute_with(|entry| {
-            let over = entry.is_some_and(|entry| is_over(entry.value()));
-            std::future::ready(if over { Op::Remove } else { Op::Nop })
-        });
-        stale.await;
-    }
-}
-
-impl std::fmt::Debug for ResultCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResultCache").field("entries", &self.entries.entry_count()).finish()
-    }
 }
 
 /// Puts [`Cache`] around a service.
@@ -164,7 +107,7 @@ impl<S: CallService<ResolvedCall>> Cache<S> {
             };
             let ended = tokio::select! {
                 biased;
-                ended = cache.entries.try_get_with(key, run) => ended,
+                ended = cache.kept_or(key, run) => ended,
                 failure = waiter.gives_up(&leads) => return Err(failure),
             };
             let led = leads.load(Ordering::Relaxed);

@@ -10,6 +10,7 @@ pub mod cache;
 mod deadline;
 mod execute;
 pub mod fleet;
+mod kept_results;
 mod permit;
 pub mod pin;
 pub mod policy;
@@ -29,9 +30,9 @@ use crate::{failure::ToolFailure, registry::Registered, result::ToolResult, tool
 
 pub use self::{
     account::CallAccount,
-    cache::ResultCache,
     deadline::{Deadline, DeadlineLayer},
     execute::Execute,
+    kept_results::ResultCache,
     permit::{Permit, PermitLayer},
     policy::{CallPolicies, CallPolicy},
     resolve::Resolve,

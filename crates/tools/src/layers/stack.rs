@@ -18,12 +18,12 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::{
-    CallPolicies, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, SizeCap,
-    SizeCapLayer, Validate, ValidateLayer,
+    CallPolicies, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, ResultCache,
+    SizeCap, SizeCapLayer, Validate, ValidateLayer,
     account::{Account, AccountLayer, CallAccount},
     approve::{Approve, ApproveLayer},
     breaker::{Break, BreakerLayer},
-    cache::{Cache, CacheLayer, ResultCache},
+    cache::{Cache, CacheLayer},
     fleet::{FleetLayer, FleetSlot},
     pin::{PinCheck, PinLayer},
     queue::{Slot, SlotLayer},

@@ -13,6 +13,8 @@ mod identity;
 #[cfg(test)]
 mod journal;
 #[cfg(test)]
+mod layers;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 mod mcp_index;

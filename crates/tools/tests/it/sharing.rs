@@ -163,7 +163,7 @@ async fn ten_thousand_calls_of_one_agent_do_not_keep_another_waiting() {
 #[tokio::test]
 async fn a_queue_of_tools_that_is_full_refuses_and_did_not_run_the_call() {
     let mut options = InvokeOptions::running(8);
-    let slow = QueueLimits { running: 1, waiting: 1 };
+    let slow = QueueLimits { running: 1, waiting: 1, wait: None };
     options.admission =
         AdmissionLimits { queues: vec![(vec!["wait".to_owned()], slow)], ..options.admission };
     let stage = Stage::set(options).await;

@@ -97,6 +97,7 @@ def call(identity, params):
 
 waiting = {}
 listed = 0
+counted = 0
 print("a server complains \x1b[31m on standard error", file=sys.stderr, flush=True)
 for line in sys.stdin:
     message = json.loads(line)
@@ -114,9 +115,13 @@ for line in sys.stdin:
         listed += 1
         tools = [tool(name) for name in TOOLS.split()] + extra
         tools.append({**tool("listed"), "description": "listed %d times" % listed})
+        tools.append({**tool("count"), "annotations": {"readOnlyHint": True}})
         say({"id": identity, "result": {"tools": tools}})
     elif method == "tools/call" and params.get("name") == "listed":
         text(identity, str(listed))
+    elif method == "tools/call" and params.get("name") == "count":
+        counted += 1
+        text(identity, str(counted))
     elif method == "tools/call":
         threading.Thread(target=call, args=(identity, params), daemon=True).start()
     elif method == "notifications/cancelled":

@@ -1,0 +1,158 @@
+//! What the layers add to a tool: the same tool called directly, through the layers as they are by
+//! default, and with more and more of them switched on, none of which has anything to do. Alternated
+//! call by call in one run.
+//!
+//! `cargo xtask bench layers` runs it.
+
+#![allow(missing_docs, reason = "a program")]
+#![allow(clippy::expect_used, reason = "a benchmark stops by panicking")]
+#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{AgentName, SessionId};
+use rockbot_store::{Clock, MemoryStore};
+use rockbot_tools::{
+    CallPolicy, HandlerSection, LayerOptions, Redactor, Tool, ToolCall, ToolContext, ToolExecutor,
+    ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
+    layers::fleet::FleetStore,
+};
+use serde_json::{Value, json};
+
+/// As the binaries have it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ROUNDS: usize = 20_000;
+
+struct Echo(ToolRegistration);
+
+impl Tool for Echo {
+    fn registration(&self) -> &ToolRegistration {
+        &self.0
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        _: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(
+            async move { Ok(ToolResult::text(arguments["text"].as_str().unwrap_or_default())) },
+        )
+    }
+}
+
+fn registration() -> ToolRegistration {
+    ToolRegistration {
+        name: "echo".to_owned(),
+        label: None,
+        description: "Says its argument.".to_owned(),
+        tool_description: None,
+        parameters: json!({"type": "object", "properties": {"text": {"type": "string"}},
+            "required": ["text"], "additionalProperties": false}),
+        source: ToolSource::Internal,
+        hints: ToolHints::READ_ONLY,
+        timeout_ms: None,
+    }
+}
+
+fn call(text: &str) -> ToolCall {
+    let session = SessionId::new("session").expect("an id");
+    let agent = AgentName::new("bench").expect("a name");
+    let context = ToolContext::new("echo", session, agent);
+    ToolCall { context, arguments: format!(r#"{{"text":"{text}"}}"#).into() }
+}
+
+/// An executor whose layers are configured so.
+fn configured(policy: Value) -> ToolExecutor {
+    let section: HandlerSection = serde_json::from_value(json!({
+        "queues": {"all": {"concurrency": 64}},
+        "tools": {"echo": policy},
+    }))
+    .expect("a section");
+    let at = FleetStore {
+        store: Arc::new(MemoryStore::new(Clock::System)),
+        namespace: "bench".into(),
+        instance: "one".into(),
+    };
+    let known = (0..16).map(|number| format!("secret-number-{number}"));
+    executor(section.layers_with_queues(Some(&at), Redactor::knowing(known)))
+}
+
+fn executor(layers: LayerOptions) -> ToolExecutor {
+    let registry = Arc::new(ToolRegistry::new());
+    registry.register(Arc::new(Echo(registration()))).expect("registered");
+    ToolExecutor::with_layers(registry, layers)
+}
+
+fn main() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(measure());
+}
+
+async fn measure() {
+    let all = json!({"queue": "all", "timeout": "1h", "idle_timeout": "1h", "breaker": {},
+        "rate": {"calls": 1_000_000_000, "per": "1h"}});
+    let with = |key: &str, value: Value| {
+        let mut policy = all.clone();
+        policy[key] = value;
+        configured(policy)
+    };
+    let ways: [(&str, Option<ToolExecutor>, bool); 6] = [
+        ("the tool alone", None, false),
+        ("layers as by default", Some(executor(LayerOptions::default())), false),
+        ("all that are in this process", Some(configured(all.clone())), false),
+        ("the same, result kept", Some(with("cache", json!("1h"))), false),
+        ("the same, kept result returned", Some(with("cache", json!("1h"))), true),
+        ("all, and a place in a store", Some(with("fleet", json!({"concurrency": 64}))), false),
+    ];
+    let tool = Echo(registration());
+    let mut times = [const { Vec::new() }; 6];
+    for round in 0..ROUNDS + ROUNDS / 10 {
+        for ((_, executor, again), times) in ways.iter().zip(&mut times) {
+            let text = if *again { "again".to_owned() } else { format!("number {round}") };
+            let call = call(&text);
+            let began = Instant::now();
+            match executor {
+                Some(executor) => drop(executor.execute(call).await.expect("a result")),
+                None => {
+                    let arguments = serde_json::from_str(&call.arguments).expect("JSON");
+                    drop(tool.call(arguments, &call.context).await.expect("a result"));
+                }
+            }
+            let took = began.elapsed();
+            if round >= ROUNDS / 10 {
+                times.push(took);
+            }
+        }
+    }
+    let figures = times.map(Percentiles::of);
+    let alone = figures[0].p50;
+    println!("{ROUNDS} calls each, a policy of {} bytes:", size_of::<CallPolicy>());
+    for ((name, ..), Percentiles { p50, p99 }) in ways.iter().zip(figures) {
+        let [more, p50, p99] = [p50.saturating_sub(alone), p50, p99].map(|t| t.as_secs_f64() * 1e6);
+        let ratio = p50 / (alone.as_secs_f64() * 1e6);
+        println!(
+            "  {name:<32} p50 {p50:6.2} µs   p99 {p99:7.2} µs   + {more:5.2} µs   × {ratio:4.1}"
+        );
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Percentiles {
+    p50: Duration,
+    p99: Duration,
+}
+
+impl Percentiles {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort();
+        Self { p50: times[times.len() / 2], p99: times[times.len() * 99 / 100] }
+    }
+}
