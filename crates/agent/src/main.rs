@@ -6,13 +6,15 @@ use rockbot_agent::{
     Agent, AgentDefinition, AgentParts, AgentSection, Approvals, McpParts, McpSection,
     ModelBehaviours, PinsSection, Team, serve as open_door,
 };
-use rockbot_bus::{Bus, Requester};
+use rockbot_bus::{Bus, Requester, carries};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::topology::ReplyAddress;
 use rockbot_llm::LlmConfig;
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName, ScriptsSection};
-use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
-use rockbot_store::Clock;
+use rockbot_service::{
+    BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
+};
+use rockbot_store::{Clock, reachable};
 use rockbot_tools::{
     ApprovalSection, CallAccount, CatalogDirectory, LayerOptions, Redactor, Tool, ToolPins,
     ToolRegistry, guide_tools,
@@ -45,7 +47,7 @@ struct Settings {
 }
 
 fn main() -> ExitCode {
-    PROCESS.run(read, serve)
+    PROCESS.serve(read, serve)
 }
 
 fn read(configuration: &mut Configuration) -> Settings {
@@ -86,7 +88,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     Settings { service, bus, definition, section, mcp, pins, approval, scripts, llm, models }
 }
 
-async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let Settings { service, bus, section, mcp, pins, approval, scripts, definition, llm, models } =
         settings;
     let configuration =
@@ -113,6 +115,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
     let bus: Arc<dyn Bus> = Arc::new(bus);
+    health.needs("bus", carries(bus.clone()));
+    if let Some(store) = &pins {
+        health.needs("store", reachable(store.clone()));
+    }
     let address = ReplyAddress::new(definition.name.clone(), instance);
     let requester = Arc::new(Requester::new(bus.clone(), address.clone()));
     let registry = Arc::new(ToolRegistry::new());
@@ -159,6 +165,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;
+    health.serving();
     tracing::info!(%name, model = resolved.origin, "ready");
     shutdown.requested().await;
     door.drain(service.drain()).await;

@@ -7,6 +7,7 @@
 //!   on stop.
 //! - [`Requester`]: asks with a correlation id and waits for the answer, with a deadline.
 
+mod carries;
 pub mod delivery;
 pub mod memory;
 pub mod port;
@@ -14,6 +15,7 @@ pub mod report;
 pub mod request;
 pub mod worker;
 
+pub use carries::carries;
 pub use delivery::{Delivery, SettleError, Settlement, Settler};
 pub use memory::MemoryBus;
 pub use port::{

@@ -252,10 +252,11 @@ impl Bridge {
         }
     }
 
-    /// Whether every server that is required serves.
+    /// The servers that are required and don't serve, by name.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.servers().iter().all(|server| server.ready || !server.required)
+    pub fn missing(&self) -> Vec<String> {
+        let missing = |server: &ServerStatus| server.required && !server.ready;
+        self.servers().into_iter().filter(missing).map(|server| server.name).collect()
     }
 
     /// Ends every session. Programs that don't go are killed.

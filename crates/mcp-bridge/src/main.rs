@@ -2,12 +2,14 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use rockbot_bus::Bus;
+use rockbot_bus::{Bus, carries};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
-use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
-use rockbot_store::{Clock, StoreSection, StoreUrl, connect_patiently};
+use rockbot_service::{
+    BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
+};
+use rockbot_store::{Clock, StoreSection, StoreUrl, connect_patiently, reachable};
 use rockbot_tools::{
     CallJournal, HandlerSection, JournalOptions, Redactor, layers::fleet::FleetStore,
 };
@@ -34,7 +36,7 @@ struct Settings {
 }
 
 fn main() -> ExitCode {
-    PROCESS.run(read, serve)
+    PROCESS.serve(read, serve)
 }
 
 fn read(configuration: &mut Configuration) -> Settings {
@@ -64,7 +66,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     settings
 }
 
-async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let Settings { service, bus, mcp, handler, store, llm } = settings;
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
@@ -88,6 +90,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
     let bus = Arc::new(bus);
+    health.needs("bus", carries(bus.clone()));
+    health.needs("store", reachable(store.clone()));
     // In memory nobody else could know.
     let shared = (!matches!(url, StoreUrl::Memory))
         .then(|| (store.clone(), namespace.clone(), instance.clone()));
@@ -98,6 +102,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     };
     let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
     let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
+    let required = bridge.clone();
+    health.needs("required_servers", move || {
+        let missing = required.missing();
+        let told = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
+        Box::pin(std::future::ready(told))
+    });
     let journal = CallJournal::start(store.clone(), &instance, options);
     let invoke = handler.options().journaled(journal);
     let started = BridgeService::start(bus.clone(), bridge, mcp.config, invoke, instance);
@@ -105,6 +115,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,
         () = shutdown.requested() => return Ok(()),
     };
+    health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;

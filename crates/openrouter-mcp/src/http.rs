@@ -13,10 +13,11 @@ use axum::{
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
 };
+use rockbot_service::connections::BoundedListener;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{account_server::AccountServer, connections::BoundedListener};
+use crate::account_server::AccountServer;
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 256;

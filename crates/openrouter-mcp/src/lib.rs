@@ -6,7 +6,6 @@
 //! - [`HttpServer`] and [`serve_stdio`]: two ways to reach it.
 
 mod account_server;
-mod connections;
 mod http;
 mod openrouter;
 mod question;

@@ -6,7 +6,7 @@ use rockbot_openrouter_mcp::{
     AccountServer, DEFAULT_CONFIG, HttpOptions, HttpServer, OpenRouter, OpenRouterSection,
     ServerSection, Transport, serve_stdio,
 };
-use rockbot_service::{Configuration, Process, ServeError, ServiceSection, Shutdown};
+use rockbot_service::{Configuration, Health, Process, ServeError, ServiceSection, Shutdown};
 
 const PROCESS: Process = Process {
     name: "rockbot-openrouter-mcp",
@@ -26,7 +26,7 @@ struct Settings {
 }
 
 fn main() -> ExitCode {
-    PROCESS.run(read, serve)
+    PROCESS.serve(read, serve)
 }
 
 fn read(configuration: &mut Configuration) -> Settings {
@@ -44,12 +44,13 @@ fn read(configuration: &mut Configuration) -> Settings {
     Settings { service, server, openrouter, client: client.ok() }
 }
 
-async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let Settings { service, server: section, openrouter, client } = settings;
     let client = client.ok_or_else(|| ServeError::Configuration("there is no key".to_owned()))?;
     let server = AccountServer::new(client);
     let stop = shutdown.token().clone();
     if section.transport == Transport::Stdio {
+        health.serving();
         tracing::info!("ready, on standard input and output");
         let served = serve_stdio(server, stop, service.drain()).await;
         return served.map_err(|error| ServeError::Unavailable(error.to_string()));
@@ -60,6 +61,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
             section.address
         ))
     })?;
+    health.serving();
     tracing::info!("ready at http://{}/mcp", listening.address());
     let options = HttpOptions {
         allowed_hosts: section.allowed_hosts,

@@ -3,11 +3,13 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use kube::{Client, Config};
-use rockbot_bus::Bus;
+use rockbot_bus::{Bus, carries};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, SERVICE, ScriptsManager, StartError};
-use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
-use rockbot_store::{Clock, StoreSection, connect_patiently};
+use rockbot_service::{
+    BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
+};
+use rockbot_store::{Clock, StoreSection, connect_patiently, reachable};
 use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
@@ -30,7 +32,7 @@ struct Settings {
 }
 
 fn main() -> ExitCode {
-    PROCESS.run(read, serve)
+    PROCESS.serve(read, serve)
 }
 
 fn read(configuration: &mut Configuration) -> Settings {
@@ -57,7 +59,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     settings
 }
 
-async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let Settings { service, bus, scripts, handler, store } = settings;
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
@@ -81,6 +83,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
     let bus = Arc::new(bus);
+    health.needs("bus", carries(bus.clone()));
+    health.needs("store", reachable(store.clone()));
     let runner = KubernetesRunner::start(client, scripts)
         .map_err(|error| ServeError::Configuration(format!("scripts.images: {error}")))?;
     let runner = Arc::new(runner);
@@ -94,6 +98,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
+    health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;

@@ -5,17 +5,23 @@
 //! - [`sections`]: the sections that several processes share;
 //! - [`logging`]: where log lines go;
 //! - [`shutdown`]: SIGTERM and Ctrl-C as a token;
+//! - [`health`] and [`admin`]: whether it lives and is ready, over HTTP;
 //! - [`process`]: a main function in one call;
 //! - [`exit`]: the exit codes.
 
+pub mod admin;
 pub mod config;
+pub mod connections;
 pub mod exit;
+pub mod health;
 pub mod logging;
 pub mod process;
 pub mod sections;
 pub mod shutdown;
 
+pub use admin::AdminSection;
 pub use config::{ConfigProblems, Configuration};
+pub use health::Health;
 pub use process::{Process, ServeError};
 pub use sections::{BusSection, LogFormat, LogSection, Profile, ServiceSection, TlsSection};
 pub use shutdown::{Interrupt, Shutdown, interrupted};

@@ -10,7 +10,15 @@ use std::{
 
 use tracing::error;
 
-use crate::{config::Configuration, exit, logging, sections::LogSection, shutdown::Shutdown};
+use crate::{
+    admin::{Admin, AdminSection},
+    config::Configuration,
+    exit,
+    health::Health,
+    logging,
+    sections::LogSection,
+    shutdown::Shutdown,
+};
 
 /// A service process: what it is called, and its defaults.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +59,32 @@ enum Print {
 }
 
 impl Process {
+    /// As [`Self::run`], with the admin port where one is configured. `serve` tells the [`Health`]
+    /// what it needs, and when it serves.
+    pub fn serve<C>(
+        self,
+        read: impl FnOnce(&mut Configuration) -> C,
+        serve: impl AsyncFnOnce(C, &Shutdown, &Health) -> Result<(), ServeError>,
+    ) -> ExitCode {
+        let read = |configuration: &mut Configuration| {
+            let admin: AdminSection = configuration.section("admin");
+            (admin, read(configuration))
+        };
+        self.run(read, async |(admin, settings), shutdown| {
+            let health = Health::new(shutdown.token().clone());
+            let _admin = match admin.address {
+                Some(address) => {
+                    Some(Admin::start(address, health.clone()).await.map_err(|error| {
+                        let what = format!("admin.address: cannot listen on {address}: {error}");
+                        ServeError::Unavailable(what)
+                    })?)
+                }
+                None => None,
+            };
+            serve(settings, shutdown, &health).await
+        })
+    }
+
     /// Reads arguments and configuration, starts to log and to listen for signals, and serves until
     /// told to stop. Returns the exit code for `main`.
     pub fn run<C>(

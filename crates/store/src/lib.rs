@@ -15,6 +15,7 @@ pub mod lease;
 pub mod memory;
 pub mod port;
 pub mod postgres;
+mod reachable;
 mod row;
 mod section;
 pub mod sqlite;
@@ -30,6 +31,7 @@ pub use port::{
     Write, Written,
 };
 pub use postgres::PostgresStore;
+pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};
 pub use sqlite::SqliteStore;
 pub use sweeper::Sweeper;

@@ -2,11 +2,13 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use rockbot_bus::Bus;
+use rockbot_bus::{Bus, carries};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_scripts::{RunnerName, ScriptsSection};
-use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection, Shutdown};
-use rockbot_store::{Clock, StoreSection, connect_patiently};
+use rockbot_service::{
+    BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
+};
+use rockbot_store::{Clock, StoreSection, connect_patiently, reachable};
 use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, tools};
 use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::{
@@ -35,7 +37,7 @@ struct Settings {
 }
 
 fn main() -> ExitCode {
-    PROCESS.run(read, serve)
+    PROCESS.serve(read, serve)
 }
 
 fn read(configuration: &mut Configuration) -> Settings {
@@ -67,7 +69,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     settings
 }
 
-async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError> {
+async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let Settings { service, bus, handler, files, scripts, store } = settings;
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
@@ -87,6 +89,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
     let bus = Arc::new(bus);
+    health.needs("bus", carries(bus.clone()));
+    health.needs("store", reachable(store.clone()));
     let journal = CallJournal::start(store.clone(), &instance, options);
     let tools = tools(&files, scripts.as_ref())
         .map_err(|error| ServeError::Configuration(error.to_string()))?;
@@ -105,6 +109,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown) -> Result<(), ServeError
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
+    health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rockbot_testkit::bed::test_broker_url;
+use rockbot_testkit::bed::{soon, test_broker_url};
 use rustix::process::Signal;
 use tokio::{
     io::copy_bidirectional,
@@ -10,7 +10,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{fleet::Fleet, process::Running};
+use crate::{fleet::Fleet, http::ask, process::Running};
 
 /// The test broker at another port, and what is before the port and behind it in its URL.
 struct Detour {
@@ -62,6 +62,44 @@ async fn a_handler_waits_for_its_broker_and_then_serves() {
     let _open = detour.open().await;
     handler.says("ready").await;
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
+}
+
+/// Probes until the status comes, and returns what was told with it.
+async fn probed(admin: &str, expected: u16) -> String {
+    let mut look = tokio::time::interval(Duration::from_millis(50));
+    let told = async {
+        loop {
+            look.tick().await;
+            match ask(admin, "/readyz").await {
+                (status, told) if status == expected => return told,
+                _ => {}
+            }
+        }
+    };
+    soon("the readiness", told).await
+}
+
+#[tokio::test]
+async fn a_probe_sees_a_handler_wait_for_its_broker_serve_lose_it_and_serve_again() {
+    let fleet = Fleet::new();
+    let detour = Detour::closed().await;
+    let mut command = fleet.program("rockbot-tool-handler");
+    command.env("ROCKBOT_BUS__URL", &detour.url).env("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0");
+    let mut handler = Running::start(command);
+    let admin = handler.admin_address().await;
+    let (status, told) = ask(&admin, "/readyz").await;
+    assert_eq!(status, 503, "{told}");
+    assert!(told.contains(r#""stage":"starting""#), "{told}");
+    assert_eq!(ask(&admin, "/healthz").await.0, 200, "it lives");
+    let open = detour.open().await;
+    let told = probed(&admin, 200).await;
+    assert!(told.contains(r#""needs":{"bus":"ok","store":"ok"}"#), "{told}");
+    drop(open);
+    let told = probed(&admin, 503).await;
+    assert!(told.contains("not connected"), "{told}");
+    assert_eq!(ask(&admin, "/healthz").await.0, 200, "it need not be started again");
+    let _open = detour.open().await;
+    probed(&admin, 200).await;
 }
 
 #[tokio::test]

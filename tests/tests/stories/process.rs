@@ -60,6 +60,14 @@ impl Running {
         assert!(found, "{} never said {words:?}:\n{}", self.name, self.err.text());
     }
 
+    /// Waits for the line that tells where its admin port is.
+    pub(crate) async fn admin_address(&mut self) -> String {
+        self.says("the admin port listens").await;
+        let heard = self.err.text();
+        let told = heard.split_once("address=").map_or("", |(_, told)| told);
+        told.split_whitespace().next().expect("an address").to_owned()
+    }
+
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().expect("it can be asked").is_none()
     }

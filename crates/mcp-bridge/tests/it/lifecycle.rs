@@ -73,14 +73,14 @@ async fn a_server_that_is_not_there_does_not_keep_the_others_and_appears_later()
     bridge.apply(file(&json!({"odd": misbehaving(), "late": late}))).await;
     bridge.settled(Duration::from_secs(20)).await;
     assert_eq!(said(&bridge, "odd", "echo", json!({})).await, "{}");
-    assert!(!bridge.is_ready(), "a required server is missing");
+    assert_eq!(bridge.missing(), ["late"]);
     let why = bridge.servers().remove(0).why.unwrap();
     assert!(why.contains("can't be started"), "{why}");
     let script = misbehaving()["args"][0].as_str().unwrap().to_owned();
     std::fs::write(&program, format!("#!/bin/sh\nexec python3 {script}\n")).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).unwrap();
-    until("the late server", || bridge.is_ready()).await;
+    until("the late server", || bridge.missing().is_empty()).await;
     assert_eq!(said(&bridge, "late", "echo", json!({})).await, "{}");
     bridge.stop().await;
 }

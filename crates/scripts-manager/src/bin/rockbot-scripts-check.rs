@@ -8,7 +8,9 @@ use std::{
 
 use kube::{Client, Config};
 use rockbot_scripts_manager::{PodsSection, policies::problems_in};
-use rockbot_service::{BusSection, Configuration, Process, ServeError, ServiceSection};
+use rockbot_service::{
+    AdminSection, BusSection, Configuration, Process, ServeError, ServiceSection,
+};
 use rockbot_store::StoreSection;
 use rockbot_tools::HandlerSection;
 
@@ -37,6 +39,7 @@ fn read(configuration: &mut Configuration) -> PodsSection {
     let _: BusSection = configuration.section("bus");
     let _: HandlerSection = configuration.section("handler");
     let _: StoreSection = configuration.section("store");
+    let _: AdminSection = configuration.section("admin");
     configuration.section("scripts")
 }
 

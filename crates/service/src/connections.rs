@@ -19,15 +19,16 @@ use tokio::{
 
 /// Takes so many connections at once; more wait in the system's queue.
 #[derive(Debug)]
-pub(crate) struct BoundedListener {
+pub struct BoundedListener {
     listener: TcpListener,
     places: Arc<Semaphore>,
     idle: Duration,
 }
 
 impl BoundedListener {
-    /// `most` connections, each of which ends when nothing came over it for the time `idle`.
-    pub(crate) fn new(listener: TcpListener, most: usize, idle: Duration) -> Self {
+    /// At most `most` connections, each of which ends when nothing came over it for the time `idle`.
+    #[must_use]
+    pub fn new(listener: TcpListener, most: usize, idle: Duration) -> Self {
         Self { listener, places: Arc::new(Semaphore::new(most)), idle }
     }
 }
@@ -56,7 +57,7 @@ impl Listener for BoundedListener {
 
 /// A connection that does not stay silent for ever.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     stream: TcpStream,
     idle: Duration,
     silence: Pin<Box<Sleep>>,
