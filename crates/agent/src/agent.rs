@@ -55,7 +55,8 @@ pub struct AgentParts {
     pub working_memory: Option<WorkingMemory>,
     /// Its bounds.
     pub limits: AgentLimits,
-    /// What every tool call passes through here; the cap on results is that of the bounds.
+    /// What every tool call passes through here; the cap on results is that of the bounds, and
+    /// pins and approvals are those above.
     pub layers: LayerOptions,
 }
 

@@ -200,8 +200,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
                 mcp: Some(servers),
                 pins: pins.filter(|_| pins_all),
                 approvals: approvals.clone(),
-                behaviour,
                 layers: layers.clone(),
+                behaviour,
                 ..parts
             }
         }

@@ -13,7 +13,7 @@ use rockbot_llm::{
 };
 use rockbot_tools::{
     Approver, ExecutionStrategy, LayerOptions, ModelList, ModelListLog, Steering, ToolHook,
-    ToolPins, ToolRegistration, ToolRegistry, ToolScope, layers::pin, model_list::ModelNames,
+    ToolRegistration, ToolRegistry, ToolScope, layers::pin, model_list::ModelNames,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -58,10 +58,8 @@ pub(crate) struct TurnSetup {
     hooks: Vec<Arc<dyn ToolHook>>,
     room: Room,
     large: LargeResults,
-    layers: LayerOptions,
-    /// Which definitions of announced tools are trusted; all of them without.
-    pins: Option<Arc<ToolPins>>,
     pub(crate) approvals: Option<Arc<Approvals>>,
+    layers: LayerOptions,
     list_log: ModelListLog,
 }
 
@@ -82,18 +80,14 @@ impl TurnSetup {
             limits,
             layers,
         } = parts;
-        let layers = LayerOptions {
-            max_result_bytes: limits.result_bytes,
-            pins: pins.clone(),
-            approver: approvals.clone().map(|one| -> Arc<dyn Approver> { one }),
-            ..layers
-        };
         let model_name = definition.model.as_deref().unwrap_or(model.name());
         let room = Room::new(model_name, &behaviour, definition.max_tokens);
+        let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
+        let max_result_bytes = limits.result_bytes;
+        let layers = LayerOptions { max_result_bytes, pins, approver: approver.clone(), ..layers };
         let registry = Arc::new(ToolRegistry::over(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
-            let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
             McpOffer::new(parts, &definition, own, shared, approver, limits.activated_tools)
         });
         sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
@@ -120,9 +114,8 @@ impl TurnSetup {
             hooks,
             room,
             large: LargeResults { memory },
-            layers,
-            pins,
             approvals,
+            layers,
             list_log: ModelListLog::default(),
         }
     }
@@ -145,7 +138,7 @@ impl TurnSetup {
     ) -> (Vec<ToolDefinition>, ModelNames) {
         let mut list = ModelList::new(scope, self.limits.request_tools);
         for tool in self.shared.all() {
-            match &self.pins {
+            match &self.layers.pins {
                 Some(pins) if scope.permits(tool.registration()) => {
                     if pin::check(pins, &tool).await.is_ok() {
                         list.add(&tool)

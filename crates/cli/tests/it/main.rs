@@ -1,6 +1,8 @@
 //! The `rockbot` command as a newcomer meets it: one process, no broker, no key.
 
 #[cfg(test)]
+mod approve;
+#[cfg(test)]
 mod chat;
 #[cfg(test)]
 mod command_line;

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{ErrorKind, Read},
+    io::{ErrorKind, Read, Write},
     os::unix::ffi::OsStrExt,
     process::{Child, Command},
 };
@@ -10,7 +10,12 @@ use std::{
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// Runs a command on a terminal of its own; what it showed and its exit code.
-pub(crate) fn show(mut command: Command) -> (String, Option<i32>) {
+pub(crate) fn show(command: Command) -> (String, Option<i32>) {
+    show_typing(command, "")
+}
+
+/// The same with this typed at the terminal.
+pub(crate) fn show_typing(mut command: Command, typed: &str) -> (String, Option<i32>) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo terminal");
     grantpt(&ours).expect("granted");
     unlockpt(&ours).expect("unlocked");
@@ -22,7 +27,9 @@ pub(crate) fn show(mut command: Command) -> (String, Option<i32>) {
     let child = command.spawn().expect("it starts");
     // The end of the command must be the end of what can be read.
     drop((command, theirs));
-    finish(File::from(ours), child)
+    let mut screen = File::from(ours);
+    screen.write_all(typed.as_bytes()).expect("typed");
+    finish(screen, child)
 }
 
 fn finish(mut screen: File, mut child: Child) -> (String, Option<i32>) {
