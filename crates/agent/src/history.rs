@@ -183,11 +183,11 @@ mod tests {
     }
 
     fn users(history: &History) -> Vec<&str> {
-        let user = |message| match message {
-            &ChatMessage::User(ref text) => Some(text.as_str()),
+        let users = history.messages().filter_map(|message| match message {
+            ChatMessage::User(text) => Some(text.as_str()),
             _ => None,
-        };
-        history.messages().filter_map(user).collect()
+        });
+        users.collect()
     }
 
     fn results(history: &History) -> Vec<&str> {
