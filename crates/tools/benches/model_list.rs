@@ -35,14 +35,18 @@ fn tool(number: usize) -> Named {
     let property = |kind: &str| json!({"type": kind, "description": "What to do it with."});
     Named(ToolRegistration {
         // Every tenth has a name that is too long for the provider.
-        name: format!("tool_{number}{}", "_x".repeat(if number % 10 == 0 { 40 } else { 5 })),
+        name: format!(
+            "tool_{number}{}",
+            "_x".repeat(if number.is_multiple_of(10) { 40 } else { 5 })
+        ),
         label: None,
-        description: "Does something useful with what it is given, and says what came of it.".into(),
+        description: "Does something useful with what it is given, and says what came of it."
+            .into(),
         tool_description: None,
         parameters: json!({"type": "object", "required": ["path"], "properties": {
             "path": property("string"), "lines": property("integer"), "all": property("boolean"),
             "mode": {"type": "string", "enum": ["one", "two", "three"]}}}),
-        source: if number % 3 == 0 { ToolSource::Web } else { ToolSource::Files },
+        source: if number.is_multiple_of(3) { ToolSource::Web } else { ToolSource::Files },
         hints: ToolHints::default(),
         timeout_ms: None,
     })
@@ -66,5 +70,9 @@ fn main() {
         })
         .collect();
     took.sort();
-    println!("list of {TOOLS} tools: median {:?}, p99 {:?}", took[ROUNDS / 2], took[ROUNDS * 99 / 100]);
+    println!(
+        "list of {TOOLS} tools: median {:?}, p99 {:?}",
+        took[ROUNDS / 2],
+        took[ROUNDS * 99 / 100]
+    );
 }
