@@ -16,7 +16,7 @@ use rockbot_tools::{
         McpIndex, definition_fingerprint,
         outside_text::{is_name, plain},
     },
-    names::{DEFAULT_NAME_BYTES, sanitise, with_hash},
+    names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, sanitise, with_hash},
 };
 
 /// Most tools of one server that are looked at.
@@ -131,6 +131,14 @@ impl KnownServers {
         let lower = server.name.to_lowercase();
         let stays = |tool: &str| tools.iter().any(|one| one.name == tool);
         state.names.retain(|_, (owner, tool)| *owner != lower || stays(tool));
+        // Who gets a name that several want does not hang on the order in which the server tells: the
+        // one whose own name was not altered, else the first of the alphabet.
+        let mut order: Vec<_> = tools.iter().collect();
+        let is_altered = |tool: &str| sanitise(tool, MAX_NAME_BYTES) != tool;
+        order.sort_by_key(|tool| (is_altered(&tool.name), tool.name.as_str()));
+        for definition in order {
+            self.name(&mut state.names, &lower, definition);
+        }
         let tools = tools.into_iter().map(|definition| {
             let name = self.name(&mut state.names, &lower, &definition);
             let fingerprint = definition_fingerprint(&definition);

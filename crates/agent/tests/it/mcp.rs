@@ -319,6 +319,30 @@ async fn two_tools_that_would_share_a_name_get_one_each_and_nobody_takes_a_built
 }
 
 #[tokio::test]
+async fn who_gets_a_name_that_two_tools_want_does_not_hang_on_their_order() {
+    let offers = async |tools: &[&str]| {
+        let servers = Servers::of(&[("s", &[])]);
+        let define = |tool: &&str| McpToolDefinition {
+            model_name: format!("s__{}", tool.replace('.', "_")),
+            ..definition("s", tool)
+        };
+        servers.set("s", tools.iter().map(define).collect());
+        let model = Witness::script([ScriptedTurn::text("Done.")]);
+        say(&stage(&servers, McpExposure::Eager).agent(&model), "go").await;
+        let mut tools = model.last().tools;
+        tools.retain(|tool| tool.name.starts_with("s__"));
+        let mut told: Vec<_> =
+            tools.into_iter().map(|tool| (tool.name, tool.description)).collect();
+        told.sort();
+        told
+    };
+    let told = offers(&["a.b", "a_b"]).await;
+    assert_eq!(told, offers(&["a_b", "a.b"]).await);
+    assert!(told[0].0 == "s__a_b" && told[0].1.contains("The tool a_b of"), "{told:?}");
+    assert!(told[1].0.starts_with("s__a_b_") && told[1].1.contains("The tool a.b of"), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_person_is_asked_about_the_tool_itself_however_it_is_called() {
     let servers = Servers::of(&[("git", &["log"])]);
     let model = Witness::of(ScriptedModel::new([
