@@ -91,7 +91,7 @@ pub struct TurnAnswer {
     /// What kind of end.
     pub outcome: TurnOutcome,
     /// What it took; none when no turn ran.
-    pub usage: Option<TurnUsage>,
+    pub usage: Option<Box<TurnUsage>>,
 }
 
 impl TurnAnswer {
@@ -102,7 +102,11 @@ impl TurnAnswer {
 
 impl From<TurnAnswer> for ReplyBody {
     fn from(answer: TurnAnswer) -> Self {
-        Self::Answer { text: answer.text, outcome: answer.outcome, usage: answer.usage }
+        Self::Answer {
+            text: answer.text,
+            outcome: answer.outcome,
+            usage: answer.usage.map(|usage| *usage),
+        }
     }
 }
 

@@ -133,9 +133,8 @@ impl Session {
             &origin,
             progress,
             cancellation.clone(),
-            self.spent,
         );
-        let mut turn = Box::pin(turn.run(text));
+        let mut turn = Box::pin(turn.after(self.spent).run(text));
         let mut ended = loop {
             tokio::select! {
                 biased;
@@ -153,7 +152,7 @@ impl Session {
         if ended.outcome == TurnOutcome::Cancelled && self.stop.abandon.is_cancelled() {
             ended.text = "The agent is shutting down, so this turn was cancelled.".to_owned();
         }
-        let TurnUsage { turn, session, .. } = ended.usage.unwrap_or_default();
+        let TurnUsage { turn, session, .. } = ended.usage.as_deref().copied().unwrap_or_default();
         self.spent = session;
         self.setup.spent.add(turn);
         info!(

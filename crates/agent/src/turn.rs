@@ -141,9 +141,9 @@ impl TurnSetup {
             match &self.layers.pins {
                 Some(pins) if scope.permits(tool.registration()) => {
                     if pin::check(pins, &tool).await.is_ok() {
-                        list.add(&tool)
+                        list.add(&tool);
                     } else {
-                        list.hold_back()
+                        list.hold_back();
                     }
                 }
                 _ => list.add(&tool),
@@ -210,7 +210,6 @@ impl<'a> Turn<'a> {
         origin: &TurnOrigin,
         progress: ProgressSink,
         cancellation: CancellationToken,
-        spent_before: Spending,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
         let deadline = origin.asking.as_ref().map_or(deadline, |one| deadline.min(one.deadline));
@@ -229,12 +228,18 @@ impl<'a> Turn<'a> {
             streak,
             context: TurnContext::default(),
             account: TurnAccount::default(),
-            spent_before,
+            spent_before: Spending::default(),
             said: Vec::new(),
             context_tokens: 0,
             room_for_history: None,
             is_out_of_room: false,
         }
+    }
+
+    /// In a conversation that took so much before.
+    pub(crate) fn after(mut self, spent: Spending) -> Self {
+        self.spent_before = spent;
+        self
     }
 
     /// Runs the turn to its end. Whatever the end, the history is one that a model server accepts:
@@ -254,7 +259,7 @@ impl<'a> Turn<'a> {
         }
         self.say(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() }).await;
         self.history.fit();
-        let usage = Some(self.account.closed(self.spent_before));
+        let usage = Some(Box::new(self.account.closed(self.spent_before)));
         TurnAnswer { usage, ..ending.into_answer() }
     }
 

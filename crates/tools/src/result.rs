@@ -15,7 +15,7 @@ pub struct ToolResult {
     /// The loop that a sub-agent ran.
     pub child_loop_id: Option<String>,
     /// What that loop took, for the account of whoever began it.
-    pub child_spending: Option<Spending>,
+    pub child_spending: Option<Box<Spending>>,
     /// Whether the tool failed in its own words.
     pub is_error: bool,
     /// Which process ran it; filled in by the end that asked over the bus.

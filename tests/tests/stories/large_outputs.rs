@@ -140,13 +140,16 @@ fn called(calls: &[(&str, Value)]) -> Vec<ChatEvent> {
     (0..).zip(calls).map(call).chain([ChatEvent::Finished(FinishReason::ToolCalls)]).collect()
 }
 
+/// Which tools ran, and where.
+type Places = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
 /// An agent in the test, and what its model reads.
 struct Desk {
     agent: Agent,
     registry: Arc<ToolRegistry>,
     read: mpsc::Receiver<String>,
     go_on: Arc<Semaphore>,
-    places: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    places: Places,
     _directory: CatalogDirectory,
 }
 
@@ -168,7 +171,7 @@ impl Desk {
         });
         let definition = AgentDefinition::new(name, "Read it.");
         let agent = Agent::new(AgentParts::new(definition, model, registry.clone()));
-        let places = Arc::default();
+        let places = Places::default();
         let directory = directory.expect("the bus is there");
         Self { agent, registry, read, go_on, places, _directory: directory }
     }

@@ -143,7 +143,7 @@ async fn equal_calls_at_once_run_once_for_each_agent_and_again_when_the_definiti
     }
     assert_eq!(stage.runs.load(Ordering::SeqCst), 2, "once for each agent");
     stage.serve("Counts otherwise.");
-    let changed = soon("an answer", one.call()).await.expect("a result");
+    let changed = soon("an answer", Box::pin(one.call())).await.expect("a result");
     assert_eq!(changed.to_text(), "3");
     assert!(stage.workers.drain(Duration::from_secs(5)).await);
 }
@@ -153,10 +153,10 @@ async fn a_rate_is_kept_for_each_agent() {
     let stage = Stage::set(json!({"rate": {"calls": 1, "per": "1h"}})).await;
     stage.gate.add_permits(10);
     let (one, two) = (stage.agent("one").await, stage.agent("two").await);
-    soon("an answer", one.clone().call()).await.expect("the first");
-    let refused = soon("an answer", one.call()).await.expect_err("one too many");
+    soon("an answer", Box::pin(one.clone().call())).await.expect("the first");
+    let refused = soon("an answer", Box::pin(one.call())).await.expect_err("one too many");
     assert_eq!((refused.code(), refused.executed()), (ToolErrorCode::Overloaded, Executed::No));
     assert!(refused.is_retryable() && refused.to_string().contains("call again in"), "{refused}");
-    soon("an answer", two.call()).await.expect("another agent");
+    soon("an answer", Box::pin(two.call())).await.expect("another agent");
     assert!(stage.workers.drain(Duration::from_secs(5)).await);
 }

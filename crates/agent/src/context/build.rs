@@ -72,8 +72,8 @@ impl ContextBuilder {
         let parts = |parts: Parts| parts.joined(&self.budget, self.window);
         TurnContext {
             system: parts(system).unwrap_or_default(),
-            staying: parts(staying).map(enclosed),
-            passing: parts(passing).map(enclosed),
+            staying: parts(staying).as_deref().map(enclosed),
+            passing: parts(passing).as_deref().map(enclosed),
         }
     }
 
@@ -116,7 +116,7 @@ impl Parts {
     }
 }
 
-fn enclosed(text: String) -> String {
+fn enclosed(text: &str) -> String {
     format!("{OPEN}\n{text}\n{CLOSE}")
 }
 

@@ -100,7 +100,7 @@ impl AgentTool {
         };
         Ok(ToolResult {
             child_loop_id: Some(session_id.to_string()),
-            child_spending: usage.map(|usage| usage.turn),
+            child_spending: usage.map(|usage| Box::new(usage.turn)),
             ..result
         })
     }

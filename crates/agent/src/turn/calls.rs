@@ -103,8 +103,8 @@ impl<'a> Caller<'a> {
         let account = &self.turn.account;
         let text = match ended {
             Ok(result) => {
-                if let Some(child) = result.child_spending {
-                    account.child_ended(child);
+                if let Some(child) = &result.child_spending {
+                    account.child_ended(**child);
                 }
                 let threshold = self.turn.setup.behaviour.shown_chars();
                 let (tool, text) = (request.name.as_str(), model_text(&result));

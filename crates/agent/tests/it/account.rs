@@ -22,7 +22,7 @@ async fn an_answer_tells_what_it_took_and_the_conversation_adds_up() {
         ..ModelBehaviour::default()
     };
     let agent = stage.agent(&model);
-    let TurnUsage { turn: first, session, .. } = say(&agent, "look").await.usage.unwrap();
+    let TurnUsage { turn: first, session, .. } = *say(&agent, "look").await.usage.unwrap();
     assert_eq!((first.model_calls, first.tool_calls, first.untold_calls), (2, 2, 0));
     assert_eq!(first.tool_bytes_in, r#"{"n":1}{}"#.len() as u64);
     assert!(first.tool_bytes_out > first.tool_bytes_in, "a refused call is read by the model too");
@@ -31,7 +31,7 @@ async fn an_answer_tells_what_it_took_and_the_conversation_adds_up() {
 
     let answer = say(&agent, "bye").await;
     assert_eq!(answer.text, "Bye.");
-    let TurnUsage { turn: second, session, .. } = answer.usage.unwrap();
+    let TurnUsage { turn: second, session, .. } = *answer.usage.unwrap();
     assert_eq!((second.model_calls, second.tool_calls), (1, 0));
     let mut both = first;
     both += second;

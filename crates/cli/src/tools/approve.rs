@@ -81,14 +81,15 @@ fn changes(pin: &Pin) -> Result<(), Failure> {
     let bold = anstyle::Style::new().bold();
     let source = show::visible_line(&pin.source);
     say!("{bold}{}{bold:#} of {source}", show::visible_line(&pin.name))?;
-    let parts: [(&str, fn(&PinnedDefinition) -> String); 4] = [
-        ("description", |one| one.description.clone()),
-        ("arguments", |one| format!("{:#}", one.parameters)),
-        ("hints", |one| json!(one.hints).to_string()),
-        ("definition", |one| one.fingerprint.clone()),
-    ];
-    for (part, of) in parts {
-        let (before, now) = (of(&pin.approved), of(pending));
+    let parts = |one: &PinnedDefinition| {
+        [
+            ("description", one.description.clone()),
+            ("arguments", format!("{:#}", one.parameters)),
+            ("hints", json!(one.hints).to_string()),
+            ("definition", one.fingerprint.clone()),
+        ]
+    };
+    for ((part, before), (_, now)) in parts(&pin.approved).into_iter().zip(parts(pending)) {
         if before != now {
             say!("  {part}\n{}\n{}", lines('-', &before), lines('+', &now))?;
         }
