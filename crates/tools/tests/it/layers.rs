@@ -128,7 +128,7 @@ impl Agent {
             ToolContext::new(tool, self.context.session_id.clone(), self.context.agent.clone());
         let arguments = r#"{"text":"equal"}"#.into();
         let call = self.executor.execute(ToolCall { context: fresh, arguments });
-        soon("an answer", call).await
+        soon("an answer", Box::pin(call)).await
     }
 
     fn calls(&self, tool: &'static str, count: u32) -> Called {

@@ -22,6 +22,7 @@ mod mcp_index;
 mod mcp_manage;
 #[cfg(test)]
 mod mcp_stage;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod outputs;

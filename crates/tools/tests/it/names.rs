@@ -46,7 +46,7 @@ fn check(input: &Input<'_>, expected: &str) {
         }
         aliases.iter().for_each(|(alias, name)| registry.alias(*alias, *name));
         for name in order {
-            registry.register(Arc::new(Counter::new(name))).unwrap();
+            registry.register(Arc::new(Counter::new(name))).expect("registered");
         }
         registry
     };
@@ -62,7 +62,7 @@ fn check(input: &Input<'_>, expected: &str) {
                 if backwards {
                     order.reverse();
                 }
-                assign(order, 64).remove(names[0]).unwrap()
+                assign(order, 64).remove(names[0]).expect("a name")
             }
         };
         let what = match input {
