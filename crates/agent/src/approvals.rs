@@ -157,8 +157,14 @@ impl Approvals {
 impl Approver for Approvals {
     fn decide<'a>(&'a self, question: ApprovalQuestion<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let ApprovalQuestion { name, source, hints, .. } = question;
-            match self.section.policy_for(name, source, hints) {
+            let ApprovalQuestion { context, name, source, hints, .. } = question;
+            let mut policy = self.section.policy_for(name, source, hints);
+            // What a rule says of the tool that calls by name holds for all that it calls.
+            if &*context.tool_name == GATEWAY && name != GATEWAY {
+                let gateway = self.section.named(GATEWAY, &ToolSource::McpManagement, hints);
+                policy = policy.max(gateway.unwrap_or_default());
+            }
+            match policy {
                 ApprovalPolicy::Allow => Verdict::Allow,
                 ApprovalPolicy::Ask if *source == ToolSource::McpManagement && name == GATEWAY => {
                     Verdict::Allow

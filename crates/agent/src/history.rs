@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use rockbot_llm::{ChatMessage, ToolCallRequest};
 
+use crate::large::truncated;
+
 /// What stands in place of a tool result that had to go.
 const LEFT_OUT: &str = "(an older tool result, left out for room)";
 /// A tool result of this size is not worth cutting.
@@ -85,9 +87,9 @@ impl History {
         let Some(text) = said.result().filter(|text| text.len() > SHORT_RESULT_BYTES) else {
             return false;
         };
-        let kept = &text[..text.floor_char_boundary(text.len() / 2)];
-        let omitted = text[kept.len()..].chars().count();
-        said.replace_result(format!("{kept}\n[result truncated — {omitted} chars omitted]"));
+        let half = text[..text.floor_char_boundary(text.len() / 2)].chars().count();
+        let text = truncated(text.to_owned(), half);
+        said.replace_result(text);
         true
     }
 
@@ -234,6 +236,17 @@ mod tests {
         assert!(history.tokens() < 100, "{}", history.tokens());
         history.fit_tokens(0);
         assert_eq!(users(&history), ["b"], "what was said stays");
+    }
+
+    #[test]
+    fn a_result_that_is_halved_twice_tells_of_all_that_is_missing() {
+        let mut history = History::new(100, 1_000_000);
+        exchange(&mut history, "a", &"ü".repeat(5000));
+        assert!(history.cut_largest_result() && history.cut_largest_result());
+        let (kept, note) = results(&history)[0].split_once('\n').unwrap();
+        let missing = 5000 - kept.chars().count();
+        assert!((3500..4000).contains(&missing), "{missing}");
+        assert_eq!(note, format!("[result truncated — {missing} chars omitted]"));
     }
 
     #[test]

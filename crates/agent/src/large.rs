@@ -14,12 +14,15 @@ use tokio::{task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
 /// The tool that reads a chunk. What it returns is one already.
-const READS_CHUNKS: &str = "get_from_working_memory";
-/// A chunk may have so many characters, also where the model is shown fewer: else a long result
-/// takes too many calls to read.
+pub(crate) const READS_CHUNKS: &str = "get_from_working_memory";
+/// A chunk may have so many characters, also where the model is shown fewer and could read more:
+/// else a long result takes too many calls to read.
 const LEAST_CHUNK_CHARS: usize = 20_000;
 /// What a tool may say around a chunk.
 const AROUND_CHUNK_CHARS: usize = 1000;
+/// What a text ends with that was cut, with a number in between.
+const NOTE_BEGINS: &str = "\n[result truncated — ";
+const NOTE_ENDS: &str = " chars omitted]";
 /// How long chunks are kept.
 const KEEP: Duration = Duration::from_secs(20 * 60);
 /// How long working memory may take for all of them.
@@ -28,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OUTLINE_BYTES: usize = 16 * 1024;
 /// Rows of the table that the model reads.
 const MOST_ROWS: usize = 50;
+/// Room for the last row of the table, in characters.
+const LAST_ROW_CHARS: usize = 200;
 /// Characters of a call's id in keys: enough to tell the calls of a conversation apart.
 const RUN_CHARS: usize = 8;
 /// Bytes of a tool's name in keys.
@@ -46,28 +51,44 @@ pub(crate) struct LongResult<'a> {
     pub(crate) text: String,
     /// Longest text that the model is shown whole, in characters.
     pub(crate) threshold: usize,
+    /// A quarter of what the model can read, in characters: no chunk is longer.
+    pub(crate) readable: usize,
+    /// Whether the model may call the tool that reads chunks.
+    pub(crate) can_read_chunks: bool,
+}
+
+impl LongResult<'_> {
+    /// The longest chunk, in characters.
+    fn chunk_chars(&self) -> usize {
+        self.threshold.max(LEAST_CHUNK_CHARS).min(self.readable)
+    }
 }
 
 impl LargeResults {
     /// What the model reads: the text, or where its chunks are, or its beginning.
     pub(crate) async fn shown(&self, owner: &MemoryOwner, result: LongResult<'_>) -> String {
-        let LongResult { tool, threshold, .. } = result;
+        let LongResult { tool, threshold, readable, .. } = result;
         if is_within(&result.text, threshold) {
             return result.text;
         }
         // To keep what was kept before would lead nowhere.
         if matches!(tool, READS_CHUNKS | TOOL_OUTPUT) {
-            let most = threshold.max(LEAST_CHUNK_CHARS) + AROUND_CHUNK_CHARS;
-            return truncated(result.text, most);
+            // An answer that says how to go on had better be whole, so it may have twice as much.
+            let most = threshold.max(LEAST_CHUNK_CHARS).min(readable.saturating_mul(2));
+            return truncated(result.text, most + AROUND_CHUNK_CHARS);
         }
-        let Some(memory) = &self.memory else { return truncated(result.text, threshold) };
+        let memory = self.memory.as_ref().filter(|_| result.can_read_chunks);
+        let Some(memory) = memory else { return truncated(result.text, threshold) };
+        // A character has four bytes at most.
+        let max_chars = result.chunk_chars().min(memory.limits().entry_bytes / 4);
+        let stem = stem(owner, tool, result.call);
         let text: Arc<str> = result.text.into();
-        let splitting = Split::of(text.clone(), memory, threshold, owner, tool, result.call);
+        let splitting = Split::of(text.clone(), max_chars, stem);
         let Some(split) = splitting.await else { return truncated(text.to_string(), threshold) };
         match timeout(PATIENCE, split.save(memory, owner)).await {
             Ok(Ok(())) => {
                 info!(%tool, chunks = split.chunks.len(), "a result is in working memory, in chunks");
-                split.told(tool)
+                split.told(tool, threshold)
             }
             Ok(Err(error)) => {
                 warn!(%tool, %error, "a long result can't be kept, so it is cut");
@@ -91,21 +112,11 @@ struct Split {
 }
 
 impl Split {
-    async fn of(
-        text: Arc<str>,
-        memory: &WorkingMemory,
-        threshold: usize,
-        owner: &MemoryOwner,
-        tool: &str,
-        call: &ToolCallId,
-    ) -> Option<Self> {
-        // A character has four bytes at most.
-        let most = memory.limits().entry_bytes / 4;
-        let max_chars = threshold.max(LEAST_CHUNK_CHARS).min(most);
-        let stem = stem(owner, tool, call);
+    /// None when the process ends meanwhile.
+    async fn of(text: Arc<str>, max_chars: usize, stem: String) -> Option<Self> {
         let split = move || {
             let chunks = chunks(&text, max_chars);
-            let outline = outline(&text, &chunks, &stem);
+            let outline = outline(&text, &chunks, &stem, OUTLINE_BYTES.min(max_chars));
             Self { text, chunks, outline, stem }
         };
         spawn_blocking(split).await.ok()
@@ -129,8 +140,8 @@ impl Split {
         format!("{}-index", self.stem)
     }
 
-    /// What the model reads in place of the result.
-    fn told(&self, tool: &str) -> String {
+    /// What the model reads in place of the result, in about `most_chars` characters.
+    fn told(&self, tool: &str, most_chars: usize) -> String {
         let (chars, count, index) =
             (grouped(self.text.chars().count()), self.chunks.len(), self.index_key());
         let mut told = format!(
@@ -141,21 +152,30 @@ impl Split {
              | # | Heading | Chars | Key |\n|---|---|---|---|\n",
             KEEP.as_secs() / 60
         );
+        let mut left = most_chars.saturating_sub(told.chars().count() + LAST_ROW_CHARS);
+        let mut rows = 0;
         for (number, chunk) in self.chunks.iter().enumerate().take(MOST_ROWS) {
             let title = chunk.title(number).replace('|', "/");
             let key = chunk_key(&self.stem, number);
-            told.push_str(&format!("| {number} | {title} | {} | `{key}` |\n", chunk.chars.len()));
+            let row = format!("| {number} | {title} | {} | `{key}` |\n", chunk.chars.len());
+            // The first one shows what a key is like.
+            if number > 0 && row.chars().count() > left {
+                break;
+            }
+            left = left.saturating_sub(row.chars().count());
+            told.push_str(&row);
+            rows += 1;
         }
-        if count > MOST_ROWS {
+        if count > rows {
             let last = chunk_key(&self.stem, count - 1);
-            told.push_str(&format!("| … | {} more | | up to `{last}` |\n", count - MOST_ROWS));
+            told.push_str(&format!("| … | {} more | | up to `{last}` |\n", count - rows));
         }
         told
     }
 }
 
 /// The sections of a text, or its chunks where it has none, each with the keys it is at.
-fn outline(text: &str, chunks: &[Chunk], stem: &str) -> String {
+fn outline(text: &str, chunks: &[Chunk], stem: &str, max_bytes: usize) -> String {
     let mut sections = sections(text);
     let begins = sections.first().map_or(text.len(), |first| first.bytes.start);
     let before = chunks.iter().enumerate().filter(|(_, chunk)| chunk.bytes.start < begins);
@@ -176,7 +196,7 @@ fn outline(text: &str, chunks: &[Chunk], stem: &str) -> String {
             _ => format!("`{}` … `{}`", chunk_key(stem, first), chunk_key(stem, last)),
         }
     };
-    document_outline(&sections, keys, OUTLINE_BYTES)
+    document_outline(&sections, keys, max_bytes)
 }
 
 /// `{namespace}/tool-{name}-{runId}`.
@@ -200,14 +220,22 @@ fn is_within(text: &str, chars: usize) -> bool {
     text.len() <= chars || text.chars().nth(chars).is_none()
 }
 
-/// The beginning of a text that is longer than so many characters, saying so.
-fn truncated(mut text: String, chars: usize) -> String {
-    if let Some((end, _)) = text.char_indices().nth(chars) {
-        let omitted = text[end..].chars().count();
+/// The beginning of a text that is longer than so many characters, saying how much is missing: also
+/// of what was missing before.
+pub(crate) fn truncated(mut text: String, chars: usize) -> String {
+    let (body, missing) = missing(&text).unwrap_or((&text, 0));
+    if let Some((end, _)) = body.char_indices().nth(chars) {
+        let omitted = body[end..].chars().count().saturating_add(missing);
         text.truncate(end);
-        text.push_str(&format!("\n[result truncated — {omitted} chars omitted]"));
+        text.push_str(&format!("{NOTE_BEGINS}{omitted}{NOTE_ENDS}"));
     }
     text
+}
+
+/// A text that was cut before, without the note about it, and the characters that are missing.
+fn missing(text: &str) -> Option<(&str, usize)> {
+    let (body, omitted) = text.strip_suffix(NOTE_ENDS)?.rsplit_once(NOTE_BEGINS)?;
+    Some((body, omitted.parse().ok()?))
 }
 
 /// 462000 as `462 000`.
@@ -241,9 +269,22 @@ mod tests {
     }
 
     async fn shown(large: &LargeResults, tool: &str, text: &str, threshold: usize) -> String {
-        let call = ToolCallId::generate();
-        let text = text.to_owned();
-        large.shown(&owner(), LongResult { tool, call: &call, text, threshold }).await
+        shown_to(large, tool, text, Reader { threshold, readable: usize::MAX, can_read: true })
+            .await
+    }
+
+    /// A model that is shown results.
+    struct Reader {
+        threshold: usize,
+        readable: usize,
+        can_read: bool,
+    }
+
+    async fn shown_to(large: &LargeResults, tool: &str, text: &str, reader: Reader) -> String {
+        let Reader { threshold, readable, can_read: can_read_chunks } = reader;
+        let (call, text) = (ToolCallId::generate(), text.to_owned());
+        let result = LongResult { tool, call: &call, text, threshold, readable, can_read_chunks };
+        large.shown(&owner(), result).await
     }
 
     fn keys(told: &str) -> Vec<&str> {
@@ -293,6 +334,40 @@ mod tests {
         assert_eq!(chunk.len(), 20_000);
         let read = shown(&large, "get_from_working_memory", &chunk, 1000).await;
         assert!(read == chunk, "a chunk is not split again");
+    }
+
+    #[tokio::test]
+    async fn a_model_that_may_not_read_chunks_is_shown_the_beginning() {
+        let (large, memory) = with_memory(MemoryStore::new(Clock::System));
+        let reader = Reader { threshold: 1000, readable: usize::MAX, can_read: false };
+        let told = shown_to(&large, "logs", &"x".repeat(1500), reader).await;
+        let expected = format!("{}\n[result truncated — 500 chars omitted]", "x".repeat(1000));
+        assert_eq!(told, expected);
+        assert!(memory.list(&owner(), None).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_model_with_a_small_window_gets_chunks_and_a_table_that_fit() {
+        let (large, memory) = with_memory(MemoryStore::new(Clock::System));
+        let reader = || Reader { threshold: 4000, readable: 4000, can_read: true };
+        let text = format!("# {}\n{}\n", "long | title ".repeat(20), "words ".repeat(500));
+        let told = shown_to(&large, "logs", &text.repeat(60), reader()).await;
+        assert!(told.chars().count() <= 4000, "{told}");
+        let keys = keys(&told);
+        assert!(keys.len() > 5 && keys.last().unwrap().ends_with("-chunk59"), "{told}");
+        let index = keys[0].replace("-chunk0", "-index");
+        for key in [keys[0], &index] {
+            let kept = memory.get(&owner(), key).await.unwrap().unwrap();
+            assert!(kept.chars().count() <= 4000, "{key}");
+            assert!(shown_to(&large, READS_CHUNKS, &kept, reader()).await == kept, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_again_tells_of_all_that_is_missing() {
+        let once = truncated("ü".repeat(100), 60);
+        assert_eq!(truncated(once.clone(), 10), truncated("ü".repeat(100), 10));
+        assert_eq!(truncated(once.clone(), 60), once, "the note alone is no reason to cut");
     }
 
     #[tokio::test]

@@ -162,7 +162,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let requester = Arc::new(Requester::new(bus.clone(), address.clone()));
     let gateway = BusGateway::start(requester.clone()).await;
     let gateway = gateway.map_err(|problem| unavailable(&problem))?;
-    let servers = McpServices::new(gateway.clone(), definition.mcp.clone());
+    let servers = McpServices::new(gateway.clone(), &definition);
     let services = ServiceSearch::new(vec![Arc::new(servers)]);
     let outputs = memory.as_ref().and_then(|memory| memory.outputs(&outputs));
     let registry = Arc::new(ToolRegistry::new());

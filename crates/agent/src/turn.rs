@@ -4,6 +4,7 @@ mod asking;
 mod calls;
 mod ending;
 mod room;
+mod trust;
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use rockbot_llm::{
 };
 use rockbot_tools::{
     Approver, ExecutionStrategy, LayerOptions, ModelList, ModelListLog, Steering, ToolHook,
-    ToolRegistration, ToolRegistry, ToolScope, layers::pin, model_list::ModelNames,
+    ToolRegistration, ToolRegistry, ToolScope, model_list::ModelNames,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use self::{
     calls::{Caller, PendingCall, TimeoutStreak},
     ending::Ending,
     room::{BUDGET_EXCEEDED, Room, SHORT_TOKENS},
+    trust::Trust,
 };
 use crate::{
     account::{AgentAccount, TurnAccount},
@@ -137,16 +139,12 @@ impl TurnSetup {
         scope: &ToolScope,
     ) -> (Vec<ToolDefinition>, ModelNames) {
         let mut list = ModelList::new(scope, self.limits.request_tools);
+        let mut trust = Trust::by(self.layers.pins.as_deref());
         for tool in self.shared.all() {
-            match &self.layers.pins {
-                Some(pins) if scope.permits(tool.registration()) => {
-                    if pin::check(pins, &tool).await.is_ok() {
-                        list.add(&tool);
-                    } else {
-                        list.hold_back();
-                    }
-                }
-                _ => list.add(&tool),
+            if !scope.permits(tool.registration()) || trust.has(&tool).await {
+                list.add(&tool);
+            } else {
+                list.hold_back();
             }
         }
         if let Some(mcp) = &self.mcp {

@@ -42,7 +42,7 @@ impl Host {
         // Without servers there is nothing to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
-            let servers = McpServices::new(gateway, definition.mcp.clone());
+            let servers = McpServices::new(gateway, &definition);
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());

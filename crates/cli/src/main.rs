@@ -72,7 +72,7 @@ fn run(arguments: Arguments) -> Outcome {
     }
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let settings = Settings::read(&common, environment).exits(exit::USAGE)?;
+    let mut settings = Settings::read(&common, environment).exits(exit::USAGE)?;
     if common.check_config {
         settings.check_embedded().exits(exit::USAGE)?;
         say!("the configuration is valid")?;
@@ -90,7 +90,11 @@ fn run(arguments: Arguments) -> Outcome {
         match command {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
-            Command::Tools(command) => tools::run(&settings, command, common.json).await,
+            Command::Tools(command) => {
+                // A fleet in this process ends with the call: nobody could read on.
+                settings.outputs.enabled &= !settings.embeds();
+                tools::run(&settings, command, common.json).await
+            }
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
             Command::Script(command) => script::run(&settings, command, common.json).await,
             Command::Up => up::run(&settings).await,

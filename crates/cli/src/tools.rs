@@ -29,6 +29,9 @@ use crate::{
 /// The name that the command has on the bus.
 const CALLER: &str = "cli";
 
+/// The conversation that all its calls are in, so that one can read on in what another returned.
+const SESSION: &str = "command-line";
+
 /// The largest arguments that are read from a file or from standard input.
 const MAX_ARGUMENT_BYTES: u64 = 2 * 1024 * 1024;
 
@@ -153,7 +156,8 @@ pub(crate) async fn invoke(
     json: bool,
 ) -> Outcome {
     let executor = ToolExecutor::new(registry);
-    let mut context = ToolContext::new(&tool.name, SessionId::generate(), caller);
+    let mut context =
+        ToolContext::new(&tool.name, SessionId::new(SESSION).exits(exit::SOFTWARE)?, caller);
     context.deadline = tokio::time::Instant::now() + timeout;
     if !json {
         context.updates = Some(Arc::new(|update| {

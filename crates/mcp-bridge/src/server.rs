@@ -13,10 +13,7 @@ use rmcp::{
 };
 use rockbot_contracts::{Executed, mcp::McpToolDefinition};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{
-    CallPolicy, ToolContext, ToolFailure, ToolResult,
-    layers::cache::{CacheRule, Tenant},
-};
+use rockbot_tools::{CallPolicy, ToolContext, ToolFailure, ToolResult};
 use serde_json::Value;
 use tokio::{
     sync::{Semaphore, watch},
@@ -164,9 +161,8 @@ impl Drop for Server {
 
 /// What the configuration of a server says about calls of its tools.
 fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
-    let tenant = Tenant::default();
     CallPolicy {
-        cache: config.cache.map(|keep| CacheRule { keep, tenant }),
+        cache: config.cache,
         queue: config.queue.as_ref().and_then(|queue| queues.get(queue)).cloned(),
         ..CallPolicy::default()
     }

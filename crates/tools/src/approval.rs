@@ -41,8 +41,8 @@ pub struct ApprovalQuestion<'a> {
     pub arguments: &'a Value,
 }
 
-/// What a rule says about a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// What a rule says about a call, the more lenient first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalPolicy {
     /// It runs.
@@ -55,20 +55,25 @@ pub enum ApprovalPolicy {
 }
 
 /// What holds for some calls. All that is given must fit; what is not given fits everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ApprovalRule {
     /// Pattern of the tool's name, where `*` stands for any text.
+    #[serde(default)]
     pub tool: Option<String>,
     /// Pattern of its source, such as `files` or `mcp:*`.
+    #[serde(default)]
     pub source: Option<String>,
     /// Whether it may destroy: not of tools that only read.
+    #[serde(default)]
     pub destructive: Option<bool>,
     /// Whether it only reads.
+    #[serde(default)]
     pub read_only: Option<bool>,
     /// Whether it reaches the world outside.
+    #[serde(default)]
     pub open_world: Option<bool>,
-    /// What holds then.
+    /// What holds then. A rule must say it.
     pub policy: ApprovalPolicy,
 }
 
@@ -110,6 +115,18 @@ impl ApprovalSection {
     pub fn policy_for(&self, name: &str, source: &ToolSource, hints: ToolHints) -> ApprovalPolicy {
         let rule = self.rules.iter().find(|rule| rule.fits(name, source, hints));
         rule.map_or(self.policy, |rule| rule.policy)
+    }
+
+    /// What the first rule says that fits and names the tool or its source, if there is one.
+    #[must_use]
+    pub fn named(
+        &self,
+        name: &str,
+        source: &ToolSource,
+        hints: ToolHints,
+    ) -> Option<ApprovalPolicy> {
+        let rule = self.rules.iter().find(|rule| rule.fits(name, source, hints))?;
+        (rule.tool.is_some() || rule.source.is_some()).then_some(rule.policy)
     }
 
     /// Whether it lets every call run.

@@ -102,6 +102,28 @@ fn drop_trailing_comma(text: &mut String) {
     }
 }
 
+/// The arguments without those that are null and need not be there; none when there are no such.
+#[must_use]
+pub fn without_nulls(schema: &Value, arguments: &Value) -> Option<Value> {
+    let given = arguments.as_object()?;
+    let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
+    let needless = |name: &str, value: &Value| {
+        value.is_null() && !required.iter().any(|required| required == name)
+    };
+    let kept: serde_json::Map<_, _> = given
+        .iter()
+        .filter(|(name, value)| !needless(name, value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    (kept.len() < given.len()).then_some(Value::Object(kept))
+}
+
+/// Whether arguments can be checked against this schema.
+#[must_use]
+pub fn is_schema(schema: &Value) -> bool {
+    jsonschema::validator_for(schema).is_ok()
+}
+
 /// Checks arguments against a tool's schema.
 ///
 /// # Errors
@@ -134,6 +156,14 @@ mod tests {
     fn check(text: &str, expected: Option<(Value, bool)>) {
         let read = read(text).ok().map(|arguments| (arguments.value, arguments.repaired));
         assert_eq!(read, expected, "{text}");
+    }
+
+    #[test]
+    fn null_stands_for_what_is_left_out_where_it_need_not_be_there() {
+        let schema = json!({"type": "object", "required": ["a"]});
+        let mended = without_nulls(&schema, &json!({"a": null, "b": null, "c": 1}));
+        assert_eq!(mended, Some(json!({"a": null, "c": 1})));
+        assert_eq!(without_nulls(&schema, &json!({"a": null})), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     layers::{
         CallPolicy,
         breaker::{Breaker, BreakerRules},
-        cache::{CacheRule, Tenant},
+        cache::Tenant,
         fleet::{FleetLimit, FleetRules, FleetStore, MOST_PLACES, WithoutStore},
         queue::Queue,
         rate::Rate,
@@ -25,7 +25,7 @@ pub struct CallSection {
     /// How long results are kept that are no errors, of tools whose repetition changes nothing.
     pub cache: Option<Period>,
     /// Who may be given a kept result. Default the agent that called.
-    pub cache_for: Tenant,
+    pub cache_for: Option<Tenant>,
     /// The queue that its calls wait in: one of `[handler.queues]`.
     pub queue: Option<String>,
     /// The longest that a call may run.
@@ -73,7 +73,7 @@ impl Default for BreakerSection {
 pub struct FleetSection {
     /// Calls that run at once in all handlers, 1 to 64.
     pub concurrency: u16,
-    /// How long a call waits for a place. Default 30 s.
+    /// How long a call waits for a place; until its deadline when off. Default 30 s.
     #[serde(default = "FleetSection::default_wait")]
     pub wait: Period,
     /// What happens while the store is out of reach. Default: the limit holds in each handler.
@@ -113,27 +113,32 @@ impl CallSection {
         problems
     }
 
-    /// The policy of what is called `of`; limits for the fleet only where there is a store for them.
+    /// The policy of what is called `of`; limits for the fleet only where there is a store for them,
+    /// with their places under `place`.
     pub(crate) fn policy(
         &self,
         of: &str,
+        place: &str,
         queues: &BTreeMap<String, Arc<Queue>>,
         fleet: Option<&FleetStore>,
     ) -> CallPolicy {
         let rules = |section: &FleetSection| FleetRules {
             running: section.concurrency,
-            wait: section.wait.duration().unwrap_or_default(),
+            wait: section.wait.duration().unwrap_or(Duration::MAX),
             without_store: section.without_store,
         };
         let breaker = |section: &BreakerSection| {
             let open = section.open.duration().unwrap_or_default();
             Breaker::new(of, BreakerRules { failures: section.failures, open })
         };
+        // Off is zero: it goes before what the server's section says.
+        let limit = |time: Option<Period>| Some(time?.duration().unwrap_or_default());
         CallPolicy {
-            cache: self.cache.map(|keep| CacheRule { keep, tenant: self.cache_for }),
+            cache: self.cache,
+            cache_for: self.cache_for,
             queue: self.queue.as_ref().and_then(|queue| queues.get(queue)).cloned(),
-            timeout: self.timeout.and_then(Period::duration),
-            idle_timeout: self.idle_timeout.and_then(Period::duration),
+            timeout: limit(self.timeout),
+            idle_timeout: limit(self.idle_timeout),
             // What can't be made is a problem.
             rate: self.rate.and_then(|rate| Rate::new(of, rate.calls, rate.per.duration()?)),
             breaker: self.breaker.as_ref().map(breaker),
@@ -141,7 +146,7 @@ impl CallSection {
                 .fleet
                 .as_ref()
                 .zip(fleet)
-                .and_then(|(section, at)| FleetLimit::new(of, at.clone(), rules(section)).ok()),
+                .and_then(|(section, at)| FleetLimit::new(place, at.clone(), rules(section)).ok()),
         }
     }
 }

@@ -69,7 +69,7 @@ pub use layers::{CallAccount, CallPolicies, CallPolicy, LayerOptions, ResultCach
 pub use model_list::{ModelList, ModelListLog};
 pub use outputs::{Outputs, OutputsSection, ToolOutput};
 pub use period::Period;
-pub use pins::{Pin, PinnedDefinition, ToolPins};
+pub use pins::{Pin, PinnedDefinition, PinnedTool, ToolPins};
 pub use profile::{EntryPoint, ToolProfile};
 pub use ranker::Ranker;
 pub use redaction::Redactor;

@@ -64,6 +64,25 @@ pub struct Pin {
     pub pending: Option<PinnedDefinition>,
 }
 
+/// Which tool it is that has a definition.
+#[derive(Debug, Clone, Copy)]
+pub struct PinnedTool<'a> {
+    /// Where its own name is unique: a server, or [`PinnedTool::HANDLERS`].
+    pub place: &'a str,
+    /// Its own name there.
+    pub tool: &'a str,
+    /// Where it says it comes from.
+    pub source: &'a str,
+    /// The name that models know it by.
+    pub name: &'a str,
+}
+
+impl PinnedTool<'_> {
+    /// The place of all tools that handlers announce. A handler tells the source of a tool itself,
+    /// so another source does not make it another tool.
+    pub const HANDLERS: &'static str = "handlers";
+}
+
 impl PinnedDefinition {
     /// Of a tool as its registry has it.
     #[must_use]
@@ -84,19 +103,18 @@ impl ToolPins {
         Self { store, agent, remembered: Mutex::default() }
     }
 
-    /// Whether the tool that `source` calls `tool`, and models `name`, may be used with the
-    /// definition of this fingerprint, which `definition` makes where it is needed. The first one
+    /// Whether the tool may be used with the definition of this fingerprint, which `definition` makes where it is needed. The first one
     /// that is asked about is trusted from then on.
     ///
     /// # Errors
     /// When the store can't be used; then nobody knows.
     pub async fn trusts(
         &self,
-        (source, tool, name): (&str, &str, &str),
+        PinnedTool { place, tool, source, name }: PinnedTool<'_>,
         fingerprint: &str,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
-        let key = self.key(source, tool)?;
+        let key = self.key(place, tool)?;
         let known = (key, fingerprint.to_owned());
         let now = Instant::now();
         if self.remembered().get(&known).is_some_and(|since| now - *since < REMEMBERED_FOR) {
@@ -203,9 +221,9 @@ impl ToolPins {
     }
 
     /// Names of tools may be longer than a key, so their hash is in it.
-    fn key(&self, source: &str, tool: &str) -> Result<Key, StoreError> {
+    fn key(&self, place: &str, tool: &str) -> Result<Key, StoreError> {
         let mut hash = Sha256::new();
-        for part in [source, tool] {
+        for part in [place, tool] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -247,7 +265,8 @@ mod tests {
 
     async fn trusts(pins: &ToolPins, tool: &str, description: &str) -> bool {
         let now = definition(description);
-        let tool = ("mcp:git", tool, "git__log");
+        let place = "mcp:git";
+        let tool = PinnedTool { place, tool, source: place, name: "git__log" };
         pins.trusts(tool, &now.fingerprint, || now.clone()).await.unwrap()
     }
 

@@ -51,7 +51,8 @@ impl RemoteCall<'_> {
     ) -> Result<(A, Option<String>), ToolFailure> {
         let envelope = question
             .correlated(context.tool_call_id.as_str())
-            .from_source(context.agent.as_str())
+            // As whom the broker knows this process, also for an agent that works for another.
+            .from_source(self.requester.address().agent().as_str())
             .trusted_as(ContentTrust::ToolRequest);
         let budget = context.remaining();
         let question = Request {

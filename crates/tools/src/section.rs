@@ -117,6 +117,12 @@ impl HandlerSection {
                 }
             }
         }
+        let mut servers = BTreeMap::new();
+        for name in self.servers.keys() {
+            if let Some(other) = servers.insert(name.to_lowercase(), name) {
+                problems.push(format!("handler.servers.{name}: it is the same as {other}"));
+            }
+        }
         for (kind, sections) in [("tools", &self.tools), ("servers", &self.servers)] {
             for (name, section) in sections {
                 let at = format!("handler.{kind}.{name}");
@@ -211,10 +217,11 @@ impl HandlerSection {
             warn!(%name, "its limit for the fleet does not hold: there is no store for it");
         }
         for (name, section) in &self.tools {
-            policies.set_tool(name, section.policy(name, queues, fleet));
+            policies.set_tool(name, section.policy(name, &format!("tool:{name}"), queues, fleet));
         }
         for (name, section) in &self.servers {
-            policies.set_server(name, section.policy(name, queues, fleet));
+            let place = format!("server:{}", name.to_lowercase());
+            policies.set_server(name, section.policy(name, &place, queues, fleet));
         }
         LayerOptions {
             max_result_bytes: self.max_result_bytes,
@@ -230,6 +237,7 @@ impl HandlerSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layers::{CallPolicy, cache::Tenant};
 
     #[test]
     fn a_tool_is_in_one_queue() {
@@ -266,6 +274,74 @@ mod tests {
         );
         let queues = section.options().admission.queues;
         assert_eq!(queues[0].0, ["bash", "search", &queue_of_server("github")]);
+    }
+
+    /// What holds for the call of a tool of a server whose configuration says the rest.
+    fn held(section: serde_json::Value, own: &CallPolicy) -> CallPolicy {
+        let section: CallSections = serde_json::from_value(section).unwrap();
+        let policy =
+            |one: &CallSection| one.policy("search", "tool:search", &BTreeMap::new(), None);
+        policy(&section.tool).or(&policy(&section.server)).or(own)
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct CallSections {
+        tool: CallSection,
+        server: CallSection,
+    }
+
+    #[test]
+    fn how_long_and_for_whom_results_are_kept_is_inherited_each_by_itself() {
+        let own = CallPolicy {
+            cache: Some("1h".parse().unwrap()),
+            cache_for: None,
+            ..CallPolicy::default()
+        };
+        for (section, keep, tenant) in [
+            (
+                serde_json::json!({"tool": {"cache": "5m"}, "server": {"cache_for": "session"}}),
+                "5m",
+                Some(Tenant::Session),
+            ),
+            (
+                serde_json::json!({"tool": {"cache_for": "session"},
+                    "server": {"cache": "5m", "cache_for": "everyone"}}),
+                "5m",
+                Some(Tenant::Session),
+            ),
+            (serde_json::json!({"server": {"cache_for": "session"}}), "1h", Some(Tenant::Session)),
+            (serde_json::json!({"tool": {"cache": "off"}}), "off", None),
+        ] {
+            let held = held(section, &own);
+            assert_eq!((held.cache, held.cache_for), (Some(keep.parse().unwrap()), tenant));
+        }
+    }
+
+    #[test]
+    fn a_tool_and_a_server_of_one_name_have_places_of_their_own() {
+        let section: HandlerSection = serde_json::from_value(serde_json::json!({
+            "tools": {"web": {"fleet": {"concurrency": 1}}},
+            "servers": {"Web": {"fleet": {"concurrency": 1}}},
+        }))
+        .unwrap();
+        let store = FleetStore {
+            store: Arc::new(rockbot_store::MemoryStore::new(rockbot_store::Clock::System)),
+            namespace: "rockbot".into(),
+            instance: "one".into(),
+        };
+        let options = section.layers(Some(&store), Redactor::by_looks());
+        let policies = format!("{:?}", options.policies);
+        for place in ["tool:web", "server:web"] {
+            assert!(policies.contains(&format!("of: {place:?}")), "{policies}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_named_once_whatever_the_case() {
+        let section: HandlerSection =
+            serde_json::from_value(serde_json::json!({"servers": {"Web": {}, "web": {}}})).unwrap();
+        assert_eq!(section.problems(), ["handler.servers.web: it is the same as Web"]);
     }
 
     #[test]

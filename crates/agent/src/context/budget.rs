@@ -6,7 +6,7 @@ use super::ContextPart;
 const CUT: &str = "\n[… left out for room]";
 
 /// Most bytes of each part. With a known context window, the profile takes at most half of it, and no
-/// other part more than an eighth.
+/// other part more than an eighth, except for the rules: all of them hold, whatever the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextBudget {
     /// The definition's prompt and the profile's documents. Default 64 KiB.
@@ -57,7 +57,11 @@ impl ContextBudget {
             ContextPart::Services => self.services,
             ContextPart::WorkingMemory => self.working_memory,
         };
-        let share = if part == ContextPart::Profile { 2 } else { 8 };
+        let share = match part {
+            ContextPart::Rules => return own,
+            ContextPart::Profile => 2,
+            _ => 8,
+        };
         // About four bytes a token.
         let most = window.map_or(usize::MAX, |tokens| tokens as usize / share * 4);
         own.min(most)
@@ -86,7 +90,8 @@ mod tests {
         let budget = ContextBudget::default();
         assert_eq!(budget.of(ContextPart::Profile, None), 64 * 1024);
         assert_eq!(budget.of(ContextPart::Profile, Some(16_000)), 32_000);
-        assert_eq!(budget.of(ContextPart::Rules, Some(8_000)), 4_000);
+        assert_eq!(budget.of(ContextPart::Model, Some(8_000)), 4_000);
+        assert_eq!(budget.of(ContextPart::Rules, Some(8_000)), 8 * 1024, "rules hold always");
         assert_eq!(budget.of(ContextPart::Clock, Some(16_000)), 512);
     }
 

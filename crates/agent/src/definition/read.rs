@@ -6,7 +6,7 @@ use std::{
 };
 
 use rockbot_contracts::AgentName;
-use rockbot_tools::{ExecutionStrategy, strategy::MAX_PARALLEL};
+use rockbot_tools::{ExecutionStrategy, arguments::is_schema, strategy::MAX_PARALLEL};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Table;
@@ -172,7 +172,7 @@ impl Reader<'_> {
         let schema: Value = self.take("parameters")?;
         let is_fit = schema["type"] == "object" && schema.to_string().len() <= MAX_SCHEMA_BYTES;
         let problem = "must be a JSON Schema with type = \"object\", of at most 16 KiB";
-        self.check("parameters", is_fit, problem);
+        self.check("parameters", is_fit && is_schema(&schema), problem);
         Some(schema)
     }
 

@@ -142,8 +142,8 @@ impl Desk {
         (usable, quarantined)
     }
 
-    /// Calls a tool as it is defined now, if that may be.
-    pub(super) async fn call(
+    /// Calls a tool by its server and name as it is defined now, if that may be.
+    async fn call_now(
         &self,
         server: &str,
         tool: &str,
@@ -151,6 +151,32 @@ impl Desk {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let tool = self.callable(server, tool, context).await?;
+        self.send(&tool, arguments, context).await
+    }
+
+    /// Calls a tool with the definition that was judged, if it still has it: rules, schema and
+    /// people went by that one.
+    pub(super) async fn call(
+        &self,
+        judged: &KnownTool,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let tool = self.callable(&judged.server, &judged.definition.name, context).await?;
+        if tool.fingerprint != judged.fingerprint {
+            let reason = "the definition of this tool changed a moment ago; look at it again with \
+                          mcp_get_service_details before you call it";
+            return Err(ToolFailure::NotPermitted { reason: reason.to_owned() });
+        }
+        self.send(&tool, arguments, context).await
+    }
+
+    async fn send(
+        &self,
+        tool: &KnownTool,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
         self.sessions.called(&context.session_id, &tool.server);
         let name = &tool.definition.name;
         self.gateway.call(&tool.server, name, arguments, context).await
@@ -166,7 +192,7 @@ impl Desk {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let Some(approver) = &self.approver else {
-            return self.call(server, tool, arguments, context).await;
+            return self.call_now(server, tool, arguments, context).await;
         };
         let found = self.callable(server, tool, context).await?;
         let question = ApprovalQuestion {
@@ -180,7 +206,7 @@ impl Desk {
         let asked = Instant::now();
         approve::ask(approver.as_ref(), question).await?;
         let deadline = context.deadline + asked.elapsed();
-        self.call(server, tool, arguments, &ToolContext { deadline, ..context.clone() }).await
+        self.call(&found, arguments, &ToolContext { deadline, ..context.clone() }).await
     }
 
     async fn callable(

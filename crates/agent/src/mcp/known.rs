@@ -11,7 +11,7 @@ use rockbot_contracts::{
 };
 use rockbot_store::StoreError;
 use rockbot_tools::{
-    PinnedDefinition, Refused, ToolPins, ToolRegistry, ToolScope, ToolSource,
+    PinnedDefinition, PinnedTool, Refused, ToolPins, ToolRegistry, ToolScope, ToolSource,
     mcp::{
         McpIndex, definition_fingerprint,
         outside_text::{is_name, plain},
@@ -88,7 +88,8 @@ impl KnownTool {
             parameters: self.definition.parameters.clone(),
             hints: self.definition.hints,
         };
-        let tool = (source.as_str(), self.definition.name.as_str(), self.name.as_str());
+        let (place, tool, name) = (source.as_str(), &self.definition.name, &self.name);
+        let tool = PinnedTool { place, tool, source: place, name };
         pins.trusts(tool, &self.fingerprint, pinned).await
     }
 }

@@ -187,7 +187,7 @@ impl Tool for ServerTool {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(self.desk.call(&self.tool.server, &self.tool.definition.name, arguments, context))
+        Box::pin(self.desk.call(&self.tool, arguments, context))
     }
 
     fn keeps_deadline(&self) -> bool {

@@ -12,6 +12,7 @@ use rockbot_tools::{Ranker, ToolFailure};
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use tokio::{task::spawn_blocking, time::Instant};
+use tracing::warn;
 
 /// After this time entries are read again although nobody said that they changed: a process may
 /// have died between a change and saying so.
@@ -34,6 +35,8 @@ pub(super) struct Collection<T> {
     store: Arc<dyn Store>,
     most: usize,
     seen: Mutex<HashMap<AgentName, Arc<Entries<T>>>>,
+    /// Held from a look at how much there is until what was looked for is written.
+    writing: tokio::sync::Mutex<()>,
 }
 
 /// What an agent keeps, as it was when it was looked at.
@@ -49,7 +52,7 @@ pub(super) struct Entries<T> {
 
 impl<T: Kept> Collection<T> {
     pub(super) fn new(store: Arc<dyn Store>, most: usize) -> Self {
-        Self { store, most, seen: Mutex::default() }
+        Self { store, most, seen: Mutex::default(), writing: tokio::sync::Mutex::default() }
     }
 
     pub(super) async fn get(
@@ -68,8 +71,23 @@ impl<T: Kept> Collection<T> {
         value: &T,
         expected: Expected,
     ) -> Result<Placed<T>, ToolFailure> {
+        self.put_if(agent, name, value, expected, |_| Ok(())).await
+    }
+
+    /// The same, if the entries that are there pass the check. Of the puts of a process one looks
+    /// and writes at a time, so limits hold for calls that come at once.
+    pub(super) async fn put_if(
+        &self,
+        agent: &AgentName,
+        name: &str,
+        value: &T,
+        expected: Expected,
+        check: impl FnOnce(&Entries<T>) -> Result<(), ToolFailure> + Send,
+    ) -> Result<Placed<T>, ToolFailure> {
+        let _writing = self.writing.lock().await;
         if expected == Expected::Absent {
             let entries = self.entries(agent).await?;
+            check(&entries)?;
             let count = entries.all.len();
             if count >= self.most && entries.all.iter().all(|(taken, _)| taken != name) {
                 return Err(ToolFailure::invalid(format!(
@@ -82,7 +100,7 @@ impl<T: Kept> Collection<T> {
         }
         let placed = self.shelf(agent).put(&[name], value, None, expected).await?;
         if matches!(placed, Placed::Done(_)) {
-            self.changed(agent).await?;
+            self.changed(agent).await;
         }
         Ok(placed)
     }
@@ -91,7 +109,7 @@ impl<T: Kept> Collection<T> {
     pub(super) async fn remove(&self, agent: &AgentName, name: &str) -> Result<bool, ToolFailure> {
         let removed = self.shelf(agent).remove(&[name], Expected::Anything).await?;
         if removed {
-            self.changed(agent).await?;
+            self.changed(agent).await;
         }
         Ok(removed)
     }
@@ -115,9 +133,14 @@ impl<T: Kept> Collection<T> {
         Ok(entries)
     }
 
-    async fn changed(&self, agent: &AgentName) -> Result<(), ShelfError> {
-        self.changes(agent).put(&["last"], &(), None, Expected::Anything).await?;
-        Ok(())
+    /// Says that there was a change. Where that fails, the change was made none the less, and other
+    /// processes see it a minute later.
+    async fn changed(&self, agent: &AgentName) {
+        self.seen().remove(agent);
+        if let Err(error) = self.changes(agent).put(&["last"], &(), None, Expected::Anything).await
+        {
+            warn!(%error, what = T::NAME, "others will see a change late");
+        }
     }
 
     fn shelf(&self, agent: &AgentName) -> Shelf<T> {

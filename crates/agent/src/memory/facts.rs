@@ -51,7 +51,8 @@ impl Recalled for Fact {
 
     fn line(&self, id: &str) -> String {
         let category = self.category.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
-        format!("- {} ({}{category}, id {id})", self.content, day(self.saved_at))
+        let content = self.content.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("- {content} ({}{category}, id {id})", day(self.saved_at))
     }
 }
 

@@ -1,10 +1,8 @@
 //! What was said to an agent and what it answered, for a while, and the search over it.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -42,7 +40,8 @@ const EXCERPT_CHARS: usize = 400;
 pub struct ConversationLog {
     store: Arc<dyn Store>,
     keep: Duration,
-    turns: AtomicUsize,
+    /// Turns of each agent since this process began.
+    turns: Mutex<HashMap<AgentName, usize>>,
 }
 
 /// One message.
@@ -76,7 +75,7 @@ impl ConversationLog {
     /// A log in this store, of what was said within the last `keep`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, keep: Duration) -> Self {
-        Self { store, keep, turns: AtomicUsize::new(0) }
+        Self { store, keep, turns: Mutex::default() }
     }
 
     /// Keeps what a person said in a turn and what the agent answered. A store that fails or is
@@ -112,10 +111,17 @@ impl ConversationLog {
             let name = name_of(at, &ToolCallId::generate());
             shelf.put(&[name], &message, Some(self.keep), Expected::Absent).await?;
         }
-        if self.turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(TURNS_UNTIL_TIDY) {
+        if self.is_time_to_tidy(agent) {
             tidy(&shelf).await?;
         }
         Ok(())
+    }
+
+    fn is_time_to_tidy(&self, agent: &AgentName) -> bool {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = turns.entry(agent.clone()).or_default();
+        *turns += 1;
+        *turns % TURNS_UNTIL_TIDY == 1
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
@@ -201,6 +207,20 @@ mod tests {
     use rockbot_store::{Clock, MemoryStore};
 
     use super::*;
+
+    #[test]
+    fn each_agents_log_is_tidied_whoever_else_talks() {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let log = ConversationLog::new(store, Duration::from_secs(60));
+        let [one, two] = ["one", "two"].map(|name| AgentName::new(name).unwrap());
+        for agent in [&one, &two] {
+            assert!(log.is_time_to_tidy(agent));
+        }
+        for _ in 1..TURNS_UNTIL_TIDY {
+            assert!(!log.is_time_to_tidy(&one) && !log.is_time_to_tidy(&two));
+        }
+        assert!(log.is_time_to_tidy(&one) && log.is_time_to_tidy(&two));
+    }
 
     #[tokio::test]
     async fn the_oldest_messages_go_when_there_are_too_many() {

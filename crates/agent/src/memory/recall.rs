@@ -19,6 +19,10 @@ const MOST: usize = 5;
 /// Entries that are looked at for those that the conversation has not seen.
 const LOOKED_AT: usize = 25;
 
+/// The longest text of one turn, in bytes: less than the context's budget for it, so that what is
+/// marked as seen was told.
+const MOST_BYTES: usize = 4000;
+
 /// The longest part of what was said that is searched by, in bytes.
 const MOST_SAID: usize = 4000;
 
@@ -56,11 +60,23 @@ impl<T: Recalled> Recall<T> {
         let fitting = entries.fitting(said, LOOKED_AT).await;
         let mut seen = self.seen();
         let seen = seen.entry(moment.session.clone()).or_default();
-        let new = fitting
-            .into_iter()
-            .filter(|(name, entry)| seen.insert((name.clone(), entry.version.number())));
-        let lines: Vec<_> = new.take(MOST).map(|(name, entry)| entry.value.line(name)).collect();
-        (!lines.is_empty()).then(|| format!("{}\n{}", T::HEADING, lines.join("\n")))
+        let mut text = T::HEADING.to_owned();
+        let mut told = 0;
+        for (name, entry) in fitting {
+            let mark = (name.clone(), entry.version.number());
+            let line = entry.value.line(name);
+            if seen.contains(&mark) || text.len() + 1 + line.len() > MOST_BYTES {
+                continue;
+            }
+            seen.insert(mark);
+            text.push('\n');
+            text.push_str(&line);
+            told += 1;
+            if told == MOST {
+                break;
+            }
+        }
+        (told > 0).then_some(text)
     }
 
     fn seen(&self) -> MutexGuard<'_, HashMap<SessionId, HashSet<(String, i64)>>> {

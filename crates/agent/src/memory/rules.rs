@@ -113,18 +113,21 @@ impl Rules {
         let Arguments { rule, .. } = read(arguments)?;
         check_text("the rule", &rule, MOST_BYTES)?;
         let rule = rule.split_whitespace().collect::<Vec<_>>().join(" ");
-        let entries = self.kept.entries(&context.agent).await?;
-        let taken: usize = entries.all.iter().map(|(_, one)| one.value.rule.len()).sum();
-        if taken + rule.len() > MOST_BYTES_IN_ALL {
-            return Err(ToolFailure::invalid(format!(
+        let bytes = rule.len();
+        let fits = move |entries: &Entries<Rule>| {
+            let taken: usize = entries.all.iter().map(|(_, one)| one.value.rule.len()).sum();
+            if taken + bytes <= MOST_BYTES_IN_ALL {
+                return Ok(());
+            }
+            Err(ToolFailure::invalid(format!(
                 "all rules together may have {MOST_BYTES_IN_ALL} bytes and have {taken}; nothing \
                  was dropped to make room: remove a rule first"
-            )));
-        }
+            )))
+        };
         let id = name_of(&rule);
         let added_at = self.store.now().await?.as_millis();
         let rule = Rule { rule, added_at };
-        match self.kept.put(&context.agent, &id, &rule, Expected::Absent).await? {
+        match self.kept.put_if(&context.agent, &id, &rule, Expected::Absent, fits).await? {
             Placed::Done(_) => Ok(ToolResult::text(format!("Added, id {id}."))),
             Placed::Conflict(_) => Ok(ToolResult::text(format!("It is a rule already, id {id}."))),
         }

@@ -1,5 +1,7 @@
 //! What is known of a service.
 
+use rockbot_contracts::AgentName;
+
 /// What kind of service it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceKind {
@@ -45,6 +47,6 @@ pub struct KnownService {
 
 /// Knows services, as they are now. Asked in every turn, so it answers from memory.
 pub trait KnownServices: Send + Sync + 'static {
-    /// Those that the agent may use.
-    fn services(&self) -> Vec<KnownService>;
+    /// Those that the agent may use. None where it is not known which those are.
+    fn services(&self, agent: &AgentName) -> Option<Vec<KnownService>>;
 }

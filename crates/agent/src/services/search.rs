@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, ready};
+use rockbot_contracts::AgentName;
 use rockbot_tools::{
     Guide, Ranker, Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource,
 };
@@ -23,6 +24,10 @@ const HINTED: usize = 2;
 const OFFERS: usize = 3;
 /// The longest part of what was said that is searched by, in bytes.
 const MOST_SAID: usize = 4000;
+
+/// What an agent is told of which it is not known what it may use.
+const UNKNOWN: &str = "it is not known here which services you may use; mcp_list_services, where \
+    you have it, tells";
 
 /// How to use it, for models.
 const GUIDE: Guide = Guide {
@@ -65,8 +70,8 @@ impl ServiceSearch {
             source: ToolSource::ServiceSearch,
             hints: ToolHints::READ_ONLY,
         };
-        OwnTool::over(self, definition, |search, arguments, _: &ToolContext| {
-            Box::pin(ready(search.answer(arguments)))
+        OwnTool::over(self, definition, |search, arguments, context: &ToolContext| {
+            Box::pin(ready(search.answer(arguments, &context.agent)))
         })
     }
 
@@ -76,10 +81,12 @@ impl ServiceSearch {
         GUIDE
     }
 
-    fn answer(&self, arguments: Value) -> Result<ToolResult, ToolFailure> {
+    fn answer(&self, arguments: Value, agent: &AgentName) -> Result<ToolResult, ToolFailure> {
         let Arguments { query } = read(arguments)?;
-        let results: Vec<_> = self
-            .fitting(&query, HITS)
+        let Some(fitting) = self.fitting(&query, agent, HITS) else {
+            return Ok(ToolResult::text(json!({"results": [], "note": UNKNOWN}).to_string()));
+        };
+        let results: Vec<_> = fitting
             .into_iter()
             .map(|Fit { service, relevance }| {
                 let KnownService { id, kind, summary, offers, .. } = service;
@@ -92,8 +99,13 @@ impl ServiceSearch {
         Ok(ToolResult::text(json!({"results": results}).to_string()))
     }
 
-    fn fitting(&self, query: &str, most: usize) -> Vec<Fit> {
-        let services: Vec<_> = self.0.iter().flat_map(|known| known.services()).collect();
+    /// None where nobody knows which services the agent may use.
+    fn fitting(&self, query: &str, agent: &AgentName, most: usize) -> Option<Vec<Fit>> {
+        let known: Vec<_> = self.0.iter().filter_map(|known| known.services(agent)).collect();
+        if known.is_empty() && !self.0.is_empty() {
+            return None;
+        }
+        let services: Vec<_> = known.into_iter().flatten().collect();
         let text = |service: &KnownService| {
             let KnownService { id, summary, offers, words, .. } = service;
             format!("{id} {summary} {} {words}", offers.join(" "))
@@ -103,7 +115,7 @@ impl ServiceSearch {
         let fit = |hit: &rockbot_tools::ranker::Ranked| {
             Some(Fit { service: services.get(hit.text)?.clone(), relevance: hit.score / best })
         };
-        found.iter().filter_map(fit).collect()
+        Some(found.iter().filter_map(fit).collect())
     }
 }
 
@@ -114,7 +126,8 @@ impl ContextSource for ServiceSearch {
 
     fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>> {
         let said = &moment.said[..moment.said.floor_char_boundary(MOST_SAID)];
-        let lines: Vec<_> = self.fitting(said, HINTED).iter().map(Fit::hint).collect();
+        let fitting = self.fitting(said, moment.agent, HINTED).unwrap_or_default();
+        let lines: Vec<_> = fitting.iter().map(Fit::hint).collect();
         let hint = (!lines.is_empty()).then(|| {
             format!(
                 "Services that may help with this (search_known_services finds others). What is \

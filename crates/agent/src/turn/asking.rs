@@ -102,7 +102,7 @@ impl Turn<'_> {
             // Also when none may be called: servers want to know the tools of earlier calls.
             tools,
             tool_choice,
-            max_tokens: definition.max_tokens,
+            max_tokens: self.setup.room.answer_tokens(definition.max_tokens),
             temperature: definition.temperature,
             session: self.session_id.to_string(),
         }

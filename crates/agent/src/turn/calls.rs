@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{Executed, ToolErrorCode};
+use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
 use rockbot_llm::ToolCallRequest;
 use rockbot_tools::{MemoryOwner, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::Turn;
 use crate::{
     event::{relay, shown},
-    large::LongResult,
+    large::{LongResult, READS_CHUNKS},
 };
 
 /// How long a cancelled tool has to say whether it ran. Tools that keep their deadline themselves
@@ -106,15 +106,34 @@ impl<'a> Caller<'a> {
                 if let Some(child) = &result.child_spending {
                     account.child_ended(**child);
                 }
-                let threshold = self.turn.setup.behaviour.shown_chars();
-                let (tool, text) = (request.name.as_str(), model_text(&result));
-                let long = LongResult { tool, call: &call, text, threshold };
-                self.turn.setup.large.shown(&owner, long).await
+                self.shown(&request.name, &call, &owner, model_text(&result)).await
             }
             Err(failure) => failure.model_text(),
         };
         account.tool_ended(request.arguments.len(), text.len());
         text
+    }
+
+    /// What the model is shown of a text that a tool returned.
+    async fn shown(
+        &self,
+        name: &str,
+        call: &ToolCallId,
+        owner: &MemoryOwner,
+        text: String,
+    ) -> String {
+        let Turn { setup, scope, names, .. } = self.turn;
+        let reads_chunks = setup.registry.get(READS_CHUNKS);
+        let result = LongResult {
+            tool: names.own(name),
+            call,
+            text,
+            threshold: setup.behaviour.shown_chars(),
+            // Four characters a token.
+            readable: setup.behaviour.context_window.map_or(usize::MAX, |tokens| tokens as usize),
+            can_read_chunks: reads_chunks.is_some_and(|tool| scope.permits(tool.registration())),
+        };
+        setup.large.shown(owner, result).await
     }
 
     async fn run(

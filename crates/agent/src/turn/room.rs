@@ -57,6 +57,11 @@ impl Room {
         Some(self.counter.uncorrected(window - self.answer).saturating_sub(fixed))
     }
 
+    /// How long the answer may be when a definition says so: no longer than it has room.
+    pub(super) fn answer_tokens(&self, max_tokens: Option<u32>) -> Option<u32> {
+        max_tokens.map(|tokens| tokens.min(u32::try_from(self.answer).unwrap_or(u32::MAX)))
+    }
+
     /// A provider counted `reported` tokens where there are `counted` for us.
     pub(super) fn learn(&self, counted: usize, reported: u64) {
         self.counter.learn(counted, reported);
@@ -85,5 +90,17 @@ mod tests {
         assert_eq!(of(16_000, Some(100_000)), 7000);
         assert_eq!(of(1024, None), 0);
         assert_eq!(Room::new("m", &ModelBehaviour::default(), None).beside(0), None);
+    }
+
+    #[test]
+    fn an_answer_is_asked_for_no_longer_than_it_has_room() {
+        let asked = |context_window, max_tokens| {
+            let behaviour = ModelBehaviour { context_window, ..ModelBehaviour::default() };
+            Room::new("scripted", &behaviour, max_tokens).answer_tokens(max_tokens)
+        };
+        assert_eq!(asked(Some(16_000), Some(100_000)), Some(8000));
+        assert_eq!(asked(Some(16_000), Some(2000)), Some(2000));
+        assert_eq!(asked(Some(16_000), None), None);
+        assert_eq!(asked(None, Some(100_000)), Some(100_000));
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rockbot_contracts::{AgentName, ToolHints, ToolRegistration, ToolSource};
 use rockbot_store::{Clock, StoreUrl};
-use rockbot_tools::{PinnedDefinition, ToolPins};
+use rockbot_tools::{PinnedDefinition, PinnedTool, ToolPins};
 use serde_json::json;
 
 use crate::{
@@ -39,7 +39,8 @@ async fn seen(store: &Path, tool: &str, descriptions: &[&str]) {
             hints: ToolHints::default(),
             timeout_ms: None,
         });
-        let name = ("files", tool, tool);
+        let place = PinnedTool::HANDLERS;
+        let name = PinnedTool { place, tool, source: "files", name: tool };
         pins.trusts(name, &definition.fingerprint, || definition.clone()).await.unwrap();
     }
     store.close().await;

@@ -3,33 +3,40 @@
 
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 
-use rockbot_agent::mcp::management_tools;
+use rockbot_agent::{AgentMemory, MemorySection, ServiceSearch, mcp::management_tools};
 use rockbot_contracts::{ToolRegistration, ToolSource};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, ScriptsSection};
+use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_toolkit::files::{self, FilesConfig};
-use rockbot_tools::{Tool, ToolProfile, guide_tools};
+use rockbot_tools::{Outputs, OutputsSection, Tool, ToolOutput, ToolProfile, guide_tools};
 
 /// Every tool of the repository that is there without a configuration of its own.
-fn tools() -> Vec<ToolRegistration> {
+async fn tools() -> Vec<ToolRegistration> {
     let root = tempfile::tempdir().unwrap();
     let config = FilesConfig { root: root.path().to_owned(), ..FilesConfig::default() };
     let mut tools: Vec<Arc<dyn Tool>> = files::tools(&config).unwrap();
     let scripts = Arc::new(LazyScripts::new(ScriptsSection::default()));
     tools.push(Arc::new(ExecutePythonScript::new(scripts, false)));
     tools.extend(guide_tools(&[rockbot_agent::mcp::GUIDE]));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
+    tools.push(Arc::new(ToolOutput::new(Outputs::new(store, OutputsSection::default()))));
+    tools.push(ServiceSearch::new(Vec::new()).tool());
+    let section = MemorySection { store: Some("memory:".into()), ..MemorySection::default() };
+    let memory = AgentMemory::open(&section).await.unwrap().unwrap();
+    tools.extend(memory.tools());
     let mut all: Vec<_> = tools.iter().map(|tool| tool.registration().clone()).collect();
     all.extend(management_tools());
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
 }
 
-fn check(profile: &ToolProfile) {
+async fn check(profile: &ToolProfile) {
     let mut table = String::from("tools\n");
     let mut row = |name: &str, source: &ToolSource| {
         let sign = if profile.permits(name, source) { "may" } else { "NOT" };
         writeln!(table, "  {sign} {name} ({source})").unwrap();
     };
-    for tool in tools() {
+    for tool in tools().await {
         row(&tool.name, &tool.source);
     }
     // What another family may bring along: its source counts, and these names of the seeds.
@@ -41,24 +48,24 @@ fn check(profile: &ToolProfile) {
     insta::assert_snapshot!(profile.name(), table);
 }
 
-#[test]
-fn main_has_these_tools() {
-    check(ToolProfile::main());
+#[tokio::test]
+async fn main_has_these_tools() {
+    check(ToolProfile::main()).await;
 }
 
-#[test]
-fn subagent_has_these_tools() {
-    check(ToolProfile::subagent());
+#[tokio::test]
+async fn subagent_has_these_tools() {
+    check(ToolProfile::subagent()).await;
 }
 
-#[test]
-fn scheduled_has_these_tools() {
-    check(ToolProfile::scheduled());
+#[tokio::test]
+async fn scheduled_has_these_tools() {
+    check(ToolProfile::scheduled()).await;
 }
 
-#[test]
-fn a2a_synthesis_has_these_tools() {
-    check(ToolProfile::a2a_synthesis());
+#[tokio::test]
+async fn a2a_synthesis_has_these_tools() {
+    check(ToolProfile::a2a_synthesis()).await;
 }
 
 /// What implements a tool. One that is not in the list above needs a place there, or a word here.

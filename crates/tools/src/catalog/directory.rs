@@ -178,7 +178,7 @@ fn forget_silent(handlers: &mut Handlers) -> bool {
 struct Keeper {
     registry: Arc<ToolRegistry>,
     requester: Arc<Requester>,
-    offered: BTreeMap<String, String>,
+    offered: BTreeMap<String, ToolRegistration>,
 }
 
 impl Keeper {
@@ -188,9 +188,8 @@ impl Keeper {
             // Two handlers that disagree about a tool: the first instance's word holds.
             wanted.entry(&tool.name).or_insert(tool);
         }
-        self.offered.retain(|name, fingerprint| {
-            let same =
-                wanted.get(name.as_str()).is_some_and(|tool| tool.fingerprint() == *fingerprint);
+        self.offered.retain(|name, offered| {
+            let same = wanted.get(name.as_str()).is_some_and(|tool| *tool == offered);
             if !same {
                 self.registry.unregister(name);
             }
@@ -203,7 +202,7 @@ impl Keeper {
             let remote = RemoteTool::new(tool.clone(), self.requester.clone(), tool_invoke());
             match self.registry.register(Arc::new(remote)) {
                 Ok(()) => {
-                    self.offered.insert(name.to_owned(), tool.fingerprint());
+                    self.offered.insert(name.to_owned(), tool.clone());
                 }
                 Err(error) => debug!(%error, "an announced tool is not offered"),
             }

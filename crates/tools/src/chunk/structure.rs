@@ -9,6 +9,9 @@ use std::ops::Range;
 const DEEPEST: usize = 3;
 /// The longest title, in characters.
 const MAX_TITLE_CHARS: usize = 120;
+/// The most headings of a text. Those after them are text: nobody reads an outline that long, and
+/// a text may have nothing but headings.
+const MOST_HEADINGS: usize = 4096;
 
 /// A place where a text may be split. The smaller, the better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +67,8 @@ impl Structure {
                 None if content.trim().is_empty() => next = Some(Level::Blank),
                 None => {
                     fence = Fence::opened_by(content);
-                    let heading = heading(content);
+                    let has_room = structure.headings.len() < MOST_HEADINGS;
+                    let heading = heading(content).filter(|_| has_room);
                     let own = match &heading {
                         Some((level, _)) => Some(Level::Heading(*level)),
                         None => fence.as_ref().map(|_| Level::Fence),
@@ -140,7 +144,8 @@ pub struct Section {
     pub line: usize,
 }
 
-/// The sections of a text in order. None without a heading outside code fences.
+/// The sections of a text in order, at most 4,096; the last one has the rest. None without a heading
+/// outside code fences.
 #[must_use]
 pub fn sections(text: &str) -> Vec<Section> {
     let headings = Structure::of(text).headings;
@@ -207,6 +212,18 @@ mod tests {
             ]
         );
         assert!(sections("```\n# A\n```\n").is_empty());
+    }
+
+    #[test]
+    fn headings_after_the_most_are_text() {
+        let text = "#\n".repeat(MOST_HEADINGS + 1000);
+        let structure = Structure::of(&text);
+        assert_eq!((structure.headings.len(), structure.breaks.len()), (4096, 4096));
+        let sections = sections(&text);
+        assert_eq!(sections.last().map(|last| last.chars), Some(2 * 1001));
+        let chunks = crate::chunk::chunks(&text, 1000);
+        assert!(chunks.iter().all(|chunk| chunk.chars.len() <= 1000));
+        assert_eq!(chunks.iter().map(|chunk| chunk.of(&text)).collect::<String>(), text);
     }
 
     #[test]

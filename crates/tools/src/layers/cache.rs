@@ -23,15 +23,6 @@ use crate::{
     tool::ToolContext,
 };
 
-/// How long results of a tool are kept, and for whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CacheRule {
-    /// How long; not at all when off.
-    pub keep: Period,
-    /// For whom.
-    pub tenant: Tenant,
-}
-
 /// Who may be given what another call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -73,11 +64,11 @@ pub struct Cache<S> {
 
 impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Cache<S> {
     async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
-        let rule = call.policy.cache.filter(|_| may_be_kept(call.tool.registration().hints));
-        let keep = rule.and_then(|rule| Some((rule.keep.duration()?, rule.tenant)));
-        let (Some(cache), Some((keep, tenant))) = (&self.cache, keep) else {
+        let keep = call.policy.cache.filter(|_| may_be_kept(call.tool.registration().hints));
+        let (Some(cache), Some(keep)) = (&self.cache, keep.and_then(Period::duration)) else {
             return self.inner.call(call).await;
         };
+        let tenant = call.policy.cache_for.unwrap_or_default();
         // Nearly all calls are not kept, and need not carry this future with them.
         Box::pin(self.kept(cache, keep, tenant, call)).await
     }
@@ -269,8 +260,7 @@ mod tests {
     fn call(arguments: &str) -> ResolvedCall {
         let mut call = testing::call("count", arguments);
         call.arguments = RawArguments::Valid(serde_json::from_str(arguments).unwrap());
-        let keep = Period::from(MINUTE);
-        call.policy.cache = Some(CacheRule { keep, tenant: Tenant::Agent });
+        call.policy.cache = Some(MINUTE.into());
         call
     }
 
@@ -338,7 +328,7 @@ mod tests {
             let mut call = call("{}");
             call.context.agent = AgentName::new(agent).unwrap();
             call.context.session_id = SessionId::new(session).unwrap();
-            call.policy.cache = Some(CacheRule { keep: Period::from(MINUTE), tenant });
+            call.policy.cache_for = Some(tenant);
             call
         };
         assert_eq!(stage.text(call(Tenant::Session, "one", "a")).await, "1");

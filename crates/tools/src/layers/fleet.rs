@@ -52,7 +52,7 @@ pub struct FleetRules {
     /// Calls that run at once in all processes, 1 to [`MOST_PLACES`].
     pub running: u16,
     /// How long a call waits for a place before it is refused as overloaded. Its deadline holds as
-    /// well.
+    /// well; [`Duration::MAX`] leaves it at that.
     pub wait: Duration,
     /// What happens while the store is out of reach.
     pub without_store: WithoutStore,
@@ -95,7 +95,7 @@ pub struct FleetPlace {
 }
 
 impl FleetLimit {
-    /// A limit for what is called `of`.
+    /// A limit for what `of` says: `tool:` or `server:` and a name.
     ///
     /// # Errors
     /// When the names can't be keys of a store.
@@ -133,7 +133,8 @@ impl FleetLimit {
         repeatable: bool,
     ) -> Result<FleetPlace, ToolFailure> {
         let (began, executed) = (Instant::now(), Executed::No);
-        let until = context.deadline.min(began + self.rules.wait);
+        let patience = began.checked_add(self.rules.wait);
+        let until = patience.map_or(context.deadline, |until| until.min(context.deadline));
         tokio::select! {
             biased;
             () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
@@ -143,7 +144,7 @@ impl FleetLimit {
                     Err(ToolFailure::TimedOut { after: until - began, executed, repeatable })
                 }
                 Err(_) => {
-                    let (of, wait) = (&self.of, self.rules.wait);
+                    let (of, wait) = (self.of.replacen(':', " ", 1), self.rules.wait);
                     let message = format!("as many calls of {of} as may run do, for {wait:?}");
                     Err(ToolFailure::Overloaded { message })
                 }
@@ -214,7 +215,8 @@ impl FleetLimit {
     }
 
     fn out_of_reach(&self) -> ToolFailure {
-        let message = format!("the record of running calls of {} is out of reach", self.of);
+        let of = self.of.replacen(':', " ", 1);
+        let message = format!("the record of running calls of {of} is out of reach");
         ToolFailure::Unavailable { message, executed: Executed::No }
     }
 }
@@ -274,12 +276,21 @@ mod tests {
         }
 
         fn process(&self, instance: &str, without_store: WithoutStore) -> Arc<FleetLimit> {
+            self.waiting(instance, without_store, Duration::from_secs(5))
+        }
+
+        fn waiting(
+            &self,
+            instance: &str,
+            without_store: WithoutStore,
+            wait: Duration,
+        ) -> Arc<FleetLimit> {
             let at = FleetStore {
                 store: self.store.clone(),
                 namespace: "rockbot".into(),
                 instance: instance.into(),
             };
-            let rules = FleetRules { running: 2, wait: Duration::from_secs(5), without_store };
+            let rules = FleetRules { running: 2, wait, without_store };
             FleetLimit::new("tool:search", at, rules).unwrap()
         }
     }
@@ -298,6 +309,19 @@ mod tests {
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(first);
         waiting.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_bound_a_call_waits_until_its_deadline() {
+        let stage = Stage::set();
+        let one = stage.waiting("one", WithoutStore::Local, Duration::MAX);
+        let mut context = context("search");
+        context.deadline = Instant::now() + Duration::from_secs(600);
+        let held =
+            [one.place(&context, false).await.unwrap(), one.place(&context, false).await.unwrap()];
+        let late = one.place(&context, false).await.expect_err("both places are taken");
+        assert_eq!(late.code(), ToolErrorCode::Timeout);
+        drop(held);
     }
 
     #[tokio::test(start_paused = true)]

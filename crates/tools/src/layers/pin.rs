@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use super::{CallService, ResolvedCall};
 use crate::{
     failure::ToolFailure,
-    pins::{PinnedDefinition, ToolPins},
+    pins::{PinnedDefinition, PinnedTool, ToolPins},
     registry::Registered,
     result::ToolResult,
 };
@@ -63,7 +63,8 @@ pub async fn check(pins: &ToolPins, tool: &Registered) -> Result<(), ToolFailure
     let registration = tool.registration();
     let (source, name) = (registration.source.to_string(), registration.name.as_str());
     let definition = || PinnedDefinition::of(registration);
-    match pins.trusts((&source, name, name), tool.fingerprint(), definition).await {
+    let pinned = PinnedTool { place: PinnedTool::HANDLERS, tool: name, source: &source, name };
+    match pins.trusts(pinned, tool.fingerprint(), definition).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(changed()),
         Err(error) => Err(out_of_reach(&error)),

@@ -4,21 +4,25 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rockbot_contracts::ToolSource;
 
-use super::{breaker::Breaker, cache::CacheRule, fleet::FleetLimit, queue::Queue, rate::Rate};
-use crate::registry::Registered;
+use super::{breaker::Breaker, cache::Tenant, fleet::FleetLimit, queue::Queue, rate::Rate};
+use crate::{period::Period, registry::Registered};
 
 /// Rules for the calls of a tool. What is absent does not hold.
 ///
 /// Limits have a state and are shared: the clones of a policy count together.
 #[derive(Debug, Clone, Default)]
 pub struct CallPolicy {
-    /// How long its results are kept.
-    pub cache: Option<CacheRule>,
+    /// How long its results are kept; not at all when off.
+    pub cache: Option<Period>,
+    /// Who may be given a kept result. Absent: the agent that called.
+    pub cache_for: Option<Tenant>,
     /// Where calls wait for each other.
     pub queue: Option<Arc<Queue>>,
-    /// The longest that it may run. The caller's deadline holds as well.
+    /// The longest that it may run. The caller's deadline holds as well. Zero takes away what a wider
+    /// policy says.
     pub timeout: Option<Duration>,
-    /// The longest that it may be silent; progress and partial results count as a word.
+    /// The longest that it may be silent; progress and partial results count as a word. Zero takes
+    /// away what a wider policy says.
     pub idle_timeout: Option<Duration>,
     /// How often an agent may call it.
     pub rate: Option<Arc<Rate>>,
@@ -34,6 +38,7 @@ impl CallPolicy {
     pub fn or(self, wider: &Self) -> Self {
         Self {
             cache: self.cache.or(wider.cache),
+            cache_for: self.cache_for.or(wider.cache_for),
             queue: self.queue.or_else(|| wider.queue.clone()),
             timeout: self.timeout.or(wider.timeout),
             idle_timeout: self.idle_timeout.or(wider.idle_timeout),
@@ -74,10 +79,13 @@ impl CallPolicies {
         {
             policy = policy.or(server);
         }
-        match tool.tool().policy() {
-            Some(own) => policy.or(&own),
-            None => policy,
+        if let Some(own) = tool.tool().policy() {
+            policy = policy.or(&own);
         }
+        let is_limit = |time: &Duration| !time.is_zero();
+        policy.timeout = policy.timeout.filter(is_limit);
+        policy.idle_timeout = policy.idle_timeout.filter(is_limit);
+        policy
     }
 }
 
@@ -122,6 +130,17 @@ mod tests {
         let other = policies.of(&tool("github__read", ToolSource::Mcp("Github".to_owned())));
         assert_eq!(other.timeout, Some(Duration::from_secs(2)));
         assert_eq!(policies.of(&tool("read", ToolSource::Internal)).timeout, None);
+    }
+
+    #[test]
+    fn what_a_tool_switches_off_its_server_does_not_switch_on_again() {
+        let mut policies = CallPolicies::default();
+        let idle_timeout = Some(Duration::ZERO);
+        policies.set_tool("read_file", CallPolicy { idle_timeout, ..lasting(0) });
+        let idle_timeout = Some(Duration::from_secs(1));
+        policies.set_server("files", CallPolicy { idle_timeout, ..lasting(2) });
+        let read = policies.of(&tool("read_file", ToolSource::Files));
+        assert_eq!((read.timeout, read.idle_timeout), (None, None));
     }
 
     #[test]

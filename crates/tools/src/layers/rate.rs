@@ -1,10 +1,18 @@
 //! How often an agent may call a tool.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use governor::{
-    Quota, RateLimiter, clock::Clock, middleware::NoOpMiddleware, nanos::Nanos,
-    state::keyed::HashMapStateStore,
+    Quota, RateLimiter,
+    clock::Clock,
+    middleware::NoOpMiddleware,
+    nanos::Nanos,
+    state::{InMemoryState, NotKeyed},
 };
 use rockbot_contracts::AgentName;
 use tokio::time::Instant;
@@ -14,7 +22,7 @@ use super::{CallService, ResolvedCall};
 use crate::{failure::ToolFailure, result::ToolResult};
 
 /// The agents that are remembered. When there are more, those long within their rate are forgotten;
-/// if none is, newcomers have to wait.
+/// if none is, newcomers have to wait, and nobody else.
 const MOST_AGENTS: usize = 4096;
 
 /// So many calls in so much time, for each agent by itself. They may come all at once; then one
@@ -24,11 +32,16 @@ pub struct Rate {
     of: Arc<str>,
     calls: NonZeroU32,
     per: Duration,
-    limiter: Limiter,
+    quota: Quota,
+    clock: RuntimeClock,
+    agents: Mutex<HashMap<AgentName, Caller>>,
 }
 
-type Limiter =
-    RateLimiter<AgentName, HashMapStateStore<AgentName>, RuntimeClock, NoOpMiddleware<Nanos>>;
+/// An agent that calls.
+struct Caller {
+    limiter: RateLimiter<NotKeyed, InMemoryState, RuntimeClock, NoOpMiddleware<Nanos>>,
+    last: Instant,
+}
 
 impl Rate {
     /// `calls` in `per` of what is called `of`. `None` where `per` is less than a nanosecond for
@@ -37,8 +50,8 @@ impl Rate {
     pub fn new(of: &str, calls: NonZeroU32, per: Duration) -> Option<Arc<Self>> {
         let quota = Quota::with_period(per / calls.get())?.allow_burst(calls);
         let clock = RuntimeClock(Instant::now());
-        let limiter = RateLimiter::new(quota, HashMapStateStore::default(), clock);
-        Some(Arc::new(Self { of: of.into(), calls, per, limiter }))
+        let agents = Mutex::default();
+        Some(Arc::new(Self { of: of.into(), calls, per, quota, clock, agents }))
     }
 
     /// Counts a call of `agent`.
@@ -46,15 +59,25 @@ impl Rate {
     /// # Errors
     /// Overloaded, with how long to wait, when it is one too many.
     pub fn admit(&self, agent: &AgentName) -> Result<(), ToolFailure> {
-        if self.limiter.len() >= MOST_AGENTS {
-            self.limiter.retain_recent();
-            if self.limiter.len() >= MOST_AGENTS {
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        if !agents.contains_key(agent) && agents.len() >= MOST_AGENTS {
+            // After that time nothing of a call is left to count.
+            agents.retain(|_, caller| caller.last.elapsed() < self.per);
+            if agents.len() >= MOST_AGENTS {
                 let message = format!("too many agents call {}; call again later", self.of);
                 return Err(ToolFailure::Overloaded { message });
             }
         }
-        let Err(early) = self.limiter.check_key(agent) else { return Ok(()) };
-        let wait = early.wait_time_from(self.limiter.clock().now());
+        let now = Instant::now();
+        let caller = agents.entry(agent.clone()).or_insert_with(|| Caller {
+            limiter: RateLimiter::direct_with_clock(self.quota, self.clock),
+            last: now,
+        });
+        let Err(early) = caller.limiter.check() else {
+            caller.last = now;
+            return Ok(());
+        };
+        let wait = early.wait_time_from(self.clock.now());
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let (calls, per, of) = (self.calls, self.per, &self.of);
         let message =
@@ -145,6 +168,16 @@ mod tests {
         rate.admit(&agent("late")).expect_err("there is no more room");
         tokio::time::advance(Duration::from_secs(2)).await;
         rate.admit(&agent("late")).unwrap();
-        assert_eq!(rate.limiter.len(), 1);
+        assert_eq!(rate.agents.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_known_is_not_refused_because_there_is_no_room_for_others() {
+        let rate = Rate::new("echo", NonZeroU32::new(2).unwrap(), Duration::from_secs(1)).unwrap();
+        for number in 0..MOST_AGENTS {
+            rate.admit(&agent(&format!("agent-{number}"))).unwrap();
+        }
+        rate.admit(&agent("late")).expect_err("there is no more room");
+        rate.admit(&agent("agent-7")).unwrap();
     }
 }

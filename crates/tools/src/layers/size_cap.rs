@@ -10,7 +10,7 @@ use super::{CallService, ResolvedCall};
 use crate::{
     failure::ToolFailure,
     outputs::{Outputs, TOOL_OUTPUT},
-    result::ToolResult,
+    result::{ToolResult, block_bytes},
     tool::ToolContext,
 };
 
@@ -31,9 +31,9 @@ impl<S> Layer<S> for SizeCapLayer {
     }
 }
 
-/// Keeps text that is over the cap and gives a handle in its place. Where it can't be kept, cuts it
-/// and says so. Leaves out a picture, sound or resource that does not fit, since half of one is of
-/// no use.
+/// Keeps text that is too long and gives a handle in its place. Where it can't be kept, cuts it and
+/// says so. Leaves out a picture, sound or resource that does not fit, since half of one is of no
+/// use.
 #[derive(Debug, Clone)]
 pub struct SizeCap<S> {
     cap: SizeCapLayer,
@@ -49,12 +49,13 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for SizeCap<S> {
         let shown = outputs.map_or(*max_bytes, |outputs| outputs.shown_bytes(*max_bytes));
         let context = outputs.map(|_| call.context.clone());
         let mut result = self.inner.call(call).await?;
-        if result.bytes() > shown {
-            if let Some((outputs, context)) = outputs.zip(context) {
-                keep(&mut result, outputs, &context).await;
-            }
-            cut(&mut result, shown);
+        let texts = result.content.iter().filter(|block| is_text(block));
+        if texts.map(block_bytes).sum::<usize>() > shown
+            && let Some((outputs, context)) = outputs.zip(context)
+        {
+            keep(&mut result, outputs, &context).await;
         }
+        cut(&mut result, shown, *max_bytes);
         // Facts for programs share the limit; there is no sense in half of them.
         if result.details.as_ref().is_some_and(|details| details.to_string().len() > *max_bytes) {
             result.details = None;
@@ -63,15 +64,13 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for SizeCap<S> {
     }
 }
 
+fn is_text(block: &ContentBlock) -> bool {
+    matches!(block, ContentBlock::Text { .. } | ContentBlock::Resource { text: Some(_), .. })
+}
+
 /// Puts a handle in the place of all text, if it can be kept.
 async fn keep(result: &mut ToolResult, outputs: &Outputs, context: &ToolContext) {
-    let is_text = |block: &ContentBlock| {
-        matches!(block, ContentBlock::Text { .. } | ContentBlock::Resource { text: Some(_), .. })
-    };
     let (texts, others): (Vec<_>, Vec<_>) = result.content.iter().cloned().partition(is_text);
-    if texts.is_empty() {
-        return;
-    }
     let text = ToolResult { content: texts, ..ToolResult::default() }.to_text().into_owned();
     match outputs.keep(context, text).await {
         Ok(kept) => {
@@ -85,21 +84,25 @@ async fn keep(result: &mut ToolResult, outputs: &Outputs, context: &ToolContext)
     }
 }
 
-/// Cuts what is over so many bytes; what fits stays as it is.
-fn cut(result: &mut ToolResult, max_bytes: usize) {
-    let mut left = max_bytes;
+/// Cuts text that is over so many bytes, and what is over `max_bytes` with it; what fits stays as it
+/// is.
+fn cut(result: &mut ToolResult, text_bytes: usize, max_bytes: usize) {
+    let (mut text_left, mut left) = (text_bytes, max_bytes);
     for block in &mut result.content {
-        let size = crate::result::block_bytes(block);
-        if size <= left {
-            left -= size;
-            continue;
+        let size = block_bytes(block);
+        let room = if is_text(block) { text_left.min(left) } else { left };
+        if size > room {
+            let text = match block {
+                ContentBlock::Text { text } => cut_text(text, room),
+                _ => format!("[content left out — {size} bytes]"),
+            };
+            *block = ContentBlock::Text { text };
         }
-        let text = match block {
-            ContentBlock::Text { text } => cut_text(text, left),
-            _ => format!("[content left out — {size} bytes]"),
-        };
-        left = left.saturating_sub(text.len());
-        *block = ContentBlock::Text { text };
+        let size = block_bytes(block);
+        left = left.saturating_sub(size);
+        if is_text(block) {
+            text_left = text_left.saturating_sub(size);
+        }
     }
 }
 
@@ -119,18 +122,32 @@ mod tests {
     #[test]
     fn long_text_is_cut_at_a_character_and_says_how_much_is_missing() {
         let mut result = ToolResult::text("ü".repeat(100));
-        cut(&mut result, NOTE_BYTES + 5);
+        cut(&mut result, NOTE_BYTES + 5, 1000);
         assert_eq!(result.to_text(), "üü\n[result truncated — 98 chars omitted]");
         let once = result.clone();
-        cut(&mut result, NOTE_BYTES + 5);
+        cut(&mut result, NOTE_BYTES + 5, 1000);
         assert_eq!(result, once, "what was cut fits");
+    }
+
+    #[test]
+    fn a_picture_has_the_room_that_text_may_not_have() {
+        let picture = ContentBlock::Image { data: "x".repeat(900), mime_type: "image/png".into() };
+        let mut result = ToolResult::text("short");
+        result.content.push(picture.clone());
+        let whole = result.clone();
+        cut(&mut result, 100, 1000);
+        assert_eq!(result, whole);
+        result.content[0] = ContentBlock::Text { text: "x".repeat(101) };
+        cut(&mut result, 100, 1000);
+        assert!(result.to_text().contains("chars omitted]"));
+        assert_eq!(result.content[1], picture);
     }
 
     #[test]
     fn a_picture_fits_or_goes() {
         let picture = ContentBlock::Image { data: "x".repeat(100), mime_type: "image/png".into() };
         let mut result = ToolResult { content: vec![picture], ..ToolResult::default() };
-        cut(&mut result, 50);
+        cut(&mut result, 50, 50);
         assert_eq!(result.to_text(), "[content left out — 100 bytes]");
     }
 }

@@ -32,8 +32,15 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Validate<S> {
                     "repaired the arguments, which were not quite JSON"
                 );
             }
-            arguments::validate(call.tool.validator(), &read.value)?;
-            call.arguments = RawArguments::Valid(read.value);
+            let mut value = read.value;
+            if let Err(invalid) = arguments::validate(call.tool.validator(), &value) {
+                // Models write null for what they leave out.
+                let schema = &call.tool.registration().parameters;
+                let mended = arguments::without_nulls(schema, &value).ok_or(invalid)?;
+                arguments::validate(call.tool.validator(), &mended)?;
+                value = mended;
+            }
+            call.arguments = RawArguments::Valid(value);
         }
         self.0.call(call).await
     }

@@ -14,9 +14,15 @@ pub fn definition_fingerprint(tool: &McpToolDefinition) -> String {
     fingerprint(&tool.name, &tool.description, &tool.parameters, tool.hints)
 }
 
-/// The same for a tool of any source, as a model is told of it.
+/// The same for a tool of any source, as a model is told of it. The source counts as well: profiles
+/// and rules go by it.
 pub(crate) fn registration_fingerprint(tool: &ToolRegistration) -> String {
-    fingerprint(&tool.name, tool.model_description(), &tool.parameters, tool.hints)
+    let definition =
+        fingerprint(&tool.name, tool.model_description(), &tool.parameters, tool.hints);
+    let mut hash = Sha256::new();
+    hash.update(definition);
+    hash.update(tool.source.to_string());
+    hex(hash)
 }
 
 fn fingerprint(name: &str, description: &str, parameters: &Value, hints: ToolHints) -> String {

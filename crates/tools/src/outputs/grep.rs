@@ -1,5 +1,7 @@
 //! The lines of an output that a pattern matches.
 
+use std::ops::Range;
+
 use regex::{Regex, RegexBuilder};
 
 use crate::outline::cut;
@@ -57,39 +59,55 @@ impl Search {
 
     /// Goes over the next piece, which begins in line `first`, from 1.
     pub(super) fn over(mut self, piece: &str, first: usize) -> Self {
-        let lines: Vec<_> = piece.lines().collect();
-        for (index, line) in lines.iter().enumerate() {
-            let Some(found) = self.regex.find(line).map(|found| found.start()) else { continue };
+        let piece = Piece { lines: piece.lines().collect(), first };
+        // The next line of this piece that is not shown. Its first may have the number of the one
+        // before it, and be the rest of that.
+        let mut next = 0;
+        for (index, line) in piece.lines.iter().enumerate() {
+            if !self.regex.is_match(line) {
+                continue;
+            }
             if self.matches < self.skip {
                 self.matches += 1;
                 continue;
             }
-            let around = index.saturating_sub(self.context)..=index + self.context;
-            let mut shown = String::new();
-            let mut last = self.last;
-            for (other, text) in
-                lines.iter().enumerate().take(around.end() + 1).skip(*around.start())
-            {
-                let number = first + other;
-                if number <= last {
-                    continue;
-                }
-                if number > last + 1 && !self.text.is_empty() && self.context > 0 {
-                    shown.push_str("--\n");
-                }
-                let (mark, at) = if other == index { (':', found) } else { ('-', 0) };
-                shown.push_str(&format!("{number}{mark} {}\n", excerpt(text, at)));
-                last = number;
-            }
+            let from = index.saturating_sub(self.context).max(next);
+            let to = (index + self.context + 1).min(piece.lines.len());
+            let mut shown = self.block(&piece, from..to);
+            next = next.max(to);
             if self.text.len() + shown.len() > self.most {
                 self.is_full = true;
-                break;
+                if !self.text.is_empty() {
+                    break;
+                }
+                // Whoever goes on has to get on: the match without what is around it.
+                shown = cut(&self.block(&piece, index..index + 1), self.most);
             }
             self.text.push_str(&shown);
             self.matches += 1;
-            self.last = last;
+            self.last = piece.first + next - 1;
+            if self.is_full {
+                break;
+            }
         }
         self
+    }
+
+    /// These lines with their numbers, those that match marked.
+    fn block(&self, piece: &Piece<'_>, lines: Range<usize>) -> String {
+        let mut block = String::new();
+        let begins = piece.first + lines.start;
+        if !lines.is_empty() && begins > self.last + 1 && !self.text.is_empty() && self.context > 0
+        {
+            block.push_str("--\n");
+        }
+        for (offset, line) in piece.lines[lines].iter().enumerate() {
+            let found = self.regex.find(line).map(|found| found.start());
+            let mark = if found.is_some() { ':' } else { '-' };
+            let shown = excerpt(line, found.unwrap_or(0));
+            block.push_str(&format!("{}{mark} {shown}\n", begins + offset));
+        }
+        block
     }
 
     /// What was found.
@@ -104,6 +122,13 @@ impl Search {
             _ => format!("[matches {} to {matches}; there are no more]\n{text}", skip + 1),
         }
     }
+}
+
+/// A part of a text.
+struct Piece<'a> {
+    lines: Vec<&'a str>,
+    /// The line of the text that its first one is, or is the rest of.
+    first: usize,
 }
 
 /// The part of a line around a match.
@@ -144,6 +169,41 @@ mod tests {
         let first = search("o", 0, 0, 16);
         assert_eq!(first, "[matches 1 to 2; go on with skip = 2]\n1: one\n2: two\n");
         assert_eq!(search("o", 0, 2, 16), "[matches 3 to 3; there are no more]\n4: four\n");
+    }
+
+    #[test]
+    fn a_match_that_does_not_fit_is_cut_so_that_a_search_gets_on() {
+        let first = search("o", 2, 0, 8);
+        assert_eq!(first, "[matches 1 to 1; go on with skip = 1]\n1: one\n");
+        assert_eq!(search("three", 0, 0, 7), "[matches 1 to 1; go on with skip = 1]\n3: t…");
+        let (mut skip, mut seen) = (0, String::new());
+        loop {
+            let told = search("o", 2, skip, 8);
+            let (header, text) = told.split_once('\n').unwrap_or((&told, ""));
+            seen.push_str(text);
+            let Some((_, next)) = header.split_once("skip = ") else { break };
+            let next = next.trim_end_matches(']').parse().unwrap();
+            assert!(next > skip, "{told}");
+            skip = next;
+        }
+        assert_eq!(seen, "1: one\n2: two\n4: four\n");
+    }
+
+    #[test]
+    fn the_rest_of_a_long_line_is_shown_as_well_and_so_is_a_match_beside_another() {
+        let pieces = ["x needle y", "z needle", " needle end\nneedle\n"];
+        for context in [0, 1] {
+            let search = Search::new("needle", false, context, 0, 999).unwrap();
+            let told = pieces.iter().fold(search, |search, piece| search.over(piece, 1)).told();
+            assert_eq!(
+                told,
+                "[matches 1 to 4; there are no more]\n\
+                 1: x needle y\n1: z needle\n1:  needle end\n2: needle\n"
+            );
+        }
+        let long = format!("needle\n{}needle\n", "x".repeat(5000));
+        let search = Search::new("needle", false, 1, 0, 999).unwrap();
+        assert_eq!(search.over(&long, 1).told().matches("needle").count(), 2);
     }
 
     #[test]

@@ -5,8 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rockbot_store::{Entry, Expected, InvalidKey, Key, Store, StoreError, Write};
 use serde_json::json;
-use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
-use tracing::{debug, info};
+use tokio::{
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{Instant, timeout_at},
+};
+use tracing::{debug, info, warn};
 
 use super::{
     handle::{Handle, Owner},
@@ -87,7 +91,7 @@ impl Outputs {
     }
 
     /// Keeps a text for the conversation and the agent of a call. The oldest of theirs go when it
-    /// gets too much.
+    /// gets too much; if they can't go now, they do so with the next one.
     ///
     /// # Errors
     /// See [`KeepError`]. Takes no longer than `store_timeout_ms`, or than the call may take.
@@ -101,20 +105,27 @@ impl Outputs {
         }
         // A call that ends too late is of no use.
         let within = self.section.store_timeout().min(context.remaining());
-        let kept = timeout(within, self.write(context, text)).await;
-        let kept = kept.map_err(|_| KeepError::Slow(within))??;
-        info!(tool_call_id = %context.tool_call_id, tool = %context.tool_name, bytes,
-            "kept an output that is too large");
-        Ok(kept)
+        let (deadline, owner) = (Instant::now() + within, Owner::of(context));
+        let written = timeout_at(deadline, self.write(&owner, text)).await;
+        let (handle, record) = written.map_err(|_| KeepError::Slow(within))??;
+        let (tool_call_id, tool) = (&context.tool_call_id, &context.tool_name);
+        info!(%tool_call_id, %tool, bytes, "kept an output that is too large");
+        let mut gone = Vec::new();
+        let made = timeout_at(deadline, self.make_room(&owner, &mut gone)).await;
+        if let Err(error) = made.unwrap_or(Err(KeepError::Slow(within))) {
+            warn!(%tool_call_id, %tool, %error, "older outputs can't be removed now");
+        }
+        let message = self.message(&handle, &record, &gone);
+        Ok(Kept { handle: handle.as_str().to_owned(), message })
     }
 
-    async fn write(&self, context: &ToolContext, text: String) -> Result<Kept, KeepError> {
+    async fn write(&self, owner: &Owner, text: String) -> Result<(Handle, Record), KeepError> {
         let (record, pieces) = spawn_blocking(move || Record::of(text))
             .await
             .map_err(|error| KeepError::Unusable(error.to_string()))?;
         let handle = Handle::generate()
             .ok_or_else(|| KeepError::Unusable("the system gives no random numbers".to_owned()))?;
-        let (owner, ttl) = (Owner::of(context), self.section.keep());
+        let ttl = self.section.keep();
         let mut writes = Vec::with_capacity(pieces.len());
         for (number, piece) in pieces.into_iter().enumerate() {
             writes.push(Write::new(owner.piece(&handle, number)?, piece).for_a_time(ttl));
@@ -128,16 +139,14 @@ impl Outputs {
         let written =
             serde_json::to_vec(&record).map_err(|error| KeepError::Unusable(error.to_string()))?;
         self.store.write(Write::new(owner.record(&handle)?, written).for_a_time(ttl)).await?;
-        let gone = self.make_room(&owner).await?;
-        let message = self.message(&handle, &record, &gone);
-        Ok(Kept { handle: handle.as_str().to_owned(), message })
+        Ok((handle, record))
     }
 
-    /// Removes the oldest outputs of an owner that has too many, and returns their handles.
-    async fn make_room(&self, owner: &Owner) -> Result<Vec<Handle>, KeepError> {
+    /// Removes the oldest outputs of an owner that has too many, and adds their handles to `gone`.
+    async fn make_room(&self, owner: &Owner, gone: &mut Vec<Handle>) -> Result<(), KeepError> {
         let mut kept = self.records(owner).await?;
         kept.sort_by_key(|(_, _, entry)| std::cmp::Reverse(entry.version));
-        let (mut bytes, mut gone) = (0, Vec::new());
+        let mut bytes = 0;
         for (index, (handle, record, _)) in kept.into_iter().enumerate() {
             bytes += record.extent().bytes;
             let fits = index < self.section.session_outputs && bytes <= self.section.session_bytes;
@@ -146,7 +155,7 @@ impl Outputs {
                 gone.push(handle);
             }
         }
-        Ok(gone)
+        Ok(())
     }
 
     async fn records(&self, owner: &Owner) -> Result<Vec<(Handle, Record, Entry)>, KeepError> {
@@ -229,5 +238,77 @@ impl Outputs {
 impl fmt::Debug for Outputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outputs").field("section", &self.section).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+    use rockbot_contracts::{AgentName, SessionId};
+    use rockbot_store::{Clock, MemoryStore, Prefix, Timestamp, Written};
+
+    use super::*;
+
+    /// A store that lists nothing: it is down by then, or takes for ever.
+    struct Listless {
+        inner: MemoryStore,
+        answers: bool,
+    }
+
+    impl Store for Listless {
+        fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+            self.inner.get(key)
+        }
+
+        fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
+            self.inner.write(write)
+        }
+
+        fn remove<'a>(
+            &'a self,
+            key: &'a Key,
+            expected: Expected,
+        ) -> BoxFuture<'a, Result<bool, StoreError>> {
+            self.inner.remove(key, expected)
+        }
+
+        fn list<'a>(
+            &'a self,
+            _: &'a Prefix,
+            _: Option<&'a Key>,
+            _: usize,
+        ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
+            Box::pin(async {
+                if !self.answers {
+                    std::future::pending::<()>().await;
+                }
+                Err(StoreError::Unavailable { reason: "it is down".to_owned() })
+            })
+        }
+
+        fn sweep(&self, most: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
+            self.inner.sweep(most)
+        }
+
+        fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+            self.inner.now()
+        }
+
+        fn close(&self) -> BoxFuture<'_, ()> {
+            self.inner.close()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_output_is_kept_also_when_older_ones_cannot_go() {
+        for answers in [true, false] {
+            let store = Listless { inner: MemoryStore::new(Clock::System), answers };
+            let outputs = Outputs::new(Arc::new(store), OutputsSection::default());
+            let agent = AgentName::new("assistant").unwrap();
+            let context = ToolContext::new("verbose", SessionId::generate(), agent);
+            let kept = outputs.keep(&context, "a text".to_owned()).await.unwrap();
+            let output = outputs.open(&context, &kept.handle).await.unwrap().unwrap();
+            assert_eq!(output.whole().await.unwrap().as_deref(), Some("a text"));
+        }
     }
 }

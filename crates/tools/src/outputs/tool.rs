@@ -140,14 +140,10 @@ impl ToolOutput {
         let Arguments { handle, mode } = arguments;
         let output = self.outputs.open(context, &handle).await?.ok_or(Problem::Gone)?;
         let most = self.outputs.answer_bytes() - HEADER_BYTES;
-        let lines = output.record.lines();
         match mode {
             Mode::Outline => Ok(output.record.outline),
             Mode::Head { count } => by_line(&output, 0, count, most).await,
-            Mode::Tail { count } => {
-                let count = count.unwrap_or(LINES);
-                by_line(&output, lines.saturating_sub(count), Some(count), most).await
-            }
+            Mode::Tail { count } => tail(&output, count.unwrap_or(LINES).max(1), most).await,
             Mode::Lines { from, count } => {
                 by_line(&output, from.saturating_sub(1), count, most).await
             }
@@ -252,6 +248,29 @@ async fn by_line(
     Ok(format!("{header}{rest}\n{text}"))
 }
 
+/// The last lines, as many whole ones as fit; the end of the very last one if that does not.
+async fn tail(output: &KeptOutput, count: usize, most: usize) -> Result<String, Problem> {
+    let (all, bytes) = (output.record.lines(), output.record.extent().bytes);
+    let start = bytes.saturating_sub(most);
+    let read = output.text(Place::Byte(start), most).await?.ok_or(Problem::Gone)?;
+    let lines = read.strip_suffix('\n').unwrap_or(&read);
+    let begins = |line_end: usize| line_end + 1;
+    let last = lines.rmatch_indices('\n').nth(count - 1).map(|(at, _)| begins(at));
+    // Where the text before is not there, the first line may be the end of one.
+    let first_whole = if start == 0 { Some(0) } else { lines.find('\n').map(begins) };
+    let text = &read[last.or(first_whole).unwrap_or(0)..];
+    if text.is_empty() {
+        return Ok("[no line in 0 lines]\n".to_owned());
+    }
+    let from = all - newlines(text) + usize::from(text.ends_with('\n'));
+    let rest = match last.or(first_whole) {
+        None => "; the line is longer: read it with mode range]",
+        _ if last.is_none() && start > 0 => "; the end, those before with mode lines]",
+        _ => "; the end]",
+    };
+    Ok(format!("[lines {from} to {all} of {all}{rest}\n{text}"))
+}
+
 /// Characters or bytes from one on, as many as fit.
 async fn range(
     output: &KeptOutput,
@@ -314,4 +333,47 @@ fn json_value(text: &str, pointer: &str, most: usize) -> Result<String, String> 
          {outline}\n\n{beginning}",
         value.len()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{AgentName, SessionId};
+    use rockbot_store::{Clock, MemoryStore};
+
+    use super::*;
+    use crate::outputs::OutputsSection;
+
+    async fn tail_of(text: &str, count: usize) -> String {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let outputs = Outputs::new(store, OutputsSection::default());
+        let (session, agent) = (SessionId::generate(), AgentName::new("assistant").unwrap());
+        let context = ToolContext::new(TOOL_OUTPUT, session, agent);
+        let handle = outputs.keep(&context, text.to_owned()).await.unwrap().handle;
+        let arguments = json!({"handle": handle, "mode": "tail", "count": count});
+        let read = ToolOutput::new(outputs).call(arguments, &context).await.unwrap();
+        read.to_text().into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_tail_that_is_too_long_loses_its_first_lines_and_never_its_last() {
+        let text: String =
+            (1..=2000).map(|line| format!("line {line} {}\n", "ü".repeat(50))).collect();
+        let told = tail_of(&text, 1000).await;
+        assert!(told.len() <= 12 * 1024);
+        let (header, tail) = told.split_once('\n').unwrap();
+        assert!(header.ends_with(" to 2000 of 2000; the end, those before with mode lines]"));
+        let from = tail.split(' ').nth(1).unwrap();
+        assert!(header.starts_with(&format!("[lines {from} to ")), "{header}");
+        assert!(tail.starts_with("line ") && text.ends_with(tail));
+        assert!(tail.len() > 11_000, "as many as fit");
+
+        for text in ["one\ntwo\nthree", "one\ntwo\nthree\n"] {
+            let (_, last) = text.split_once('\n').unwrap();
+            assert_eq!(tail_of(text, 2).await, format!("[lines 2 to 3 of 3; the end]\n{last}"));
+            assert_eq!(tail_of(text, 9).await, format!("[lines 1 to 3 of 3; the end]\n{text}"));
+        }
+        let told = tail_of(&format!("one\n{}end", "x".repeat(20_000)), 1).await;
+        assert!(told.starts_with("[lines 2 to 2 of 2; the line is longer: "), "{told:.100}");
+        assert!(told.ends_with("xend"));
+    }
 }

@@ -46,6 +46,19 @@ pub struct MemorySearch {
     pub most: usize,
 }
 
+impl MemorySearch {
+    /// Whether it asks for a category or tags.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.category.is_some() || !self.tags.is_empty()
+    }
+
+    /// Whether an entry has the category and the tags that are asked for.
+    pub(super) fn wants(&self, label: &Label) -> bool {
+        (self.category.is_none() || label.category == self.category)
+            && self.tags.iter().all(|tag| label.tags.contains(tag))
+    }
+}
+
 /// An entry that fits a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryHit {
@@ -59,14 +72,9 @@ pub struct MemoryHit {
 
 /// Those of `candidates`, each with its data, that fit.
 pub(super) fn ranked(
-    mut candidates: Vec<(MemoryEntry, String)>,
+    candidates: &[(MemoryEntry, String)],
     search: &MemorySearch,
 ) -> Vec<MemoryHit> {
-    candidates.retain(|(entry, _)| {
-        let has = |tag: &String| entry.tags.contains(tag);
-        (search.category.is_none() || entry.category == search.category)
-            && search.tags.iter().all(has)
-    });
     let text = |(entry, data): &(MemoryEntry, String)| {
         let category = entry.category.as_deref().unwrap_or_default();
         format!("{} {category} {} {data}", entry.key, entry.tags.join(" "))

@@ -1,10 +1,12 @@
 //! What working memory does: save, get, delete, list and search.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use rockbot_contracts::{Executed, ToolCallId};
 use rockbot_store::{Document, Expected, Placed, Shelf, ShelfError, Store, StoreError};
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, Semaphore};
+use tracing::warn;
 
 use super::{
     address::{Address, MemoryOwner, Space},
@@ -14,6 +16,9 @@ use crate::failure::ToolFailure;
 
 /// How often a change is tried again that another process got in the way of.
 const ATTEMPTS: usize = 8;
+
+/// Searches that run at once in a process: each may hold all that an agent put aside.
+static SEARCHES: Semaphore = Semaphore::const_new(1);
 
 const MAX_TAGS: usize = 16;
 const MAX_TAG_BYTES: usize = 64;
@@ -141,6 +146,9 @@ impl From<WorkingMemoryError> for ToolFailure {
 pub struct WorkingMemory {
     store: Arc<dyn Store>,
     limits: WorkingMemoryLimits,
+    /// Held from a look at how much there is until what was looked for is written, so that limits
+    /// hold for calls that come at once.
+    writing: Arc<Mutex<()>>,
 }
 
 /// What is kept of an entry beside its data, so that a list reads no data.
@@ -168,7 +176,7 @@ impl WorkingMemory {
     /// Working memory in this store.
     #[must_use]
     pub fn with_limits(store: Arc<dyn Store>, limits: WorkingMemoryLimits) -> Self {
-        Self { store, limits }
+        Self { store, limits, writing: Arc::default() }
     }
 
     /// Its limits.
@@ -197,6 +205,7 @@ impl WorkingMemory {
             return Err(WorkingMemoryError::TooLarge { bytes, limit: self.limits.entry_bytes });
         }
         check_words(&saving)?;
+        let _writing = self.writing.lock().await;
         let labels = self.labels(owner, address.space);
         let mut present = self.make_room(&labels, &address, bytes as u64).await?;
         let ttl = saving.ttl.unwrap_or(self.limits.ttl).min(self.limits.max_ttl);
@@ -218,7 +227,7 @@ impl WorkingMemory {
             match labels.put(&address.segments, &label, Some(ttl), expected).await? {
                 Placed::Done(_) => {
                     if let Some(replaced) = present {
-                        contents.remove(&[&replaced.value.data], Expected::Anything).await?;
+                        discard(&contents, &replaced.value).await;
                     }
                     let key = owner.key(address.space, &address.segments);
                     return Ok(MemoryEntry::new(key, label, Some(now.after(ttl))));
@@ -226,7 +235,7 @@ impl WorkingMemory {
                 Placed::Conflict(found) => present = found,
             }
         }
-        contents.remove(&[&label.data], Expected::Anything).await?;
+        discard(&contents, &label).await;
         Err(WorkingMemoryError::Contended)
     }
 
@@ -262,8 +271,7 @@ impl WorkingMemory {
         for _ in 0..ATTEMPTS {
             let Some(found) = labels.get(&address.segments).await? else { return Ok(false) };
             if labels.remove(&address.segments, Expected::Version(found.version)).await? {
-                let contents = self.contents(owner, address.space);
-                contents.remove(&[&found.value.data], Expected::Anything).await?;
+                discard(&self.contents(owner, address.space), &found.value).await;
                 return Ok(true);
             }
         }
@@ -304,28 +312,56 @@ impl WorkingMemory {
         owner: &MemoryOwner,
         search: MemorySearch,
     ) -> Result<Vec<MemoryHit>, WorkingMemoryError> {
+        // It is never closed.
+        let turn = SEARCHES.acquire().await;
         let mut candidates = Vec::new();
         for space in Space::ALL {
-            let labels = self.labels(owner, space).list::<&str>(&[], self.limits.entries).await?;
-            let most = self.limits.entries.saturating_mul(2);
-            let contents = self.contents(owner, space).list::<&str>(&[], most).await?;
-            // In order of their names, as a list is.
-            let data = |id: &str| {
-                let found = contents.binary_search_by(|(name, _)| name[0].as_str().cmp(id)).ok()?;
-                Some(contents[found].1.value.clone())
-            };
+            let mut labels =
+                self.labels(owner, space).list::<&str>(&[], self.limits.entries).await?;
+            labels.retain(|(_, label)| search.wants(&label.value));
+            let mut data = self.data_of(owner, space, &labels, search.is_narrow()).await?;
             for (segments, Document { value: label, expires_at, .. }) in labels {
-                let text = data(&label.data).unwrap_or_default();
+                let text = data.remove(&label.data).unwrap_or_default();
                 let key = owner.key(space, &segments);
                 candidates.push((MemoryEntry::new(key, label, expires_at), text));
             }
         }
         // Many megabytes may be read for their words.
-        let ranked = tokio::task::spawn_blocking(move || ranked(candidates, &search)).await;
+        let ranked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            ranked(&candidates, &search)
+        });
+        let ranked = ranked.await;
         ranked.map_err(|_| {
             let reason = "the search broke off; this is a bug".to_owned();
             WorkingMemoryError::Store(StoreError::Unusable { reason })
         })
+    }
+
+    /// The data of these labels, by where it is: each by itself if they are `few`.
+    async fn data_of(
+        &self,
+        owner: &MemoryOwner,
+        space: Space,
+        labels: &[(Vec<String>, Document<Label>)],
+        few: bool,
+    ) -> Result<HashMap<String, String>, WorkingMemoryError> {
+        let contents = self.contents(owner, space);
+        let mut data = HashMap::new();
+        if few {
+            for (_, label) in labels {
+                let id = &label.value.data;
+                let found = contents.get(&[id]).await?;
+                data.extend(found.map(|found| (id.clone(), found.value)));
+            }
+            return Ok(data);
+        }
+        let most = self.limits.entries.saturating_mul(2);
+        let found = contents.list::<&str>(&[], most).await?.into_iter();
+        data.extend(
+            found.filter_map(|(name, found)| Some((name.into_iter().next()?, found.value))),
+        );
+        Ok(data)
     }
 
     /// What is under the key now, if there is room for `bytes` in its place.
@@ -371,6 +407,13 @@ impl WorkingMemory {
             Space::Session => Shelf::new(self.store.clone(), [kind, agent, "session", session]),
             Space::Shared => Shelf::new(self.store.clone(), [kind, agent, "shared"]),
         }
+    }
+}
+
+/// Removes data that no label tells of any more. Where that fails it goes when its time is over.
+async fn discard(contents: &Shelf<String>, label: &Label) {
+    if let Err(error) = contents.remove(&[&label.data], Expected::Anything).await {
+        warn!(%error, bytes = label.bytes, "old data of working memory stays until it expires");
     }
 }
 

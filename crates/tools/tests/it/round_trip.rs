@@ -5,12 +5,15 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{Executed, ToolErrorCode};
-use rockbot_testkit::bed::{soon, until};
-use rockbot_tools::{ToolCall, ToolUpdate};
+use rockbot_bus::Requester;
+use rockbot_contracts::{
+    AgentName, Executed, QueueSpec, SessionId, ToolErrorCode, topology::tool_invoke,
+};
+use rockbot_testkit::bed::{Bed, address, next, soon, until};
+use rockbot_tools::{RemoteTool, Tool, ToolCall, ToolContext, ToolUpdate};
 use serde_json::json;
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, registration};
 
 #[tokio::test]
 async fn a_result_says_where_it_ran() {
@@ -119,4 +122,18 @@ async fn draining_finishes_and_answers_what_is_under_way() {
     assert!(workers.drain(Duration::from_secs(10)).await, "drained in time");
     let failure = soon("the end", call).await.expect("no panic").expect_err("it hangs");
     assert_eq!(failure.executed(), Executed::Yes);
+}
+
+#[tokio::test]
+async fn an_agent_that_works_for_another_asks_as_the_process_that_it_is_in() {
+    let bed = Bed::memory();
+    let mut requests = bed.consume(QueueSpec::work(&tool_invoke()), 1).await;
+    let requester = Arc::new(Requester::new(bed.here.clone(), address("assistant", "one")));
+    let tool = RemoteTool::new(registration("echo"), requester, tool_invoke());
+    let member = AgentName::new("librarian").expect("a name");
+    let context = ToolContext::new("echo", SessionId::generate(), member);
+    let asked = tokio::spawn(async move { tool.call(json!({}), &context).await });
+    let request = next(&mut requests).await;
+    assert_eq!(request.envelope().source.as_deref(), Some("assistant"), "the broker's word");
+    asked.abort();
 }

@@ -2,8 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::{BoxFuture, ready};
 use rockbot_contracts::{AgentName, SessionId};
-use rockbot_store::{Clock, ManualClock, MemoryStore, SqliteStore, Store};
+use rockbot_store::{
+    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, SqliteStore, Store, StoreError,
+    Timestamp, Write, Written,
+};
 use rockbot_tools::{
     MemoryOwner, Saving, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry,
     WorkingMemory, WorkingMemoryError,
@@ -176,6 +180,82 @@ async fn processes_that_save_at_once_lose_nothing() {
 }
 
 #[tokio::test]
+async fn limits_hold_for_calls_that_come_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("store.db"), Clock::System).await.unwrap();
+    let limits = WorkingMemoryLimits { entries: 3, ..WorkingMemoryLimits::default() };
+    let memory = WorkingMemory::with_limits(Arc::new(store), limits);
+    let mut savers = tokio::task::JoinSet::new();
+    for one in 0..12 {
+        let memory = memory.clone();
+        savers.spawn(async move {
+            let own = owner("assistant", "one");
+            memory.save(&own, &format!("key-{one}"), "data", Saving::default()).await.is_ok()
+        });
+    }
+    let saved = savers.join_all().await;
+    assert_eq!(saved.into_iter().filter(|saved| *saved).count(), 3);
+    assert_eq!(keys(&memory, &owner("assistant", "one"), None).await.len(), 3);
+}
+
+/// A store that removes no data of working memory.
+struct KeepsData(MemoryStore);
+
+impl Store for KeepsData {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+        self.0.get(key)
+    }
+
+    fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
+        self.0.write(write)
+    }
+
+    fn remove<'a>(
+        &'a self,
+        key: &'a Key,
+        expected: Expected,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        if key.as_str().starts_with("working-memory-data/") {
+            let reason = "a test".to_owned();
+            return Box::pin(ready(Err(StoreError::Unavailable { reason })));
+        }
+        self.0.remove(key, expected)
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        after: Option<&'a Key>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
+        self.0.list(prefix, after, limit)
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.0.sweep(limit)
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        self.0.now()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.0.close()
+    }
+}
+
+#[tokio::test]
+async fn what_was_done_is_told_as_done_though_old_data_stays() {
+    let memory = WorkingMemory::new(Arc::new(KeepsData(MemoryStore::new(Clock::System))));
+    let own = owner("assistant", "one");
+    save(&memory, &own, "notes", "old").await;
+    save(&memory, &own, "notes", "new").await;
+    assert_eq!(memory.get(&own, "notes").await.unwrap().as_deref(), Some("new"));
+    assert!(memory.delete(&own, "notes").await.unwrap());
+    assert_eq!(memory.get(&own, "notes").await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_search_finds_words_of_the_data_and_keeps_to_category_and_tags() {
     let (memory, own) = (memory(), owner("assistant", "one"));
     let report = Saving {
@@ -197,6 +277,8 @@ async fn a_search_finds_words_of_the_data_and_keeps_to_category_and_tags() {
     };
     assert_eq!(memory.search(&own, only(Some("report"), "q3")).await.unwrap().len(), 1);
     assert!(memory.search(&own, only(None, "q4")).await.unwrap().is_empty());
+    let narrow = memory.search(&own, only(Some("report"), "q3")).await.unwrap();
+    assert!(narrow[0].excerpt.contains("revenue grew by nine"), "{}", narrow[0].excerpt);
 }
 
 #[tokio::test]
