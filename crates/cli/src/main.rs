@@ -92,7 +92,9 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Tools(command) => {
                 // A fleet in this process ends with the call: nobody could read on.
-                settings.outputs.enabled &= !settings.embeds();
+                if matches!(command, arguments::Tools::Call { .. }) {
+                    settings.outputs.enabled &= !settings.embeds();
+                }
                 tools::run(&settings, command, common.json).await
             }
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,

@@ -136,7 +136,7 @@ async fn always_is_for_that_tool_in_that_conversation() {
 
 #[tokio::test]
 async fn the_operators_rules_allow_and_deny_without_a_question() {
-    let approvals = rules(json!({"policy": "deny", "rules": [{"tool": "e*"}]}));
+    let approvals = rules(json!({"policy": "deny", "rules": [{"tool": "e*", "policy": "allow"}]}));
     let (echo, other) = (Probe::new("echo", Does::Echo), Probe::new("other", Does::Echo));
     let (_agent, _, allowed, _) = turn(&approvals, &echo, 1);
     allowed.await.unwrap();

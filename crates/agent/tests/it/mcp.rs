@@ -351,7 +351,7 @@ async fn a_person_is_asked_about_the_tool_itself_however_it_is_called() {
         ScriptedTurn::text("Done."),
     ]));
     let mut stage = stage(&servers, McpExposure::Eager);
-    let rules = json!({"policy": "ask", "rules": [{"tool": "mcp_list_*"}]});
+    let rules = json!({"policy": "ask", "rules": [{"tool": "mcp_list_*", "policy": "allow"}]});
     let approvals = Approvals::new(serde_json::from_value(rules).unwrap()).unwrap();
     stage.approvals = Some(approvals.clone());
     let agent = stage.agent(&model);
