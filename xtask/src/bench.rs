@@ -23,6 +23,8 @@ enum Measurement {
     Embedded,
     /// What the layers around every call add to a tool
     Layers,
+    /// Putting the list of tools together that a model is told of
+    Lists,
     /// A call over RabbitMQ against the same exchange on the AMQP client alone
     Rabbitmq,
     /// Four handlers against one
@@ -64,15 +66,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let mut command = workspace::cargo();
         process::run(command.args(["run", "--release", "--manifest-path"]).arg(manifest))?;
     }
-    let alone = |one: &Measurement| matches!(one, Measurement::Scripts | Measurement::Ranking);
-    if !options.only.is_empty() && options.only.iter().all(alone) {
-        return Ok(());
-    }
     if wanted(Measurement::Layers) {
         say::heading("layers: more and more of them around a tool, alternated");
         process::run(&mut Command::new(build("rockbot-tools", "layers")?))?;
     }
-    if options.only.as_slice() == [Measurement::Layers] {
+    if wanted(Measurement::Lists) {
+        say::heading("lists: the tools that a model is told of");
+        process::run(&mut Command::new(build("rockbot-tools", "model_list")?))?;
+    }
+    // The rest is built together.
+    let alone = [
+        Measurement::Scripts,
+        Measurement::Ranking,
+        Measurement::Layers,
+        Measurement::Lists,
+    ];
+    if !options.only.is_empty() && options.only.iter().all(|one| alone.contains(one)) {
         return Ok(());
     }
     say::heading("building");
