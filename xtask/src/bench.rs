@@ -75,12 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         process::run(&mut Command::new(build("rockbot-tools", "model_list")?))?;
     }
     // The rest is built together.
-    let alone = [
-        Measurement::Scripts,
-        Measurement::Ranking,
-        Measurement::Layers,
-        Measurement::Lists,
-    ];
+    let alone =
+        [Measurement::Scripts, Measurement::Ranking, Measurement::Layers, Measurement::Lists];
     if !options.only.is_empty() && options.only.iter().all(|one| alone.contains(one)) {
         return Ok(());
     }
