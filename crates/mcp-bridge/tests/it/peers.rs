@@ -127,7 +127,7 @@ async fn a_server_of_the_latest_revision_needs_no_handshake() {
     assert_eq!(status.protocol_version.as_deref(), Some("2026-07-28"));
     let hello = said(&bridge, "fast", "echo", json!({"text": "hello"})).await;
     assert!(hello.contains("hello"), "{hello}");
-    let failed = call(&bridge, "fast", "fail", json!({})).await.unwrap();
+    let failed = call(&bridge, "fast", "fail", json!({"reason": "why not"})).await.unwrap();
     assert!(failed.is_error);
     let image = call(&bridge, "fast", "image", json!({})).await.unwrap();
     assert!(matches!(image.content[0], ContentBlock::Image { .. }));

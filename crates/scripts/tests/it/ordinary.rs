@@ -120,8 +120,14 @@ async fn what_is_printed_beyond_the_limit_ends_the_script() {
 async fn a_killed_interpreter_is_replaced() {
     let runner = plain(true).await;
     assert_eq!(printed(&runner, "print(1)").await, "1\n");
-    for pid in children("warm") {
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let warm = children("warm");
+    for pid in &warm {
+        rustix::process::kill_process(*pid, rustix::process::Signal::KILL).unwrap();
+    }
+    // One that is about to die could still take the request.
+    for pid in warm {
+        let pid = pid.as_raw_nonzero().to_string();
+        until("it is dead", || is_dead(&pid)).await;
     }
     assert_eq!(printed(&runner, "print(2)").await, "2\n");
 }
