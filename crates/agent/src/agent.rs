@@ -23,6 +23,7 @@ use crate::{
     memory::{AgentMemory, ConversationLog},
     origin::TurnOrigin,
     session::{Inbound, Roster, Said, Session, Stop},
+    telemetry,
     turn::TurnSetup,
 };
 
@@ -210,7 +211,8 @@ impl Agent {
             return refused;
         }
         let (answer, answered) = oneshot::channel();
-        let said = Said { text: message.text, origin, progress, answer };
+        let span = telemetry::invoke_agent(self.name(), &message.session_id);
+        let said = Said { text: message.text, origin, progress, span, answer };
         let inbound = if message.cancel { Inbound::Cancel(said) } else { Inbound::Say(said) };
         let delivered = self.inner.roster.deliver(&message.session_id, inbound, |inbox, id| {
             let (setup, roster) = (self.inner.setup.clone(), self.inner.roster.clone());

@@ -32,6 +32,7 @@ pub mod section;
 pub mod services;
 mod session;
 pub mod team;
+mod telemetry;
 mod turn;
 
 pub use agent::{Agent, AgentParts};

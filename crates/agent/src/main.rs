@@ -7,9 +7,12 @@ use rockbot_agent::{
     McpServices, MemorySection, ModelBehaviours, PinsSection, ServiceSearch, Team,
     serve as open_door,
 };
-use rockbot_bus::{Bus, Requester, carries};
+use rockbot_bus::{Bus, Observed, QueueGauge, Requester, carries, connected};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_contracts::topology::ReplyAddress;
+use rockbot_contracts::{
+    QueueSpec,
+    topology::{ReplyAddress, tool_invoke, user_message},
+};
 use rockbot_llm::LlmConfig;
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName, ScriptsSection};
 use rockbot_service::{
@@ -18,7 +21,7 @@ use rockbot_service::{
 use rockbot_store::{Clock, reachable};
 use rockbot_tools::{
     ApprovalSection, CallAccount, CatalogDirectory, LayerOptions, Outputs, OutputsSection,
-    Redactor, Tool, ToolOutput, ToolPins, ToolRegistry, guide_tools, guides,
+    Redactor, ReplyProbe, Tool, ToolOutput, ToolPins, ToolRegistry, guide_tools, guides,
     mcp::{BusGateway, McpGateway},
     outputs,
 };
@@ -153,13 +156,17 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let name = format!("agent {}/{instance}", definition.name);
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
-    let bus: Arc<dyn Bus> = Arc::new(bus);
+    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
     health.needs("bus", carries(bus.clone()));
+    health.look(connected(bus.clone()));
+    let inbox = QueueSpec::inbox(&user_message(&definition.name)).name;
+    let queues = QueueGauge::start(bus.clone(), inbox);
     if let Some(store) = &pins {
         health.needs("store", reachable(store.clone()));
     }
     let address = ReplyAddress::new(definition.name.clone(), instance);
     let requester = Arc::new(Requester::new(bus.clone(), address.clone()));
+    health.look(requester.gauges());
     let gateway = BusGateway::start(requester.clone()).await;
     let gateway = gateway.map_err(|problem| unavailable(&problem))?;
     let servers = McpServices::new(gateway.clone(), &definition);
@@ -170,7 +177,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     for tool in own_tools(&scripts, &bus, address, memory.as_deref(), outputs.as_ref(), &services) {
         registry.register(tool).map_err(|problem| configuration(&problem))?;
     }
-    let directory = CatalogDirectory::start(requester, registry.clone())
+    let directory = CatalogDirectory::start(requester.clone(), registry.clone())
         .await
         .map_err(|problem| unavailable(&problem))?;
     let layers = LayerOptions {
@@ -216,12 +223,16 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let door = open_door(agent, bus.clone(), section.concurrency)
         .await
         .map_err(|problem| unavailable(&problem))?;
+    let probe = section.probe_replies.then(|| ReplyProbe::start(requester.clone(), tool_invoke()));
+    if let Some(probe) = &probe {
+        health.needs("replies", probe.arrive());
+    }
     health.serving();
     tracing::info!(%name, model = resolved.origin, "ready");
     shutdown.requested().await;
     door.drain(service.drain()).await;
     team.shut_down(Duration::ZERO).await;
-    drop(directory);
+    drop((directory, queues, probe));
     bus.close().await;
     if let Some(store) = pins {
         store.close().await;

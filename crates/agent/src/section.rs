@@ -18,11 +18,14 @@ pub struct AgentSection {
     pub name: String,
     /// Messages in hand at once, those that steer a running turn included. Default 64, at least 1.
     pub concurrency: u16,
+    /// Ask the handlers every 5 s for a sign of life, to learn within 15 s when answers to calls do
+    /// not arrive any more. Default true.
+    pub probe_replies: bool,
 }
 
 impl Default for AgentSection {
     fn default() -> Self {
-        Self { directory: None, name: "assistant".to_owned(), concurrency: 64 }
+        Self { directory: None, name: "assistant".to_owned(), concurrency: 64, probe_replies: true }
     }
 }
 

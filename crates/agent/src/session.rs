@@ -5,13 +5,13 @@ mod waiting;
 
 use std::sync::Arc;
 
-use rockbot_contracts::{SessionId, Spending, TurnUsage, user::TurnOutcome};
+use rockbot_contracts::{SessionId, Spending, TurnUsage, trace, user::TurnOutcome};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{Instrument, Span, info, info_span};
 
 pub(crate) use self::{
     roster::{Refusal, Roster},
@@ -21,6 +21,7 @@ use crate::{
     event::{ProgressSink, TurnAnswer},
     history::History,
     origin::TurnOrigin,
+    telemetry,
     turn::{Turn, TurnSetup},
 };
 
@@ -29,6 +30,8 @@ pub(crate) struct Said {
     pub(crate) text: String,
     pub(crate) origin: TurnOrigin,
     pub(crate) progress: ProgressSink,
+    /// Of the turn that it begins, if it does: a child of what its sender does.
+    pub(crate) span: Span,
     pub(crate) answer: oneshot::Sender<TurnAnswer>,
 }
 
@@ -123,7 +126,8 @@ impl Session {
     /// Runs one turn, while messages that arrive steer it, cancel it, or wait for the next.
     async fn turn(&mut self, first: Said) {
         let cancellation = self.stop.abandon.child_token();
-        let Said { text, origin, progress, answer } = first;
+        let Said { text, origin, progress, span, answer } = first;
+        let begun = Instant::now();
         self.waiting.begin(origin.entry.profile());
         let turn = Turn::new(
             &self.setup,
@@ -134,7 +138,11 @@ impl Session {
             progress,
             cancellation.clone(),
         );
-        let mut turn = Box::pin(turn.after(self.spent).run(text));
+        let context = span.in_scope(trace::current);
+        let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
+        let lines = span.in_scope(|| info_span!("turn", trace_id));
+        let turn = turn.after(self.spent).run(text).instrument(lines);
+        let mut turn = Box::pin(turn.instrument(span.clone()));
         let mut ended = loop {
             tokio::select! {
                 biased;
@@ -152,6 +160,7 @@ impl Session {
         if ended.outcome == TurnOutcome::Cancelled && self.stop.abandon.is_cancelled() {
             ended.text = "The agent is shutting down, so this turn was cancelled.".to_owned();
         }
+        telemetry::turn_ended(&span, ended.outcome, begun.elapsed());
         let TurnUsage { turn, session, .. } = ended.usage.as_deref().copied().unwrap_or_default();
         self.spent = session;
         self.setup.spent.add(turn);

@@ -9,6 +9,7 @@ use lapin::{
     types::ShortString,
     uri::{AMQPScheme, AMQPUri},
 };
+use metrics::counter;
 use tokio::{
     sync::{Notify, watch},
     time::timeout,
@@ -236,6 +237,9 @@ impl Task {
             let mut events = std::pin::pin!(link.connection.events_listener());
             self.state.send_replace(State::Connected(link.clone()));
             info!(generation, "connected to the broker");
+            if generation > 1 {
+                counter!("rockbot_bus_reconnects_total").increment(1);
+            }
             tokio::select! {
                 () = stop.cancelled() => {
                     link.close().await;

@@ -3,8 +3,14 @@
 use std::{future::ready, sync::Arc};
 
 use futures_util::future::BoxFuture;
+use metrics::gauge;
 
 use crate::port::Bus;
+
+/// Sets the metric that says whether the bus carries messages, whenever it is called.
+pub fn connected(bus: Arc<dyn Bus>) -> impl Fn() + Send + Sync + 'static {
+    move || gauge!("rockbot_bus_connected").set(f64::from(u8::from(bus.is_ready())))
+}
 
 /// Looks whether the bus is connected and every consumer consumes, each time it is called.
 pub fn carries(

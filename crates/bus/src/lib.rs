@@ -6,22 +6,28 @@
 //! - [`Worker`]: a loop that runs a [`Handler`] on each delivery, bounded, one task each, drained
 //!   on stop.
 //! - [`Requester`]: asks with a correlation id and waits for the answer, with a deadline.
+//! - [`Observed`]: a bus whose messages are counted and traced; [`QueueGauge`]: how full its queues
+//!   are.
 
 mod carries;
 pub mod delivery;
 pub mod memory;
+mod observed;
 pub mod port;
+mod queue_gauge;
 pub mod report;
 pub mod request;
 pub mod worker;
 
-pub use carries::carries;
+pub use carries::{carries, connected};
 pub use delivery::{Delivery, SettleError, Settlement, Settler};
 pub use memory::MemoryBus;
+pub use observed::Observed;
 pub use port::{
     Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Settling,
     Subscription,
 };
+pub use queue_gauge::QueueGauge;
 pub use report::{BusReport, QueueReport};
 pub use request::{Request, RequestError, Requester, RequesterStats};
 pub use worker::{Handler, Worker, WorkerStats};

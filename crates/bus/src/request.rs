@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use metrics::{counter, gauge};
 use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress};
 use tokio::{
     sync::{OnceCell, Semaphore, SemaphorePermit, oneshot},
@@ -108,12 +109,18 @@ pub struct RequesterStats {
     late: AtomicU64,
     interim: AtomicU64,
     asked_again: AtomicU64,
+    answered: AtomicU64,
 }
 
 impl RequesterStats {
     /// Answers that nobody waited for: late, foreign, or the second to one question.
     pub fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
+    }
+
+    /// Answers that somebody waited for.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Messages that came before an answer.
@@ -155,6 +162,7 @@ struct Pending {
 }
 
 struct Waiter {
+    since: Instant,
     answer: oneshot::Sender<Envelope>,
     on_interim: Option<InterimSink>,
 }
@@ -207,6 +215,33 @@ impl Requester {
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.lock().len()
+    }
+
+    /// How long the oldest open question has been open; `None` without any.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Duration> {
+        self.pending.lock().values().map(|waiter| waiter.since.elapsed()).max()
+    }
+
+    /// Whether it listens for answers; it does not before its first question.
+    #[must_use]
+    pub fn is_listening(&self) -> bool {
+        self.listener.get().is_some_and(|listener| !listener.0.is_finished())
+    }
+
+    /// Sets the metrics that say how its questions are, whenever it is called.
+    pub fn gauges(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
+        let requester = self.clone();
+        move || {
+            gauge!("rockbot_requests_pending").set(requester.pending() as f64);
+            let oldest = requester.oldest().unwrap_or_default();
+            gauge!("rockbot_requests_oldest_seconds").set(oldest);
+            let listens = f64::from(u8::from(requester.is_listening()));
+            gauge!("rockbot_bus_reply_consumers").set(listens);
+            let stats = requester.stats();
+            counter!("rockbot_requests_late_replies_total").absolute(stats.late());
+            counter!("rockbot_requests_asked_again_total").absolute(stats.asked_again());
+        }
     }
 
     /// Its counts.
@@ -319,7 +354,7 @@ impl Requester {
         if waiting.len() >= self.max_pending {
             return Err(RequestError::TooManyPending { limit: self.max_pending });
         }
-        waiting.insert(id.clone(), Waiter { answer, on_interim });
+        waiting.insert(id.clone(), Waiter { since: Instant::now(), answer, on_interim });
         Ok((Ticket { pending: &self.pending, id }, answered))
     }
 
@@ -392,7 +427,10 @@ impl Pending {
         }
         let waiter = self.lock().remove(id);
         let unwanted = match waiter {
-            Some(waiter) => waiter.answer.send(envelope).err(),
+            Some(waiter) => {
+                self.stats.answered.fetch_add(1, Ordering::Relaxed);
+                waiter.answer.send(envelope).err()
+            }
             None => Some(envelope),
         };
         if let Some(envelope) = unwanted {

@@ -11,13 +11,14 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use rockbot_contracts::QueueName;
+use metrics::counter;
+use rockbot_contracts::{QueueName, labels::family_of, trace};
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{Instrument, Span, debug, debug_span, error, info, warn};
 
 use crate::{
     delivery::{Delivery, Settlement},
@@ -99,7 +100,9 @@ impl Worker {
     pub fn of(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
         let stop = CancellationToken::new();
         let stats = Arc::new(WorkerStats::default());
-        let pump = tokio::spawn(pump(consumer, handler, stop.clone(), stats.clone()));
+        let family = family_of(queue.as_str());
+        let work = Work { handler, stats: stats.clone(), family };
+        let pump = tokio::spawn(pump(consumer, work, stop.clone()));
         Self { stop, pump, stats, queue: queue.to_string() }
     }
 
@@ -130,12 +133,7 @@ impl Drop for Worker {
 }
 
 /// Owns the tasks: they end with it.
-async fn pump(
-    mut consumer: Consumer,
-    handler: Arc<dyn Handler>,
-    stop: CancellationToken,
-    stats: Arc<WorkerStats>,
-) {
+async fn pump(mut consumer: Consumer, work: Work, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
     loop {
         let delivery = tokio::select! {
@@ -145,7 +143,7 @@ async fn pump(
             delivery = consumer.next() => delivery,
         };
         match delivery {
-            Some(delivery) => tasks.spawn(work(delivery, handler.clone(), stats.clone())),
+            Some(delivery) => tasks.spawn(work.clone().on(delivery)),
             None => break,
         };
     }
@@ -153,41 +151,93 @@ async fn pump(
     // possibly started.
     consumer.cancel().await;
     while let Some(delivery) = consumer.next().await {
-        tasks.spawn(work(delivery, handler.clone(), stats.clone()));
+        tasks.spawn(work.clone().on(delivery));
     }
     while tasks.join_next().await.is_some() {}
 }
 
-async fn work(delivery: Delivery, handler: Arc<dyn Handler>, stats: Arc<WorkerStats>) {
-    let handled = AssertUnwindSafe(handler.handle(&delivery)).catch_unwind().await;
-    let settlement = handled.unwrap_or_else(|_| {
-        stats.panicked.fetch_add(1, Ordering::Relaxed);
-        let envelope = delivery.envelope();
-        error!(message_id = %envelope.message_id, r#type = envelope.message_type(),
-            correlation_id = envelope.correlation_id.as_deref(), "the handler panicked; retrying");
-        Settlement::Retry
-    });
-    let count = match &settlement {
-        Settlement::Ack => &stats.acked,
-        Settlement::Retry => &stats.retried,
-        Settlement::DeadLetter { reason } => {
-            let correlation_id = delivery.envelope().correlation_id.as_deref();
-            // A reason of ours is fixed text; another one quotes the message.
-            match reason {
-                Cow::Borrowed(reason) => warn!(correlation_id, reason, "dead-lettering"),
-                Cow::Owned(reason) => {
-                    warn!(correlation_id, "dead-lettering; the reason is with the letter");
-                    debug!(correlation_id, reason, "dead-lettering");
+/// What is done with each delivery.
+#[derive(Clone)]
+struct Work {
+    handler: Arc<dyn Handler>,
+    stats: Arc<WorkerStats>,
+    /// Of which queue, in few words.
+    family: &'static str,
+}
+
+impl Work {
+    /// Has a delivery handled, and settles it. All of it is a span of its sender's trace.
+    async fn on(self, delivery: Delivery) {
+        let span = self.span(&delivery);
+        trace::follow(&span, &delivery.envelope().trace);
+        self.process(delivery).instrument(span).await;
+    }
+
+    async fn process(self, delivery: Delivery) {
+        if delivery.is_redelivered() {
+            counter!("rockbot_bus_redeliveries_total", "queue" => self.family).increment(1);
+        }
+        let stats = self.stats;
+        let handled = AssertUnwindSafe(self.handler.handle(&delivery)).catch_unwind().await;
+        let settlement = handled.unwrap_or_else(|_| {
+            stats.panicked.fetch_add(1, Ordering::Relaxed);
+            let envelope = delivery.envelope();
+            error!(message_id = %envelope.message_id, r#type = envelope.message_type(),
+                correlation_id = envelope.correlation_id.as_deref(),
+                "the handler panicked; retrying");
+            Settlement::Retry
+        });
+        let (count, outcome) = match &settlement {
+            Settlement::Ack => (&stats.acked, "acked"),
+            Settlement::Retry => (&stats.retried, "retried"),
+            Settlement::DeadLetter { reason } => {
+                let correlation_id = delivery.envelope().correlation_id.as_deref();
+                // A reason of ours is fixed text; another one quotes the message.
+                match reason {
+                    Cow::Borrowed(reason) => warn!(correlation_id, reason, "dead-lettering"),
+                    Cow::Owned(reason) => {
+                        warn!(correlation_id, "dead-lettering; the reason is with the letter");
+                        debug!(correlation_id, reason, "dead-lettering");
+                    }
                 }
+                (&stats.dead_lettered, "dead_lettered")
             }
-            &stats.dead_lettered
-        }
-    };
-    match delivery.settle(settlement).await {
-        Ok(()) => count.fetch_add(1, Ordering::Relaxed),
-        Err(error) => {
-            debug!(%error, "settlement lost");
-            stats.unsettled.fetch_add(1, Ordering::Relaxed)
-        }
-    };
+        };
+        let settling = debug_span!(
+            "settle",
+            otel.name = format_args!("settle {}", self.family),
+            otel.kind = "client",
+            messaging.operation.name = outcome,
+            messaging.operation.type = "settle",
+            messaging.destination.name = self.family,
+        );
+        let outcome = match delivery.settle(settlement).instrument(settling).await {
+            Ok(()) => {
+                count.fetch_add(1, Ordering::Relaxed);
+                outcome
+            }
+            Err(error) => {
+                debug!(%error, "settlement lost");
+                stats.unsettled.fetch_add(1, Ordering::Relaxed);
+                "unsettled"
+            }
+        };
+        let labels = [("queue", self.family), ("outcome", outcome)];
+        counter!("rockbot_bus_deliveries_total", &labels).increment(1);
+    }
+
+    fn span(&self, delivery: &Delivery) -> Span {
+        let envelope = delivery.envelope();
+        debug_span!(
+            "process",
+            otel.name = format_args!("process {}", self.family),
+            otel.kind = "consumer",
+            messaging.operation.name = "process",
+            messaging.operation.type = "process",
+            messaging.destination.name = self.family,
+            messaging.message.id = %envelope.message_id,
+            messaging.message.conversation_id = envelope.correlation_id.as_deref(),
+            messaging.message.body.size = envelope.body.len(),
+        )
+    }
 }

@@ -82,7 +82,7 @@ fn run(arguments: Arguments) -> Outcome {
         write!(anstream::stderr(), "{}", Arguments::command().render_help().ansi())?;
         return Ok(exit::USAGE);
     };
-    logging::start(&settings.log).exits(exit::USAGE)?;
+    logging::start(&settings.log, None).exits(exit::USAGE)?;
     install_tls_provider();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().exits(exit::SOFTWARE)?;

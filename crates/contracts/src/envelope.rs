@@ -88,6 +88,14 @@ impl TimeBudget {
         let by_clock = self.deadline_unix_ms.saturating_sub(unix_ms(now));
         self.timeout.min(Duration::from_millis(by_clock))
     }
+
+    /// How long ago it began, for a receiver whose clock says `now`: zero when the sender's clock is
+    /// ahead.
+    #[must_use]
+    pub fn age(&self, now: SystemTime) -> Duration {
+        let began = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
+        Duration::from_millis(unix_ms(now).saturating_sub(began))
+    }
 }
 
 /// A message: what the bus needs to carry and correlate it, and the payload as JSON bytes.

@@ -21,6 +21,7 @@ pub mod headers;
 pub mod identity;
 pub mod ids;
 pub mod json;
+pub mod labels;
 pub mod mcp;
 pub mod message;
 pub mod permissions;
@@ -30,6 +31,7 @@ pub mod shape;
 pub mod spending;
 pub mod tool;
 pub mod topology;
+pub mod trace;
 pub mod user;
 mod word;
 

@@ -23,6 +23,11 @@ pub struct ToolInvokeRequest {
     pub session_id: SessionId,
 }
 
+/// What is asked for to learn whether answers arrive. Handlers answer it themselves; no tool can have
+/// this name, and a handler that does not know it answers that there is no such tool, which shows as
+/// much.
+pub const REPLY_PROBE: &str = "rockbot.reply_probe";
+
 impl Message for ToolInvokeRequest {
     const TYPE: &'static str = "ToolInvokeRequest";
 }

@@ -103,6 +103,26 @@ pub enum ChatError {
     },
 }
 
+impl ChatError {
+    /// What went wrong, in a word for counts.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unauthorized { .. } => "unauthorized",
+            Self::ModelNotFound { .. } => "model_not_found",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::ContextOverflow { .. } => "context_overflow",
+            Self::Rejected { .. } => "rejected",
+            Self::Unreachable { .. } => "unreachable",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Interrupted { .. } => "interrupted",
+            Self::Malformed { .. } => "malformed",
+            Self::TooLarge { .. } => "too_large",
+            Self::Script { .. } => "script",
+        }
+    }
+}
+
 /// What was awaited in vain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutPhase {

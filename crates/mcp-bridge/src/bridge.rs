@@ -37,6 +37,7 @@ use crate::{
     ownership::Ownership,
     queue::{self, QueueConfig},
     server::{Server, State, Surroundings},
+    telemetry,
     transport::DialPolicy,
 };
 
@@ -257,6 +258,12 @@ impl Bridge {
     pub fn missing(&self) -> Vec<String> {
         let missing = |server: &ServerStatus| server.required && !server.ready;
         self.servers().into_iter().filter(missing).map(|server| server.name).collect()
+    }
+
+    /// Sets the gauges that say how the servers are, whenever it is called.
+    pub fn gauges(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
+        let bridge = self.clone();
+        move || telemetry::tell(&bridge.servers())
     }
 
     /// Ends every session. Programs that don't go are killed.

@@ -17,6 +17,7 @@ mod server;
 mod service;
 mod session;
 mod summary;
+mod telemetry;
 pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};

@@ -2,8 +2,9 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use rockbot_bus::{Bus, carries};
+use rockbot_bus::{Bus, Observed, QueueGauge, carries, connected};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{QueueSpec, topology::tool_invoke_mcp};
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
 use rockbot_service::{
@@ -89,8 +90,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let namespace = bus.namespace.clone();
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
-    let bus = Arc::new(bus);
+    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
     health.needs("bus", carries(bus.clone()));
+    health.look(connected(bus.clone()));
+    let queues = QueueGauge::start(bus.clone(), QueueSpec::work(&tool_invoke_mcp()).name);
     health.needs("store", reachable(store.clone()));
     // In memory nobody else could know.
     let shared = (!matches!(url, StoreUrl::Memory))
@@ -102,6 +105,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     };
     let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
     let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
+    health.look(bridge.gauges());
     let required = bridge.clone();
     health.needs("required_servers", move || {
         let missing = required.missing();
@@ -115,10 +119,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,
         () = shutdown.requested() => return Ok(()),
     };
+    health.look(running.handler().gauges());
     health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
+    drop(queues);
     bus.close().await;
     store.close().await;
     Ok(())

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use metrics::counter;
 use rmcp::{
     RoleClient,
     model::SubscriptionFilter,
@@ -274,6 +275,8 @@ impl Owner {
                 }
                 Ended::Lost => {
                     info!(server = %name, lasted = ?began.elapsed(), "a session ended");
+                    counter!("rockbot_mcp_server_restarts_total", "server" => name.clone())
+                        .increment(1);
                     failed = if began.elapsed() >= LASTING { 0 } else { failed + 1 };
                 }
             }

@@ -22,12 +22,13 @@ use rockbot_contracts::{Executed, mcp::McpToolDefinition};
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::debug;
+use tracing::{Instrument, debug};
 
 use crate::{
     client::Client,
     definitions::MOST_TOOLS,
     result::result,
+    telemetry,
     transport::{FailureClass, call_failure_class, stdio::StdioError},
 };
 
@@ -141,6 +142,20 @@ impl Session {
         idle: Duration,
     ) -> Result<ToolResult, ToolFailure> {
         let _counted = Counted::one(&self.calls);
+        let span = telemetry::call(&self.protocol_version, tool, context);
+        let called = self.converse(tool, arguments, context, idle);
+        let ended = Box::pin(called).instrument(span.clone()).await;
+        telemetry::ended(&span, &ended);
+        ended
+    }
+
+    async fn converse(
+        &self,
+        tool: &McpToolDefinition,
+        arguments: Value,
+        context: &ToolContext,
+        idle: Duration,
+    ) -> Result<ToolResult, ToolFailure> {
         let mut params = CallToolRequestParams::new(tool.name.clone());
         params.arguments = Some(object(arguments)?);
         for _ in 0..MOST_ROUNDS {
@@ -169,6 +184,10 @@ impl Session {
         let options = PeerRequestOptions::with_timeout(idle)
             .reset_timeout_on_progress()
             .with_max_total_timeout(total);
+        let options = match telemetry::meta() {
+            Some(meta) => options.with_meta(meta),
+            None => options,
+        };
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let not_sent = || ToolFailure::Unavailable {
             message: "the server is gone; try again".to_owned(),

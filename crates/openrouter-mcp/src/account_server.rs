@@ -9,10 +9,13 @@ use rmcp::{
         CompleteRequestParams, CompleteResult, ContentBlock, Implementation,
         ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
         ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult,
-        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        ListToolsResult, PaginatedRequestParams, RequestMetaObject, ServerCapabilities,
+        ServerConfig, Tool,
     },
     service::RequestContext,
 };
+use rockbot_contracts::{TraceContext, trace};
+use tracing::{Instrument, debug_span, field::Empty};
 
 use crate::{openrouter::OpenRouter, tools::AccountTool};
 
@@ -93,10 +96,23 @@ impl ServerHandler for AccountServer {
         let Some(tool) = AccountTool::named(&request.name) else {
             return Err(ErrorData::invalid_params("there is no tool of that name", None));
         };
+        let span = debug_span!(
+            "tools_call",
+            otel.name = format_args!("tools/call {}", request.name),
+            otel.kind = "server",
+            otel.status_code = Empty,
+            mcp.method.name = "tools/call",
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = &*request.name,
+        );
+        trace::follow(&span, &of_caller(&context.meta));
         let answer = tokio::select! {
-            answer = self.answer(tool, &request) => answer,
+            answer = self.answer(tool, &request).instrument(span.clone()) => answer,
             () = context.ct.cancelled() => Err("cancelled".to_owned()),
         };
+        if answer.is_err() {
+            span.record("otel.status_code", "ERROR");
+        }
         let result = match answer {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Err(problem) => CallToolResult::error(vec![ContentBlock::text(problem)]),
@@ -136,5 +152,13 @@ impl ServerHandler for AccountServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+}
+
+/// The trace of whoever calls, which travels in `_meta`.
+fn of_caller(meta: &RequestMetaObject) -> TraceContext {
+    TraceContext {
+        parent: meta.get_traceparent().map(Into::into),
+        state: meta.get_tracestate().map(Into::into),
     }
 }

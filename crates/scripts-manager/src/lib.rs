@@ -12,6 +12,7 @@ mod ending;
 mod labels;
 mod last_words;
 mod output;
+mod phases;
 pub mod pod;
 pub mod policies;
 mod probe;

@@ -3,8 +3,9 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use kube::{Client, Config};
-use rockbot_bus::{Bus, carries};
+use rockbot_bus::{Bus, Observed, QueueGauge, carries, connected};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{QueueSpec, topology::script_invoke};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, SERVICE, ScriptsManager, StartError};
 use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
@@ -82,8 +83,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let Some(store) = opened else { return Ok(()) };
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
-    let bus = Arc::new(bus);
+    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
     health.needs("bus", carries(bus.clone()));
+    health.look(connected(bus.clone()));
+    let queues = QueueGauge::start(bus.clone(), QueueSpec::work(&script_invoke()).name);
     health.needs("store", reachable(store.clone()));
     let runner = KubernetesRunner::start(client, scripts)
         .map_err(|error| ServeError::Configuration(format!("scripts.images: {error}")))?;
@@ -98,10 +101,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
+    health.look(running.handler().gauges());
     health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
+    drop(queues);
     bus.close().await;
     store.close().await;
     Ok(())

@@ -15,6 +15,7 @@ use crate::{
     api::{ApiError, Meaning, ask},
     ending::{Ending, NO_ROOM, timed_out, vanished},
     output::{Following, Log, Output},
+    phases::Phases,
     pod::runs_the_same,
     runner::{Held, KubernetesRunner},
     sight::{Seen, Sight},
@@ -42,8 +43,8 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Makes the pod, or takes the one that is there, and stays with it to its end.
     pub(crate) async fn to_its_end(&self, wanted: &Pod) -> Result<ScriptOutcome, ToolFailure> {
-        let asked = Instant::now();
-        let in_time = asked + self.runner.section.start();
+        let mut phases = Phases::begin();
+        let in_time = Instant::now() + self.runner.section.start();
         let pod = match self.only_takes_on {
             true => self.taken_on(wanted, in_time).await?,
             false => self.pod(wanted, in_time).await?,
@@ -72,7 +73,7 @@ impl Run<'_> {
                 Stage::Running if since.is_none() => {
                     since = Some(Instant::now());
                     following = Some(log.follow());
-                    debug!(after = ?asked.elapsed(), "a script runs");
+                    debug!(after = ?phases.runs(), "a script runs");
                 }
                 Stage::Running => {}
                 Stage::Exited(_) | Stage::Ended { .. } => {

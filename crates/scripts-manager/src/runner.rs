@@ -17,7 +17,7 @@ use rockbot_scripts::{
 };
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info};
+use tracing::{Instrument, debug, debug_span, info};
 
 use crate::{
     deletions::{Deletions, Doomed},
@@ -110,10 +110,16 @@ impl KubernetesRunner {
         let begun = Instant::now();
         let held = Held::of(self, &pod);
         let only_takes_on = context.may_have_run && !self.isolation().is_complete();
+        let span = debug_span!(
+            "run_script",
+            otel.name = "run_script",
+            otel.kind = "client",
+            k8s.pod.name = pod.metadata.name.as_deref(),
+        );
         let run = Run { runner: self, script, held: &held, only_takes_on };
         let ended = tokio::select! {
             biased;
-            ended = run.to_its_end(&pod) => ended,
+            ended = run.to_its_end(&pod).instrument(span) => ended,
             () = context.cancellation.cancelled() => {
                 Err(ToolFailure::Cancelled { executed: held.executed() })
             }

@@ -1,15 +1,22 @@
-//! The admin port: whether the process lives, and whether it is ready.
+//! The admin port: whether the process lives, whether it is ready, and what it counts.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/healthz` | 200 as long as the process answers at all: restart it when it does not |
 //! | `/readyz` | 200 when it takes work, 503 when not, with what is missing, as JSON |
+//! | `/metrics` | its counts, in Prometheus' text format |
 //!
 //! It tells nothing secret and takes no commands; still, keep it inside the cluster.
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::get,
+};
 use serde::Deserialize;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tracing::{error, info};
@@ -17,6 +24,7 @@ use tracing::{error, info};
 use crate::{
     connections::BoundedListener,
     health::{Health, Readiness},
+    telemetry::Metrics,
 };
 
 /// Connections at once.
@@ -46,14 +54,15 @@ impl Admin {
     ///
     /// # Errors
     /// When the address is taken or not this machine's.
-    pub async fn start(address: SocketAddr, health: Health) -> io::Result<Self> {
+    pub async fn start(address: SocketAddr, health: Health, metrics: Metrics) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let listener = BoundedListener::new(listener, MAX_CONNECTIONS, IDLE);
         let router = Router::new()
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(readyz))
-            .with_state(health);
+            .with_state(health)
+            .route("/metrics", get(move || std::future::ready(counts(&metrics))));
         info!(%address, "the admin port listens");
         let serving = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
@@ -74,6 +83,10 @@ impl Drop for Admin {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+fn counts(metrics: &Metrics) -> impl IntoResponse + use<> {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.text())
 }
 
 async fn readyz(State(health): State<Health>) -> (StatusCode, Json<Readiness>) {
@@ -105,7 +118,9 @@ mod tests {
     async fn a_probe_learns_whether_the_process_lives_and_what_it_lacks() {
         let health = Health::new(CancellationToken::new());
         health.needs("store", || Box::pin(std::future::ready(Err("it is full".to_owned()))));
-        let admin = Admin::start(([127, 0, 0, 1], 0).into(), health.clone()).await.unwrap();
+        let metrics = Metrics::start("rockbot-test", "0");
+        let address = ([127, 0, 0, 1], 0).into();
+        let admin = Admin::start(address, health.clone(), metrics).await.unwrap();
         let alive = get(admin.address(), "/healthz").await;
         assert!(alive.starts_with("HTTP/1.1 200") && alive.ends_with("ok\n"), "{alive}");
         health.serving();
@@ -116,6 +131,11 @@ mod tests {
         health.needs("store", || Box::pin(std::future::ready(Ok(()))));
         let ready = get(admin.address(), "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
+        let counts = get(admin.address(), "/metrics").await;
+        assert!(
+            counts.contains("version=0.0.4") && counts.contains("rockbot_build_info"),
+            "{counts}"
+        );
         assert!(get(admin.address(), "/secrets").await.starts_with("HTTP/1.1 404"));
     }
 }

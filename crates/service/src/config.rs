@@ -105,12 +105,14 @@ impl Configuration {
     /// Reads one section; a section that is nowhere has its defaults. A problem is kept for
     /// [`Configuration::finish`], and the default stands in.
     pub fn section<S: DeserializeOwned + Default>(&mut self, name: &'static str) -> S {
+        let again = self.sections.contains(&name);
         self.sections.push(name);
         if self.layers.find_value(name).is_err() {
             return S::default();
         }
         self.layers.extract_inner::<S>(name).unwrap_or_else(|errors| {
-            for error in errors {
+            // Whoever read it first has told.
+            for error in errors.into_iter().filter(|_| !again) {
                 // The library puts the section behind the key it was found in.
                 let keys = error.path.iter().map(String::as_str).filter(|key| *key != name);
                 let key = std::iter::once(name).chain(keys).collect::<Vec<_>>().join(".");

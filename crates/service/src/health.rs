@@ -12,6 +12,8 @@ use serde::Serialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::telemetry::Metrics;
+
 /// How long a need may take to say whether it is met. Below the second or more that probes wait.
 const PATIENCE: Duration = Duration::from_millis(800);
 
@@ -32,6 +34,7 @@ pub enum Stage {
 pub struct Health {
     inner: Arc<Mutex<Inner>>,
     stopping: CancellationToken,
+    metrics: Option<Metrics>,
 }
 
 #[derive(Default)]
@@ -58,7 +61,21 @@ impl Health {
     /// Of a process that starts. It stops when `stopping` is cancelled.
     #[must_use]
     pub fn new(stopping: CancellationToken) -> Self {
-        Self { inner: Arc::default(), stopping }
+        Self { inner: Arc::default(), stopping, metrics: None }
+    }
+
+    /// The same of a process that counts.
+    #[must_use]
+    pub fn counted(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Has `look` called whenever somebody wants to know the counts of this process, to set gauges
+    /// (`metrics::gauge!`). It must not block.
+    pub fn look(&self, look: impl Fn() + Send + Sync + 'static) {
+        if let Some(metrics) = &self.metrics {
+            metrics.look(look);
+        }
     }
 
     /// The process needs something for its work. `check` says whether it is there, else why not, in

@@ -3,7 +3,7 @@
 //!
 //! - [`config`]: layers of configuration, with all problems reported at once;
 //! - [`sections`]: the sections that several processes share;
-//! - [`logging`]: where log lines go;
+//! - [`logging`] and [`telemetry`]: where log lines, traces and metrics go;
 //! - [`shutdown`]: SIGTERM and Ctrl-C as a token;
 //! - [`health`] and [`admin`]: whether it lives and is ready, over HTTP;
 //! - [`process`]: a main function in one call;
@@ -18,6 +18,7 @@ pub mod logging;
 pub mod process;
 pub mod sections;
 pub mod shutdown;
+pub mod telemetry;
 
 pub use admin::AdminSection;
 pub use config::{ConfigProblems, Configuration};
@@ -25,3 +26,4 @@ pub use health::Health;
 pub use process::{Process, ServeError};
 pub use sections::{BusSection, LogFormat, LogSection, Profile, ServiceSection, TlsSection};
 pub use shutdown::{Interrupt, Shutdown, interrupted};
+pub use telemetry::{Metrics, TelemetrySection};

@@ -1,16 +1,20 @@
 //! Where log lines go: standard error, for people or as JSON.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use rockbot_contracts::trace;
+use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::sections::{LogFormat, LogSection};
+use crate::{
+    sections::{LogFormat, LogSection},
+    telemetry::traces::Traces,
+};
 
 /// Directives added to every filter. What the AMQP client has to say, the bus says once and better;
 /// and it logs whole messages at `warn` when the broker
 /// returns them, which hold what tools and models say. The MCP and WebSocket clients do the same with
 /// what servers say and with headers.
-const QUIET: [&str; 3] = ["lapin=off", "rmcp=error", "tungstenite=warn"];
+const QUIET: [&str; 4] = ["lapin=off", "rmcp=error", "tungstenite=warn", "opentelemetry=off"];
 
 /// A log filter that can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,22 +45,29 @@ pub fn check(section: &LogSection) -> Result<(), InvalidFilter> {
     filter(&section.level).map(drop)
 }
 
-/// Starts to log. Later calls in the same process change nothing.
+/// Starts to log, and to record `traces`. Later calls in the same process change nothing.
 ///
 /// # Errors
 /// When the level is not a filter.
-pub fn start(section: &LogSection) -> Result<(), InvalidFilter> {
-    let registry = tracing_subscriber::registry().with(filter(&section.level)?);
-    let people = || {
-        let colours = std::io::stderr().is_terminal();
-        fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)
+pub fn start(section: &LogSection, traces: Option<&Traces>) -> Result<(), InvalidFilter> {
+    let filter = filter(&section.level)?;
+    let terminal = io::stderr().is_terminal();
+    let json = match section.format {
+        LogFormat::Auto => !terminal,
+        LogFormat::Text => false,
+        LogFormat::Json => true,
     };
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match json {
+        true => lines.json().with_filter(filter).boxed(),
+        false => lines.with_ansi(terminal).with_target(false).with_filter(filter).boxed(),
+    };
+    let registry = tracing_subscriber::registry().with(lines);
     // It fails only when somebody has started before, as tests in one process do.
-    let _ = match section.format {
-        LogFormat::Text => registry.with(people()).try_init(),
-        LogFormat::Json => {
-            registry.with(fmt::layer().json().with_writer(std::io::stderr)).try_init()
-        }
-    };
+    if registry.with(traces.map(Traces::layer)).try_init().is_ok()
+        && let Some(traces) = traces
+    {
+        trace::install(traces.propagator());
+    }
     Ok(())
 }

@@ -16,8 +16,12 @@ use crate::{
     exit,
     health::Health,
     logging,
-    sections::LogSection,
+    sections::{LogSection, ServiceSection},
     shutdown::Shutdown,
+    telemetry::{
+        Metrics, TelemetrySection,
+        traces::{Identity, Traces},
+    },
 };
 
 /// A service process: what it is called, and its defaults.
@@ -72,15 +76,16 @@ impl Process {
         };
         self.run(read, async |(admin, settings), shutdown| {
             let health = Health::new(shutdown.token().clone());
-            let _admin = match admin.address {
-                Some(address) => {
-                    Some(Admin::start(address, health.clone()).await.map_err(|error| {
-                        let what = format!("admin.address: cannot listen on {address}: {error}");
-                        ServeError::Unavailable(what)
-                    })?)
-                }
-                None => None,
+            let Some(address) = admin.address else {
+                return serve(settings, shutdown, &health).await;
             };
+            let metrics = Metrics::start(self.name, self.version);
+            let health = health.counted(metrics.clone());
+            let listening = Admin::start(address, health.clone(), metrics).await;
+            let _admin = listening.map_err(|error| {
+                let what = format!("admin.address: cannot listen on {address}: {error}");
+                ServeError::Unavailable(what)
+            })?;
             serve(settings, shutdown, &health).await
         })
     }
@@ -111,6 +116,11 @@ impl Process {
         if let Err(problem) = logging::check(&log) {
             configuration.problem(problem.to_string());
         }
+        let telemetry: TelemetrySection = configuration.section("telemetry");
+        let service: ServiceSection = configuration.section("service");
+        for problem in telemetry.problems() {
+            configuration.problem(problem);
+        }
         // Before anything is read: checking may make a client.
         install_tls_provider();
         let settings = read(&mut configuration);
@@ -120,18 +130,34 @@ impl Process {
         if arguments.check_config {
             return self.say("the configuration is valid");
         }
-        if let Err(problem) = logging::start(&log) {
-            return self.end(exit::USAGE, &problem);
-        }
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(problem) => return self.end(exit::SOFTWARE, &problem),
         };
+        let instance = service.instance();
+        let traces = {
+            let _runtime = runtime.enter();
+            let (name, version) = (self.name, self.version);
+            let identity = Identity { name, version, instance: instance.as_str() };
+            match Traces::start(&telemetry, identity) {
+                Ok(traces) => traces,
+                Err(problem) => {
+                    let problem = format!("telemetry.otlp_endpoint: {problem}");
+                    return self.end(exit::USAGE, &problem);
+                }
+            }
+        };
+        if let Err(problem) = logging::start(&log, traces.as_ref()) {
+            return self.end(exit::USAGE, &problem);
+        }
         let served = runtime.block_on(async {
             let shutdown = Shutdown::on_signal()
                 .map_err(|error| ServeError::Unavailable(format!("signals: {error}")))?;
             serve(settings, &shutdown).await
         });
+        if let Some(traces) = traces {
+            traces.shut_down();
+        }
         // What is still blocking has had its grace.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         match served {

@@ -1,6 +1,6 @@
 //! The sections of the configuration that several processes share.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::LazyLock, time::Duration};
 
 use rockbot_contracts::{InstanceId, topology::DEFAULT_NAMESPACE};
 use secrecy::SecretString;
@@ -72,12 +72,15 @@ impl ServiceSection {
         self.profile == Profile::Production
     }
 
-    /// The configured instance, or one made of the host's name and a random part.
+    /// The configured instance, or one made of the host's name and a random part, which is the same
+    /// as long as the process lives.
     #[must_use]
     pub fn instance(&self) -> InstanceId {
-        if let Some(instance) = &self.instance {
-            return instance.clone();
-        }
+        static GENERATED: LazyLock<InstanceId> = LazyLock::new(ServiceSection::generated);
+        self.instance.clone().unwrap_or_else(|| GENERATED.clone())
+    }
+
+    fn generated() -> InstanceId {
         let random = InstanceId::generate();
         // The end of the id is its random part; the beginning is the time.
         let random = &random.as_str()[24..];
@@ -99,13 +102,13 @@ impl ServiceSection {
 pub struct LogSection {
     /// A level, or a filter such as `warn,rockbot_bus=debug`. Default `info`.
     pub level: String,
-    /// For people or for machines. Default `text`.
+    /// For people or for machines. Default `auto`.
     pub format: LogFormat,
 }
 
 impl Default for LogSection {
     fn default() -> Self {
-        Self { level: "info".to_owned(), format: LogFormat::Text }
+        Self { level: "info".to_owned(), format: LogFormat::Auto }
     }
 }
 
@@ -113,8 +116,10 @@ impl Default for LogSection {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// For people on a terminal, for machines elsewhere.
     #[default]
+    Auto,
+    /// For people.
     Text,
     /// One JSON object a line.
     Json,

@@ -7,6 +7,7 @@ pub mod altered_bus;
 pub mod bed;
 pub mod broker;
 pub mod cluster;
+pub mod collector;
 pub mod conformance;
 pub mod docker;
 pub mod inventions;
@@ -18,6 +19,7 @@ pub mod store_conformance;
 
 pub use altered_bus::AlteredBus;
 pub use bed::Bed;
+pub use collector::{Collector, Span};
 pub use mcp_peers::{HttpPeer, McpPeer, RunningHttpPeer};
 pub use proxy::FaultProxy;
 pub use store_bed::StoreBed;

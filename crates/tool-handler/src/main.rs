@@ -2,8 +2,9 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use rockbot_bus::{Bus, carries};
+use rockbot_bus::{Bus, Observed, QueueGauge, carries, connected};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
@@ -91,8 +92,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let Some(store) = opened else { return Ok(()) };
     let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
     let Some(bus) = reached? else { return Ok(()) };
-    let bus = Arc::new(bus);
+    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
     health.needs("bus", carries(bus.clone()));
+    health.look(connected(bus.clone()));
+    let queues = QueueGauge::start(bus.clone(), QueueSpec::work(&tool_invoke()).name);
     health.needs("store", reachable(store.clone()));
     let journal = CallJournal::start(store.clone(), &instance, options);
     let mut tools = tools(&files, scripts.as_ref())
@@ -117,10 +120,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
+    health.look(running.handler().gauges());
     health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
+    drop(queues);
     if let Some(scripts) = scripts {
         scripts.close().await;
     }

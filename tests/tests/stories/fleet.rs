@@ -43,6 +43,7 @@ impl Fleet {
         command
             .current_dir(self.folder.path())
             .env_clear()
+            .env("ROCKBOT_LOG__FORMAT", "text")
             .env("ROCKBOT_STORE__URL", format!("sqlite:{}", self.path("calls.db").display()))
             .env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command
@@ -72,10 +73,23 @@ impl Fleet {
 
     /// A bridge that serves these MCP servers, from the file `<instance>.json`.
     pub(crate) async fn bridge(&self, instance: &str, servers: &Value) -> Running {
+        self.bridge_with(instance, servers, &[]).await
+    }
+
+    /// The same with other settings.
+    pub(crate) async fn bridge_with(
+        &self,
+        instance: &str,
+        servers: &Value,
+        settings: &[(&str, &str)],
+    ) -> Running {
         let file = format!("{instance}.json");
         self.write(&file, &json!({"mcpServers": servers}).to_string());
         let mut command = self.program("rockbot-mcp-bridge");
-        command.env("ROCKBOT_SERVICE__INSTANCE", instance).env("ROCKBOT_MCP__CONFIG", file);
+        command
+            .env("ROCKBOT_SERVICE__INSTANCE", instance)
+            .env("ROCKBOT_MCP__CONFIG", file)
+            .envs(settings.iter().copied());
         let mut running = Running::start(command);
         running.says("ready").await;
         running

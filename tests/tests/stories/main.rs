@@ -54,3 +54,4 @@ mod scripted_server;
 mod soak;
 #[cfg(test)]
 mod suspects;
+mod telemetry;

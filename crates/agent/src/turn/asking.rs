@@ -5,11 +5,11 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatRequest, ToolChoice,
     ToolDefinition,
 };
-use tokio::time::sleep_until;
-use tracing::info;
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, info};
 
 use super::{Ending, Turn, room::Room};
-use crate::event::TurnEvent;
+use crate::{event::TurnEvent, telemetry};
 
 /// Said to the model when it has used up its calls. It goes into the system prompt: many servers
 /// take a system message nowhere else.
@@ -109,6 +109,15 @@ impl Turn<'_> {
     }
 
     async fn receive(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
+        let model = request.model.clone().unwrap_or_else(|| self.setup.model.name().to_owned());
+        let span = telemetry::chat(&model, self.session_id);
+        let asked = Instant::now();
+        let answer = self.listen(request).instrument(span.clone()).await;
+        telemetry::model_answered(&span, &model, &answer, asked.elapsed());
+        answer
+    }
+
+    async fn listen(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
         let mut events = self.setup.model.stream(request).await?;
         let mut assembler = Assembler::new();
         while let Some(event) = events.next().await {

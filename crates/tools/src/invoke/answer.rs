@@ -83,6 +83,19 @@ impl Answers<'_> {
         self.settle(request, asker, published).await
     }
 
+    /// Answers an asker that only wants to know whether answers arrive.
+    pub(super) async fn sign_of_life(
+        &self,
+        request: &ToolInvokeRequest,
+        asker: &Asker,
+    ) -> Settlement {
+        let answer = response(request, ToolResult::text("here"), 0);
+        let envelope = self.conversation.write(answer).transient();
+        // Who asks again in a moment need not get this one.
+        let _ = self.publish(asker, envelope).await;
+        Settlement::Ack
+    }
+
     async fn settle(
         &self,
         request: &ToolInvokeRequest,

@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
+use metrics::histogram;
 use rockbot_contracts::{Executed, ToolHints, ToolInvokeRequest};
 use rockbot_store::StoreError;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use super::{
@@ -106,9 +107,12 @@ impl<'a> Beginning<'a> {
             return Ok(Some(permit));
         }
         debug!("the call waits for room");
+        let since = Instant::now();
         // A call that may have begun was let in before; refusing it now would leave that open.
         let admitted = self.rules.admission.admit(&self.context.agent, name, self.call.again);
-        match self.bounded(Box::pin(admitted)).await? {
+        let admitted = self.bounded(Box::pin(admitted)).await;
+        histogram!("rockbot_tool_queue_wait_seconds").record(since.elapsed());
+        match admitted? {
             Ok(permit) => Ok(Some(permit)),
             Err(no_room) => {
                 let name = &tool.registration().name;

@@ -6,6 +6,7 @@ mod answer;
 mod beginning;
 mod conversation;
 mod journal;
+mod meters;
 mod progress;
 mod running;
 mod stats;
@@ -20,7 +21,7 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
     AgentName, Envelope, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolInvokeRequest,
-    identity::Askers, json::Limits, topology::tool_cancel,
+    identity::Askers, json::Limits, tool::REPLY_PROBE, topology::tool_cancel, trace,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
@@ -31,6 +32,7 @@ use crate::{
     layers::{CallAccount, ToolCall},
     registry::Registered,
     scope::ToolScope,
+    status::CallStatus,
     tool::ToolContext,
 };
 
@@ -39,6 +41,7 @@ use self::{
     answer::{Answers, Asker, Ending},
     beginning::{Beginning, Rules, Started, id_in_use},
     conversation::ToolCalls,
+    meters::Meters,
     progress::ProgressSender,
     running::{Running, Same, Ticket},
     suspects::{Moves, Queue, Taken},
@@ -71,6 +74,7 @@ pub struct ToolInvokeHandler {
     moves: Moves,
     progress: ProgressSender,
     stats: Arc<HandlerStats>,
+    meters: Meters,
 }
 
 /// Finds the registry's name of a tool of an MCP server: from the server's name, to be compared
@@ -199,6 +203,7 @@ impl ToolInvokeHandler {
             running: Running::default(),
             moves: Moves::default(),
             stats: Arc::default(),
+            meters: Meters::new(),
         })
     }
 
@@ -218,6 +223,12 @@ impl ToolInvokeHandler {
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.count()
+    }
+
+    /// Sets the metrics that say how busy it is, whenever it is called.
+    pub fn gauges(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
+        let handler = self.clone();
+        move || handler.meters.look(&handler.load(), &handler.stats)
     }
 
     /// How busy it is now.
@@ -288,11 +299,15 @@ impl ToolInvokeHandler {
         if asker.correlation_id.is_empty() {
             asker.correlation_id = request.tool_call_id.as_str().into();
         }
+        if request.tool_name == REPLY_PROBE {
+            return self.answers().sign_of_life(&request, &asker).await;
+        }
         let tool = self.find(envelope, &request);
         // Only a name of ours goes to the log: any other is outside text.
         let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
         let id = request.tool_call_id.as_str();
-        let span = info_span!("execute_tool", tool_call_id = ?id, tool = name);
+        let trace_id = Some(trace::id_of(&envelope.trace)).filter(|id| !id.is_empty());
+        let span = info_span!("call", tool_call_id = ?id, tool = name, trace_id);
         self.serve(taken, request, tool.as_deref(), asker).instrument(span).await
     }
 
@@ -314,6 +329,8 @@ impl ToolInvokeHandler {
                 Err(error) => warn!(%error, "a call that handlers were lost with can't be moved"),
             }
         }
+        let since = Instant::now();
+        self.meters.arrived(taken.envelope());
         let same = Same::call(&request, taken.envelope().mcp_server.as_deref(), &asker);
         let ticket = loop {
             match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
@@ -338,7 +355,16 @@ impl ToolInvokeHandler {
         };
         let ended = self.run(taken, &request, tool, &asker, ticket.cancellation()).await;
         ticket.answering();
+        let answering = Instant::now();
+        if let Ending::Ran { ended, elapsed, .. } = &ended {
+            let took = answering - since;
+            self.meters.started(took.saturating_sub(*elapsed));
+            self.meters.ran(*elapsed);
+            let tool = tool.map(|tool| &*tool.registration().name);
+            self.meters.ended(tool, CallStatus::of(ended), took);
+        }
         let settlement = self.answers().give(&request, &asker, ended).await;
+        self.meters.replied(answering.elapsed());
         ticket.ended(settlement == Settlement::Ack);
         settlement
     }

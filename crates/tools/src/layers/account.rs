@@ -9,13 +9,12 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::ToolErrorCode;
 use tokio::time::Instant;
 use tower_layer::Layer;
 use tracing::{debug, info};
 
 use super::{CallService, RawArguments, ResolvedCall};
-use crate::{failure::ToolFailure, result::ToolResult};
+use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
 
 /// The tools that are counted by themselves. Those of servers come and go.
 const MOST_TOOLS: usize = 4096;
@@ -28,9 +27,7 @@ pub struct CallAccount(RwLock<HashMap<Arc<str>, Arc<Counts>>>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    ok: AtomicU64,
-    tool_errors: AtomicU64,
-    failed: [AtomicU64; ToolErrorCode::KNOWN.len() + 1],
+    ended: [AtomicU64; CallStatus::COUNT],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     micros: AtomicU64,
@@ -97,14 +94,9 @@ impl CallAccount {
 }
 
 impl Counts {
-    fn count(&self, ended: &Result<ToolResult, ToolFailure>, end: &End) {
+    fn count(&self, status: CallStatus, end: &End) {
         let add = |counter: &AtomicU64, number| counter.fetch_add(number, Ordering::Relaxed);
-        let outcome = match ended {
-            Ok(result) if result.is_error => &self.tool_errors,
-            Ok(_) => &self.ok,
-            Err(failure) => &self.failed[place_of(&failure.code())],
-        };
-        add(outcome, 1);
+        add(&self.ended[status.index()], 1);
         add(&self.bytes_in, end.bytes_in);
         add(&self.bytes_out, end.bytes_out);
         add(&self.micros, u64::try_from(end.elapsed.as_micros()).unwrap_or(u64::MAX));
@@ -112,9 +104,15 @@ impl Counts {
 
     fn read(&self) -> ToolUse {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let failed = self.failed.iter().map(get).enumerate().filter(|(_, count)| *count > 0);
-        let failed: BTreeMap<_, _> = failed.map(|(place, count)| (word_at(place), count)).collect();
-        let (ok, tool_errors) = (get(&self.ok), get(&self.tool_errors));
+        let ended = CallStatus::all().zip(&self.ended).map(|(status, count)| (status, get(count)));
+        let (well, failed): (Vec<_>, Vec<_>) = ended.partition(|(status, _)| status.is_result());
+        let count = |wanted: &dyn Fn(CallStatus) -> bool| {
+            well.iter().filter(|(status, _)| wanted(*status)).map(|(_, count)| count).sum()
+        };
+        let (ok, tool_errors) = (count(&CallStatus::is_ok), count(&|status| !status.is_ok()));
+        let failed = failed.into_iter().filter(|(_, count)| *count > 0);
+        let failed: BTreeMap<_, _> =
+            failed.map(|(status, count)| (status.as_str().to_owned(), count)).collect();
         let calls = ok + tool_errors + failed.values().sum::<u64>();
         let time = Duration::from_micros(get(&self.micros));
         let (bytes_in, bytes_out) = (get(&self.bytes_in), get(&self.bytes_out));
@@ -180,37 +178,19 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Account<S> {
             Err(failure) => failure.model_text().len(),
         };
         let elapsed = began.elapsed();
+        let status = CallStatus::of(&ended);
         if let Some((id, tool)) = logged {
             let tool = &*tool.registration().name;
-            let status = status(&ended);
             let (elapsed_ms, chars_in, chars_out) = (elapsed.as_millis(), bytes_in, bytes_out);
-            info!(tool_call_id = %id, tool, elapsed_ms, chars_in, chars_out, %status, "tool response");
+            info!(tool_call_id = %id, tool, elapsed_ms, chars_in, chars_out, status = status.as_str(),
+                "tool response");
         }
         if let Some(counts) = counts {
             let (bytes_in, bytes_out) = (bytes_in as u64, bytes_out as u64);
-            counts.count(&ended, &End { bytes_in, bytes_out, elapsed });
+            counts.count(status, &End { bytes_in, bytes_out, elapsed });
         }
         ended
     }
-}
-
-/// Where failures with this code are counted; the last place is that of codes of newer peers.
-fn place_of(code: &ToolErrorCode) -> usize {
-    let known = ToolErrorCode::KNOWN.iter().position(|known| known == code);
-    known.unwrap_or(ToolErrorCode::KNOWN.len())
-}
-
-/// How a call ended, in a word of this build: codes of newer peers are outside text.
-fn status(ended: &Result<ToolResult, ToolFailure>) -> String {
-    match ended {
-        Ok(result) if result.is_error => "tool_error".to_owned(),
-        Ok(_) => "ok".to_owned(),
-        Err(failure) => word_at(place_of(&failure.code())),
-    }
-}
-
-fn word_at(place: usize) -> String {
-    ToolErrorCode::KNOWN.get(place).map_or("other".to_owned(), ToString::to_string)
 }
 
 #[cfg(test)]

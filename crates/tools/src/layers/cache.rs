@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use metrics::counter;
 use rockbot_contracts::{AgentName, Executed, SessionId, ToolErrorCode, ToolHints};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -102,8 +103,10 @@ impl<S: CallService<ResolvedCall>> Cache<S> {
                 failure = waiter.gives_up(&leads) => return Err(failure),
             };
             let led = leads.load(Ordering::Relaxed);
+            let outcome = if led { "miss" } else { "hit" };
             match ended {
                 Ok(kept) if led || kept.until > Instant::now() => {
+                    counter!("rockbot_tool_cache_total", "outcome" => outcome).increment(1);
                     return Ok(kept.result.as_ref().clone());
                 }
                 Ok(_) => cache.forget(key).await,

@@ -20,6 +20,7 @@ pub mod redact;
 mod resolve;
 mod size_cap;
 pub mod stack;
+mod trace;
 mod validate;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub use self::{
     resolve::Resolve,
     size_cap::{SizeCap, SizeCapLayer},
     stack::LayerOptions,
+    trace::{TraceLayer, Traced},
     validate::{Validate, ValidateLayer},
 };
 

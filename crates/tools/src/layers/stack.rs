@@ -2,7 +2,7 @@
 //!
 //! On its way to the tool a call passes, from the outside in:
 //!
-//! resolve → account → size cap → redact → permit → pin → validate → approve → cache → rate →
+//! resolve → trace → account → size cap → redact → permit → pin → validate → approve → cache → rate →
 //! queue slot → fleet's place → breaker → deadline → execute
 //!
 //! What works on results stands around what works on calls, so that the cap, for one, sees what the
@@ -19,7 +19,7 @@ use tower_layer::Layer;
 
 use super::{
     CallPolicies, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, ResultCache,
-    SizeCap, SizeCapLayer, Validate, ValidateLayer,
+    SizeCap, SizeCapLayer, TraceLayer, Traced, Validate, ValidateLayer,
     account::{Account, AccountLayer, CallAccount},
     approve::{Approve, ApproveLayer},
     breaker::{Break, BreakerLayer},
@@ -43,7 +43,7 @@ type Runs = Cache<RateLimit<Slot<FleetSlot<Break<Deadline<Execute>>>>>>;
 /// The same with what decides whether it may be called so.
 type Calls = Permit<PinCheck<Validate<Approve<Runs>>>>;
 /// The same with what works on results around it.
-pub(crate) type Stack = Resolve<Account<SizeCap<Redact<Calls>>>>;
+pub(crate) type Stack = Resolve<Traced<Account<SizeCap<Redact<Calls>>>>>;
 
 /// What every call of an executor passes through. The defaults switch on what needs no decision.
 ///
@@ -114,5 +114,6 @@ pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> S
     let inner = RedactLayer(redactor).layer(inner);
     let inner = SizeCapLayer { max_bytes: max_result_bytes, outputs }.layer(inner);
     let inner = AccountLayer { account, logs }.layer(inner);
+    let inner = TraceLayer.layer(inner);
     Resolve::new(registry.clone(), policies, inner)
 }

@@ -1,0 +1,127 @@
+//! A bus whose messages are counted and traced.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use metrics::{counter, histogram};
+use rockbot_contracts::{
+    Message, QueueName, ToolProgress,
+    labels::{family_of, type_of},
+    trace,
+};
+use tokio::time::Instant;
+use tracing::{Instrument, Span, debug_span, field::Empty};
+
+use crate::{
+    port::{Assurance, Bus, ConsumeError, Consumer, Publication, PublishError, Subscription},
+    report::BusReport,
+};
+
+/// Wraps a bus: each message that is published takes the trace of its sender with it, is a span of
+/// that trace until the bus has it (`send`, by OpenTelemetry's conventions for messaging), and is
+/// counted with what became of it.
+///
+/// | metric | labels |
+/// |---|---|
+/// | `rockbot_bus_published_total` | `kind`, the message's type; `outcome` |
+/// | `rockbot_bus_publish_duration_seconds` | |
+pub struct Observed {
+    bus: Arc<dyn Bus>,
+    system: &'static str,
+}
+
+impl Observed {
+    /// Watches over `bus`, which is called `system` in traces, such as `rabbitmq`.
+    #[must_use]
+    pub fn new(bus: Arc<dyn Bus>, system: &'static str) -> Arc<Self> {
+        Arc::new(Self { bus, system })
+    }
+
+    async fn send(&self, mut publication: Publication) -> Result<(), PublishError> {
+        let since = Instant::now();
+        let confirmed = publication.assurance == Assurance::Confirmed;
+        let kind = type_of(publication.envelope.message_type());
+        // Progress is many small messages that say nothing of where time goes.
+        let span = if kind == ToolProgress::TYPE { Span::none() } else { self.span(&publication) };
+        trace::follow(&span, &publication.envelope.trace);
+        let sent = async {
+            // With a context of its own a message belongs elsewhere.
+            if publication.envelope.trace.parent.is_none() {
+                publication.envelope.trace = trace::current();
+            }
+            self.bus.publish(publication).await
+        };
+        let sent = sent.instrument(span.clone()).await;
+        let outcome = outcome_of(&sent, confirmed);
+        if sent.is_err() {
+            span.record("error.type", outcome);
+            span.record("otel.status_code", "ERROR");
+        }
+        counter!("rockbot_bus_published_total", "kind" => kind, "outcome" => outcome).increment(1);
+        if confirmed {
+            histogram!("rockbot_bus_publish_duration_seconds").record(since.elapsed());
+        }
+        sent
+    }
+
+    fn span(&self, publication: &Publication) -> Span {
+        let envelope = &publication.envelope;
+        let destination = family_of(publication.key.as_str());
+        debug_span!(
+            "send",
+            otel.name = format_args!("send {destination}"),
+            otel.kind = "producer",
+            otel.status_code = Empty,
+            error.type = Empty,
+            messaging.system = self.system,
+            messaging.operation.name = "send",
+            messaging.operation.type = "send",
+            messaging.destination.name = destination,
+            messaging.message.id = %envelope.message_id,
+            messaging.message.conversation_id = envelope.correlation_id.as_deref(),
+            messaging.message.body.size = envelope.body.len(),
+        )
+    }
+}
+
+fn outcome_of(sent: &Result<(), PublishError>, confirmed: bool) -> &'static str {
+    match sent {
+        Ok(()) if confirmed => "confirmed",
+        Ok(()) => "sent",
+        Err(PublishError::Unroutable { .. }) => "unroutable",
+        Err(PublishError::Refused { .. }) => "refused",
+        Err(PublishError::Unconfirmed { .. }) => "unconfirmed",
+        Err(_) => "failed",
+    }
+}
+
+impl Bus for Observed {
+    fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(self.send(publication))
+    }
+
+    fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
+        self.bus.consume(subscription)
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        queues: &'a [QueueName],
+    ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
+        self.bus.inspect(queues)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.bus.is_ready()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.bus.close()
+    }
+}
+
+impl fmt::Debug for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observed").field(&self.system).finish()
+    }
+}

@@ -1,0 +1,49 @@
+//! How full queues are, as a metric.
+
+use std::{sync::Arc, time::Duration};
+
+use metrics::gauge;
+use rockbot_contracts::QueueName;
+use tokio::{task::JoinHandle, time::MissedTickBehavior};
+use tracing::debug;
+
+use crate::port::Bus;
+
+/// How often the bus is asked.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Keeps `rockbot_bus_queue_messages` of a work queue up to date, until dropped.
+#[derive(Debug)]
+pub struct QueueGauge(JoinHandle<()>);
+
+impl QueueGauge {
+    /// Looks every 10 s at a queue and at that of its dead letters. One that isn't there has no value.
+    #[must_use]
+    pub fn start(bus: Arc<dyn Bus>, queue: QueueName) -> Self {
+        let queues = [queue.dead_letters(), queue];
+        Self(tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                match bus.inspect(&queues).await {
+                    Ok(report) => {
+                        for queue in report.queues {
+                            if let Some(depth) = queue.depth {
+                                gauge!("rockbot_bus_queue_messages", "queue" => queue.name)
+                                    .set(f64::from(depth.ready));
+                            }
+                        }
+                    }
+                    Err(error) => debug!(%error, "can't look at the queues"),
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for QueueGauge {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

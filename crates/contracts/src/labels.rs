@@ -1,0 +1,115 @@
+//! Few and fixed words for what crosses the bus, as labels of metrics and names of spans need them:
+//! an instance's id or an outsider's text in one would make a new series for each.
+
+use crate::{
+    approval::ApprovalAnswer,
+    catalog::{ToolCatalog, ToolCatalogRefresh},
+    mcp::{
+        McpManageError, McpMetadataRefreshRequest, McpRegisterServerRequest, McpServerDetails,
+        McpServerDetailsRequest, McpServerRegistered, McpServerUnregistered, McpServersIndexed,
+        McpUnregisterServerRequest,
+    },
+    message::Message,
+    script::{ScriptInvokeRequest, ScriptInvokeResponse},
+    tool::{ToolCancel, ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress},
+    user::{AgentReply, UserMessage},
+};
+
+/// What does not have a word of its own.
+pub const OTHER: &str = "other";
+
+/// What routing keys and bare queue names begin with; the longer ones before their beginnings.
+const FAMILIES: [&str; 19] = [
+    "tool.invoke.mcp.at",
+    "tool.invoke.mcp",
+    "tool.invoke",
+    "tool.result",
+    "tool.progress",
+    "tool.cancel",
+    "tool.catalog.announce",
+    "tool.catalog.refresh",
+    "tool.meta.mcp.refresh",
+    "tool.meta.mcp",
+    "mcp.manage.response",
+    "mcp.manage.at",
+    "mcp.manage",
+    "script.invoke",
+    "script.result",
+    "user.message",
+    "user.response",
+    "user.approval",
+    "doctor.ping",
+];
+
+const TYPES: [&str; 21] = [
+    ToolInvokeRequest::TYPE,
+    ToolInvokeResponse::TYPE,
+    ToolError::TYPE,
+    ToolProgress::TYPE,
+    ToolCancel::TYPE,
+    ToolCatalog::TYPE,
+    ToolCatalogRefresh::TYPE,
+    McpServersIndexed::TYPE,
+    McpMetadataRefreshRequest::TYPE,
+    McpServerDetailsRequest::TYPE,
+    McpServerDetails::TYPE,
+    McpRegisterServerRequest::TYPE,
+    McpServerRegistered::TYPE,
+    McpUnregisterServerRequest::TYPE,
+    McpServerUnregistered::TYPE,
+    McpManageError::TYPE,
+    ScriptInvokeRequest::TYPE,
+    ScriptInvokeResponse::TYPE,
+    UserMessage::TYPE,
+    AgentReply::TYPE,
+    ApprovalAnswer::TYPE,
+];
+
+/// The fixed beginning of a routing key or a bare queue name, such as `tool.result` of
+/// `tool.result.assistant.7`; [`OTHER`] for what is not of this fleet.
+#[must_use]
+pub fn family_of(name: &str) -> &'static str {
+    let begins = |family: &&&str| {
+        let rest = name.strip_prefix(**family);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    FAMILIES.iter().find(begins).copied().unwrap_or(OTHER)
+}
+
+/// A message's type, if it is one of ours; else [`OTHER`].
+#[must_use]
+pub fn type_of(message_type: &str) -> &'static str {
+    TYPES.iter().find(|known| **known == message_type).copied().unwrap_or(OTHER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology;
+
+    #[track_caller]
+    fn check(name: &str, family: &str) {
+        assert_eq!(family_of(name), family, "{name}");
+    }
+
+    #[test]
+    fn names_end_where_an_instance_begins() {
+        check("tool.invoke", "tool.invoke");
+        check("tool.invoke.mcp", "tool.invoke.mcp");
+        check("tool.invoke.suspect", "tool.invoke");
+        check("tool.invoke.mcp.at.b-1", "tool.invoke.mcp.at");
+        check("tool.result.assistant.01", "tool.result");
+        check(topology::mcp_manage().as_str(), "mcp.manage");
+        check("mcp.manage.response.a.1", "mcp.manage.response");
+        check("tool.invoked", OTHER);
+        check("user.message.assistant", "user.message");
+        check("", OTHER);
+    }
+
+    #[test]
+    fn a_type_of_somebody_else_is_no_label() {
+        assert_eq!(type_of("ToolError"), "ToolError");
+        assert_eq!(type_of("ApprovalAnswer"), "ApprovalAnswer");
+        assert_eq!(type_of("SELECT 1"), OTHER);
+    }
+}

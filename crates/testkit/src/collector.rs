@@ -1,0 +1,145 @@
+//! A collector of traces, over gRPC as programs send them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
+
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
+    common::v1::{AnyValue, KeyValue, any_value},
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
+use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+
+use crate::bed::PATIENCE;
+
+/// Keeps the spans that it is sent, until dropped.
+#[derive(Debug)]
+pub struct Collector {
+    address: SocketAddr,
+    spans: watch::Receiver<Vec<Span>>,
+    serving: JoinHandle<()>,
+}
+
+/// What was told of a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// `service.name` of the process.
+    pub service: String,
+    /// Its name.
+    pub name: String,
+    /// The trace it belongs to.
+    pub trace: Vec<u8>,
+    /// Its id.
+    pub id: Vec<u8>,
+    /// Its parent's id; empty at the root.
+    pub parent: Vec<u8>,
+    /// Its attributes, as text.
+    pub attributes: BTreeMap<String, String>,
+}
+
+struct Service(watch::Sender<Vec<Span>>);
+
+#[tonic::async_trait]
+impl TraceService for Service {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.0.send_modify(|spans| spans.extend(spans_of(request.into_inner())));
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Collector {
+    /// Listens at a free port of this machine.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (sender, spans) = watch::channel(Vec::new());
+        let service = TraceServiceServer::new(Service(sender));
+        let serving = tokio::spawn(async move {
+            let server = tonic::transport::Server::builder().add_service(service);
+            server.serve_with_incoming(TcpIncoming::from(listener)).await.expect("it serves");
+        });
+        Self { address, spans, serving }
+    }
+
+    /// Where programs send spans.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// All spans so far.
+    #[must_use]
+    pub fn spans(&self) -> Vec<Span> {
+        self.spans.borrow().clone()
+    }
+
+    /// Waits until the trace of a span called `name` has spans of all these names, and returns its
+    /// spans.
+    ///
+    /// # Panics
+    /// When it does not come to that in time; with what came.
+    pub async fn trace_with(&self, name: &str, names: &[&str]) -> Vec<Span> {
+        let mut spans = self.spans.clone();
+        let whole = |spans: &Vec<Span>| trace_with(spans, name, names).is_some();
+        let came = timeout(PATIENCE, spans.wait_for(whole)).await;
+        assert!(came.is_ok(), "no trace of {name} with {names:?} in {:#?}", self.outlines());
+        trace_with(&self.spans(), name, names).expect("it came")
+    }
+
+    fn outlines(&self) -> BTreeSet<String> {
+        let spans = self.spans();
+        spans
+            .iter()
+            .map(|span| format!("{:02x?} {} {}", &span.trace[..4], span.service, span.name))
+            .collect()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn trace_with(spans: &[Span], name: &str, names: &[&str]) -> Option<Vec<Span>> {
+    let traces = spans.iter().filter(|span| span.name == name).map(|span| &span.trace);
+    traces
+        .map(|trace| spans.iter().filter(|span| span.trace == *trace).cloned().collect::<Vec<_>>())
+        .find(|trace| names.iter().all(|name| trace.iter().any(|span| span.name == *name)))
+}
+
+fn spans_of(request: ExportTraceServiceRequest) -> Vec<Span> {
+    let mut all = Vec::new();
+    for of_process in request.resource_spans {
+        let about = of_process.resource.map(|resource| texts(resource.attributes));
+        let service = about.and_then(|mut about| about.remove("service.name")).unwrap_or_default();
+        for span in of_process.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+            all.push(Span {
+                service: service.clone(),
+                name: span.name,
+                trace: span.trace_id,
+                id: span.span_id,
+                parent: span.parent_span_id,
+                attributes: texts(span.attributes),
+            });
+        }
+    }
+    all
+}
+
+fn texts(attributes: Vec<KeyValue>) -> BTreeMap<String, String> {
+    let text = |value: Option<AnyValue>| match value.and_then(|value| value.value) {
+        Some(any_value::Value::StringValue(text)) => text,
+        Some(other) => format!("{other:?}"),
+        None => String::new(),
+    };
+    attributes.into_iter().map(|one| (one.key, text(one.value))).collect()
+}

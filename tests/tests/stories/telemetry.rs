@@ -1,0 +1,170 @@
+//! What a fleet tells of itself: one trace of a turn through every process, and counts.
+
+use std::collections::BTreeSet;
+
+use rockbot_testkit::{Collector, Span};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    binaries,
+    fleet::{Fleet, assert_says},
+    http,
+    process::Running,
+};
+
+/// The model calls a tool of the handler and one of an MCP server.
+const CALLS_BOTH: &str = r#"
+[[turn]]
+text = "Let me see."
+[[turn.call]]
+name = "bash"
+arguments = { command = "echo secret-of-the-user" }
+[[turn.call]]
+name = "mcp_invoke_tool"
+arguments = { server_name = "account", tool_name = "list_models", arguments = {} }
+
+[[turn]]
+text = "Both answered."
+"#;
+
+fn is_one_tree(spans: &[Span]) {
+    let ids: BTreeSet<_> = spans.iter().map(|span| &span.id).collect();
+    let roots: Vec<_> = spans.iter().filter(|span| span.parent.is_empty()).collect();
+    assert_eq!(roots.len(), 1, "{roots:#?}");
+    let lost: Vec<_> = spans
+        .iter()
+        .filter(|span| !span.parent.is_empty() && !ids.contains(&span.parent))
+        .collect();
+    assert!(lost.is_empty(), "without their parents: {lost:#?}");
+}
+
+#[tokio::test]
+async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
+    let collector = Collector::start().await;
+    let endpoint = collector.endpoint();
+    let fleet = Fleet::new();
+    fleet.write("script.toml", CALLS_BOTH);
+    let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
+    let _handler = fleet.handler_with("handler-1", &settings).await;
+    let server = json!({"account": {
+        "command": binaries::path("rockbot-openrouter-mcp"),
+        "env": {
+            "ROCKBOT_SERVER__TRANSPORT": "stdio",
+            "ROCKBOT_OPENROUTER__API_KEY": "none",
+            "ROCKBOT_OPENROUTER__BASE_URL": "http://127.0.0.1:9/api/v1",
+            "ROCKBOT_TELEMETRY__OTLP_ENDPOINT": endpoint,
+        },
+    }});
+    let _bridge = fleet.bridge_with("bridge-1", &server, &settings).await;
+    let mut agent = fleet.program("rockbot-agent");
+    agent
+        .envs(settings)
+        .env("ROCKBOT_LLM__PROVIDER", "scripted")
+        .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"));
+    let mut agent = Running::start(agent);
+    agent.says("ready").await;
+    let mut chat = fleet.run(&["chat", "Do both."]).await;
+    // The agent hears of handler and bridge a moment after it is ready.
+    for _ in 0..20 {
+        if chat.out.contains("← mcp_invoke_tool ran on") && chat.out.contains("← bash ran on") {
+            break;
+        }
+        chat = fleet.run(&["chat", "Do both."]).await;
+    }
+    chat.assert_code(0);
+
+    let names = [
+        "process user.message",
+        "invoke_agent assistant",
+        "execute_tool bash",
+        "execute_tool mcp_invoke_tool",
+        "send tool.invoke",
+        "process tool.invoke",
+        "send tool.invoke.mcp",
+        "process tool.invoke.mcp",
+        "send tool.result",
+        "settle tool.invoke",
+        "tools/call list_models",
+        "settle user.message",
+    ];
+    let trace = collector.trace_with("tools/call list_models", &names).await;
+    let has = |service: &str, name: &str| {
+        let found = trace.iter().find(|span| span.service == service && span.name == name);
+        found.unwrap_or_else(|| panic!("no {name} of {service} in {trace:#?}")).clone()
+    };
+    let asked = has("rockbot-agent", "send tool.invoke");
+    assert_eq!(has("rockbot-tool-handler", "process tool.invoke").parent, asked.id);
+    let run = has("rockbot-tool-handler", "execute_tool bash");
+    assert_eq!(run.attributes["gen_ai.tool.name"], "bash");
+    let called = has("rockbot-mcp-bridge", "tools/call list_models");
+    assert_eq!(has("rockbot-openrouter-mcp", "tools/call list_models").parent, called.id);
+    assert!(trace.iter().any(|span| span.name.starts_with("chat ")), "{trace:#?}");
+    is_one_tree(&trace);
+    let told = format!("{trace:?}");
+    assert!(!told.contains("secret-of-the-user"), "arguments are not recorded unless asked for");
+    agent.send(Signal::TERM);
+    agent.ended().await.assert_code(0);
+}
+
+#[tokio::test]
+async fn one_call_moves_the_counts_by_one() {
+    let fleet = Fleet::new();
+    let mut handler =
+        fleet.handler_with("handler-1", &[("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0")]).await;
+    let admin = handler.admin_address().await;
+    let counts = async || http::ask(&admin, "/metrics").await.1;
+    let before = counts().await;
+    assert_says(&before, &["rockbot_bus_connected 1", "rockbot_build_info{", "process_open_fds"]);
+    assert!(!before.contains("tool_name=\"bash\""), "{before}");
+
+    let call = ["tools", "call", "bash", r#"{"command": "true"}"#];
+    fleet.run(&call).await.assert_code(0);
+    let after = counts().await;
+    let labels = r#"{tool_name="bash",status="ok"}"#;
+    assert_says(
+        &after,
+        &[
+            &format!("rockbot_tool_invocations_total{labels} 1"),
+            &format!("rockbot_tool_invoke_duration_milliseconds_count{labels} 1"),
+            r#"rockbot_tool_stage_duration_seconds_count{stage="queue"} 1"#,
+            r#"rockbot_tool_stage_duration_seconds_count{stage="run"} 1"#,
+            r#"rockbot_bus_published_total{kind="ToolInvokeResponse",outcome="confirmed"} 1"#,
+        ],
+    );
+    // It is counted after its answer was confirmed, which the asker need not wait for.
+    let acked = r#"rockbot_bus_deliveries_total{queue="tool.invoke",outcome="acked"} 1"#;
+    while !counts().await.contains(acked) {}
+    // A tool that nobody has makes no series of its own.
+    fleet.run(&["tools", "call", "bash", r#"{"command": "exit 3"}"#]).await;
+    assert_says(&counts().await, &[r#"{tool_name="bash",status="tool_error"} 1"#]);
+}
+
+#[tokio::test]
+async fn an_agent_knows_soon_that_answers_do_not_arrive() {
+    let fleet = Fleet::new();
+    let handler = fleet.handler("handler-1").await;
+    let mut agent = fleet.program("rockbot-agent");
+    fleet.write("script.toml", CALLS_BOTH);
+    agent
+        .env("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0")
+        .env("ROCKBOT_LLM__PROVIDER", "scripted")
+        .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"));
+    let mut agent = Running::start(agent);
+    let admin = agent.admin_address().await;
+    agent.says("ready").await;
+    let text = async || http::ask(&admin, "/metrics").await.1;
+    while !text().await.contains("rockbot_reply_probe_up 1") {}
+    // It still holds its queue, and answers nothing.
+    handler.send(Signal::STOP);
+    let stopped = std::time::Instant::now();
+    agent.says("answers to calls do not arrive").await;
+    assert!(stopped.elapsed().as_secs() < 15, "after {:?}", stopped.elapsed());
+    assert_says(&text().await, &["rockbot_reply_probe_up 0"]);
+    let (status, readiness) = http::ask(&admin, "/readyz").await;
+    assert_eq!(status, 503, "{readiness}");
+    handler.send(Signal::CONT);
+    agent.says("answers to calls arrive again").await;
+    agent.send(Signal::TERM);
+    agent.ended().await.assert_code(0);
+}
