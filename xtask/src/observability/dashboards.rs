@@ -66,8 +66,7 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<Dashboard>> {
 /// Checks what dashboards are called, that they hold no noise, and the metrics they show.
 pub(crate) fn check(dashboards: &[Dashboard], metrics: &Metrics, problems: &mut Vec<String>) {
     for dashboard in dashboards {
-        let mut problem =
-            |what: &str| problems.push(format!("{}: {what}", name(&dashboard.path)));
+        let mut problem = |what: &str| problems.push(format!("{}: {what}", name(&dashboard.path)));
         check_frame(dashboard, &mut problem);
         check_panels(dashboard, &mut problem);
         for query in dashboard.queries() {
@@ -158,8 +157,10 @@ fn as_rule(query: &Query<'_>) -> Value {
         .iter()
         .fold(query.expression.to_owned(), |text, (name, value)| text.replace(name, value));
     // promtool tells the name of a rule that it cannot read.
-    let panel: String =
-        query.panel.chars().map(|letter| if letter.is_ascii_alphabetic() { letter } else { '_' })
-            .collect();
+    let panel: String = query
+        .panel
+        .chars()
+        .map(|letter| if letter.is_ascii_alphabetic() { letter } else { '_' })
+        .collect();
     json!({ "record": panel, "expr": expression })
 }

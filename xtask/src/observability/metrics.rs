@@ -145,7 +145,10 @@ mod tests {
 
     #[test]
     fn an_expression_may_use_what_is_listed_scraped_and_recorded() {
-        check(r#"sum by (kind, job) (rate(a_total{kind="x",instance="y"}[5m])) and on (job) b"#, &[]);
+        check(
+            r#"sum by (kind, job) (rate(a_total{kind="x",instance="y"}[5m])) and on (job) b"#,
+            &[],
+        );
         check(r#"sum by (way, le) (c_seconds_bucket{le="1"}) / sum(c_seconds_count)"#, &[]);
         check(r#"sum by (whatever) (d:e{whatever="x"})"#, &[]);
     }

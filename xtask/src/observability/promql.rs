@@ -161,10 +161,8 @@ mod tests {
 
     #[test]
     fn braces_without_a_name_are_a_selector_without_a_name() {
-        let expected = Reading {
-            selectors: vec![selector("", &["__name__"])],
-            groupings: Vec::new(),
-        };
+        let expected =
+            Reading { selectors: vec![selector("", &["__name__"])], groupings: Vec::new() };
         assert_eq!(read(r#"count({__name__=~"a.+"})"#), expected);
     }
 }
