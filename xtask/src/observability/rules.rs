@@ -131,7 +131,7 @@ fn check_alert(alert: &str, rule: &Rule, manual: &str, problem: &mut impl FnMut(
         problem("its severity is critical or warning");
     }
     for text in ["summary", "description"] {
-        if !rule.annotations.get(text).is_some_and(|text| !text.trim().is_empty()) {
+        if rule.annotations.get(text).is_none_or(|text| text.trim().is_empty()) {
             problem(&format!("it has no {text}"));
         }
     }
