@@ -17,6 +17,9 @@ use anyhow::{Context, Result, bail};
 use self::metrics::Metrics;
 use crate::{apt, broker, process, say, workspace};
 
+const LINT: &str = "--lint=all";
+const FATAL: &str = "--lint-fatal";
+
 /// Checks all of it and tells every problem that it finds.
 pub(crate) fn check() -> Result<()> {
     let folder = workspace::root().join("deploy/observability");
@@ -37,19 +40,15 @@ pub(crate) fn check() -> Result<()> {
         bail!("alerts and dashboards do not hold together:\n  {}", problems.join("\n  "));
     }
 
-    let promtool = promtool()?;
-    let rule_files = files(&prometheus.join("rules"), "yaml")?;
-    let strict = ["--lint=all", "--lint-fatal"];
-    ask(Command::new(&promtool).args(["check", "rules"]).args(strict).args(&rule_files))?;
-    let config = prometheus.join("prometheus.yaml");
-    ask(Command::new(&promtool).args(["check", "config"]).args(strict).arg(config))?;
+    let promtool = Promtool::find()?;
+    promtool.ask(&["check", "rules", LINT, FATAL], &files(&prometheus.join("rules"), "yaml")?)?;
+    promtool.ask(&["check", "config", LINT, FATAL], &[prometheus.join("prometheus.yaml")])?;
     let queries = tempfile::tempdir().context("cannot create a folder for the queries")?;
-    let queries = dashboards::write_as_rules(&dashboards, queries.path()).and_then(|files| {
-        ask(Command::new(&promtool).args(["check", "rules", "--lint=none"]).args(files))
-    });
-    queries.context("a query of a dashboard is not PromQL")?;
-    let test_files = files(&prometheus.join("tests"), "yaml")?;
-    ask(Command::new(&promtool).args(["test", "rules"]).args(&test_files))?;
+    let as_rules = dashboards::write_as_rules(&dashboards, queries.path())?;
+    promtool
+        .ask(&["check", "rules", "--lint=none"], &as_rules)
+        .context("a query of a dashboard is not PromQL")?;
+    promtool.ask(&["test", "rules"], &files(&prometheus.join("tests"), "yaml")?)?;
 
     say::progress(
         "observability",
@@ -63,18 +62,27 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// promtool of this machine, or from Debian's package where we may install it.
-fn promtool() -> Result<PathBuf> {
-    let found = || broker::find_program("promtool");
-    if found().is_none() && !apt::install(&["prometheus"])? {
-        bail!("there is no promtool on this machine: apt-get install prometheus");
-    }
-    found().context("promtool is installed and not on PATH")
-}
+/// promtool of this machine.
+struct Promtool(PathBuf);
 
-fn ask(promtool: &mut Command) -> Result<()> {
-    let log = workspace::tools_folder()?.join("promtool.log");
-    process::run_quietly(promtool, &log)
+impl Promtool {
+    /// Installs it from Debian's package where it is missing and we may.
+    fn find() -> Result<Self> {
+        let found = || broker::find_program("promtool");
+        if found().is_none() && !apt::install(&["prometheus"])? {
+            bail!("there is no promtool on this machine: apt-get install prometheus");
+        }
+        found().map(Self).context("promtool is installed and not on PATH")
+    }
+
+    /// Asks about one file after the other, so that what it says of a bad one is all that is shown.
+    fn ask(&self, question: &[&str], files: &[PathBuf]) -> Result<()> {
+        let log = workspace::tools_folder()?.join("promtool.log");
+        for file in files {
+            process::run_quietly(Command::new(&self.0).args(question).arg(file), &log)?;
+        }
+        Ok(())
+    }
 }
 
 fn read(file: &Path) -> Result<String> {
