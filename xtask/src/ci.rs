@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{broker_users, cargo_deny, process, say, test, workspace};
+use crate::{broker_users, cargo_deny, observability, process, say, test, workspace};
 
 /// Runs the steps one after the other and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
@@ -30,6 +30,7 @@ pub(crate) fn run() -> Result<()> {
         let checks = ["check", "-A", "unused-wrapper", "bans", "licenses", "sources"];
         process::run(cargo_deny::command()?.args(checks))
     })?;
+    step("alerts and dashboards", observability::check)?;
     step("security advisories", advisories)?;
     say::heading(format_args!("test, after {} s", start.elapsed().as_secs()));
     // Last, so that the closing line of the test runner is the last line of the whole run.

@@ -14,6 +14,7 @@ mod docker;
 mod install;
 mod mcp_peers;
 mod node;
+mod observability;
 mod postgresql;
 mod process;
 mod python;
@@ -64,6 +65,8 @@ enum Chore {
     BrokerUsers(broker_users::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
+    /// Check the alert rules and dashboards in deploy/observability
+    Observability,
     /// Install the MCP servers and the conformance suite that the tests talk to
     McpPeers,
 }
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Chore::Docker => docker::serve(),
         Chore::BrokerUsers(options) => broker_users::run(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
+        Chore::Observability => observability::check(),
         Chore::McpPeers => mcp_peers::run(),
     });
     match outcome {
