@@ -8,7 +8,13 @@ use std::{
     sync::LazyLock,
 };
 
-const NAMES: [&str; 4] = ["rockbot", "rockbot-agent", "rockbot-mcp-bridge", "rockbot-tool-handler"];
+const NAMES: [&str; 5] = [
+    "rockbot",
+    "rockbot-agent",
+    "rockbot-mcp-bridge",
+    "rockbot-openrouter-mcp",
+    "rockbot-tool-handler",
+];
 
 /// The program `name`, built from the sources of this moment.
 pub(crate) fn path(name: &str) -> PathBuf {
