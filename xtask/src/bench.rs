@@ -33,6 +33,8 @@ enum Measurement {
     Guarantees,
     /// Calls beside a tool that hangs
     Isolation,
+    /// Counting and tracing every call, against neither
+    Telemetry,
     /// Memory for a call in flight
     Memory,
     /// Instructions for a call, by valgrind's callgrind
@@ -124,6 +126,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted(Measurement::Isolation) {
         say::heading("isolation: calls beside a tool that hangs, alternated, 7 rounds");
         process::run(&mut with(&["isolation"]))?;
+    }
+    if wanted(Measurement::Telemetry) {
+        say::heading(
+            "telemetry: every call counted and traced, against none, alternated, 7 rounds",
+        );
+        process::run(&mut with(&["telemetry"]))?;
     }
     if wanted(Measurement::Memory) {
         say::heading("memory: calls in flight");

@@ -14,7 +14,7 @@ use axum::{
     Json, Router,
     extract::State,
     http::{StatusCode, header::CONTENT_TYPE},
-    response::IntoResponse,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use serde::Deserialize;
@@ -24,7 +24,6 @@ use tracing::{error, info};
 use crate::{
     connections::BoundedListener,
     health::{Health, Readiness},
-    telemetry::Metrics,
 };
 
 /// Connections at once.
@@ -54,15 +53,15 @@ impl Admin {
     ///
     /// # Errors
     /// When the address is taken or not this machine's.
-    pub async fn start(address: SocketAddr, health: Health, metrics: Metrics) -> io::Result<Self> {
+    pub async fn start(address: SocketAddr, health: Health) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let listener = BoundedListener::new(listener, MAX_CONNECTIONS, IDLE);
         let router = Router::new()
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(readyz))
-            .with_state(health)
-            .route("/metrics", get(move || std::future::ready(counts(&metrics))));
+            .route("/metrics", get(counts))
+            .with_state(health);
         info!(%address, "the admin port listens");
         let serving = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
@@ -85,8 +84,13 @@ impl Drop for Admin {
     }
 }
 
-fn counts(metrics: &Metrics) -> impl IntoResponse + use<> {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.text())
+async fn counts(State(health): State<Health>) -> Response {
+    match health.counts().await {
+        Some(text) => {
+            ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+        }
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn readyz(State(health): State<Health>) -> (StatusCode, Json<Readiness>) {
@@ -104,6 +108,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::telemetry::Metrics;
 
     async fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -116,11 +121,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_probe_learns_whether_the_process_lives_and_what_it_lacks() {
-        let health = Health::new(CancellationToken::new());
-        health.needs("store", || Box::pin(std::future::ready(Err("it is full".to_owned()))));
         let metrics = Metrics::start("rockbot-test", "0");
+        let health = Health::new(CancellationToken::new()).counted(metrics);
+        health.needs("store", || Box::pin(std::future::ready(Err("it is full".to_owned()))));
         let address = ([127, 0, 0, 1], 0).into();
-        let admin = Admin::start(address, health.clone(), metrics).await.unwrap();
+        let admin = Admin::start(address, health.clone()).await.unwrap();
         let alive = get(admin.address(), "/healthz").await;
         assert!(alive.starts_with("HTTP/1.1 200") && alive.ends_with("ok\n"), "{alive}");
         health.serving();
@@ -132,10 +137,7 @@ mod tests {
         let ready = get(admin.address(), "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
         let counts = get(admin.address(), "/metrics").await;
-        assert!(
-            counts.contains("version=0.0.4") && counts.contains("rockbot_build_info"),
-            "{counts}"
-        );
+        assert!(counts.contains("version=0.0.4") && counts.contains("rockbot_ready 1"), "{counts}");
         assert!(get(admin.address(), "/secrets").await.starts_with("HTTP/1.1 404"));
     }
 }

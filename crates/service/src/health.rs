@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use metrics::gauge;
 use serde::Serialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -87,6 +88,14 @@ impl Health {
         need: impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
     ) {
         self.lock().needs.insert(name, Arc::new(need));
+    }
+
+    /// What the process counts, in Prometheus' text format, and among it whether it is ready; `None`
+    /// for one that does not count.
+    pub async fn counts(&self) -> Option<String> {
+        let metrics = self.metrics.as_ref()?;
+        gauge!("rockbot_ready").set(f64::from(u8::from(self.readiness().await.ready)));
+        Some(metrics.text())
     }
 
     /// The process takes work from now on.

@@ -80,8 +80,8 @@ impl Process {
                 return serve(settings, shutdown, &health).await;
             };
             let metrics = Metrics::start(self.name, self.version);
-            let health = health.counted(metrics.clone());
-            let listening = Admin::start(address, health.clone(), metrics).await;
+            let health = health.counted(metrics);
+            let listening = Admin::start(address, health.clone()).await;
             let _admin = listening.map_err(|error| {
                 let what = format!("admin.address: cannot listen on {address}: {error}");
                 ServeError::Unavailable(what)

@@ -46,7 +46,7 @@ async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
     let fleet = Fleet::new();
     fleet.write("script.toml", CALLS_BOTH);
     let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
-    let _handler = fleet.handler_with("handler-1", &settings).await;
+    let mut handler = fleet.handler_with("handler-1", &settings).await;
     let server = json!({"account": {
         "command": binaries::path("rockbot-openrouter-mcp"),
         "env": {
@@ -101,6 +101,8 @@ async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
     assert_eq!(has("rockbot-openrouter-mcp", "tools/call list_models").parent, called.id);
     assert!(trace.iter().any(|span| span.name.starts_with("chat ")), "{trace:#?}");
     is_one_tree(&trace);
+    let id: String = trace[0].trace.iter().map(|byte| format!("{byte:02x}")).collect();
+    handler.says(&format!("trace_id=\"{id}\"")).await;
     let told = format!("{trace:?}");
     assert!(!told.contains("secret-of-the-user"), "arguments are not recorded unless asked for");
     agent.send(Signal::TERM);

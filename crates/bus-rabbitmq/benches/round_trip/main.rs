@@ -17,6 +17,7 @@ mod isolation;
 mod measure;
 mod raw;
 mod rockbot;
+mod telemetry;
 
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ fn main() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
+        telemetry::start();
         match words.as_slice() {
             ["handler", namespace, concurrency, pause_ms] => {
                 let pause = Duration::from_millis(pause_ms.parse().expect("a number"));
@@ -48,6 +50,8 @@ fn main() {
             ["guarantees"] => guarantees::compare(7, Duration::from_secs(1)).await,
             ["shared-handler", namespace] => rockbot::serve_shared(namespace).await,
             ["isolation"] => isolation::compare(7, Duration::from_secs(2)).await,
+            ["observed-agent", namespace] => telemetry::call_on_demand(namespace).await,
+            ["telemetry"] => telemetry::compare(7, Duration::from_secs(2)).await,
             ["raw-server", namespace] => raw::serve(namespace).await,
             ["agent", namespace, calls] => {
                 rockbot::call_many(namespace, calls.parse().expect("a number"), 16).await;

@@ -25,7 +25,7 @@ use tokio::{sync::Notify, task::JoinSet};
 use crate::{
     child::ready_until_orphaned,
     guarantees::{self, Loosened},
-    isolation,
+    isolation, telemetry,
 };
 
 /// Says its argument, after a pause.
@@ -86,7 +86,7 @@ async fn connect(namespace: &str, name: &str) -> Arc<dyn Bus> {
     let config = RabbitConfig::new(url, name).in_namespace(namespace);
     let bus = RabbitBus::start(&config).expect("a usable URL");
     bus.connected(Duration::from_secs(10)).await.expect("a broker");
-    Arc::new(bus)
+    telemetry::observed(Arc::new(bus))
 }
 
 /// Serves the tool until the parent is gone, or until it ran `enough` times.

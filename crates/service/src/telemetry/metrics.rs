@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 /// Every metric of the house: kind, name, and what it means.
-pub const CATALOGUE: [(Kind, &str, &str); 36] = [
+pub const CATALOGUE: [(Kind, &str, &str); 37] = [
     (
         Kind::Histogram,
         "rockbot_tool_invoke_duration_milliseconds",
@@ -92,6 +92,7 @@ pub const CATALOGUE: [(Kind, &str, &str); 36] = [
     (Kind::Gauge, "rockbot_reply_probe_up", "1 when the last canary call was answered, else 0."),
     (Kind::Histogram, "rockbot_reply_probe_duration_seconds", "How long canary calls took."),
     (Kind::Counter, "rockbot_telemetry_spans_total", "Spans of traces, by whether they were sent."),
+    (Kind::Gauge, "rockbot_ready", "1 while the process takes work, as /readyz says, else 0."),
     (Kind::Gauge, "rockbot_build_info", "1, with the version and the process as labels."),
 ];
 
@@ -219,6 +220,19 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line}\nis not in\n{text}");
         }
         assert!(text.contains("process_resident_memory_bytes"), "{text}");
+    }
+
+    #[test]
+    fn rules_and_dashboards_are_written_for_what_there_is() {
+        let listed = include_str!("../../../../deploy/observability/metrics.txt");
+        let listed: BTreeSet<_> = listed
+            .lines()
+            .filter(|line| line.starts_with("rockbot_"))
+            .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
+            .collect();
+        let kind = |kind: Kind| format!("{kind:?}").to_lowercase();
+        let there = CATALOGUE.map(|(of, name, _)| format!("{name} {}", kind(of)));
+        assert_eq!(listed, BTreeSet::from(there));
     }
 
     #[test]

@@ -1,0 +1,193 @@
+//! What it costs to count and to trace every call.
+//!
+//! Two fleets of an agent and a handler, each in processes of their own, on one broker: one counts
+//! everything and sends every span over OTLP to a collector that reads and forgets, the other does
+//! neither.
+
+use std::{
+    process::Stdio,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use rockbot_bus::{Bus, Observed};
+use rockbot_service::{
+    LogSection, Metrics, TelemetrySection, logging,
+    telemetry::{
+        section::OtlpProtocol,
+        traces::{Identity, Traces},
+    },
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    net::{TcpListener, TcpStream},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use crate::{
+    fresh,
+    measure::{self, median},
+    rockbot::Agent,
+};
+
+/// Where spans go; the process neither counts nor traces without it.
+const COLLECTOR: &str = "ROCKBOT_BENCH_COLLECTOR";
+
+static RUNNING: OnceLock<(Traces, Metrics)> = OnceLock::new();
+
+/// Switches on what the environment asks for.
+pub fn start() {
+    let Ok(endpoint) = std::env::var(COLLECTOR) else { return };
+    let section = TelemetrySection {
+        otlp_endpoint: Some(endpoint),
+        otlp_protocol: OtlpProtocol::Http,
+        ..TelemetrySection::default()
+    };
+    let identity = Identity { name: "bench", version: "0", instance: "one" };
+    let traces = Traces::start(&section, identity).expect("a usable endpoint").expect("traces");
+    let log = LogSection { level: "error".to_owned(), ..LogSection::default() };
+    logging::start(&log, Some(&traces)).expect("a filter");
+    let _ = RUNNING.set((traces, Metrics::start("bench", "0")));
+}
+
+/// The bus as a process of the fleet has it.
+pub fn observed(bus: Arc<dyn Bus>) -> Arc<dyn Bus> {
+    match RUNNING.get() {
+        Some(_) => Observed::new(bus, "rabbitmq"),
+        None => bus,
+    }
+}
+
+/// Calls as often as its parent says, and tells how fast that was.
+pub async fn call_on_demand(namespace: &str) {
+    let agent = Agent::connect(namespace).await;
+    let mut asked = BufReader::new(tokio::io::stdin()).lines();
+    println!("ready");
+    while let Some(line) = asked.next_line().await.expect("a line") {
+        let (in_flight, millis) = line.split_once(' ').expect("two numbers");
+        let span = Duration::from_millis(millis.parse().expect("a number"));
+        let in_flight = in_flight.parse().expect("a number");
+        let sample = measure::load(in_flight, span, || agent.call()).await;
+        println!("{} {}", sample.per_second, sample.p50_ms);
+    }
+}
+
+/// Rounds of both at each load, alternated.
+pub async fn compare(rounds: usize, span: Duration) {
+    let collector = Drain::start().await;
+    let mut on = Pair::start(&fresh("observed"), Some(&collector.endpoint)).await;
+    let mut off = Pair::start(&fresh("dark"), None).await;
+    println!("| in flight | on calls/s | off calls/s | ratio | on p50 | off p50 | ratio |");
+    println!("|---:|---:|---:|---:|---:|---:|---:|");
+    for in_flight in [1, 16, 256] {
+        on.load(in_flight, span / 2).await;
+        off.load(in_flight, span / 2).await;
+        let mut samples = Vec::new();
+        for round in 0..rounds {
+            samples.push(if round % 2 == 0 {
+                (on.load(in_flight, span).await, off.load(in_flight, span).await)
+            } else {
+                let dark = off.load(in_flight, span).await;
+                (on.load(in_flight, span).await, dark)
+            });
+        }
+        type Rounds = ((f64, f64), (f64, f64));
+        let of = |pick: fn(&Rounds) -> f64| median(samples.iter().map(pick).collect());
+        println!(
+            "| {in_flight} | {:.0} | {:.0} | {:.3} | {:.2} ms | {:.2} ms | {:.3} |",
+            of(|one| one.0.0),
+            of(|one| one.1.0),
+            of(|one| one.0.0 / one.1.0),
+            of(|one| one.0.1),
+            of(|one| one.1.1),
+            of(|one| one.0.1 / one.1.1),
+        );
+    }
+    let bytes = collector.bytes.load(std::sync::atomic::Ordering::Relaxed);
+    println!("the collector was sent {} MiB", bytes / 1024 / 1024);
+}
+
+/// An agent and its handler.
+struct Pair {
+    _handler: Child,
+    _agent: Child,
+    asks: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Pair {
+    async fn start(namespace: &str, collector: Option<&str>) -> Self {
+        let mut handler = spawn(&["handler", namespace, "256", "0"], collector);
+        let said = handler.stdout.take().expect("piped");
+        assert_ready(&mut BufReader::new(said).lines()).await;
+        let mut agent = spawn(&["observed-agent", namespace], collector);
+        let mut answers = BufReader::new(agent.stdout.take().expect("piped")).lines();
+        assert_ready(&mut answers).await;
+        let asks = agent.stdin.take().expect("piped");
+        Self { _handler: handler, _agent: agent, asks, answers }
+    }
+
+    /// Calls a second, and the median in milliseconds.
+    async fn load(&mut self, in_flight: usize, span: Duration) -> (f64, f64) {
+        let asked = format!("{in_flight} {}\n", span.as_millis());
+        self.asks.write_all(asked.as_bytes()).await.expect("asked");
+        let line = self.answers.next_line().await.expect("a line").expect("an answer");
+        let (rate, median) = line.split_once(' ').expect("two numbers");
+        (rate.parse().expect("a number"), median.parse().expect("a number"))
+    }
+}
+
+fn spawn(role: &[&str], collector: Option<&str>) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(role).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    if let Some(collector) = collector {
+        command.env(COLLECTOR, collector);
+    }
+    command.spawn().expect("started")
+}
+
+async fn assert_ready(lines: &mut Lines<BufReader<ChildStdout>>) {
+    let line = lines.next_line().await.expect("a line");
+    assert_eq!(line.as_deref(), Some("ready"));
+}
+
+/// A collector of traces over HTTP that reads what it is sent and forgets it.
+struct Drain {
+    endpoint: String,
+    bytes: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Drain {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let bytes = Arc::<std::sync::atomic::AtomicU64>::default();
+        let counted = bytes.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(swallow(stream, counted.clone()));
+            }
+        });
+        Self { endpoint, bytes }
+    }
+}
+
+async fn swallow(stream: TcpStream, bytes: Arc<std::sync::atomic::AtomicU64>) {
+    let mut stream = BufReader::new(stream);
+    let mut length = 0;
+    let mut line = String::new();
+    while matches!(stream.read_line(&mut line).await, Ok(1..)) {
+        let lower = line.to_ascii_lowercase();
+        if let Some(value) = lower.strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a length");
+        }
+        if line == "\r\n" {
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).await.expect("a body");
+            bytes.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            stream.get_mut().write_all(answer).await.expect("answered");
+        }
+        line.clear();
+    }
+}
