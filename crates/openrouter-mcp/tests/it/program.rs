@@ -27,6 +27,7 @@ pub(crate) fn program(settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-openrouter-mcp"));
     command
         .env_clear()
+        .env("ROCKBOT_LOG__FORMAT", "text")
         .env("OPENROUTER_API_KEY", KEY)
         .env("ROCKBOT_SERVER__ADDRESS", "127.0.0.1:0")
         .envs(settings.iter().copied())

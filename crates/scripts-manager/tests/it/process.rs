@@ -20,7 +20,7 @@ use crate::bed::{Bed, PATIENCE, call, in_cluster, is_running, kubeconfig, script
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
-    command.env_clear();
+    command.env_clear().env("ROCKBOT_LOG__FORMAT", "text");
     command
 }
 
