@@ -59,7 +59,7 @@ pub fn start(section: &LogSection, traces: Option<&Traces>) -> Result<(), Invali
     };
     let lines = fmt::layer().with_writer(io::stderr);
     let lines = match json {
-        true => lines.json().with_filter(filter).boxed(),
+        true => lines.json().with_span_list(false).with_filter(filter).boxed(),
         false => lines.with_ansi(terminal).with_target(false).with_filter(filter).boxed(),
     };
     let registry = tracing_subscriber::registry().with(lines);

@@ -307,7 +307,7 @@ impl ToolInvokeHandler {
         let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
         let id = request.tool_call_id.as_str();
         let trace_id = Some(trace::id_of(&envelope.trace)).filter(|id| !id.is_empty());
-        let span = info_span!("call", tool_call_id = ?id, tool = name, trace_id);
+        let span = info_span!("call", tool_call_id = id, tool = name, trace_id);
         self.serve(taken, request, tool.as_deref(), asker).instrument(span).await
     }
 

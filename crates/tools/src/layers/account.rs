@@ -181,7 +181,8 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Account<S> {
         let status = CallStatus::of(&ended);
         if let Some((id, tool)) = logged {
             let tool = &*tool.registration().name;
-            let (elapsed_ms, chars_in, chars_out) = (elapsed.as_millis(), bytes_in, bytes_out);
+            let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+            let (chars_in, chars_out) = (bytes_in, bytes_out);
             info!(tool_call_id = %id, tool, elapsed_ms, chars_in, chars_out, status = status.as_str(),
                 "tool response");
         }
