@@ -10,7 +10,7 @@ use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
 use rockbot_llm::ChatModel;
 use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry, WorkingMemory};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
-use tracing::{error, info, warn};
+use tracing::{Span, error, info, warn};
 
 use crate::{
     approvals::Approvals,
@@ -23,7 +23,6 @@ use crate::{
     memory::{AgentMemory, ConversationLog},
     origin::TurnOrigin,
     session::{Inbound, Roster, Said, Session, Stop},
-    telemetry,
     turn::TurnSetup,
 };
 
@@ -211,8 +210,8 @@ impl Agent {
             return refused;
         }
         let (answer, answered) = oneshot::channel();
-        let span = telemetry::invoke_agent(self.name(), &message.session_id);
-        let said = Said { text: message.text, origin, progress, span, answer };
+        let asking = Span::current();
+        let said = Said { text: message.text, origin, progress, asking, answer };
         let inbound = if message.cancel { Inbound::Cancel(said) } else { Inbound::Say(said) };
         let delivered = self.inner.roster.deliver(&message.session_id, inbound, |inbox, id| {
             let (setup, roster) = (self.inner.setup.clone(), self.inner.roster.clone());

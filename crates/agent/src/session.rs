@@ -30,8 +30,8 @@ pub(crate) struct Said {
     pub(crate) text: String,
     pub(crate) origin: TurnOrigin,
     pub(crate) progress: ProgressSink,
-    /// Of the turn that it begins, if it does: a child of what its sender does.
-    pub(crate) span: Span,
+    /// What its sender does, of which the turn is a part.
+    pub(crate) asking: Span,
     pub(crate) answer: oneshot::Sender<TurnAnswer>,
 }
 
@@ -126,7 +126,8 @@ impl Session {
     /// Runs one turn, while messages that arrive steer it, cancel it, or wait for the next.
     async fn turn(&mut self, first: Said) {
         let cancellation = self.stop.abandon.child_token();
-        let Said { text, origin, progress, span, answer } = first;
+        let Said { text, origin, progress, asking, answer } = first;
+        let span = telemetry::invoke_agent(&asking, &self.setup.definition.name, &self.id);
         let begun = Instant::now();
         self.waiting.begin(origin.entry.profile());
         let turn = Turn::new(

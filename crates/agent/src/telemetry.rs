@@ -8,11 +8,13 @@ use std::time::Duration;
 use metrics::{counter, histogram};
 use rockbot_contracts::{AgentName, SessionId, user::TurnOutcome};
 use rockbot_llm::{AssembledAnswer, ChatError};
+use tokio::time::Instant;
 use tracing::{Span, debug_span, field::Empty};
 
-/// Of a turn that begins for whoever runs now.
-pub(crate) fn invoke_agent(agent: &AgentName, session: &SessionId) -> Span {
+/// Of a turn that begins for whoever does `asking`.
+pub(crate) fn invoke_agent(asking: &Span, agent: &AgentName, session: &SessionId) -> Span {
     debug_span!(
+        parent: asking,
         "invoke_agent",
         otel.name = format_args!("invoke_agent {agent}"),
         otel.kind = "internal",
@@ -55,34 +57,53 @@ pub(crate) fn chat(model: &str, session: &SessionId) -> Span {
     )
 }
 
-/// A model answered, or did not.
-pub(crate) fn model_answered(
-    span: &Span,
-    model: &str,
-    answer: &Result<AssembledAnswer, ChatError>,
-    took: Duration,
-) {
+/// A question to a model, counted when it is answered, and also when nobody waits any more: a model
+/// that never answers is one that fails.
+pub(crate) struct Question<'a> {
+    span: &'a Span,
+    model: &'a str,
+    asked: Instant,
+    status: &'static str,
+}
+
+impl<'a> Question<'a> {
+    pub(crate) fn begin(span: &'a Span, model: &'a str) -> Self {
+        Self { span, model, asked: Instant::now(), status: "abandoned" }
+    }
+
+    pub(crate) fn ended(mut self, answer: &Result<AssembledAnswer, ChatError>) {
+        match answer {
+            Ok(AssembledAnswer { usage, .. }) => {
+                self.status = "ok";
+                let Some(usage) = usage else { return };
+                self.span.record("gen_ai.usage.input_tokens", usage.prompt_tokens);
+                self.span.record("gen_ai.usage.output_tokens", usage.completion_tokens);
+                self.tokens("input", usage.prompt_tokens);
+                self.tokens("output", usage.completion_tokens);
+            }
+            Err(error) => {
+                self.status = "error";
+                self.span.record("error.type", error.kind());
+            }
+        }
+    }
+
     // Models are named by configuration and by agents' definitions, so there are few.
-    let model = model.to_owned();
-    let status = if answer.is_ok() { "ok" } else { "error" };
-    let labels = [("model", model.clone()), ("status", status.to_owned())];
-    counter!("rockbot_llm_requests_total", &labels).increment(1);
-    histogram!("rockbot_llm_request_duration_seconds", "model" => model.clone()).record(took);
-    match answer {
-        Ok(AssembledAnswer { usage: Some(usage), .. }) => {
-            span.record("gen_ai.usage.input_tokens", usage.prompt_tokens);
-            span.record("gen_ai.usage.output_tokens", usage.completion_tokens);
-            let tokens = |direction: &'static str| {
-                counter!("rockbot_llm_tokens_total", "model" => model.clone(),
-                    "direction" => direction)
-            };
-            tokens("input").increment(usage.prompt_tokens);
-            tokens("output").increment(usage.completion_tokens);
+    fn tokens(&self, direction: &'static str, tokens: u64) {
+        let labels = [("model", self.model.to_owned()), ("direction", direction.to_owned())];
+        counter!("rockbot_llm_tokens_total", &labels).increment(tokens);
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        if self.status != "ok" {
+            self.span.record("otel.status_code", "ERROR");
         }
-        Ok(_) => {}
-        Err(error) => {
-            span.record("error.type", error.kind());
-            span.record("otel.status_code", "ERROR");
-        }
+        let model = self.model.to_owned();
+        let labels = [("model", model.clone()), ("status", self.status.to_owned())];
+        counter!("rockbot_llm_requests_total", &labels).increment(1);
+        let took = self.asked.elapsed();
+        histogram!("rockbot_llm_request_duration_seconds", "model" => model).record(took);
     }
 }

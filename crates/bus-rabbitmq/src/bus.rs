@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -36,6 +36,8 @@ pub struct RabbitBus {
     shared: Arc<Lane>,
     unconfirmed: Arc<Lane>,
     dead_letters: Arc<Lane>,
+    /// What the broker calls itself, once it said so.
+    product: OnceLock<String>,
 }
 
 /// Why a broker can't be reached, however long one waits.
@@ -111,6 +113,7 @@ impl RabbitBus {
             uri,
             limits: config.limits,
             lanes: Mutex::default(),
+            product: OnceLock::new(),
         })
     }
 
@@ -157,6 +160,12 @@ impl RabbitBus {
         self.lane(&publication).publish(&publication).await
     }
 
+    /// Takes a connection of its own, so it is asked once.
+    async fn ask_product(&self) -> String {
+        let product = broker_version(&self.uri).await;
+        self.product.get_or_init(|| product).clone()
+    }
+
     async fn look_at(&self, queue: &QueueName) -> Result<Option<QueueDepth>, ConsumeError> {
         let disconnected = |reason| ConsumeError::Disconnected { reason };
         let link = self.supervisor.current();
@@ -197,7 +206,10 @@ impl Bus for RabbitBus {
                     let depth = self.look_at(queue).await?;
                     reports.push(QueueReport { name: queue.to_string(), depth });
                 }
-                let product = broker_version(&self.uri).await;
+                let product = match self.product.get() {
+                    Some(product) => product.clone(),
+                    None => self.ask_product().await,
+                };
                 let address = Some(address_of(&self.uri));
                 Ok(BusReport { product, address, queues: reports })
             };

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use futures_util::future::BoxFuture;
 use metrics::{counter, histogram};
 use rockbot_contracts::{
-    Message, QueueName, ToolProgress,
+    QueueName,
     labels::{family_of, type_of},
     trace,
 };
@@ -38,12 +38,12 @@ impl Observed {
     }
 
     async fn send(&self, mut publication: Publication) -> Result<(), PublishError> {
-        let since = Instant::now();
         let confirmed = publication.assurance == Assurance::Confirmed;
-        let kind = type_of(publication.envelope.message_type());
-        // Progress is many small messages that say nothing of where time goes.
-        let span = if kind == ToolProgress::TYPE { Span::none() } else { self.span(&publication) };
+        // Progress and announcements are many, and say nothing of where time goes.
+        let span = if confirmed { self.span(&publication) } else { Span::none() };
         trace::follow(&span, &publication.envelope.trace);
+        let kind = type_of(publication.envelope.message_type());
+        let flight = Flight { kind, outcome: "abandoned", confirmed, since: Instant::now() };
         let sent = async {
             // With a context of its own a message belongs elsewhere.
             if publication.envelope.trace.parent.is_none() {
@@ -53,13 +53,10 @@ impl Observed {
         };
         let sent = sent.instrument(span.clone()).await;
         let outcome = outcome_of(&sent, confirmed);
+        flight.landed(outcome);
         if sent.is_err() {
             span.record("error.type", outcome);
             span.record("otel.status_code", "ERROR");
-        }
-        counter!("rockbot_bus_published_total", "kind" => kind, "outcome" => outcome).increment(1);
-        if confirmed {
-            histogram!("rockbot_bus_publish_duration_seconds").record(since.elapsed());
         }
         sent
     }
@@ -81,6 +78,31 @@ impl Observed {
             messaging.message.conversation_id = envelope.correlation_id.as_deref(),
             messaging.message.body.size = envelope.body.len(),
         )
+    }
+}
+
+/// A message on its way, counted when it is known what became of it, or when nobody waits for that
+/// any more: an answer can overtake the confirm of its question.
+struct Flight {
+    kind: &'static str,
+    outcome: &'static str,
+    confirmed: bool,
+    since: Instant,
+}
+
+impl Flight {
+    fn landed(mut self, outcome: &'static str) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let labels = [("kind", self.kind), ("outcome", self.outcome)];
+        counter!("rockbot_bus_published_total", &labels).increment(1);
+        if self.confirmed {
+            histogram!("rockbot_bus_publish_duration_seconds").record(self.since.elapsed());
+        }
     }
 }
 

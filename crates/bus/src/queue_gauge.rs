@@ -17,7 +17,8 @@ const EVERY: Duration = Duration::from_secs(10);
 pub struct QueueGauge(JoinHandle<()>);
 
 impl QueueGauge {
-    /// Looks every 10 s at a queue and at that of its dead letters. One that isn't there has no value.
+    /// Looks every 10 s at a queue and at that of its dead letters. One that isn't there, or
+    /// that can't be looked at, is not a number.
     #[must_use]
     pub fn start(bus: Arc<dyn Bus>, queue: QueueName) -> Self {
         let queues = [queue.dead_letters(), queue];
@@ -26,16 +27,17 @@ impl QueueGauge {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                match bus.inspect(&queues).await {
-                    Ok(report) => {
-                        for queue in report.queues {
-                            if let Some(depth) = queue.depth {
-                                gauge!("rockbot_bus_queue_messages", "queue" => queue.name)
-                                    .set(f64::from(depth.ready));
-                            }
-                        }
-                    }
-                    Err(error) => debug!(%error, "can't look at the queues"),
+                let seen = bus.inspect(&queues).await;
+                if let Err(error) = &seen {
+                    debug!(%error, "can't look at the queues");
+                }
+                let seen = seen.map(|report| report.queues).unwrap_or_default();
+                for queue in &queues {
+                    let report = seen.iter().find(|report| report.name == queue.as_str());
+                    let depth = report.and_then(|report| report.depth);
+                    // What was true a while ago is not told.
+                    let ready = depth.map_or(f64::NAN, |depth| f64::from(depth.ready));
+                    gauge!("rockbot_bus_queue_messages", "queue" => queue.to_string()).set(ready);
                 }
             }
         }))

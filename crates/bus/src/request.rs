@@ -236,7 +236,8 @@ impl Requester {
             gauge!("rockbot_requests_pending").set(requester.pending() as f64);
             let oldest = requester.oldest().unwrap_or_default();
             gauge!("rockbot_requests_oldest_seconds").set(oldest);
-            let listens = f64::from(u8::from(requester.is_listening()));
+            let hears = requester.is_listening() && requester.bus().is_ready();
+            let listens = f64::from(u8::from(hears));
             gauge!("rockbot_bus_reply_consumers").set(listens);
             let stats = requester.stats();
             counter!("rockbot_requests_late_replies_total").absolute(stats.late());
@@ -259,14 +260,33 @@ impl Requester {
     /// Dropping the future closes the question: its answer will count as late. Whoever works on it
     /// is not told; send a cancel for that.
     pub async fn ask(&self, request: Request) -> Result<Envelope, RequestError> {
+        self.ask_with(request, true).await
+    }
+
+    /// The same beside the bounds on questions that are out and open, for a process that asks how it
+    /// is: it wants to know just when all places are taken. One at a time.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    ///
+    /// # Cancellation
+    /// As with [`ask`](Self::ask).
+    pub async fn ask_out_of_turn(&self, request: Request) -> Result<Envelope, RequestError> {
+        self.ask_with(request, false).await
+    }
+
+    async fn ask_with(&self, request: Request, in_turn: bool) -> Result<Envelope, RequestError> {
         let Request { key, envelope, timeout: after, grace, on_interim, ask_again, give_up } =
             request;
         let deadline = Instant::now() + after;
         let asked = async {
             let late = |_| ConsumeError::Disconnected { reason: "no answer in time".to_owned() };
             timeout_at(deadline, self.listen()).await.map_err(late)??;
-            let (ticket, answer) = self.register(&envelope, on_interim)?;
-            let turn = self.turn(after, deadline, give_up.as_ref()).await?;
+            let (ticket, answer) = self.register(&envelope, on_interim, in_turn)?;
+            let turn = match in_turn {
+                true => Some(self.turn(after, deadline, give_up.as_ref()).await?),
+                false => None,
+            };
             let envelope = envelope.reply_to(self.reply_to.clone());
             let answer = answered(self.send(key, envelope, deadline, ask_again), answer).await;
             drop((ticket, turn));
@@ -344,6 +364,7 @@ impl Requester {
         &self,
         envelope: &Envelope,
         on_interim: Option<InterimSink>,
+        in_turn: bool,
     ) -> Result<(Ticket<'_>, oneshot::Receiver<Envelope>), RequestError> {
         let id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let (answer, answered) = oneshot::channel();
@@ -351,7 +372,7 @@ impl Requester {
         if id.is_empty() || waiting.contains_key(&id) {
             return Err(RequestError::BadCorrelationId { id: id.as_ref().to_owned() });
         }
-        if waiting.len() >= self.max_pending {
+        if in_turn && waiting.len() >= self.max_pending {
             return Err(RequestError::TooManyPending { limit: self.max_pending });
         }
         waiting.insert(id.clone(), Waiter { since: Instant::now(), answer, on_interim });

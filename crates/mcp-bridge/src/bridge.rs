@@ -37,7 +37,7 @@ use crate::{
     ownership::Ownership,
     queue::{self, QueueConfig},
     server::{Server, State, Surroundings},
-    telemetry,
+    telemetry::Told,
     transport::DialPolicy,
 };
 
@@ -131,6 +131,7 @@ impl Bridge {
             queues: queue::queues(&queues),
             dialling: Dialling { policy: Arc::new(dial), tokens },
             ownership,
+            told: Told::default(),
             model,
             starting: Arc::new(Semaphore::new(at_once)),
         };
@@ -263,7 +264,7 @@ impl Bridge {
     /// Sets the gauges that say how the servers are, whenever it is called.
     pub fn gauges(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
         let bridge = self.clone();
-        move || telemetry::tell(&bridge.servers())
+        move || bridge.surroundings.told.tell(&bridge.servers())
     }
 
     /// Ends every session. Programs that don't go are killed.

@@ -36,6 +36,7 @@ use crate::{
     queue::Queues,
     session::{DEFAULT_IDLE, Session},
     summary,
+    telemetry::Told,
 };
 
 /// How long a call waits for a session that is being opened.
@@ -61,6 +62,7 @@ pub(crate) struct Surroundings {
     pub(crate) queues: Queues,
     pub(crate) dialling: connect::Dialling,
     pub(crate) ownership: Option<Ownership>,
+    pub(crate) told: Told,
     /// Who says what a server is for; a fixed text when absent.
     pub(crate) model: Option<Arc<dyn ChatModel>>,
     /// How many servers are being connected for the first time at once.
@@ -275,7 +277,8 @@ impl Owner {
                 }
                 Ended::Lost => {
                     info!(server = %name, lasted = ?began.elapsed(), "a session ended");
-                    counter!("rockbot_mcp_server_restarts_total", "server" => name.clone())
+                    let told = &self.surroundings.told;
+                    counter!("rockbot_mcp_server_restarts_total", "server" => told.label(&name).to_owned())
                         .increment(1);
                     failed = if began.elapsed() >= LASTING { 0 } else { failed + 1 };
                 }

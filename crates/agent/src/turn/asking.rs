@@ -5,11 +5,14 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatRequest, ToolChoice,
     ToolDefinition,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 use tracing::{Instrument, info};
 
 use super::{Ending, Turn, room::Room};
-use crate::{event::TurnEvent, telemetry};
+use crate::{
+    event::TurnEvent,
+    telemetry::{self, Question},
+};
 
 /// Said to the model when it has used up its calls. It goes into the system prompt: many servers
 /// take a system message nowhere else.
@@ -111,9 +114,9 @@ impl Turn<'_> {
     async fn receive(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
         let model = request.model.clone().unwrap_or_else(|| self.setup.model.name().to_owned());
         let span = telemetry::chat(&model, self.session_id);
-        let asked = Instant::now();
+        let question = Question::begin(&span, &model);
         let answer = self.listen(request).instrument(span.clone()).await;
-        telemetry::model_answered(&span, &model, &answer, asked.elapsed());
+        question.ended(&answer);
         answer
     }
 

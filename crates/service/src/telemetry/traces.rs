@@ -39,7 +39,7 @@ const BATCH_AFTER: Duration = Duration::from_secs(1);
 /// How long the collector may take for a message.
 const EXPORT_WITHIN: Duration = Duration::from_secs(5);
 /// How long a process that stops waits for its last spans to be sent.
-const LAST_WITHIN: Duration = Duration::from_secs(3);
+const LAST_WITHIN: Duration = Duration::from_secs(1);
 /// The longest `tracestate` that is taken over; the specification asks for as much at least.
 const MOST_STATE: usize = 512;
 
@@ -126,7 +126,7 @@ impl Traces {
         W3c { text: TraceContextPropagator::new(), content: self.content }
     }
 
-    /// Sends what waits, for 3 s at most, and ends. Blocks.
+    /// Sends what waits, for 1 s at most, and ends. Blocks.
     pub fn shut_down(&self) {
         // What could not be sent by now is lost, and there is nobody left to tell.
         let _ = self.provider.shutdown_with_timeout(LAST_WITHIN);

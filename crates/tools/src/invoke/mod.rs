@@ -300,7 +300,7 @@ impl ToolInvokeHandler {
             asker.correlation_id = request.tool_call_id.as_str().into();
         }
         if request.tool_name == REPLY_PROBE {
-            return self.answers().sign_of_life(&request, &asker).await;
+            return self.answers().sign_of_life(&request, &asker, envelope.remaining()).await;
         }
         let tool = self.find(envelope, &request);
         // Only a name of ours goes to the log: any other is outside text.
@@ -348,6 +348,9 @@ impl ToolInvokeHandler {
                     }
                 }
                 Ticket::Conflict => {
+                    let tool = tool.map(|tool| &*tool.registration().name);
+                    let status = CallStatus::failed(&id_in_use().code());
+                    self.meters.ended(tool, status, since.elapsed());
                     let ended = Ending::failed(id_in_use());
                     return self.answers().give(&request, &asker, ended).await;
                 }
@@ -359,7 +362,10 @@ impl ToolInvokeHandler {
         if let Ending::Ran { ended, elapsed, .. } = &ended {
             let took = answering - since;
             self.meters.started(took.saturating_sub(*elapsed));
-            self.meters.ran(*elapsed);
+            // What was refused did not run.
+            if !elapsed.is_zero() {
+                self.meters.ran(*elapsed);
+            }
             let tool = tool.map(|tool| &*tool.registration().name);
             self.meters.ended(tool, CallStatus::of(ended), took);
         }

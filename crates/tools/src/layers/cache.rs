@@ -103,10 +103,13 @@ impl<S: CallService<ResolvedCall>> Cache<S> {
                 failure = waiter.gives_up(&leads) => return Err(failure),
             };
             let led = leads.load(Ordering::Relaxed);
-            let outcome = if led { "miss" } else { "hit" };
+            let retold = !matches!(&ended, Err(unkept) if matches!(**unkept, Unkept::Own));
+            if led || retold {
+                let outcome = if led { "miss" } else { "hit" };
+                counter!("rockbot_tool_cache_total", "outcome" => outcome).increment(1);
+            }
             match ended {
                 Ok(kept) if led || kept.until > Instant::now() => {
-                    counter!("rockbot_tool_cache_total", "outcome" => outcome).increment(1);
                     return Ok(kept.result.as_ref().clone());
                 }
                 Ok(_) => cache.forget(key).await,
