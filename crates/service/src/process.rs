@@ -252,10 +252,7 @@ mod tests {
             &["--config", "a.toml", "--check-config"],
             Some(Arguments { config, check_config: true, ..Arguments::default() }),
         );
-        check(
-            &["--healthcheck"],
-            Some(Arguments { healthcheck: true, ..Arguments::default() }),
-        );
+        check(&["--healthcheck"], Some(Arguments { healthcheck: true, ..Arguments::default() }));
         check(&["--help"], Some(Arguments { print: Some(Print::Help), ..Arguments::default() }));
         check(&["--config"], None);
         check(&["--confg", "x"], None);
