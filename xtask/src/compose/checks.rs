@@ -1,8 +1,11 @@
 //! What a running fleet must show.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 
 use super::fleet::Fleet;
+use crate::broker::pause;
 use crate::{process, say};
 
 /// Services of ours: what runs in them is nobody in particular and can write nowhere.
@@ -22,7 +25,8 @@ pub(super) fn all(fleet: &Fleet<'_>) -> Result<()> {
     step("a tool call runs, as nobody", || tool_call(fleet))?;
     step("a call is counted once", || counted_once(fleet))?;
     step("an MCP server is called", || mcp_call(fleet))?;
-    step("an agent uses both in a turn", || turn(fleet))
+    step("an agent uses both in a turn", || turn(fleet))?;
+    step("Prometheus reads what every process tells", || scraped(fleet))
 }
 
 fn step(promise: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -83,7 +87,7 @@ fn tool_call(fleet: &Fleet<'_>) -> Result<()> {
 fn counted_once(fleet: &Fleet<'_>) -> Result<()> {
     const TOOL: &str = "list_files";
     let count =
-        || -> Result<f64> { Ok(invocations(&fleet.admin("tool-handler", "/metrics")?, TOOL)) };
+        || -> Result<f64> { Ok(invocations(&fleet.get("tool-handler", "/metrics")?, TOOL)) };
     let before = count()?;
     fleet.rockbot(&["tools", "call", TOOL, "{}"])?;
     let after = count()?;
@@ -105,6 +109,25 @@ fn turn(fleet: &Fleet<'_>) -> Result<()> {
         ensure!(said.contains(wanted), "no {wanted:?} in:\n{said}");
     }
     Ok(())
+}
+
+fn scraped(fleet: &Fleet<'_>) -> Result<()> {
+    // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): three processes of ours, and the broker in two jobs.
+    const QUESTION: &str =
+        "/api/v1/query?query=count(up%7Bjob%3D~%22rockbot-.*%7Crabbitmq.*%22%7D%20%3D%3D%201)";
+    const WANTED: &str = ",\"5\"]";
+    fleet.start("observability", "prometheus")?;
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        process::check_interrupt()?;
+        // It refuses connections until it has started.
+        let said = fleet.get("prometheus", QUESTION);
+        if said.as_ref().is_ok_and(|said| said.contains(WANTED)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "in the end it says {said:?}");
+        pause();
+    }
 }
 
 /// How many calls of a tool that went well a handler's metrics tell of.

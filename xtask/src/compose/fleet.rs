@@ -19,7 +19,8 @@ const PROJECT: &str = "rockbot-check";
 const START_LIMIT: Duration = Duration::from_secs(300);
 const CALL_LIMIT: Duration = Duration::from_secs(90);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-const ADMIN_PORT: u16 = 9090;
+/// The admin port of our processes, and Prometheus's own.
+const PORT: u16 = 9090;
 
 /// A running fleet; dropping it takes everything down, its data too.
 pub(super) struct Fleet<'a> {
@@ -93,12 +94,19 @@ impl<'a> Fleet<'a> {
         Ok(process::captured(&mut command, CALL_LIMIT)?.trim().to_owned())
     }
 
-    /// The body of an answer of a service's admin port.
-    pub(super) fn admin(&self, service: &str, path: &str) -> Result<String> {
+    /// Starts a service that a profile adds.
+    pub(super) fn start(&self, profile: &str, service: &str) -> Result<()> {
+        let mut command = self.compose();
+        command.args(["--profile", profile, "up", "-d", "--no-build", service]);
+        process::captured(&mut command, START_LIMIT).map(drop)
+    }
+
+    /// The body of an answer of a service.
+    pub(super) fn get(&self, service: &str, path: &str) -> Result<String> {
         let template = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";
         let addresses = self.inspect(service, template)?;
         let address = addresses.split_whitespace().next().context("a container has no address")?;
-        let address = SocketAddr::new(address.parse::<IpAddr>()?, ADMIN_PORT);
+        let address = SocketAddr::new(address.parse::<IpAddr>()?, PORT);
         let mut stream = TcpStream::connect_timeout(&address, PROBE_LIMIT)?;
         stream.set_read_timeout(Some(PROBE_LIMIT))?;
         stream.set_write_timeout(Some(PROBE_LIMIT))?;
