@@ -41,9 +41,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         say::progress("compose", format_args!("wrote the secrets into {}", folder.display()));
         return Ok(());
     }
-    let tool = Tool::find()?;
-    validate(&tool)?;
-    if options.up { try_out(&tool, &options.profile) } else { Ok(()) }
+    validate(&Tool::find(&|program| Command::new(program))?)?;
+    if options.up { try_out(&options.profile) } else { Ok(()) }
 }
 
 /// Where the files are.
@@ -59,9 +58,11 @@ struct Tool {
 }
 
 impl Tool {
-    fn find() -> Result<Self> {
-        if process::answer(Command::new("docker").args(["compose", "version"])).is_some() {
-            return Ok(Self { program: "docker".into(), words: &["compose"] });
+    /// The first one that `command` can run: plugins can be a person's own.
+    fn find(command: &dyn Fn(&Path) -> Command) -> Result<Self> {
+        let plugin = Self { program: "docker".into(), words: &["compose"] };
+        if process::answer(command(&plugin.program).args(["compose", "version"])).is_some() {
+            return Ok(plugin);
         }
         let find = || find_program(PACKAGE).map(|program| Self { program, words: &[] });
         if let Some(tool) = find() {
@@ -97,8 +98,9 @@ fn validate(tool: &Tool) -> Result<()> {
     Ok(())
 }
 
-fn try_out(tool: &Tool, profile: &str) -> Result<()> {
+fn try_out(profile: &str) -> Result<()> {
     let engine = Engine::private()?;
+    let tool = Tool::find(&|program| engine.command_of(program))?;
     stand_ins::make(&engine, &stand_ins::FOR_BUILDS)?;
     stand_ins::make(&engine, &stand_ins::FOR_COMPOSE)?;
     images::build(&engine, profile)?;
@@ -110,7 +112,7 @@ fn try_out(tool: &Tool, profile: &str) -> Result<()> {
         tag: format!("rockbot-example-mcp:{}", images::VERSION),
         arguments: Vec::new(),
     })?;
-    let fleet = Fleet::up(&engine, tool)?;
+    let fleet = Fleet::up(&engine, &tool)?;
     checks::all(&fleet).inspect_err(|_| fleet.tell_logs())
 }
 

@@ -44,14 +44,17 @@ struct Client {
 impl Engine {
     /// The Docker of this machine, however it is reached.
     pub(crate) fn of_machine() -> Result<Self> {
-        Ok(Self { client: Client::find()?, private: None, _lock: None })
+        Ok(Self {
+            client: Client::find(&|program| Command::new(program))?,
+            private: None,
+            _lock: None,
+        })
     }
 
     /// A daemon of our own, with the images and caches that earlier ones left. Containers that they
     /// left are removed.
     pub(crate) fn private() -> Result<Self> {
         docker::require(true)?;
-        let client = Client::find()?;
         let folder = workspace::peers_folder()?.join("docker-builds");
         fs::create_dir_all(&folder)?;
         let lock = File::create(folder.join("lock"))?;
@@ -59,6 +62,7 @@ impl Engine {
         // Released when the file is closed, also by a crash.
         lock.lock().with_context(|| format!("cannot lock {}", folder.display()))?;
         let private = PrivateDocker::start_keeping(&folder.join("data"))?;
+        let client = Client::find(&|program| private.command_of(program))?;
         let engine = Self { client, private: Some(private), _lock: Some(lock) };
         let left = process::answer(engine.docker().args(["ps", "--all", "--quiet"]));
         for container in left.unwrap_or_default().lines() {
@@ -80,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Whether there is an image of that name.
+    /// A label of an image, if there is such an image.
     pub(crate) fn label_of(&self, image: &str, label: &str) -> Option<String> {
         let format = format!("{{{{index .Config.Labels {label:?}}}}}");
         process::answer(self.docker().args(["image", "inspect", "--format", &format, image]))
@@ -152,12 +156,12 @@ fn hand_over_surroundings(command: &mut Command) {
 }
 
 impl Client {
-    /// The first one that can build with BuildKit. Another Docker may lie before Debian's own.
-    fn find() -> Result<Self> {
+    /// The first one that can build with BuildKit, as `command` runs it: plugins can be a person's own.
+    /// Another Docker may lie before Debian's.
+    fn find(command: &dyn Fn(&Path) -> Command) -> Result<Self> {
         let places = [find_program("docker"), Some(PathBuf::from("/usr/bin/docker"))];
         for program in places.into_iter().flatten().filter(|path| path.is_file()) {
-            let answer =
-                |arguments: &[&str]| process::answer(Command::new(&program).args(arguments));
+            let answer = |arguments: &[&str]| process::answer(command(&program).args(arguments));
             if answer(&["buildx", "version"]).is_some() {
                 return Ok(Self { program, plugin: true });
             }
