@@ -22,15 +22,9 @@ const LEFT_OUT: [&str; 4] =
 /// Starts a daemon that has the image. With `may_install`, Docker is installed if it is missing and
 /// this machine lets us.
 pub(crate) fn start(may_install: bool) -> Result<PrivateDocker> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("{HOW_TO_GET_DOCKER}");
-    }
-    let has_all =
-        || private_docker::find_daemon().is_some() && find_program("debootstrap").is_some();
-    if !(has_all() || (may_install && apt::install(&PACKAGES)? && has_all())) {
-        bail!("there is no Docker on this machine, or no debootstrap: {HOW_TO_GET_DOCKER}");
-    }
-    let archive = image()?;
+    require(may_install)?;
+    say::progress("docker", "making an image with Python, unless it is there");
+    let archive = debian("docker-image", "python3")?;
     say::progress("docker", "starting a private daemon");
     let docker = PrivateDocker::start()?;
     let log = workspace::peers_folder()?.join("docker-import.log");
@@ -55,15 +49,29 @@ pub(crate) fn serve() -> Result<()> {
     Ok(())
 }
 
-/// A small Debian with Python as an archive, made once.
-fn image() -> Result<PathBuf> {
-    let folder = workspace::peers_folder()?.join("docker-image");
+/// Fails unless there is all that a private daemon and images of Debian need. With `may_install`, what
+/// is missing is installed if this machine lets us.
+pub(crate) fn require(may_install: bool) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("{HOW_TO_GET_DOCKER}");
+    }
+    let has_all =
+        || private_docker::find_daemon().is_some() && find_program("debootstrap").is_some();
+    if !(has_all() || (may_install && apt::install(&PACKAGES)? && has_all())) {
+        bail!("there is no Docker on this machine, or no debootstrap: {HOW_TO_GET_DOCKER}");
+    }
+    Ok(())
+}
+
+/// A small Debian with `packages` (separated by commas) as an archive, made once; it takes a minute
+/// or two.
+pub(crate) fn debian(name: &str, packages: &str) -> Result<PathBuf> {
+    let folder = workspace::peers_folder()?.join(name);
     let archive = folder.join("root.tar");
-    install::once(&folder, &format!("{SUITE} python3"), || {
-        say::progress("docker", "making an image with Python; this takes a minute or two");
+    install::once(&folder, &format!("{SUITE} {packages}"), || {
         let root = folder.join("root");
         let log = folder.with_extension("install.log");
-        let made = make(&root, &archive, &log);
+        let made = make(&root, packages, &archive, &log);
         // Also what is half made.
         fs::remove_dir_all(&root)?;
         made
@@ -71,14 +79,14 @@ fn image() -> Result<PathBuf> {
     Ok(archive)
 }
 
-fn make(root: &Path, archive: &Path, log: &Path) -> Result<()> {
+fn make(root: &Path, packages: &str, archive: &Path, log: &Path) -> Result<()> {
     fs::create_dir_all(root)?;
-    process::run_quietly(
-        Command::new("debootstrap")
-            .args(["--variant=minbase", "--include=python3", SUITE])
-            .arg(root),
-        log,
-    )?;
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.arg("--variant=minbase");
+    if !packages.is_empty() {
+        debootstrap.arg(format!("--include={packages}"));
+    }
+    process::run_quietly(debootstrap.arg(SUITE).arg(root), log)?;
     process::run_quietly(
         Command::new("tar")
             .arg("--directory")

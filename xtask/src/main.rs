@@ -10,7 +10,9 @@ mod broker_users;
 mod bubblewrap;
 mod cargo_deny;
 mod ci;
+mod compose;
 mod docker;
+mod images;
 mod install;
 mod mcp_peers;
 mod node;
@@ -61,6 +63,10 @@ enum Chore {
     Postgres(postgresql::Options),
     /// Run a private Docker daemon with an image for scripts until Ctrl-C
     Docker,
+    /// Build the images of all programs, and tell their sizes
+    Images(images::Options),
+    /// Check deploy/compose, write its secrets, or run the fleet of it
+    Compose(compose::Options),
     /// Write the users of a fleet on RabbitMQ and what each may do, into deploy/rabbitmq
     BrokerUsers(broker_users::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
@@ -80,6 +86,8 @@ fn main() -> ExitCode {
         Chore::Broker(options) => rabbitmq::serve(&options),
         Chore::Postgres(options) => postgresql::serve(&options),
         Chore::Docker => docker::serve(),
+        Chore::Images(options) => images::run(&options),
+        Chore::Compose(options) => compose::run(&options),
         Chore::BrokerUsers(options) => broker_users::run(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
         Chore::Observability => observability::check(),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -65,6 +66,22 @@ pub(crate) fn run_quietly(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Like [`run`], within a limit, and returns what it printed to its standard output. The error of one
+/// that fails has the end of all that it said.
+pub(crate) fn captured(command: &mut Command, limit: Duration) -> Result<String> {
+    let name = describe(command);
+    let folder = tempfile::tempdir()?;
+    let (out, err) = (folder.path().join("out"), folder.path().join("err"));
+    command.stdout(File::create(&out)?).stderr(File::create(&err)?);
+    let status = wait_until(command, Some(Instant::now() + limit))?;
+    let said = String::from_utf8_lossy(&std::fs::read(&out)?).into_owned();
+    match status {
+        Some(status) if status.success() => Ok(said),
+        Some(status) => bail!("`{name}` failed ({status}):\n{}\n{}", tail(&out), tail(&err)),
+        None => bail!("`{name}` took more than {limit:?}:\n{}\n{}", tail(&out), tail(&err)),
+    }
+}
+
 /// What a program that ends soon prints, or `None` when it is missing or fails.
 pub(crate) fn answer(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).output().ok()?;
@@ -72,6 +89,11 @@ pub(crate) fn answer(command: &mut Command) -> Option<String> {
 }
 
 fn wait(command: &mut Command) -> Result<ExitStatus> {
+    wait_until(command, None)?.context("a program without a limit was given up")
+}
+
+/// Waits for a program; `None` when the deadline came first, and then it is ended.
+fn wait_until(command: &mut Command, deadline: Option<Instant>) -> Result<Option<ExitStatus>> {
     check_interrupt()?;
     let mut guard = ProcessGuard::start(Ending::Ask, None)?;
     let mut child = command
@@ -83,7 +105,12 @@ fn wait(command: &mut Command) -> Result<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait()? {
             guard.dismiss();
-            return Ok(status);
+            return Ok(Some(status));
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            guard.release();
+            child.wait()?;
+            return Ok(None);
         }
         if let Err(interrupted) = check_interrupt() {
             guard.release();

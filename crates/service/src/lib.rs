@@ -6,6 +6,7 @@
 //! - [`logging`] and [`telemetry`]: where log lines, traces and metrics go;
 //! - [`shutdown`]: SIGTERM and Ctrl-C as a token;
 //! - [`health`] and [`admin`]: whether it lives and is ready, over HTTP;
+//! - `healthcheck`: the same question from a container's own check;
 //! - [`process`]: a main function in one call;
 //! - [`exit`]: the exit codes.
 
@@ -14,6 +15,7 @@ pub mod config;
 pub mod connections;
 pub mod exit;
 pub mod health;
+mod healthcheck;
 pub mod logging;
 pub mod process;
 pub mod sections;

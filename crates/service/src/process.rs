@@ -15,7 +15,7 @@ use crate::{
     config::Configuration,
     exit,
     health::Health,
-    logging,
+    healthcheck, logging,
     sections::{LogSection, ServiceSection},
     shutdown::Shutdown,
     telemetry::{
@@ -52,6 +52,7 @@ pub enum ServeError {
 struct Arguments {
     config: Option<PathBuf>,
     check_config: bool,
+    healthcheck: bool,
     print: Option<Print>,
 }
 
@@ -112,6 +113,12 @@ impl Process {
         });
         let mut configuration =
             Configuration::layered(self.defaults, arguments.config.as_deref(), environment);
+        if arguments.healthcheck {
+            return match healthcheck::check(&mut configuration) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(problem) => self.end(problem.exit_code(), &problem),
+            };
+        }
         let log: LogSection = configuration.section("log");
         if let Err(problem) = logging::check(&log) {
             configuration.problem(problem.to_string());
@@ -200,11 +207,12 @@ impl Process {
                 format!(
                     "{about}
 
-Usage: {name} [--config FILE] [--check-config] [--print-config]
+Usage: {name} [--config FILE] [--check-config] [--healthcheck] [--print-config]
 
 Options:
   --config FILE    read this TOML file over the built-in defaults
   --check-config   say whether the configuration can be used, and leave
+  --healthcheck    ask the running process of this configuration whether it is ready, and leave
   --print-config   print the built-in defaults, with comments
   --version        print the version
   --help           print this
@@ -232,6 +240,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, lexopt:
         match argument {
             Long("config") => parsed.config = Some(parser.value()?.into()),
             Long("check-config") => parsed.check_config = true,
+            Long("healthcheck") => parsed.healthcheck = true,
             Long("print-config") => parsed.print = Some(Print::Defaults),
             Short('h') | Long("help") => parsed.print = Some(Print::Help),
             Short('V') | Long("version") => parsed.print = Some(Print::Version),
@@ -267,8 +276,9 @@ mod tests {
         check(&[], Some(Arguments::default()));
         check(
             &["--config", "a.toml", "--check-config"],
-            Some(Arguments { config, check_config: true, print: None }),
+            Some(Arguments { config, check_config: true, ..Arguments::default() }),
         );
+        check(&["--healthcheck"], Some(Arguments { healthcheck: true, ..Arguments::default() }));
         check(&["--help"], Some(Arguments { print: Some(Print::Help), ..Arguments::default() }));
         check(&["--config"], None);
         check(&["--confg", "x"], None);

@@ -45,13 +45,27 @@ impl PrivateDocker {
     /// When Docker is not installed, we are not root, or the daemon ends or stays silent; the
     /// message then holds the end of its log.
     pub fn start() -> Result<Self> {
+        Self::start_in(None)
+    }
+
+    /// Like [`PrivateDocker::start`], with images and what was built kept in the folder `data` for the
+    /// next daemon. Two at once can't have it.
+    ///
+    /// # Errors
+    /// As for [`PrivateDocker::start`].
+    pub fn start_keeping(data: &Path) -> Result<Self> {
+        Self::start_in(Some(data))
+    }
+
+    fn start_in(data: Option<&Path>) -> Result<Self> {
         let program = find_daemon()
             .with_context(|| format!("there is no Docker here: {HOW_TO_GET_DOCKER}"))?;
         let folder = tempfile::Builder::new().prefix("rockbot-docker-").tempdir()?;
         ensure!(is_root(folder.path())?, "we are not root: {HOW_TO_GET_DOCKER}");
         // Ends it in order: it unmounts what it has mounted, and ends its containerd.
         let mut guard = ProcessGuard::start(Ending::Ask, Some(folder.path()))?;
-        let daemon = serve(&program, folder.path())?;
+        let own = folder.path().join("data");
+        let daemon = serve(&program, folder.path(), data.unwrap_or(&own))?;
         guard.watch(&daemon)?;
         let mut docker = Self { guard, daemon, folder };
         docker.wait_until_ready()?;
@@ -67,7 +81,13 @@ impl PrivateDocker {
     /// Docker's command line, ready for its arguments.
     #[must_use]
     pub fn command(&self) -> Command {
-        let mut command = Command::new("docker");
+        self.command_of(Path::new("docker"))
+    }
+
+    /// Another program that talks to this daemon, such as `docker-compose`.
+    #[must_use]
+    pub fn command_of(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         command.env("DOCKER_HOST", self.host()).env("DOCKER_CONFIG", self.folder.path());
         command.env_remove("DOCKER_CONTEXT");
         command
@@ -117,7 +137,7 @@ impl Drop for PrivateDocker {
 }
 
 /// Starts the daemon as the leader of its own process group. It starts a containerd of its own.
-fn serve(program: &Path, folder: &Path) -> Result<Child> {
+fn serve(program: &Path, folder: &Path, data: &Path) -> Result<Child> {
     let path = |name: &str| folder.join(name);
     // Instead of the configuration of the machine's own daemon.
     fs::write(path("daemon.json"), "{}")?;
@@ -126,7 +146,7 @@ fn serve(program: &Path, folder: &Path) -> Result<Child> {
         .arg("--config-file")
         .arg(path("daemon.json"))
         .arg("--data-root")
-        .arg(path("data"))
+        .arg(data)
         .arg("--exec-root")
         .arg(path("exec"))
         .arg("--pidfile")

@@ -1,0 +1,12 @@
+#!/bin/bash
+# A role and a database each for what calls leave behind and for what agents remember: whoever runs
+# tools can't read the latter. Runs once, when the volume is empty.
+set -e
+for name in calls memory; do
+    psql --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --set name="$name" \
+        --set password="$(cat "/run/secrets/postgres-$name-password")" <<'SQL'
+CREATE ROLE :"name" LOGIN PASSWORD :'password';
+CREATE DATABASE :"name" OWNER :"name";
+REVOKE ALL ON DATABASE :"name" FROM PUBLIC;
+SQL
+done

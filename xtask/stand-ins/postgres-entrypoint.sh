@@ -1,0 +1,19 @@
+#!/bin/bash
+# Begins as root and goes on as the server's own user. An empty folder becomes a cluster with a
+# password, and what is in /docker-entrypoint-initdb.d runs against it once, over the socket only.
+set -eu
+if [ "$(id -u)" = 0 ]; then
+    chown -R postgres:postgres "$PGDATA"
+    chmod 700 "$PGDATA"
+    exec setpriv --reuid postgres --regid postgres --clear-groups "$0" "$@"
+fi
+if [ ! -s "$PGDATA/PG_VERSION" ]; then
+    export POSTGRES_USER=${POSTGRES_USER:-postgres}
+    initdb --username "$POSTGRES_USER" --pwfile "$POSTGRES_PASSWORD_FILE" \
+        --auth-host scram-sha-256 --auth-local trust
+    printf 'host all all all scram-sha-256\n' >> "$PGDATA/pg_hba.conf"
+    pg_ctl start --wait --options "-c listen_addresses=''"
+    for script in /docker-entrypoint-initdb.d/*.sh; do "$script"; done
+    pg_ctl stop --wait --mode fast
+fi
+exec "$@" -c listen_addresses='*'
