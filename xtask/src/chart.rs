@@ -235,13 +235,21 @@ fn against_schemas(folder: &Path, cases: &[Case]) -> Result<()> {
         ensure!(!found.status.success(), "kubernetes-validate takes a misspelt key of {version}");
         for case in cases {
             let said = answer(&mut hold(&folder.join(format!("{}.yaml", case.name))))?;
-            let unknown = said.lines().filter(|line| line.contains("Couldn't find schema for kind"));
+            let unknown =
+                said.lines().filter(|line| line.contains("Couldn't find schema for kind"));
             for line in unknown {
                 let known = |kind: &&str| line.contains(&format!("for kind {kind} with"));
-                ensure!(OF_OPERATORS.iter().any(|kind| known(&kind)), "values {}: {line}", case.name);
+                ensure!(
+                    OF_OPERATORS.iter().any(|kind| known(kind)),
+                    "values {}: {line}",
+                    case.name
+                );
             }
         }
     }
-    say::progress("chart", format_args!("the API of Kubernetes {} knows all", KUBERNETES.join(", ")));
+    say::progress(
+        "chart",
+        format_args!("the API of Kubernetes {} knows all", KUBERNETES.join(", ")),
+    );
     Ok(())
 }

@@ -82,7 +82,7 @@ spec:
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
-  {{- with $values.hostAliases | default .root.Values.hostAliases }}
+  {{- with .root.Values.hostAliases }}
   hostAliases:
     {{- toYaml . | nindent 4 }}
   {{- end }}

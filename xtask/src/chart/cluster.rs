@@ -19,6 +19,24 @@ const KINDS: &str = "deployments,statefulsets,pods,services,serviceaccounts,conf
                      persistentvolumeclaims,networkpolicies,roles,rolebindings,resourcequotas,\
                      limitranges";
 const PATIENCE: &str = "10m";
+/// A job without its pod, whose labels let it through the policies of the chart.
+const CALLS: &str = "\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: calls
+spec:
+  completions: 10000
+  parallelism: 3
+  backoffLimit: 0
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: rockbot
+        app.kubernetes.io/instance: rockbot
+        app.kubernetes.io/component: test
+    spec:
+";
 
 /// Goes through the life of a release. Whatever comes of it, the namespaces are removed.
 pub(super) fn run(helm: &Path, kubectl: &Path, values: &[PathBuf]) -> Result<()> {
@@ -49,12 +67,7 @@ impl Fleet<'_> {
         self.make_secrets()?;
         self.step("install", self.release("install"))?;
         self.test()?;
-        let changes = "toolHandler.podAnnotations.changed=yes,toolHandler.replicas=2";
-        let mut upgrade = self.release("upgrade");
-        self.step("upgrade", {
-            upgrade.args(["--set", changes]);
-            upgrade
-        })?;
+        self.upgrade_under_calls()?;
         self.has_handlers("2")?;
         self.test()?;
         let mut back = self.helm();
@@ -102,6 +115,49 @@ impl Fleet<'_> {
         command
     }
 
+    /// Every pod of a handler is replaced while calls go on, three at a time, and none may fail.
+    fn upgrade_under_calls(&self) -> Result<()> {
+        let file = self.folder.join("calls.yaml");
+        fs::write(&file, self.calls()?)?;
+        answer(self.in_namespace().arg("apply").arg("--filename").arg(&file))?;
+        let mut upgrade = self.release("upgrade");
+        upgrade.args(["--set", "toolHandler.podAnnotations.changed=yes,toolHandler.replicas=2"]);
+        self.step("upgrade", upgrade)?;
+        let count = |what: &str| -> Result<u32> {
+            let mut command = self.in_namespace();
+            command.args([
+                "get",
+                "job",
+                "calls",
+                "--output",
+                &format!("jsonpath={{.status.{what}}}"),
+            ]);
+            Ok(answer(&mut command)?.trim().parse().unwrap_or_default())
+        };
+        let (answered, failed) = (count("succeeded")?, count("failed")?);
+        ensure!(failed == 0, "{failed} of the calls during the upgrade failed, {answered} did not");
+        ensure!(answered > 0, "no call was answered during the upgrade");
+        say::progress(
+            "chart",
+            format_args!("{answered} pods of calls during the upgrade, none failed"),
+        );
+        answer(self.in_namespace().args(["delete", "job", "calls", "--wait"])).map(|_| ())
+    }
+
+    /// The pod of the chart's own test, again and again: a job that the first failure ends.
+    fn calls(&self) -> Result<String> {
+        let mut command = self.release("template");
+        let rendered = answer(command.args(["--show-only", "templates/tests/tool-call.yaml"]))?;
+        let (_, spec) = rendered.split_once("\nspec:\n").context("the test has no pod")?;
+        let mut job = String::from(CALLS);
+        for line in spec.lines() {
+            job.push_str("    ");
+            job.push_str(line);
+            job.push('\n');
+        }
+        Ok(job)
+    }
+
     /// What an installer makes before the chart comes: users of the broker, a password of the
     /// database, and here also what a model says.
     fn make_secrets(&self) -> Result<()> {
@@ -114,7 +170,8 @@ impl Fleet<'_> {
         broker.args(["create", "secret", "generic", "rockbot-broker"]);
         broker.arg(format!("--from-file={}", words(&file("definitions.json"))));
         for line in fs::read_to_string(&passwords)?.lines() {
-            let (user, password) = line.split_once(' ').context("a line of passwords is not two words")?;
+            let (user, password) =
+                line.split_once(' ').context("a line of passwords is not two words")?;
             let url = format!("amqp://{user}:{password}@{RELEASE}-rabbitmq:5672/%2f");
             fs::write(file(user), url)?;
             broker.arg(format!("--from-file={}", words(&file(user))));
@@ -155,13 +212,22 @@ impl Fleet<'_> {
     }
 
     fn nothing_is_left(&self) -> Result<()> {
+        let selector = format!("app.kubernetes.io/instance={RELEASE}");
+        // helm waits for the deployments, and their pods still finish what they have. That there is
+        // none any more is an error of kubectl's.
+        let mut gone = self.in_namespace();
+        gone.args(["wait", "pods", "--for=delete", "--timeout=2m", "--selector", &selector]);
+        let _ = answer(&mut gone);
         let mut command = self.kubectl();
         command.args(["get", KINDS, "--all-namespaces", "--output", "name"]);
-        let left = answer(command.args(["--selector", &format!("app.kubernetes.io/instance={RELEASE}")]))?;
+        let left = answer(command.args(["--selector", &selector]))?;
         ensure!(left.trim().is_empty(), "helm uninstall left behind:\n{left}");
         let namespaces = answer(self.kubectl().args(["get", "namespaces", "--output", "name"]))?;
         let scripts = format!("namespace/{SCRIPTS}");
-        ensure!(!namespaces.lines().any(|one| one == scripts), "helm uninstall left {SCRIPTS} behind");
+        ensure!(
+            !namespaces.lines().any(|one| one == scripts),
+            "helm uninstall left {SCRIPTS} behind"
+        );
         say::progress("chart", "nothing is left");
         Ok(())
     }

@@ -45,7 +45,8 @@ pub(super) fn check(helm: &Path) -> Result<()> {
         let copies = files(&packed.join(ours), end)?;
         ensure!(copies.len() == sources.len(), "the package has not every file of {theirs}");
         for (copy, source) in copies.iter().zip(&sources) {
-            let same = copy.file_name() == source.file_name() && fs::read(copy)? == fs::read(source)?;
+            let same =
+                copy.file_name() == source.file_name() && fs::read(copy)? == fs::read(source)?;
             ensure!(same, "the package has {} otherwise", source.display());
             compared += 1;
         }
