@@ -239,11 +239,7 @@ fn against_schemas(folder: &Path, cases: &[Case]) -> Result<()> {
                 said.lines().filter(|line| line.contains("Couldn't find schema for kind"));
             for line in unknown {
                 let known = |kind: &&str| line.contains(&format!("for kind {kind} with"));
-                ensure!(
-                    OF_OPERATORS.iter().any(|kind| known(kind)),
-                    "values {}: {line}",
-                    case.name
-                );
+                ensure!(OF_OPERATORS.iter().any(known), "values {}: {line}", case.name);
             }
         }
     }
