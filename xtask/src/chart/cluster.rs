@@ -240,7 +240,7 @@ impl Fleet<'_> {
         events.args(["get", "events", "--sort-by=.lastTimestamp"]);
         let mut logs = self.in_namespace();
         logs.args(["logs", "--prefix", "--tail=20", "--all-containers", "--ignore-errors"]);
-        logs.args(["--selector", "app.kubernetes.io/part-of=rockbot"]);
+        logs.args(["--selector", &format!("app.kubernetes.io/instance={RELEASE}")]);
         for mut look in [pods, events, logs] {
             if let Err(problem) = process::run(&mut look) {
                 say::failure(&problem);
