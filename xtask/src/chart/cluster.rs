@@ -27,7 +27,7 @@ metadata:
   name: calls
 spec:
   completions: 10000
-  parallelism: 3
+  parallelism: 2
   backoffLimit: 0
   template:
     metadata:
@@ -115,7 +115,7 @@ impl Fleet<'_> {
         command
     }
 
-    /// Every pod of a handler is replaced while calls go on, three at a time, and none may fail.
+    /// Every pod of a handler is replaced while calls go on, two at a time, and none may fail.
     fn upgrade_under_calls(&self) -> Result<()> {
         let file = self.folder.join("calls.yaml");
         fs::write(&file, self.calls()?)?;
