@@ -4,6 +4,7 @@
 //! `helm/tests/snapshots`. Values that must be refused are in `helm/tests/refused`, each with a first
 //! line that says with what words.
 
+mod calls;
 mod cluster;
 mod objects;
 mod one_source;

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{answer, chart};
+use super::calls::Calls;
+use super::{answer, chart, complaints};
 use crate::{broker_users, process, say, workspace};
 
 const RELEASE: &str = "rockbot";
@@ -19,25 +20,6 @@ const KINDS: &str = "deployments,statefulsets,pods,services,serviceaccounts,conf
                      persistentvolumeclaims,networkpolicies,roles,rolebindings,resourcequotas,\
                      limitranges";
 const PATIENCE: &str = "10m";
-/// A job without its pod, whose labels let it through the policies of the chart.
-const CALLS: &str = "\
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: calls
-spec:
-  completions: 10000
-  parallelism: 2
-  backoffLimit: 0
-  template:
-    metadata:
-      labels:
-        app.kubernetes.io/name: rockbot
-        app.kubernetes.io/instance: rockbot
-        app.kubernetes.io/component: test
-    spec:
-";
-
 /// Goes through the life of a release. Whatever comes of it, the namespaces are removed.
 pub(super) fn run(helm: &Path, kubectl: &Path, values: &[PathBuf]) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
@@ -49,10 +31,18 @@ pub(super) fn run(helm: &Path, kubectl: &Path, values: &[PathBuf]) -> Result<()>
     if outcome.is_err() {
         fleet.tell_of_pods();
     }
-    // What helm left behind must not be in the way of the next time.
+    // What helm left behind must not be in the way of the next time, also after an interrupt: so not by
+    // way of `answer`, which does nothing then.
     let mut remove = fleet.kubectl();
     remove.args(["delete", "namespace", NAMESPACE, SCRIPTS, "--ignore-not-found", "--timeout=5m"]);
-    outcome.and(answer(&mut remove).map(|_| ()))
+    let removed = remove.output().context("cannot start kubectl")?;
+    outcome?;
+    ensure!(
+        removed.status.success(),
+        "the namespaces are left behind: {}",
+        complaints(&removed.stderr)
+    );
+    Ok(())
 }
 
 struct Fleet<'a> {
@@ -67,13 +57,7 @@ impl Fleet<'_> {
         self.make_secrets()?;
         self.step("install", self.release("install"))?;
         self.test()?;
-        self.upgrade_under_calls()?;
-        self.has_handlers("2")?;
-        self.test()?;
-        let mut back = self.helm();
-        back.args(["rollback", RELEASE, "1", "--wait", "--timeout", PATIENCE]);
-        self.step("rollback", back)?;
-        self.has_handlers("1")?;
+        self.change_under_calls()?;
         self.test()?;
         let mut away = self.helm();
         away.args(["uninstall", RELEASE, "--wait", "--timeout", PATIENCE]);
@@ -115,47 +99,23 @@ impl Fleet<'_> {
         command
     }
 
-    /// Every pod of a handler is replaced while calls go on, two at a time, and none may fail.
-    fn upgrade_under_calls(&self) -> Result<()> {
-        let file = self.folder.join("calls.yaml");
-        fs::write(&file, self.calls()?)?;
-        answer(self.in_namespace().arg("apply").arg("--filename").arg(&file))?;
+    /// Every pod but those of broker and database is replaced, there and back, while calls come.
+    fn change_under_calls(&self) -> Result<()> {
+        let passwords = fs::read_to_string(self.folder.join("passwords"))?;
+        let mut users = passwords.lines().filter_map(|line| line.split_once(' '));
+        let (user, password) =
+            users.find(|(user, _)| user.ends_with(".cli")).context("there is no user cli")?;
+        let pod = format!("pod/{RELEASE}-rabbitmq-0");
+        let calls = Calls::begin(self.in_namespace(), &pod, user, password)?;
         let mut upgrade = self.release("upgrade");
-        upgrade.args(["--set", "toolHandler.podAnnotations.changed=yes,toolHandler.replicas=2"]);
+        upgrade.args(["--set", "log.level=debug,toolHandler.replicas=2"]);
         self.step("upgrade", upgrade)?;
-        let count = |what: &str| -> Result<u32> {
-            let mut command = self.in_namespace();
-            command.args([
-                "get",
-                "job",
-                "calls",
-                "--output",
-                &format!("jsonpath={{.status.{what}}}"),
-            ]);
-            Ok(answer(&mut command)?.trim().parse().unwrap_or_default())
-        };
-        let (answered, failed) = (count("succeeded")?, count("failed")?);
-        ensure!(failed == 0, "{failed} of the calls during the upgrade failed, {answered} did not");
-        ensure!(answered > 0, "no call was answered during the upgrade");
-        say::progress(
-            "chart",
-            format_args!("{answered} pods of calls during the upgrade, none failed"),
-        );
-        answer(self.in_namespace().args(["delete", "job", "calls", "--wait"])).map(|_| ())
-    }
-
-    /// The pod of the chart's own test, again and again: a job that the first failure ends.
-    fn calls(&self) -> Result<String> {
-        let mut command = self.release("template");
-        let rendered = answer(command.args(["--show-only", "templates/tests/tool-call.yaml"]))?;
-        let (_, spec) = rendered.split_once("\nspec:\n").context("the test has no pod")?;
-        let mut job = String::from(CALLS);
-        for line in spec.lines() {
-            job.push_str("    ");
-            job.push_str(line);
-            job.push('\n');
-        }
-        Ok(job)
+        self.has_handlers("2")?;
+        let mut back = self.helm();
+        back.args(["rollback", RELEASE, "1", "--wait", "--timeout", PATIENCE]);
+        self.step("rollback", back)?;
+        self.has_handlers("1")?;
+        calls.end()
     }
 
     /// What an installer makes before the chart comes: users of the broker, a password of the
