@@ -9,6 +9,7 @@ mod bench;
 mod broker_users;
 mod bubblewrap;
 mod cargo_deny;
+mod chart;
 mod ci;
 mod compose;
 mod docker;
@@ -75,6 +76,8 @@ enum Chore {
     Observability,
     /// Install the MCP servers and the conformance suite that the tests talk to
     McpPeers,
+    /// Check the Helm chart: lint, what it makes, what it refuses; with --cluster, on a real one
+    Chart(chart::Options),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Chore::LocalModel(options) => smollm2::serve(&options),
         Chore::Observability => observability::check(),
         Chore::McpPeers => mcp_peers::run(),
+        Chore::Chart(options) => chart::run(&options),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

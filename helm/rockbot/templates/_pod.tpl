@@ -1,0 +1,225 @@
+{{- /* What every pod of the chart has alike. */ -}}
+
+{{- /* Restricted PodSecurity. */ -}}
+{{- define "rockbot.pod.security" -}}
+runAsNonRoot: true
+runAsUser: {{ .user | default 65532 }}
+runAsGroup: {{ .user | default 65532 }}
+fsGroup: {{ .user | default 65532 }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "rockbot.container.security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- /* A process is alive when it answers at all, and ready when its queues are consumed and its
+       stores can be read. A broker that is away makes it unready and is no reason to restart it. */ -}}
+{{- define "rockbot.probes" -}}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: admin
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: admin
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: admin
+  periodSeconds: 5
+  timeoutSeconds: 3
+  failureThreshold: 2
+{{- end }}
+
+{{- /* The pod template of one process: root, component, values; for an agent also agent and suffix.
+       What is special about a component is in templates named after it: rockbot.COMPONENT.env,
+       .secrets, .mounts, .volumes and .ports, each a list as YAML. */ -}}
+{{- define "rockbot.pod.template" -}}
+{{- $values := .values -}}
+{{- $own := printf "rockbot.%s" .component -}}
+{{- $config := $values.config | default "" -}}
+{{- $secrets := include (printf "%s.secrets" $own) . | trim -}}
+metadata:
+  labels:
+    {{- include "rockbot.labels" . | nindent 4 }}
+    {{- with $values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- $annotations := $values.podAnnotations | default dict | deepCopy }}
+  {{- range $what, $text := .checksums }}
+  {{- $_ := set $annotations (printf "checksum/%s" $what) (sha256sum $text) }}
+  {{- end }}
+  {{- if $config }}
+  {{- $_ := set $annotations "checksum/config" (sha256sum $config) }}
+  {{- end }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  serviceAccountName: {{ include "rockbot.fullname" .root }}-{{ .component }}
+  automountServiceAccountToken: {{ eq .component "scripts-manager" }}
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ add .root.Values.drainSeconds 15 }}
+  {{- with .root.Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . | quote }}
+    {{- end }}
+  {{- end }}
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . | quote }}
+  {{- end }}
+  {{- with .root.Values.hostAliases }}
+  hostAliases:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- include "rockbot.pod.security" dict | nindent 4 }}
+  containers:
+    - name: {{ .component }}
+      image: {{ include "rockbot.image" (dict "root" .root "binary" (printf "rockbot-%s" .component) "image" $values.image) | quote }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      {{- if $config }}
+      args: [--config, /etc/rockbot/config.toml]
+      {{- end }}
+      env:
+        {{- include "rockbot.common.env" . | nindent 8 }}
+        {{- with include (printf "%s.env" $own) . | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- with $values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with $values.extraEnvFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      ports:
+        - name: admin
+          containerPort: 9090
+        {{- with include (printf "%s.ports" $own) . | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+      {{- include "rockbot.probes" . | nindent 6 }}
+      resources:
+        {{- toYaml $values.resources | nindent 8 }}
+      securityContext:
+        {{- include "rockbot.container.security" . | nindent 8 }}
+      volumeMounts:
+        - name: tmp
+          mountPath: /tmp
+        {{- if $secrets }}
+        - name: secrets
+          mountPath: /run/secrets/rockbot
+          readOnly: true
+        {{- end }}
+        {{- if $config }}
+        - name: config
+          mountPath: /etc/rockbot/config.toml
+          subPath: config.toml
+          readOnly: true
+        {{- end }}
+        {{- with include (printf "%s.mounts" $own) . | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir:
+        medium: Memory
+        sizeLimit: {{ $values.tmpSize | default "64Mi" }}
+    {{- with $secrets }}
+    - name: secrets
+      projected:
+        defaultMode: 0440
+        sources:
+          {{- . | nindent 10 }}
+    {{- end }}
+    {{- if $config }}
+    - name: config
+      configMap:
+        name: {{ include "rockbot.fullname" .root }}-{{ .suffix | default .component }}
+    {{- end }}
+    {{- with include (printf "%s.volumes" $own) . | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  topologySpreadConstraints:
+    {{- $selector := include "rockbot.selector" . }}
+    {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+    - maxSkew: 1
+      topologyKey: {{ . }}
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels:
+          {{- $selector | nindent 10 }}
+    {{- end }}
+{{- end }}
+
+{{- /* A Deployment and, if the process has a file of its own, the ConfigMap with it. As for the pod
+       template, and replace: whether the old pod must be gone before a new one comes. */ -}}
+{{- define "rockbot.deployment" -}}
+{{- $scaling := .values.autoscaling | default dict -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  {{- include "rockbot.metadata" . | nindent 2 }}
+spec:
+  {{- if eq ($scaling.kind | default "none") "none" }}
+  replicas: {{ .replicas | default .values.replicas }}
+  {{- end }}
+  revisionHistoryLimit: 5
+  strategy:
+    {{- if .replace }}
+    type: Recreate
+    {{- else }}
+    type: RollingUpdate
+    rollingUpdate:
+      maxUnavailable: 0
+      maxSurge: 1
+    {{- end }}
+  selector:
+    matchLabels:
+      {{- include "rockbot.selector" . | nindent 6 }}
+  template:
+    {{- include "rockbot.pod.template" . | nindent 4 }}
+{{- with .values.config }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  {{- include "rockbot.metadata" $ | nindent 2 }}
+data:
+  config.toml: |
+    {{- . | trimSuffix "\n" | nindent 4 }}
+{{- end }}
+{{- end }}
