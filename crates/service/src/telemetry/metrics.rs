@@ -81,8 +81,16 @@ pub const CATALOGUE: [(Kind, &str, &str); 37] = [
     (Kind::Histogram, "rockbot_llm_request_duration_seconds", "How long models took to answer."),
     (Kind::Counter, "rockbot_llm_tokens_total", "Tokens read and written by models."),
     (Kind::Gauge, "rockbot_mcp_servers", "Configured MCP servers, by state."),
-    (Kind::Gauge, "rockbot_mcp_server_up", "1 while the MCP server is served, here or by another bridge."),
-    (Kind::Counter, "rockbot_mcp_server_restarts_total", "Sessions with the MCP server that were lost."),
+    (
+        Kind::Gauge,
+        "rockbot_mcp_server_up",
+        "1 while the MCP server is served, here or by another bridge.",
+    ),
+    (
+        Kind::Counter,
+        "rockbot_mcp_server_restarts_total",
+        "Sessions with the MCP server that were lost.",
+    ),
     (
         Kind::Histogram,
         "rockbot_script_phase_duration_seconds",
