@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(names[..2], ["rockbot.agent.assistant", "rockbot.agent.mallory"]);
         let definitions = fleet.definitions(&BTreeMap::new());
         let count = |part: &str| definitions[part].as_array().unwrap().len();
-        assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (7, 7, 7));
+        assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (8, 8, 8));
         // Two agents, tool.invoke, tool.invoke.mcp, mcp.manage, script.invoke.
         assert_eq!((count("queues"), count("bindings")), (6, 6));
         let table = fleet.table();
