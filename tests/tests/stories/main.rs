@@ -54,3 +54,5 @@ mod scripted_server;
 mod soak;
 #[cfg(test)]
 mod suspects;
+#[cfg(test)]
+mod watch;
