@@ -295,8 +295,8 @@ mod tests {
     fn what_does_not_belong_is_told_without_its_words() {
         let stranger = Envelope::raw("Secret", b"{}".to_vec());
         let nonsense = Envelope::raw("ToolError", b"\"secret\"".to_vec());
-        let deep = format!("{{\"x\":{}", "[".repeat(1000));
-        let deep = Envelope::raw("ToolCancel", deep.into_bytes());
+        let deep = format!("{{\"details\":{}", "[".repeat(1000));
+        let deep = Envelope::raw("ToolInvokeResponse", deep.into_bytes());
         let large = Envelope::raw("ToolProgress", vec![b' '; Limits::default().bytes + 1]);
         let mut newer = request("{}");
         newer.wire += 1;
