@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::{Publication, Subscription};
+use rockbot_bus::{Publication, PublishError, Subscription};
 use rockbot_contracts::{
-    BindingPattern, Envelope, InstanceId, QueueSpec, ToolCallId, ToolCancel, topology::tool_cancel,
+    BindingPattern, Envelope, InstanceId, QueueSpec, ToolCallId, ToolCancel,
+    topology::{tool_cancel, tool_invoke},
 };
 use rockbot_testkit::bed::{PATIENCE, soon};
 use rustix::{
@@ -67,7 +68,8 @@ async fn a_user_who_can_send_nothing_sees_a_call_from_the_question_to_the_answer
     let cancel = ToolCancel { tool_call_id: ToolCallId::generate(), reason: String::new() };
     let cancel = Publication::mandatory(tool_cancel(), Envelope::of(&cancel));
     let sent = soon("a refusal", monitor.publish(cancel.within(Duration::from_secs(5)))).await;
-    sent.expect_err("it may not publish");
+    let refused = sent.expect_err("it may not publish").to_string();
+    assert_says(&refused, &["ACCESS_REFUSED"]);
     let people = vec![BindingPattern::new("user.message.*")];
     let people = QueueSpec::monitor(&InstanceId::generate(), people);
     let refused = monitor.consume(Subscription::new(people, 1)).await.expect_err("not its own");
@@ -76,6 +78,28 @@ async fn a_user_who_can_send_nothing_sees_a_call_from_the_question_to_the_answer
     refused.assert_code(69);
     assert_says(&refused.err, &["ACCESS_REFUSED", ".monitor"]);
     assert!(handler.is_alive());
+}
+
+#[tokio::test]
+async fn a_watch_hides_from_no_asker_that_nobody_serves_and_hears_those_who_come_later() {
+    let fleet = Fleet::new();
+    fleet.write("notes.md", SECRET);
+    let mut watch = fleet.start(&["watch", "--json"]);
+    watch.says("watching").await;
+    let bus = fleet.bus(|_| {}).await;
+    let request = Envelope::raw("ToolInvokeRequest", b"{}".to_vec());
+    let asked = soon("an error", bus.publish(Publication::mandatory(tool_invoke(), request))).await;
+    assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
+
+    let _handler = fleet.handler("handler-1").await;
+    loop {
+        tokio::select! {
+            () = watch.prints(r#""event":"asked""#) => break,
+            called = fleet.run(&CALL) => called.assert_code(0),
+        }
+    }
+    watch.send(Signal::TERM);
+    watch.ended().await.assert_code(0);
 }
 
 /// A watch on a terminal of its own.

@@ -119,9 +119,12 @@ impl Call {
         answered.or_else(progress)
     }
 
-    /// From the question to the answer, where both were heard.
+    /// From the question to the answer, where both were heard. It is no shorter than the worker
+    /// says that it ran: a watch that is short of time may hear both at once.
     pub(super) fn latency(&self) -> Option<Duration> {
-        self.answered.as_ref()?.at.checked_sub(self.asked.as_ref()?.at)
+        let answered = self.answered.as_ref()?;
+        let heard = answered.at.checked_sub(self.asked.as_ref()?.at)?;
+        Some(heard.max(answered.said.ran.unwrap_or_default()))
     }
 
     /// The server of an MCP tool.
@@ -331,7 +334,8 @@ pub(super) mod tests {
         question.times = 2;
         calls.hear(again, ms(10));
         let call = calls.hear(answered("a", Status::Ok), ms(20)).unwrap();
-        assert_eq!(call.latency(), Some(ms(5)));
+        // It ran for 7 ms, by the worker's word.
+        assert_eq!(call.latency(), Some(ms(7)));
         assert_eq!(call.asked.as_ref().unwrap().said.times, 2);
         assert_eq!(calls.tally(), Tally { calls: 1, answered: 1, failed: 0 });
     }

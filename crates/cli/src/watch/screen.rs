@@ -231,7 +231,7 @@ mod tests {
             &mut view,
             vec![
                 (asked("a"), 0),
-                (answered("a", Status::Ok), 3),
+                (answered("a", Status::Ok), 9),
                 (asked("b"), 1000),
                 (progressed("b", 1), 2000),
                 (answered("unasked", timeout), 3000),
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(lines[1], words("AGE AGENT TOOL STATE LATENCY WORKER"));
         assert_eq!(lines[2], words("1 s assistant read_file timeout ≥ 7.0 ms tool-handler/h1"));
         assert_eq!(lines[3], words("3 s assistant read_file running 3 s … tool-handler/h1"));
-        assert_eq!(lines[4], words("4 s assistant read_file ok 3.0 ms tool-handler/h1"));
+        assert_eq!(lines[4], words("4 s assistant read_file ok 9.0 ms tool-handler/h1"));
         assert_eq!(lines[6], words(HELP));
     }
 

@@ -175,7 +175,7 @@ impl View {
             KeyCode::Down | KeyCode::Char('j') => self.choose(|place, _| place + 1),
             KeyCode::PageUp if self.details => self.scrolled = self.scrolled.saturating_sub(5),
             KeyCode::PageDown if self.details => self.scrolled = self.scrolled.saturating_add(5),
-            KeyCode::PageUp => self.choose(|place, page| place.saturating_sub(page)),
+            KeyCode::PageUp => self.choose(usize::saturating_sub),
             KeyCode::PageDown => self.choose(|place, page| place + page),
             KeyCode::Home | KeyCode::Char('g') => self.choose(|_, _| 0),
             KeyCode::End | KeyCode::Char('G') => self.choose(|_, _| usize::MAX),
