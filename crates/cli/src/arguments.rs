@@ -16,6 +16,7 @@ Examples:
   rockbot script run report.py --input figures.csv
   rockbot --bus amqp://guest:guest@localhost:5672/%2f doctor
   rockbot --bus amqp://guest:guest@localhost:5672/%2f dlq list
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f watch --state failed
 
 Exit codes: 0 ok, 1 the tool answered with an error, or what was found is not as it should be,
 64 usage or configuration, 69 nobody serves it or no broker, 74 the output can't be written,
@@ -83,6 +84,19 @@ pub(crate) enum Command {
     #[command(after_help = "Exit codes: 0 all is well, 1 something is suspicious, 69 something \
         cannot be used. Dead letters are shown, and are no reason for another code than 0.")]
     Doctor,
+    /// Watch the calls of a running fleet as they cross its bus
+    ///
+    /// A table of calls: who asked for what, who answered, how long it took. Keys: q leaves, space
+    /// holds the picture, the arrows choose a call, Enter shows its stages, / filters. With --json,
+    /// or when the output is no terminal, it prints one event a line as JSON. It takes no part: what
+    /// it hears are copies.
+    #[command(after_help = "Examples:
+  rockbot watch
+  rockbot watch --agent assistant --state failed
+  rockbot watch --json --for 60 > calls.jsonl
+
+Words of the filter that is typed after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
+    Watch(Watch),
     /// Look at dead letters, ask again, or throw them away
     ///
     /// A dead letter is a message that was delivered too often, or that its consumer gave up. It
@@ -106,6 +120,29 @@ pub(crate) struct Chat {
     /// Show what each answer took: model calls, tokens, tool calls, bytes, money
     #[arg(long)]
     pub(crate) stats: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Only calls of agents whose name holds this; may be given several times
+    #[arg(long = "agent", value_name = "TEXT")]
+    pub(crate) agents: Vec<String>,
+    /// Only calls of tools whose name holds this; may be given several times
+    #[arg(long = "tool", value_name = "TEXT")]
+    pub(crate) tools: Vec<String>,
+    /// Only calls in this state, such as running, ok, timeout, or live, ended, failed; may be given
+    /// several times
+    #[arg(long = "state", value_name = "STATE")]
+    pub(crate) states: Vec<String>,
+    /// Show arguments, results and messages too, up to 4 KiB of each
+    #[arg(long)]
+    pub(crate) content: bool,
+    /// End after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: Option<u64>,
+    /// End when so many of the calls that are shown have ended
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) calls: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -17,6 +17,7 @@ mod settings;
 mod show;
 mod tools;
 mod up;
+mod watch;
 mod work_queues;
 
 use std::{io::Write, process::ExitCode};
@@ -101,6 +102,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Script(command) => script::run(&settings, command, common.json).await,
             Command::Up => up::run(&settings).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
+            Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,
             Command::Completions { .. } => Ok(exit::OK),
         }

@@ -65,8 +65,17 @@ pub(crate) fn visible_line(text: &str) -> String {
 
 /// JSON that reads back as the same value, and that a terminal can be shown.
 pub(crate) fn json(value: &serde_json::Value) -> String {
+    escaped(&format!("{value:#}"))
+}
+
+/// The same on one line.
+pub(crate) fn json_line(value: &serde_json::Value) -> String {
+    escaped(&value.to_string())
+}
+
+fn escaped(json: &str) -> String {
     let mut shown = String::new();
-    for c in format!("{value:#}").chars() {
+    for c in json.chars() {
         // The line breaks between values; those inside of texts are escaped already.
         if c == '\n' || !hides(c) {
             shown.push(c);
@@ -139,7 +148,7 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
 }
 
 /// The end of a generated instance id tells processes apart; the rest is the time.
-fn place(ran_on: &str) -> String {
+pub(crate) fn place(ran_on: &str) -> String {
     match ran_on.split_once('/') {
         Some((service, instance)) if instance.len() > 16 => {
             let tail = &instance[instance.floor_char_boundary(instance.len() - 8)..];
@@ -225,6 +234,9 @@ mod tests {
         let shown = json(&value);
         assert!(shown.chars().all(|c| c == '\n' || !hides(c)), "{shown:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        let line = json_line(&value);
+        assert!(!line.contains(hides), "{line:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
     }
 
     #[test]

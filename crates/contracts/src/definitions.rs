@@ -10,8 +10,8 @@ use crate::{
     permissions::{Grants, expression},
     shape::{Argument, dead_letter_exchange, queue_name},
     topology::{
-        BindingPattern, InvalidRoutingKey, PROCESS_QUEUE_LENGTH, QueueName, QueueSpec,
-        REPLY_FAMILIES, REPLY_QUEUE_EXPIRY, word,
+        BindingPattern, InvalidRoutingKey, MONITOR, MONITOR_QUEUE_BYTES, PROCESS_QUEUE_LENGTH,
+        QueueName, QueueSpec, REPLY_FAMILIES, REPLY_QUEUE_EXPIRY, word,
     },
 };
 
@@ -123,7 +123,7 @@ impl Fleet {
             // bind to it can read everybody's.
             "queues": dead_letters,
             "bindings": bindings,
-            "parameters": [self.operator_policy()],
+            "parameters": [self.replies_policy(), self.monitors_policy()],
         })
     }
 
@@ -151,16 +151,30 @@ impl Fleet {
 
     /// Holds a process to the bounds that ours declare by themselves: the broker takes the smaller
     /// of both. Work queues and dead letters are left alone.
-    fn operator_policy(&self) -> Value {
-        let families = REPLY_FAMILIES.map(expression).join("|");
-        let expires = u64::try_from(REPLY_QUEUE_EXPIRY.as_millis()).unwrap_or(u64::MAX);
+    fn replies_policy(&self) -> Value {
+        let bounds = json!({ "max-length": PROCESS_QUEUE_LENGTH, "expires": expiry() });
+        self.operator_policy("replies", &REPLY_FAMILIES, &bounds)
+    }
+
+    /// The same for whoever watches: what it leaves behind collects no copies for long.
+    fn monitors_policy(&self) -> Value {
+        let bounds = json!({
+            "max-length": PROCESS_QUEUE_LENGTH, "max-length-bytes": MONITOR_QUEUE_BYTES,
+            "expires": expiry(),
+        });
+        self.operator_policy("monitors", &[MONITOR], &bounds)
+    }
+
+    fn operator_policy(&self, name: &str, families: &[&str], bounds: &Value) -> Value {
+        let families: Vec<_> = families.iter().map(|family| expression(family)).collect();
+        let (namespace, families) = (expression(&self.namespace), families.join("|"));
         json!({
             "vhost": self.vhost, "component": "operator_policy",
-            "name": format!("{}.replies", self.namespace),
+            "name": format!("{}.{name}", self.namespace),
             "value": {
-                "pattern": format!("^{}\\.(?:{families})\\.", expression(&self.namespace)),
+                "pattern": format!("^{namespace}\\.(?:{families})\\."),
                 "apply-to": "queues", "priority": 0,
-                "definition": { "max-length": PROCESS_QUEUE_LENGTH, "expires": expires },
+                "definition": bounds,
             },
         })
     }
@@ -189,6 +203,10 @@ impl Fleet {
         }
         table
     }
+}
+
+fn expiry() -> u64 {
+    u64::try_from(REPLY_QUEUE_EXPIRY.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -224,7 +242,7 @@ mod tests {
         assert_eq!(names[..2], ["rockbot.agent.assistant", "rockbot.agent.mallory"]);
         let definitions = fleet.definitions(&BTreeMap::new());
         let count = |part: &str| definitions[part].as_array().unwrap().len();
-        assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (7, 7, 7));
+        assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (8, 8, 8));
         // Two agents, tool.invoke, tool.invoke.mcp, mcp.manage, script.invoke.
         assert_eq!((count("queues"), count("bindings")), (6, 6));
         let table = fleet.table();
@@ -232,10 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_policy_is_for_answers_only() {
+    fn the_operators_policies_are_for_answers_and_for_those_who_watch() {
         let fleet = fleet(&["assistant"]);
-        let policy = fleet.operator_policy();
-        let pattern = Regex::new(policy["value"]["pattern"].as_str().unwrap()).unwrap();
+        let pattern =
+            |policy: &Value| Regex::new(policy["value"]["pattern"].as_str().unwrap()).unwrap();
+        let (monitors, pattern) =
+            (pattern(&fleet.monitors_policy()), pattern(&fleet.replies_policy()));
+        let monitor = QueueSpec::monitor(&InstanceId::new("i").unwrap(), Vec::new());
+        assert!(monitors.is_match(&queue_name("rockbot", &monitor.name)));
+        assert!(!monitors.is_match("rockbot.user.message.monitor.x"));
         let answers =
             ReplyAddress::new(AgentName::new("assistant").unwrap(), InstanceId::new("i").unwrap());
         assert!(pattern.is_match(&queue_name("rockbot", &answers.queue().name)));

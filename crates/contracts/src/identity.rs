@@ -16,6 +16,8 @@ pub const CLI: &str = "cli";
 
 const OPERATOR: &str = "operator";
 
+const MONITOR: &str = "monitor";
+
 const AGENT: &str = "agent";
 
 /// Somebody that the broker lets in. One for each service, and one for each agent.
@@ -34,12 +36,20 @@ pub enum User {
     /// A person who looks after dead letters: reads and removes them, and sends them again in the
     /// name of whoever sent them.
     Operator,
+    /// A person who watches calls, with all that is asked and answered, and can send nothing.
+    Monitor,
 }
 
 impl User {
     /// Every service, without the agents.
-    pub const SERVICES: [Self; 5] =
-        [Self::ToolHandler, Self::McpBridge, Self::ScriptsManager, Self::Cli, Self::Operator];
+    pub const SERVICES: [Self; 6] = [
+        Self::ToolHandler,
+        Self::McpBridge,
+        Self::ScriptsManager,
+        Self::Cli,
+        Self::Operator,
+        Self::Monitor,
+    ];
 
     /// What the broker calls it.
     #[must_use]
@@ -60,6 +70,7 @@ impl fmt::Display for User {
             Self::ScriptsManager => "scripts-manager",
             Self::Cli => CLI,
             Self::Operator => OPERATOR,
+            Self::Monitor => MONITOR,
         })
     }
 }

@@ -8,11 +8,12 @@ use crate::{
     identity::{CLI, User},
     shape::dead_letter_exchange,
     topology::{
-        BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT,
-        TOOL_INVOKE_MCP_AT, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_MESSAGE, USER_RESPONSE,
-        doctor_ping, mcp_manage, script_invoke, suspects_of, tool_cancel, tool_catalog_announce,
-        tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh,
-        tool_result_default, user_approval, user_message, word,
+        BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey,
+        SCRIPT_RESULT, TOOL_INVOKE_MCP_AT, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_MESSAGE,
+        USER_RESPONSE, doctor_ping, mcp_manage, monitored_answers, monitored_requests,
+        script_invoke, suspects_of, tool_cancel, tool_catalog_announce, tool_catalog_refresh,
+        tool_invoke, tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default,
+        user_approval, user_message, word,
     },
 };
 
@@ -88,6 +89,12 @@ impl Grants {
                 grants.queues.push(BindingPattern::new(&format!("{USER_MESSAGE}.*.dlq")));
                 grants
             }
+            User::Monitor => Self {
+                publishes: Vec::new(),
+                hears: monitored_requests().iter().map(one).chain(monitored_answers()).collect(),
+                queues: vec![each(MONITOR)],
+                works: Vec::new(),
+            },
             User::ToolHandler => Self::runs_tools().serves_calls(tool_invoke()),
             User::McpBridge => {
                 let mut grants = Self::runs_tools();
@@ -178,7 +185,10 @@ impl Grants {
             .map(|queue| expression(&format!("{namespace}.{}", queue.as_str())))
             .collect();
         let exchange = expression(namespace);
-        let mut write = vec![exchange.clone()];
+        let mut write = Vec::new();
+        if !self.publishes.is_empty() {
+            write.push(exchange.clone());
+        }
         if !self.works.is_empty() {
             // Declaring a queue with a dead-letter exchange needs this, and giving up a message.
             write.push(expression(&dead_letter_exchange(namespace)));
@@ -426,6 +436,51 @@ mod tests {
                     check(user, wish, &format!("rockbot.{suspects}.dlq"), false);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_monitor_hears_every_call_and_sends_nothing() {
+        let user = &User::Monitor;
+        for (wish, name, expected) in [
+            (Bind, "tool.invoke", true),
+            (Bind, "tool.invoke.mcp", true),
+            (Bind, "script.invoke", true),
+            (Bind, "tool.cancel", true),
+            (Bind, "tool.result.#", true),
+            (Bind, "tool.progress.#", true),
+            (Bind, "script.result.#", true),
+            (Bind, "#", false),
+            (Bind, "tool.#", false),
+            (Bind, "tool.invoke.#", false),
+            (Bind, "tool.invoke.suspect", false),
+            (Bind, "tool.invoke.mcp.at.bridge-0", false),
+            (Bind, "tool.result.assistant.i", false),
+            (Bind, "user.message.assistant", false),
+            (Bind, "user.response.p", false),
+            (Bind, "user.approval.assistant", false),
+            (Bind, "mcp.manage", false),
+            (Declare, "rockbot.monitor.i", true),
+            (Consume, "rockbot.monitor.i", true),
+            (BindQueue, "rockbot.monitor.i", true),
+            (Consume, "rockbot", true),
+            (Declare, "rockbot", false),
+            (Declare, "rockbot.monitor", false),
+            (Declare, "rockbot.monitor.a.b", false),
+            (Declare, "rockbot.tool.invoke", false),
+            (Consume, "rockbot.tool.invoke", false),
+            (Consume, "rockbot.tool.invoke.dlq", false),
+            (Consume, "rockbot.tool.result.assistant.i", false),
+            (Consume, "rockbot.dlx", false),
+            (BindQueue, "rockbot.tool.invoke", false),
+            (PublishTo, "rockbot", false),
+            (PublishTo, "rockbot.dlx", false),
+            (PublishTo, "amq.default", false),
+            (Publish, "tool.invoke", false),
+            (Publish, "tool.cancel", false),
+            (Publish, "tool.result.assistant.i", false),
+        ] {
+            check(user, wish, name, expected);
         }
     }
 

@@ -116,13 +116,13 @@ pub fn is_script_reply(key: &RoutingKey) -> bool {
     key.is_in(SCRIPT_RESULT) && asker_of(key).is_some()
 }
 
-/// The word for the asker in `tool.result.<asker>.<instance>`,
+/// The word for the asker in `tool.result.<asker>.<instance>`, the like for progress,
 /// `mcp.manage.response.<asker>.<instance>` or `script.result.<asker>.<instance>`; `None` for a key
 /// that is nobody's own.
 #[must_use]
 pub fn asker_of(reply_to: &RoutingKey) -> Option<&str> {
     let key = reply_to.as_str();
-    let families = [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT];
+    let families = [TOOL_RESULT, TOOL_PROGRESS, MCP_MANAGE_RESPONSE, SCRIPT_RESULT];
     let own = families.iter().find_map(|family| key.strip_prefix(family));
     own?.strip_prefix('.')?.split('.').next()
 }
@@ -155,6 +155,7 @@ mod tests {
         assert_eq!(progress_key(&key("tool.result.a.b")), Some(key("tool.progress.a.b")));
         assert_eq!(progress_key(&key("tool.result")), None);
         assert_eq!(asker_of(&key("tool.result.a.b")), Some("a"));
+        assert_eq!(asker_of(&key("tool.progress.a.b")), Some("a"));
         assert_eq!(asker_of(&key("tool.result")), None);
         assert_eq!(asker_of(&key("script.result.a.b")), Some("a"));
         assert!(is_script_reply(&key("script.result.a.b")));

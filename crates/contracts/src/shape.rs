@@ -33,6 +33,9 @@ impl QueueSpec {
     pub fn arguments(&self, namespace: &str) -> Vec<(&'static str, Argument)> {
         let text = |text: &str| Argument::Text(text.to_owned());
         let mut arguments = vec![("x-max-length", Argument::Number(self.max_length.into()))];
+        if let Some(bytes) = self.max_bytes {
+            arguments.push(("x-max-length-bytes", Argument::Number(bytes)));
+        }
         match self.kind {
             QueueKind::Work => arguments.extend([
                 ("x-queue-type", text("quorum")),
@@ -63,4 +66,21 @@ impl QueueSpec {
 
 fn millis(duration: Duration) -> Argument {
     Argument::Number(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::InstanceId;
+
+    #[test]
+    fn the_queue_of_a_monitor_is_bounded_and_drops_its_oldest() {
+        let queue = QueueSpec::monitor(&InstanceId::new("i").unwrap(), Vec::new());
+        assert_eq!(queue_name("rockbot", &queue.name), "rockbot.monitor.i");
+        let arguments = queue.arguments("rockbot");
+        let names: Vec<_> = arguments.iter().map(|(name, _)| *name).collect();
+        // Without `x-overflow` the broker drops the head.
+        assert_eq!(names, ["x-max-length", "x-max-length-bytes"]);
+        assert!(arguments.iter().all(|(_, bound)| matches!(bound, Argument::Number(1..))));
+    }
 }

@@ -235,6 +235,8 @@ pub struct QueueSpec {
     pub bindings: Vec<BindingPattern>,
     /// Most messages it holds.
     pub max_length: u32,
+    /// Most bytes that their bodies have together; `None` for a queue that only counts.
+    pub max_bytes: Option<u64>,
     /// Under which work queue's name its dead letters are kept: its own, unless it stands beside
     /// another.
     pub gives_up_as: QueueName,
@@ -253,6 +255,8 @@ pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
 pub const WORK_QUEUE_LENGTH: u32 = 100_000;
 /// Default cap on a reply queue or on one process's announcements.
 pub const PROCESS_QUEUE_LENGTH: u32 = 10_000;
+/// Cap on the bodies in the queue of somebody who watches: each is a copy that the broker keeps.
+pub const MONITOR_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
 /// Cap on a dead-letter queue.
 pub const DEAD_LETTER_LENGTH: u32 = 10_000;
 /// How often a dead letter may be looked at and put back. The broker counts each look as a
@@ -286,7 +290,7 @@ impl QueueSpec {
         max_length: u32,
     ) -> Self {
         let (gives_up_as, deliveries) = (name.clone(), MAX_DELIVERIES);
-        Self { gives_up_as, name, kind, bindings, max_length, deliveries }
+        Self { gives_up_as, name, kind, bindings, max_length, max_bytes: None, deliveries }
     }
 
     /// One process's queue for answers.
@@ -309,6 +313,15 @@ impl QueueSpec {
     pub fn inbox(key: &RoutingKey) -> Self {
         let name = QueueName(key.0.clone());
         Self::new(name, QueueKind::Exclusive, vec![key.into()], PROCESS_QUEUE_LENGTH)
+    }
+
+    /// The queue of somebody who watches and takes no part: `monitor.<instance>`. It is bounded in
+    /// bytes too, and drops its oldest, so that it never refuses what others are to have.
+    #[must_use]
+    pub fn monitor(instance: &InstanceId, bindings: Vec<BindingPattern>) -> Self {
+        let name = QueueName(format!("{MONITOR}.{}", word(instance.as_str())).into());
+        let queue = Self::new(name, QueueKind::Exclusive, bindings, PROCESS_QUEUE_LENGTH);
+        Self { max_bytes: Some(MONITOR_QUEUE_BYTES), ..queue }
     }
 
     /// The queue that keeps what the work queue `name` gave up.
@@ -341,6 +354,7 @@ pub(crate) const SCRIPT_RESULT: &str = "script.result";
 pub(crate) const USER_MESSAGE: &str = "user.message";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
+pub(crate) const MONITOR: &str = "monitor";
 /// What the reply queues of processes are named after.
 pub(crate) const REPLY_FAMILIES: [&str; 4] =
     [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT, USER_RESPONSE];
@@ -425,6 +439,25 @@ pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
 #[must_use]
 pub fn suspects_of(key: &RoutingKey) -> RoutingKey {
     RoutingKey::built(format!("{key}.suspect"))
+}
+
+/// The requests for calls that a monitor hears. Each has a work queue that outlives its workers.
+///
+/// The keys of single processes are not among them: a copy for a monitor would make a request
+/// routable that nobody serves any more, and its asker would wait in vain.
+#[must_use]
+pub fn monitored_requests() -> [RoutingKey; 3] {
+    [tool_invoke(), tool_invoke_mcp(), script_invoke()]
+}
+
+/// What a monitor hears of calls besides requests: answers, progress, cancels.
+#[must_use]
+pub fn monitored_answers() -> Vec<BindingPattern> {
+    let families = [TOOL_RESULT, TOOL_PROGRESS, SCRIPT_RESULT];
+    let mut patterns: Vec<_> =
+        families.iter().map(|family| BindingPattern::new(&format!("{family}.#"))).collect();
+    patterns.push((&tool_cancel()).into());
+    patterns
 }
 
 /// `user.message.<agent>`.

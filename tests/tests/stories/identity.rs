@@ -29,14 +29,14 @@ const PASSWORD: &str = "secret";
 const HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
 
 /// A broker that lets in the users of one fleet and nobody else.
-struct Guarded {
+pub(crate) struct Guarded {
     broker: PrivateBroker,
-    fleet: Fleet,
+    pub(crate) fleet: Fleet,
     _folder: TempDir,
 }
 
 impl Guarded {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let fleet = Fleet::new();
         let agents = ["assistant", "mallory"].map(|name| AgentName::new(name).expect("a name"));
         let definitions = Definitions::new(&fleet.namespace, "/", agents).expect("a fleet");
@@ -56,7 +56,7 @@ impl Guarded {
     }
 
     /// A program as `user`, with the rules of production.
-    fn program(&self, name: &str, user: &str) -> Command {
+    pub(crate) fn program(&self, name: &str, user: &str) -> Command {
         let mut command = self.bare_program(name, self.url(user));
         command.env("ROCKBOT_SERVICE__PROFILE", "production");
         command
@@ -69,14 +69,14 @@ impl Guarded {
     }
 
     /// A connection of the test itself as `user`.
-    async fn bus(&self, user: &str) -> Arc<dyn Bus> {
+    pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
         let config = RabbitConfig::new(self.url(user), user).in_namespace(&self.fleet.namespace);
         let bus = RabbitBus::start(&config).expect("a usable URL");
         bus.connected(PATIENCE).await.expect("let in");
         Arc::new(bus)
     }
 
-    async fn cli(&self, arguments: &[&str]) -> crate::process::Ended {
+    pub(crate) async fn cli(&self, arguments: &[&str]) -> crate::process::Ended {
         let mut command = self.program("rockbot", "cli");
         command.args(arguments);
         Running::start(command).ended().await

@@ -55,3 +55,5 @@ mod soak;
 #[cfg(test)]
 mod suspects;
 mod telemetry;
+#[cfg(test)]
+mod watch;

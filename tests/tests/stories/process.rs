@@ -60,6 +60,13 @@ impl Running {
         assert!(found, "{} never said {words:?}:\n{}", self.name, self.err.text());
     }
 
+    /// Waits until standard output holds `words`.
+    pub(crate) async fn prints(&mut self, words: &str) {
+        let heard = self.out.heard.wait_for(|text| text.contains(words));
+        let found = matches!(timeout(PATIENCE, heard).await, Ok(Ok(_)));
+        assert!(found, "{} never printed {words:?}:\n{}", self.name, self.out.text());
+    }
+
     /// Waits for the line that tells where its admin port is.
     pub(crate) async fn admin_address(&mut self) -> String {
         self.says("the admin port listens").await;
