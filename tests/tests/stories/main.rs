@@ -54,6 +54,7 @@ mod scripted_server;
 mod soak;
 #[cfg(test)]
 mod suspects;
+#[cfg(test)]
 mod telemetry;
 #[cfg(test)]
 mod watch;
