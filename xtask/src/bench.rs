@@ -33,7 +33,7 @@ enum Measurement {
     Guarantees,
     /// Calls beside a tool that hangs
     Isolation,
-    /// Counting and tracing every call, against neither
+    /// Counting and tracing every call, or a tenth of them, against neither
     Telemetry,
     /// Memory for a call in flight
     Memory,
@@ -128,9 +128,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         process::run(&mut with(&["isolation"]))?;
     }
     if wanted(Measurement::Telemetry) {
-        say::heading(
-            "telemetry: every call counted and traced, against none, alternated, 7 rounds",
-        );
+        say::heading("telemetry: all calls traced, or a tenth, against none, alternated, 7 rounds");
         process::run(&mut with(&["telemetry"]))?;
     }
     if wanted(Measurement::Memory) {

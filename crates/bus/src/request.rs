@@ -259,8 +259,11 @@ impl Requester {
     /// # Cancellation
     /// Dropping the future closes the question: its answer will count as late. Whoever works on it
     /// is not told; send a cancel for that.
-    pub async fn ask(&self, request: Request) -> Result<Envelope, RequestError> {
-        self.ask_with(request, true).await
+    pub fn ask(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = Result<Envelope, RequestError>> + Send {
+        self.ask_with(request, true)
     }
 
     /// The same beside the bounds on questions that are out and open, for a process that asks how it
@@ -271,8 +274,11 @@ impl Requester {
     ///
     /// # Cancellation
     /// As with [`ask`](Self::ask).
-    pub async fn ask_out_of_turn(&self, request: Request) -> Result<Envelope, RequestError> {
-        self.ask_with(request, false).await
+    pub fn ask_out_of_turn(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = Result<Envelope, RequestError>> + Send {
+        self.ask_with(request, false)
     }
 
     async fn ask_with(&self, request: Request, in_turn: bool) -> Result<Envelope, RequestError> {
@@ -288,7 +294,10 @@ impl Requester {
                 false => None,
             };
             let envelope = envelope.reply_to(self.reply_to.clone());
-            let answer = answered(self.send(key, envelope, deadline, ask_again), answer).await;
+            // In a box, which is gone as soon as the question is with the bus: it is larger than all
+            // that waits for the answer.
+            let sent = Box::pin(self.send(key, envelope, deadline, ask_again));
+            let answer = answered(sent, answer).await;
             drop((ticket, turn));
             answer
         };

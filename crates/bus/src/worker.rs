@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use metrics::counter;
+use metrics::{Counter, counter};
 use rockbot_contracts::{QueueName, labels::family_of, trace};
 use tokio::{
     task::{JoinHandle, JoinSet},
@@ -32,29 +32,64 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// Counts of what a worker did since it started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WorkerStats {
-    acked: AtomicU64,
-    retried: AtomicU64,
-    dead_lettered: AtomicU64,
+    acked: Tally,
+    retried: Tally,
+    dead_lettered: Tally,
+    unsettled: Tally,
     panicked: AtomicU64,
-    unsettled: AtomicU64,
+}
+
+/// A count of a worker, and the series of its queue in `rockbot_bus_deliveries_total`.
+#[derive(Debug)]
+struct Tally {
+    outcome: &'static str,
+    count: AtomicU64,
+    series: Counter,
+}
+
+impl Tally {
+    fn of(family: &'static str, outcome: &'static str) -> Self {
+        let labels = [("queue", family), ("outcome", outcome)];
+        let series = counter!("rockbot_bus_deliveries_total", &labels);
+        Self { outcome, count: AtomicU64::default(), series }
+    }
+
+    fn add(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.series.increment(1);
+    }
+
+    fn get(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
 }
 
 impl WorkerStats {
+    fn of(family: &'static str) -> Self {
+        Self {
+            acked: Tally::of(family, "acked"),
+            retried: Tally::of(family, "retried"),
+            dead_lettered: Tally::of(family, "dead_lettered"),
+            unsettled: Tally::of(family, "unsettled"),
+            panicked: AtomicU64::default(),
+        }
+    }
+
     /// Deliveries done.
     pub fn acked(&self) -> u64 {
-        self.acked.load(Ordering::Relaxed)
+        self.acked.get()
     }
 
     /// Deliveries handed back.
     pub fn retried(&self) -> u64 {
-        self.retried.load(Ordering::Relaxed)
+        self.retried.get()
     }
 
     /// Deliveries given up.
     pub fn dead_lettered(&self) -> u64 {
-        self.dead_lettered.load(Ordering::Relaxed)
+        self.dead_lettered.get()
     }
 
     /// Handlers that panicked.
@@ -64,7 +99,7 @@ impl WorkerStats {
 
     /// Settlements that did not reach the bus.
     pub fn unsettled(&self) -> u64 {
-        self.unsettled.load(Ordering::Relaxed)
+        self.unsettled.get()
     }
 }
 
@@ -99,8 +134,8 @@ impl Worker {
     #[must_use]
     pub fn of(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
         let stop = CancellationToken::new();
-        let stats = Arc::new(WorkerStats::default());
         let family = family_of(queue.as_str());
+        let stats = Arc::new(WorkerStats::of(family));
         let work = Work { handler, stats: stats.clone(), family };
         let pump = tokio::spawn(pump(consumer, work, stop.clone()));
         Self { stop, pump, stats, queue: queue.to_string() }
@@ -187,9 +222,9 @@ impl Work {
                 "the handler panicked; retrying");
             Settlement::Retry
         });
-        let (count, outcome) = match &settlement {
-            Settlement::Ack => (&stats.acked, "acked"),
-            Settlement::Retry => (&stats.retried, "retried"),
+        let tally = match &settlement {
+            Settlement::Ack => &stats.acked,
+            Settlement::Retry => &stats.retried,
             Settlement::DeadLetter { reason } => {
                 let correlation_id = delivery.envelope().correlation_id.as_deref();
                 // A reason of ours is fixed text; another one quotes the message.
@@ -200,30 +235,28 @@ impl Work {
                         debug!(correlation_id, reason, "dead-lettering");
                     }
                 }
-                (&stats.dead_lettered, "dead_lettered")
+                &stats.dead_lettered
             }
         };
-        let settling = debug_span!(
-            "settle",
-            otel.name = format_args!("settle {}", self.family),
-            otel.kind = "client",
-            messaging.operation.name = outcome,
-            messaging.operation.type = "settle",
-            messaging.destination.name = self.family,
-        );
-        let outcome = match delivery.settle(settlement).instrument(settling).await {
-            Ok(()) => {
-                count.fetch_add(1, Ordering::Relaxed);
-                outcome
-            }
+        // That a message is done needs no span of its own: the one around this ends with it.
+        let settling = match settlement {
+            Settlement::Ack => Span::none(),
+            Settlement::Retry | Settlement::DeadLetter { .. } => debug_span!(
+                "settle",
+                otel.name = format_args!("settle {}", self.family),
+                otel.kind = "client",
+                messaging.operation.name = tally.outcome,
+                messaging.operation.type = "settle",
+                messaging.destination.name = self.family,
+            ),
+        };
+        match delivery.settle(settlement).instrument(settling).await {
+            Ok(()) => tally.add(),
             Err(error) => {
                 debug!(%error, "settlement lost");
-                stats.unsettled.fetch_add(1, Ordering::Relaxed);
-                "unsettled"
+                stats.unsettled.add();
             }
-        };
-        let labels = [("queue", self.family), ("outcome", outcome)];
-        counter!("rockbot_bus_deliveries_total", &labels).increment(1);
+        }
     }
 
     fn span(&self, delivery: &Delivery) -> Span {
@@ -237,7 +270,6 @@ impl Work {
             messaging.destination.name = self.family,
             messaging.message.id = %envelope.message_id,
             messaging.message.conversation_id = envelope.correlation_id.as_deref(),
-            messaging.message.body.size = envelope.body.len(),
         )
     }
 }

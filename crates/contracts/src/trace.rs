@@ -39,6 +39,15 @@ pub fn current() -> TraceContext {
     PROPAGATOR.get().map(|one| one.context_of(&Span::current())).unwrap_or_default()
 }
 
+/// The context that goes with a message whose sending is `span`; [`current`] when nobody records that.
+#[must_use]
+pub fn within(span: &Span) -> TraceContext {
+    match PROPAGATOR.get() {
+        Some(propagator) if !span.is_disabled() => propagator.context_of(span),
+        _ => current(),
+    }
+}
+
 /// Makes `span`, which nobody has entered yet, go on with the trace of `parent`.
 pub fn follow(span: &Span, parent: &TraceContext) {
     if let (Some(propagator), Some(_)) = (PROPAGATOR.get(), &parent.parent) {

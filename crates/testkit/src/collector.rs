@@ -81,8 +81,8 @@ impl Collector {
         self.spans.borrow().clone()
     }
 
-    /// Waits until the trace of a span called `name` has spans of all these names, and returns its
-    /// spans.
+    /// Waits until the trace of a span called `name` has spans of all these names, two where
+    /// a name is given twice, and returns its spans.
     ///
     /// # Panics
     /// When it does not come to that in time; with what came.
@@ -113,7 +113,11 @@ fn trace_with(spans: &[Span], name: &str, names: &[&str]) -> Option<Vec<Span>> {
     let traces = spans.iter().filter(|span| span.name == name).map(|span| &span.trace);
     traces
         .map(|trace| spans.iter().filter(|span| span.trace == *trace).cloned().collect::<Vec<_>>())
-        .find(|trace| names.iter().all(|name| trace.iter().any(|span| span.name == *name)))
+        .find(|trace| {
+            let wanted = |name| names.iter().filter(|one| **one == name).count();
+            let came = |name| trace.iter().filter(|span| span.name == name).count();
+            names.iter().all(|name| came(*name) >= wanted(*name))
+        })
 }
 
 fn spans_of(request: ExportTraceServiceRequest) -> Vec<Span> {

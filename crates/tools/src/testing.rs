@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     failure::ToolFailure,
-    layers::{CallPolicy, CallService, RawArguments, ResolvedCall},
+    layers::{Call, CallPolicy, CallService, RawArguments, ResolvedCall},
     registry::ToolRegistry,
     result::ToolResult,
     tool::{Tool, ToolContext},
@@ -21,22 +21,20 @@ pub(crate) fn context(tool: &str) -> ToolContext {
 }
 
 /// A call of a tool that only reads, on its way through the layers.
-pub(crate) fn call(tool: &str, arguments: &str) -> ResolvedCall {
+pub(crate) fn call(tool: &str, arguments: &str) -> Call {
     let registry = ToolRegistry::new();
     let registration = ToolRegistration { hints: ToolHints::READ_ONLY, ..registration(tool) };
     registry.register(Arc::new(Echo(registration))).expect("registered");
-    ResolvedCall {
+    Box::new(ResolvedCall {
         context: context(tool),
         arguments: RawArguments::Text(arguments.into()),
         tool: registry.get(tool).expect("registered"),
         policy: CallPolicy::default(),
-    }
+    })
 }
 
 /// The end of the way of a call, made of a closure.
-pub(crate) fn service<F>(
-    run: impl Fn(ResolvedCall) -> F + Send + Sync,
-) -> impl CallService<ResolvedCall>
+pub(crate) fn service<F>(run: impl Fn(Call) -> F + Send + Sync) -> impl CallService<Call>
 where
     F: Future<Output = Result<ToolResult, ToolFailure>> + Send,
 {
@@ -45,12 +43,12 @@ where
 
 struct Service<R>(R);
 
-impl<R, F> CallService<ResolvedCall> for Service<R>
+impl<R, F> CallService<Call> for Service<R>
 where
-    R: Fn(ResolvedCall) -> F + Send + Sync,
+    R: Fn(Call) -> F + Send + Sync,
     F: Future<Output = Result<ToolResult, ToolFailure>> + Send,
 {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         (self.0)(call).await
     }
 }

@@ -1,8 +1,8 @@
 //! What it costs to count and to trace every call.
 //!
-//! Two fleets of an agent and a handler, each in processes of their own, on one broker: one counts
-//! everything and sends every span over OTLP to a collector that reads and forgets, the other does
-//! neither.
+//! Three fleets of an agent and a handler, each in processes of their own, on one broker: one counts
+//! everything and sends the spans of every call over OTLP to a collector that reads and forgets, one
+//! does so for a tenth of the calls, and one neither counts nor traces.
 
 use std::{
     process::Stdio,
@@ -32,14 +32,18 @@ use crate::{
 
 /// Where spans go; the process neither counts nor traces without it.
 const COLLECTOR: &str = "ROCKBOT_BENCH_COLLECTOR";
+/// The share of calls whose spans are sent.
+const SHARE: &str = "ROCKBOT_BENCH_SHARE";
 
 static RUNNING: OnceLock<(Traces, Metrics)> = OnceLock::new();
 
 /// Switches on what the environment asks for.
 pub fn start() {
     let Ok(endpoint) = std::env::var(COLLECTOR) else { return };
+    let share = std::env::var(SHARE).expect("comes with the collector");
     let section = TelemetrySection {
         otlp_endpoint: Some(endpoint),
+        sample_ratio: share.parse().expect("a number"),
         otlp_protocol: OtlpProtocol::Http,
         ..TelemetrySection::default()
     };
@@ -58,6 +62,9 @@ pub fn observed(bus: Arc<dyn Bus>) -> Arc<dyn Bus> {
     }
 }
 
+/// Calls a second and their median of each fleet.
+type Round = [(f64, f64); 3];
+
 /// Calls as often as its parent says, and tells how fast that was.
 pub async fn call_on_demand(namespace: &str) {
     let agent = Agent::connect(namespace).await;
@@ -72,36 +79,39 @@ pub async fn call_on_demand(namespace: &str) {
     }
 }
 
-/// Rounds of both at each load, alternated.
+/// Rounds of all at each load, alternated.
 pub async fn compare(rounds: usize, span: Duration) {
     let collector = Drain::start().await;
-    let mut on = Pair::start(&fresh("observed"), Some(&collector.endpoint)).await;
-    let mut off = Pair::start(&fresh("dark"), None).await;
-    println!("| in flight | on calls/s | off calls/s | ratio | on p50 | off p50 | ratio |");
-    println!("|---:|---:|---:|---:|---:|---:|---:|");
+    let mut fleets = [
+        ("all of them", Pair::start(&fresh("all"), Some((&collector.endpoint, "1"))).await),
+        ("a tenth", Pair::start(&fresh("tenth"), Some((&collector.endpoint, "0.1"))).await),
+        ("none, and no counts", Pair::start(&fresh("dark"), None).await),
+    ];
+    println!("| in flight | traced | calls/s | p50 | calls/s to none | p50 to none |");
+    println!("|---:|---|---:|---:|---:|---:|");
     for in_flight in [1, 16, 256] {
-        on.load(in_flight, span / 2).await;
-        off.load(in_flight, span / 2).await;
+        for (_, pair) in &mut fleets {
+            pair.load(in_flight, span / 2).await;
+        }
         let mut samples = Vec::new();
         for round in 0..rounds {
-            samples.push(if round % 2 == 0 {
-                (on.load(in_flight, span).await, off.load(in_flight, span).await)
-            } else {
-                let dark = off.load(in_flight, span).await;
-                (on.load(in_flight, span).await, dark)
-            });
+            let mut sample: Round = [(0.0, 0.0); 3];
+            for place in 0..fleets.len() {
+                let fleet = (place + round) % fleets.len();
+                sample[fleet] = fleets[fleet].1.load(in_flight, span).await;
+            }
+            samples.push(sample);
         }
-        type Rounds = ((f64, f64), (f64, f64));
-        let of = |pick: fn(&Rounds) -> f64| median(samples.iter().map(pick).collect());
-        println!(
-            "| {in_flight} | {:.0} | {:.0} | {:.3} | {:.2} ms | {:.2} ms | {:.3} |",
-            of(|one| one.0.0),
-            of(|one| one.1.0),
-            of(|one| one.0.0 / one.1.0),
-            of(|one| one.0.1),
-            of(|one| one.1.1),
-            of(|one| one.0.1 / one.1.1),
-        );
+        for (fleet, (name, _)) in fleets.iter().enumerate() {
+            let of = |pick: &dyn Fn(&Round) -> f64| median(samples.iter().map(pick).collect());
+            println!(
+                "| {in_flight} | {name} | {:.0} | {:.2} ms | {:.3} | {:.3} |",
+                of(&|one| one[fleet].0),
+                of(&|one| one[fleet].1),
+                of(&|one| one[fleet].0 / one[2].0),
+                of(&|one| one[fleet].1 / one[2].1),
+            );
+        }
     }
     let bytes = collector.bytes.load(std::sync::atomic::Ordering::Relaxed);
     println!("the collector was sent {} MiB", bytes / 1024 / 1024);
@@ -116,7 +126,7 @@ struct Pair {
 }
 
 impl Pair {
-    async fn start(namespace: &str, collector: Option<&str>) -> Self {
+    async fn start(namespace: &str, collector: Option<(&str, &str)>) -> Self {
         let mut handler = spawn(&["handler", namespace, "256", "0"], collector);
         let said = handler.stdout.take().expect("piped");
         assert_ready(&mut BufReader::new(said).lines()).await;
@@ -137,11 +147,11 @@ impl Pair {
     }
 }
 
-fn spawn(role: &[&str], collector: Option<&str>) -> Child {
+fn spawn(role: &[&str], collector: Option<(&str, &str)>) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(role).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-    if let Some(collector) = collector {
-        command.env(COLLECTOR, collector);
+    if let Some((collector, share)) = collector {
+        command.env(COLLECTOR, collector).env(SHARE, share);
     }
     command.spawn().expect("started")
 }

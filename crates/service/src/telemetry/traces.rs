@@ -117,6 +117,9 @@ impl Traces {
             .with_threads(false)
             .with_target(false)
             .with_tracked_inactivity(false)
+            // Nothing here asks OpenTelemetry which span is current, and telling it takes two looks at
+            // the span at each poll.
+            .with_context_activation(false)
             .with_filter(filter_fn(is_recorded as fn(&Metadata<'_>) -> bool))
     }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tracing::{debug, info};
 
-use super::{CallService, RawArguments, ResolvedCall};
+use super::{Call, CallService, RawArguments};
 use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
 
 /// The tools that are counted by themselves. Those of servers come and go.
@@ -156,8 +156,8 @@ pub struct Account<S> {
     inner: S,
 }
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Account<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Account<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         if self.account.is_none() && !self.logs {
             return self.inner.call(call).await;
         }

@@ -6,7 +6,7 @@ use rockbot_contracts::Executed;
 use tokio::time::Instant;
 use tower_layer::Layer;
 
-use super::{CallService, RawArguments, ResolvedCall};
+use super::{Call, CallService, RawArguments};
 use crate::{
     approval::{ApprovalQuestion, Approver},
     failure::ToolFailure,
@@ -38,8 +38,8 @@ pub struct Approve<S> {
     inner: S,
 }
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Approve<S> {
-    async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Approve<S> {
+    async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
         if let (Some(approver), RawArguments::Valid(arguments)) = (&self.approver, &call.arguments)
         {
             let registration = call.tool.registration();

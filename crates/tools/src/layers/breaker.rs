@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tracing::{info, warn};
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult};
 
 /// A time-out that comes sooner says more about who asked than about who was asked.
@@ -161,8 +161,8 @@ impl<S> Layer<S> for BreakerLayer {
 #[derive(Debug, Clone)]
 pub struct Break<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Break<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Break<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let Some(breaker) = call.policy.breaker.clone() else { return self.0.call(call).await };
         let pass = breaker.admit()?;
         let ended = self.0.call(call).await;

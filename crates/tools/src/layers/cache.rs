@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tower_layer::Layer;
 
 use super::{
-    CallService, RawArguments, ResolvedCall,
+    Call, CallService, RawArguments, ResolvedCall,
     kept_results::{ENTRY_BYTES, Kept, Key, ResultCache, Unkept},
 };
 use crate::{
@@ -63,8 +63,8 @@ pub struct Cache<S> {
     inner: S,
 }
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Cache<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Cache<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let keep = call.policy.cache.filter(|_| may_be_kept(call.tool.registration().hints));
         let (Some(cache), Some(keep)) = (&self.cache, keep.and_then(Period::duration)) else {
             return self.inner.call(call).await;
@@ -75,13 +75,13 @@ impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Cache<S> {
     }
 }
 
-impl<S: CallService<ResolvedCall>> Cache<S> {
+impl<S: CallService<Call>> Cache<S> {
     async fn kept(
         &self,
         cache: &ResultCache,
         keep: Duration,
         tenant: Tenant,
-        call: ResolvedCall,
+        call: Call,
     ) -> Result<ToolResult, ToolFailure> {
         let key = key_of(&call, tenant);
         let waiter = Waiter::of(&call);
@@ -126,7 +126,7 @@ impl<S: CallService<ResolvedCall>> Cache<S> {
     /// Runs the call, and says what becomes of how it ended; for its own asker the failure as it was.
     async fn run(
         &self,
-        call: ResolvedCall,
+        call: Call,
         keep: Duration,
         max_result: usize,
     ) -> Result<Kept, (Unkept, Option<ToolFailure>)> {
@@ -239,10 +239,10 @@ mod tests {
     /// How the runs of the tool end.
     type Ends = fn(u32) -> Result<ToolResult, ToolFailure>;
 
-    fn stage(ends: Ends) -> Stage<impl CallService<ResolvedCall> + 'static> {
+    fn stage(ends: Ends) -> Stage<impl CallService<Call> + 'static> {
         let (runs, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
         let (counted, held) = (runs.clone(), gate.clone());
-        let tool = service(move |call: ResolvedCall| {
+        let tool = service(move |call: Call| {
             let run = counted.fetch_add(1, Ordering::SeqCst) + 1;
             let held = held.clone();
             async move {
@@ -263,15 +263,15 @@ mod tests {
         Ok(ToolResult::text(run.to_string()))
     }
 
-    fn call(arguments: &str) -> ResolvedCall {
+    fn call(arguments: &str) -> Call {
         let mut call = testing::call("count", arguments);
         call.arguments = RawArguments::Valid(serde_json::from_str(arguments).unwrap());
         call.policy.cache = Some(MINUTE.into());
         call
     }
 
-    impl<S: CallService<ResolvedCall> + 'static> Stage<S> {
-        async fn text(&self, call: ResolvedCall) -> String {
+    impl<S: CallService<Call> + 'static> Stage<S> {
+        async fn text(&self, call: Call) -> String {
             self.cached.call(call).await.expect("a result").to_text().into_owned()
         }
 

@@ -9,7 +9,7 @@ use tokio::{
 };
 use tower_layer::Layer;
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{
     failure::ToolFailure,
     result::ToolResult,
@@ -38,8 +38,8 @@ impl<S> Layer<S> for DeadlineLayer {
 #[derive(Debug, Clone)]
 pub struct Deadline<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Deadline<S> {
-    async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
+    async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
         let repeatable = call.may_run_again();
         let now = Instant::now();
         let keeps_deadline = call.tool.tool().keeps_deadline();
@@ -114,7 +114,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Says something every second, so many times, and then nothing.
-    async fn talk(call: ResolvedCall, words: u32) -> Result<ToolResult, ToolFailure> {
+    async fn talk(call: Call, words: u32) -> Result<ToolResult, ToolFailure> {
         for _ in 0..words {
             sleep(SECOND).await;
             call.context.progress("still here");
@@ -122,7 +122,7 @@ mod tests {
         std::future::pending().await
     }
 
-    async fn timed_out(mut call: ResolvedCall, words: u32) -> Duration {
+    async fn timed_out(mut call: Call, words: u32) -> Duration {
         call.context.deadline = Instant::now() + 60 * SECOND;
         let began = Instant::now();
         let deadline = DeadlineLayer.layer(service(move |call| talk(call, words)));

@@ -4,16 +4,16 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 
-use super::{CallService, RawArguments, ResolvedCall};
+use super::{Call, CallService, RawArguments, ResolvedCall};
 use crate::{arguments, failure::ToolFailure, result::ToolResult};
 
 /// Runs the tool.
 #[derive(Debug, Clone, Copy)]
 pub struct Execute;
 
-impl CallService<ResolvedCall> for Execute {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
-        let ResolvedCall { context, arguments, tool, .. } = call;
+impl CallService<Call> for Execute {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
+        let ResolvedCall { context, arguments, tool, .. } = *call;
         let arguments = match arguments {
             RawArguments::Valid(value) => value,
             RawArguments::Text(text) => arguments::read(&text)?.value,

@@ -22,7 +22,7 @@ use tokio_util::{
 use tower_layer::Layer;
 use tracing::{info, warn};
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult, tool::ToolContext};
 
 /// How long a place stays taken when its holder is gone.
@@ -247,8 +247,8 @@ impl<S> Layer<S> for FleetLayer {
 #[derive(Debug, Clone)]
 pub struct FleetSlot<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for FleetSlot<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for FleetSlot<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let Some(limit) = call.policy.fleet.clone() else { return self.0.call(call).await };
         let _place = Box::pin(limit.place(&call.context, call.may_run_again())).await?;
         self.0.call(call).await

@@ -65,6 +65,10 @@ pub struct ResolvedCall {
     pub policy: CallPolicy,
 }
 
+/// A call on its way. In a box, since each layer holds it while those inside it run, and futures are
+/// as large as what they hold.
+pub type Call = Box<ResolvedCall>;
+
 impl ResolvedCall {
     /// The tool's name in the registry, which may have been called by another.
     #[must_use]

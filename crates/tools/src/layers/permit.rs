@@ -2,7 +2,7 @@
 
 use tower_layer::Layer;
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult};
 
 /// Puts [`Permit`] around a service.
@@ -24,8 +24,8 @@ impl<S> Layer<S> for PermitLayer {
 #[derive(Debug, Clone)]
 pub struct Permit<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Permit<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Permit<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let registration = call.tool.registration();
         if let Err(refused) = call.context.scope.judge(&registration.name, &registration.source) {
             tracing::info!(

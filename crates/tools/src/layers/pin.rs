@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rockbot_contracts::Executed;
 use tower_layer::Layer;
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{
     failure::ToolFailure,
     pins::{PinnedDefinition, PinnedTool, ToolPins},
@@ -38,8 +38,8 @@ pub struct PinCheck<S> {
     inner: S,
 }
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for PinCheck<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for PinCheck<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         if let Some(pins) = &self.pins {
             let checked = check(pins, &call.tool).await;
             if let Err(failure) = checked {

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tower_layer::Layer;
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult, tool::ToolContext};
 
 /// Bounds of a [`Queue`].
@@ -136,8 +136,8 @@ impl<S> Layer<S> for SlotLayer {
 #[derive(Debug, Clone)]
 pub struct Slot<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Slot<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Slot<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let _place = match call.policy.queue.clone() {
             Some(queue) => Some(queue.place(&call.context, call.may_run_again()).await?),
             None => None,

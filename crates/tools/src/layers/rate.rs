@@ -18,7 +18,7 @@ use rockbot_contracts::AgentName;
 use tokio::time::Instant;
 use tower_layer::Layer;
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult};
 
 /// The agents that are remembered. When there are more, those long within their rate are forgotten;
@@ -121,8 +121,8 @@ impl<S> Layer<S> for RateLayer {
 #[derive(Debug, Clone)]
 pub struct RateLimit<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for RateLimit<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for RateLimit<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         if let Some(rate) = &call.policy.rate {
             rate.admit(&call.context.agent)?;
         }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use rockbot_contracts::ContentBlock;
 use tower_layer::Layer;
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{failure::ToolFailure, redaction::Redactor, result::ToolResult};
 
 /// Puts [`Redact`] around a service.
@@ -29,8 +29,8 @@ pub struct Redact<S> {
     inner: S,
 }
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Redact<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Redact<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         match self.inner.call(call).await {
             Ok(mut result) if result.is_error => {
                 result.content.iter_mut().for_each(|block| self.clean_block(block));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CallPolicies, CallService, RawArguments, ResolvedCall, ToolCall};
+use super::{Call, CallPolicies, CallService, RawArguments, ResolvedCall, ToolCall};
 use crate::{failure::ToolFailure, registry::ToolRegistry, result::ToolResult};
 
 /// Finds the tool in the registry, and what holds for its calls.
@@ -20,7 +20,7 @@ impl<S> Resolve<S> {
     }
 }
 
-impl<S: CallService<ResolvedCall>> CallService<ToolCall> for Resolve<S> {
+impl<S: CallService<Call>> CallService<ToolCall> for Resolve<S> {
     async fn call(&self, call: ToolCall) -> Result<ToolResult, ToolFailure> {
         let ToolCall { context, arguments } = call;
         let Some(tool) = self.registry.get(&context.tool_name) else {
@@ -29,6 +29,6 @@ impl<S: CallService<ResolvedCall>> CallService<ToolCall> for Resolve<S> {
         };
         let arguments = RawArguments::Text(arguments);
         let policy = self.policies.of(&tool);
-        self.inner.call(ResolvedCall { context, arguments, tool, policy }).await
+        self.inner.call(Box::new(ResolvedCall { context, arguments, tool, policy })).await
     }
 }

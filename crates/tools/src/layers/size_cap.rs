@@ -6,7 +6,7 @@ use rockbot_contracts::ContentBlock;
 use tower_layer::Layer;
 use tracing::warn;
 
-use super::{CallService, ResolvedCall};
+use super::{Call, CallService};
 use crate::{
     failure::ToolFailure,
     outputs::{Outputs, TOOL_OUTPUT},
@@ -40,8 +40,8 @@ pub struct SizeCap<S> {
     inner: S,
 }
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for SizeCap<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for SizeCap<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let SizeCapLayer { max_bytes, outputs } = &self.cap;
         // What reads kept outputs is short by itself; another handle in its place would lead nowhere.
         let reads_outputs = call.tool.registration().name == TOOL_OUTPUT;

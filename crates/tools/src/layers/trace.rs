@@ -4,7 +4,7 @@ use rockbot_contracts::trace;
 use tower_layer::Layer;
 use tracing::{Instrument, Span, debug_span, field::Empty};
 
-use super::{CallService, RawArguments, ResolvedCall};
+use super::{Call, CallService, RawArguments};
 use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
 
 /// The most of a call's arguments and result that goes into its span, in bytes.
@@ -28,8 +28,8 @@ impl<S> Layer<S> for TraceLayer {
 #[derive(Debug, Clone)]
 pub struct Traced<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Traced<S> {
-    async fn call(&self, call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Traced<S> {
+    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let span = debug_span!(
             "execute_tool",
             otel.name = format_args!("execute_tool {}", call.name()),

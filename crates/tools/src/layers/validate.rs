@@ -2,7 +2,7 @@
 
 use tower_layer::Layer;
 
-use super::{CallService, RawArguments, ResolvedCall};
+use super::{Call, CallService, RawArguments};
 use crate::{arguments, failure::ToolFailure, result::ToolResult};
 
 /// Puts [`Validate`] around a service.
@@ -21,8 +21,8 @@ impl<S> Layer<S> for ValidateLayer {
 #[derive(Debug, Clone)]
 pub struct Validate<S>(S);
 
-impl<S: CallService<ResolvedCall>> CallService<ResolvedCall> for Validate<S> {
-    async fn call(&self, mut call: ResolvedCall) -> Result<ToolResult, ToolFailure> {
+impl<S: CallService<Call>> CallService<Call> for Validate<S> {
+    async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
         if let RawArguments::Text(text) = &call.arguments {
             let read = arguments::read(text)?;
             if read.repaired {
