@@ -1,8 +1,9 @@
 //! What a sandbox costs: `print(1)` by an interpreter that is started bare, by one that is started in a
 //! sandbox, and by a fork of a warm one in a sandbox.
 //!
-//! The three are alternated one by one, as calls come that have pauses between them; then the warm way
-//! without a pause, where the next cell is made while a script runs. What is reported is the median of the ratios of the rounds.
+//! The three are alternated one by one, with a pause before each, so that none pays for what the one
+//! before left to do; then the warm way without a pause, where the next cell is made while a script
+//! runs. What is reported is the median of the ratios of the rounds.
 
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
@@ -18,9 +19,12 @@ mod linux {
     use rockbot_contracts::{AgentName, SessionId};
     use rockbot_scripts::{LocalOptions, LocalRunner, Script, ScriptRunner};
     use rockbot_tools::ToolContext;
+    use tokio::time::sleep;
 
     const ROUNDS: usize = 11;
     const RUNS: usize = 20;
+    /// What is left of a script is gone by then, and the next cell made.
+    const PAUSE: Duration = Duration::from_millis(30);
 
     pub(crate) async fn main() {
         let warm = LocalRunner::start(LocalOptions::default()).await.unwrap();
@@ -33,8 +37,11 @@ mod linux {
         for round in 0..=ROUNDS {
             let (mut bares, mut colds, mut warms) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..RUNS {
+                sleep(PAUSE).await;
                 bares.push(bare(&program));
+                sleep(PAUSE).await;
                 colds.push(sandboxed(&cold).await);
+                sleep(PAUSE).await;
                 warms.push(sandboxed(&warm).await);
             }
             let mut row = Vec::new();

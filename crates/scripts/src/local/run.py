@@ -24,6 +24,8 @@ def main(mode):
 
         for module in PRELOADED:
             __import__(module)
+        # The first one makes the types of syntax trees, which takes longer than most scripts.
+        compile("", "", "exec")
         gc.freeze()
     script = server.serve(plan.PLAN, warm)
     for module in (jail, plan, server, sys.modules[__name__]):

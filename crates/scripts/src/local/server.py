@@ -26,10 +26,14 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 FILES_TOGETHER = 4
 # Cells that are ready before anybody asks.
 SPARES = 2
+# A script goes first: so long nothing is made in place of the cell that it took.
+LEAVE_ALONE_MS = 10
 # The longest time-out of a script.
 MOST_SECONDS = 300
 # The exit code of a process that did not become a script.
 UNSTARTED = 125
+# What keepers say to the server: a cell has a script, its script has ended, nobody asks any more.
+TAKEN, DONE, ASKED_NO_MORE = b"t", b"d", b"e"
 
 
 def serve(plan, warm):
@@ -51,20 +55,37 @@ def serve(plan, warm):
     taken, take = os.pipe()
     requests.send(b"r")
     for _ in range(SPARES if warm else 1):
-        os.write(take, b"t")
+        os.write(take, TAKEN)
     while True:
-        if os.read(taken, 1) != b"t":
-            os._exit(0)  # Nobody asks any more.
+        said = os.read(taken, 1)
+        if said == ASKED_NO_MORE:
+            os._exit(0)
+        if said == DONE:
+            continue
+        if warm:
+            wait_for([taken, requests], LEAVE_ALONE_MS)
         child = jail.clone(jail.NEW_USER | jail.NEW_NS | jail.NEW_PID) if own else os.fork()
         if child == 0:
             os.close(taken)
-            return attend(plan, own, requests, take)
+            script = attend(plan, own, requests, take)
+            # Its descriptor is by now the script's standard input, and stays open.
+            requests.detach()
+            return script
         if not warm:
             requests.close()
             try:
                 os.waitpid(child, 0)
             except ChildProcessError:
                 os._exit(0)
+
+
+def wait_for(descriptors, milliseconds):
+    import select
+
+    any_of = select.poll()
+    for descriptor in descriptors:
+        any_of.register(descriptor, select.POLLIN)
+    any_of.poll(milliseconds)
 
 
 def attend(plan, own, requests, take):
@@ -88,14 +109,17 @@ def attend(plan, own, requests, take):
             myself = os.readlink("self", dir_fd=processes)
         descriptors = receive(requests)
         if not descriptors:
-            os.write(take, b"e")
+            os.write(take, ASKED_NO_MORE)
             os._exit(0)
         conversation, *outputs = descriptors
-        os.write(take, b"t")
-        os.close(take)
+        try:
+            os.write(take, TAKEN)
+        except OSError:
+            os._exit(UNSTARTED)  # The server has ended: another one shall be asked.
         requests.close()
         jail.prctl(jail.PR_SET_PDEATHSIG, 0)
-        os.setsid()  # The server's end is not the keeper's.
+        # The server's end is not the keeper's. A session of its own would take far longer to make.
+        os.setpgid(0, 0)
         request = Request(conversation)
         if plan["namespaces"]:
             if plan["packages"]:
@@ -112,9 +136,14 @@ def attend(plan, own, requests, take):
         for output in outputs:
             os.close(output)
         keep(plan, script, processes, myself, conversation)
+        try:
+            os.write(take, DONE)
+        finally:
+            os._exit(0)
     except BaseException as error:
         if conversation is None:
             conversation, *_ = receive(requests) or [0]
+            os.write(take, TAKEN)
         fail(conversation, error)
 
 
@@ -161,7 +190,6 @@ def keep(plan, child, processes, myself, conversation):
     limit = keeper.watch()
     keeper.end_all()
     tell(conversation, f"ended {keeper.exit_code()} {limit}")
-    os._exit(0)
 
 
 class Request:

@@ -56,6 +56,16 @@ async fn input_is_in_a_variable_and_in_a_file_and_large_input_in_a_file_alone() 
 }
 
 #[tokio::test]
+async fn standard_input_is_empty_and_no_other_descriptor_is_open() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        let code = "import os, sys\n\
+                    print(repr(sys.stdin.read()), os.open('/dev/null', os.O_RDONLY))";
+        assert_eq!(printed(&runner, code).await, "'' 3\n");
+    }
+}
+
+#[tokio::test]
 async fn a_script_is_main_with_its_own_folder_and_nothing_of_the_runner() {
     let code = "import os, sys\n\
                 open('mine.py', 'w').write('x = 7')\n\
