@@ -7,8 +7,8 @@ use rockbot_agent::{
     McpServices, MemorySection, ModelBehaviours, PinsSection, ServiceSearch, Team,
     serve as open_door,
 };
-use rockbot_bus::{Bus, Observed, QueueGauge, Requester, carries, connected};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_bus::{Bus, Requester};
+use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
 use rockbot_contracts::{
     QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
@@ -138,7 +138,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let definition = definition.unwrap_or_else(AgentDefinition::assistant);
     let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
         .map_err(|problem| configuration(&problem))?;
-    let known = [Some(&bus.url), llm.api_key.as_ref()].into_iter().flatten();
+    let key = llm.known_key();
+    let known = [Some(&bus.url), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let all_pins = pins.url().map_err(|problem| configuration(&problem))?;
     let mcp_pins = mcp.store().map_err(|problem| configuration(&problem))?;
@@ -154,13 +155,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let memory = memory.map(Arc::new);
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
-    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached? else { return Ok(()) };
-    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
-    health.needs("bus", carries(bus.clone()));
-    health.look(connected(bus.clone()));
     let inbox = QueueSpec::inbox(&user_message(&definition.name)).name;
-    let queues = QueueGauge::start(bus.clone(), inbox);
+    let joined = join(&RabbitConfig::of(&bus, &name), inbox, health, shutdown).await?;
+    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
     if let Some(store) = &pins {
         health.needs("store", reachable(store.clone()));
     }
@@ -232,7 +229,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     shutdown.requested().await;
     door.drain(service.drain()).await;
     team.shut_down(Duration::ZERO).await;
-    drop((directory, queues, probe));
+    drop((directory, queue, probe));
     bus.close().await;
     if let Some(store) = pins {
         store.close().await;

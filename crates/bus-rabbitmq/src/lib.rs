@@ -16,6 +16,7 @@ mod backoff;
 mod bus;
 pub mod codec;
 mod config;
+mod fleet;
 mod greeting;
 mod lane;
 mod presence;
@@ -31,4 +32,5 @@ mod word;
 
 pub use bus::{RabbitBus, ReachError};
 pub use config::{InvalidUrl, RabbitConfig};
+pub use fleet::{Joined, join};
 pub use tls::TlsFiles;

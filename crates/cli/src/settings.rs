@@ -110,7 +110,8 @@ impl Settings {
 
     /// Knows the secrets of this process.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
-        let known = [Some(&self.bus.url), self.store.url.as_ref(), self.llm.api_key.as_ref()];
+        let key = self.llm.known_key();
+        let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
         let known = known.into_iter().flatten();
         Redactor::of_process(known.map(|secret| secret.expose_secret().to_owned()))
     }

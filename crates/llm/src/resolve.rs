@@ -142,6 +142,15 @@ fn from_environment(env: &dyn Fn(&str) -> Option<String>) -> impl Iterator<Item 
     openai.into_iter().chain(openrouter)
 }
 
+impl LlmConfig {
+    /// The key that the section has or names the file of, for whoever keeps it out of what is said;
+    /// none where it can't be read, which [`resolve`] says.
+    #[must_use]
+    pub fn known_key(&self) -> Option<SecretString> {
+        section_key(self).ok().flatten()
+    }
+}
+
 fn section_key(config: &LlmConfig) -> Result<Option<SecretString>, LlmConfigError> {
     if let Some(path) = &config.api_key_file {
         return read_key(path).map(Some);
@@ -256,6 +265,9 @@ mod tests {
         std::fs::write(file.path(), "sk-file\n").unwrap();
         let section = format!("api_key_file = '{}'", file.path().display());
         assert_eq!(key(&server(&section, &[OPENAI])), Some("sk-file"));
+        let known = config(&section).known_key();
+        assert_eq!(known.as_ref().map(ExposeSecret::expose_secret), Some("sk-file"));
+        assert!(config("api_key_file = '/nowhere/key'").known_key().is_none());
 
         let missing = choose(&config("api_key_file = '/nowhere/key'"), &env(&[])).unwrap_err();
         assert!(missing.to_string().contains("/nowhere/key"));

@@ -114,8 +114,11 @@ type Call = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 async fn compare() {
     println!("{ROUNDS} rounds, {CALLS} calls each; medians of the ratios of rounds");
-    println!("| bus | server | p50 straight | p50 bus | p50 bridge | p50 ratio | calls/s ratio |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| bus | server | p50 straight | p50 bus | p50 bridge | p50 ratio | calls/s to the slower \
+         | calls/s to both in a row |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     for bus in ["memory", "rabbitmq"] {
         for kind in ["stdio", "http"] {
             let stage = Stage::set(bus, kind).await;
@@ -200,7 +203,8 @@ impl Stage {
         for way in ways {
             p50(way).await;
         }
-        let (mut times, mut time_ratios, mut rate_ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut times, mut time_ratios) = (Vec::new(), Vec::new());
+        let (mut rate_ratios, mut row_ratios) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let mut round = Vec::new();
             let mut rates = Vec::new();
@@ -212,16 +216,19 @@ impl Stage {
             }
             time_ratios.push(round[2] / (round[0] + round[1]));
             rate_ratios.push(rates[2] / rates[0].min(rates[1]));
+            // What is left where both share the cores that each had for itself.
+            row_ratios.push(rates[2] * (1.0 / rates[0] + 1.0 / rates[1]));
             times.push(round);
         }
         let time = |at: usize| median(times.iter().map(|round| round[at]).collect());
         println!(
-            "| {bus} | {kind} | {:.0} µs | {:.0} µs | {:.0} µs | {:.3} | {:.3} |",
+            "| {bus} | {kind} | {:.0} µs | {:.0} µs | {:.0} µs | {:.3} | {:.3} | {:.3} |",
             time(0),
             time(1),
             time(2),
             median(time_ratios),
-            median(rate_ratios)
+            median(rate_ratios),
+            median(row_ratios)
         );
     }
 

@@ -1,9 +1,8 @@
 //! `rockbot-mcp-bridge`: serves the tools of MCP servers to agents that ask over RabbitMQ.
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
-use rockbot_bus::{Bus, Observed, QueueGauge, carries, connected};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke_mcp};
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
@@ -73,7 +72,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
-    let known = [Some(&bus.url), store.url.as_ref(), llm.api_key.as_ref()].into_iter().flatten();
+    let key = llm.known_key();
+    let known = [Some(&bus.url), store.url.as_ref(), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let model = match mcp.summaries {
         true => Some(
@@ -88,12 +88,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let namespace = bus.namespace.clone();
-    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached? else { return Ok(()) };
-    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
-    health.needs("bus", carries(bus.clone()));
-    health.look(connected(bus.clone()));
-    let queues = QueueGauge::start(bus.clone(), QueueSpec::work(&tool_invoke_mcp()).name);
+    let works_on = QueueSpec::work(&tool_invoke_mcp()).name;
+    let joined = join(&RabbitConfig::of(&bus, &name), works_on, health, shutdown).await?;
+    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     // In memory nobody else could know.
     let shared = (!matches!(url, StoreUrl::Memory))
@@ -124,7 +121,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
-    drop(queues);
+    drop(queue);
     bus.close().await;
     store.close().await;
     Ok(())

@@ -142,22 +142,23 @@ impl Session {
         idle: Duration,
     ) -> Result<ToolResult, ToolFailure> {
         let _counted = Counted::one(&self.calls);
+        let mut params = CallToolRequestParams::new(tool.name.clone());
+        params.arguments = Some(object(arguments)?);
         let span = telemetry::call(&self.protocol_version, tool, context);
-        let called = self.converse(tool, arguments, context, idle);
-        let ended = Box::pin(called).instrument(span.clone()).await;
+        let rounds = self.rounds(params, tool, context, idle);
+        let ended = Box::pin(rounds).instrument(span.clone()).await;
         telemetry::ended(&span, &ended);
         ended
     }
 
-    async fn converse(
+    /// Asks until the server has all that it wants to know.
+    async fn rounds(
         &self,
+        mut params: CallToolRequestParams,
         tool: &McpToolDefinition,
-        arguments: Value,
         context: &ToolContext,
         idle: Duration,
     ) -> Result<ToolResult, ToolFailure> {
-        let mut params = CallToolRequestParams::new(tool.name.clone());
-        params.arguments = Some(object(arguments)?);
         for _ in 0..MOST_ROUNDS {
             match self.ask(params.clone(), tool, context, idle).await? {
                 Said::Result(said) => return Ok(result(*said)),

@@ -3,8 +3,7 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use kube::{Client, Config};
-use rockbot_bus::{Bus, Observed, QueueGauge, carries, connected};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::script_invoke};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, SERVICE, ScriptsManager, StartError};
 use rockbot_service::{
@@ -81,12 +80,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
-    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached? else { return Ok(()) };
-    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
-    health.needs("bus", carries(bus.clone()));
-    health.look(connected(bus.clone()));
-    let queues = QueueGauge::start(bus.clone(), QueueSpec::work(&script_invoke()).name);
+    let works_on = QueueSpec::work(&script_invoke()).name;
+    let joined = join(&RabbitConfig::of(&bus, &name), works_on, health, shutdown).await?;
+    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     let runner = KubernetesRunner::start(client, scripts)
         .map_err(|error| ServeError::Configuration(format!("scripts.images: {error}")))?;
@@ -106,7 +102,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
-    drop(queues);
+    drop(queue);
     bus.close().await;
     store.close().await;
     Ok(())

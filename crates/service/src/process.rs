@@ -141,22 +141,14 @@ impl Process {
             Ok(runtime) => runtime,
             Err(problem) => return self.end(exit::SOFTWARE, &problem),
         };
-        let instance = service.instance();
         let traces = {
             let _runtime = runtime.enter();
-            let (name, version) = (self.name, self.version);
-            let identity = Identity { name, version, instance: instance.as_str() };
-            match Traces::start(&telemetry, identity) {
-                Ok(traces) => traces,
-                Err(problem) => {
-                    let problem = format!("telemetry.otlp_endpoint: {problem}");
-                    return self.end(exit::USAGE, &problem);
-                }
-            }
+            self.start_telling(&telemetry, &service, &log)
         };
-        if let Err(problem) = logging::start(&log, traces.as_ref()) {
-            return self.end(exit::USAGE, &problem);
-        }
+        let traces = match traces {
+            Ok(traces) => traces,
+            Err(problem) => return self.end(exit::USAGE, &problem),
+        };
         let served = runtime.block_on(async {
             let shutdown = Shutdown::on_signal()
                 .map_err(|error| ServeError::Unavailable(format!("signals: {error}")))?;
@@ -175,6 +167,22 @@ impl Process {
                 self.end(exit::UNAVAILABLE, &problem)
             }
         }
+    }
+
+    /// Starts to log, and to send traces where that is configured. Within a runtime.
+    fn start_telling(
+        self,
+        telemetry: &TelemetrySection,
+        service: &ServiceSection,
+        log: &LogSection,
+    ) -> Result<Option<Traces>, String> {
+        let Self { name, version, .. } = self;
+        let instance = service.instance();
+        let identity = Identity { name, version, instance: instance.as_str() };
+        let traces = Traces::start(telemetry, identity)
+            .map_err(|problem| format!("telemetry.otlp_endpoint: {problem}"))?;
+        logging::start(log, traces.as_ref()).map_err(|problem| problem.to_string())?;
+        Ok(traces)
     }
 
     fn say(self, text: &str) -> ExitCode {

@@ -2,8 +2,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use rockbot_bus::{Bus, Observed, QueueGauge, carries, connected};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
@@ -90,12 +89,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
-    let reached = RabbitBus::reach(&RabbitConfig::of(&bus, &name), shutdown.requested()).await;
-    let Some(bus) = reached? else { return Ok(()) };
-    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
-    health.needs("bus", carries(bus.clone()));
-    health.look(connected(bus.clone()));
-    let queues = QueueGauge::start(bus.clone(), QueueSpec::work(&tool_invoke()).name);
+    let works_on = QueueSpec::work(&tool_invoke()).name;
+    let joined = join(&RabbitConfig::of(&bus, &name), works_on, health, shutdown).await?;
+    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     let journal = CallJournal::start(store.clone(), &instance, options);
     let mut tools = tools(&files, scripts.as_ref())
@@ -125,7 +121,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
     running.drain(service.drain()).await;
-    drop(queues);
+    drop(queue);
     if let Some(scripts) = scripts {
         scripts.close().await;
     }

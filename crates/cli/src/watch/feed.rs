@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rockbot_bus::{Bus, ConsumeError, Consumer, Subscription};
 use rockbot_contracts::{
     BindingPattern, InstanceId, QueueName, QueueSpec, RoutingKey,
+    tool::REPLY_PROBE,
     topology::{monitored_answers, monitored_requests},
 };
 use tokio::{
@@ -98,6 +99,10 @@ impl Listener {
             let key = delivery.routing_key().clone();
             let heard = heard::read(&key, delivery.envelope(), self.content);
             let heard = heard.map_err(|error| heard::trouble(&error));
+            // The question whether answers arrive is nobody's call.
+            if heard.as_ref().is_ok_and(|heard| heard.tool.as_deref() == Some(REPLY_PROBE)) {
+                continue;
+            }
             if self.sender.send(Message { at, key, heard }).await.is_err() {
                 return;
             }
@@ -138,9 +143,13 @@ mod tests {
     use crate::watch::heard::What;
 
     fn request(id: &str) -> Envelope {
+        request_of("bash", id)
+    }
+
+    fn request_of(tool: &str, id: &str) -> Envelope {
         Envelope::of(&ToolInvokeRequest {
             tool_call_id: ToolCallId::new(id).unwrap(),
-            tool_name: "bash".to_owned(),
+            tool_name: tool.to_owned(),
             arguments: "{}".to_owned(),
             session_id: SessionId::new("s").unwrap(),
         })
@@ -185,6 +194,17 @@ mod tests {
         }
         let bad = next(&mut feed).await;
         assert_eq!((bad.key, bad.heard), (tool_invoke(), Err("malformed")));
+        assert_eq!(next(&mut feed).await.heard.unwrap().call.as_str(), "b");
+    }
+
+    #[tokio::test]
+    async fn a_probe_of_replies_is_no_call() {
+        let bus = Arc::new(MemoryBus::new());
+        let _worker = work(&bus, &tool_invoke()).await;
+        let mut feed = Feed::open(bus.clone(), false).await.unwrap();
+        for envelope in [request_of(REPLY_PROBE, "probe"), request("b")] {
+            bus.publish(Publication::mandatory(tool_invoke(), envelope)).await.unwrap();
+        }
         assert_eq!(next(&mut feed).await.heard.unwrap().call.as_str(), "b");
     }
 
