@@ -3,6 +3,7 @@
 mod checks;
 mod fleet;
 mod secrets;
+mod traces;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Begins as root and goes on as the server's own user. An empty folder becomes a cluster with a
-# password, and what is in /docker-entrypoint-initdb.d runs against it once, over the socket only.
+# password and a database, and what is in /docker-entrypoint-initdb.d runs against it once, over the
+# socket only.
 set -eu
 if [ "$(id -u)" = 0 ]; then
     chown -R postgres:postgres "$PGDATA"
@@ -13,7 +14,13 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
         --auth-host scram-sha-256 --auth-local trust
     printf 'host all all all scram-sha-256\n' >> "$PGDATA/pg_hba.conf"
     pg_ctl start --wait --options "-c listen_addresses=''"
-    for script in /docker-entrypoint-initdb.d/*.sh; do "$script"; done
+    database=${POSTGRES_DB:-$POSTGRES_USER}
+    if [ "$database" != postgres ]; then
+        createdb --username "$POSTGRES_USER" "$database"
+    fi
+    for script in /docker-entrypoint-initdb.d/*.sh; do
+        if [ -e "$script" ]; then "$script"; fi
+    done
     pg_ctl stop --wait --mode fast
 fi
 exec "$@" -c listen_addresses='*'

@@ -4,12 +4,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::fleet::Fleet;
+use super::{fleet::Fleet, traces};
 use crate::broker::pause;
 use crate::{process, say};
 
 /// Services of ours: what runs in them is nobody in particular and can write nowhere.
 const OURS: [&str; 4] = ["agent", "tool-handler", "mcp-bridge", "example-mcp"];
+/// Where our processes answer, and Prometheus.
+const ADMIN_PORT: u16 = 9090;
+const JAEGER_PORT: u16 = 16686;
+const TRACES_OF_AGENTS: &str = "/api/traces?service=rockbot-agent&limit=100";
+/// How long something may take that comes by itself.
+const PATIENCE: Duration = Duration::from_secs(90);
 const NOBODY: &str = "65532:65532";
 /// What each service may see of the secrets.
 const SECRETS: [(&str, &[&str]); 4] = [
@@ -26,6 +32,7 @@ pub(super) fn all(fleet: &Fleet<'_>) -> Result<()> {
     step("a call is counted once", || counted_once(fleet))?;
     step("an MCP server is called", || mcp_call(fleet))?;
     step("an agent uses both in a turn", || turn(fleet))?;
+    step("a turn is one trace, from the agent to the MCP server", || traced(fleet))?;
     step("Prometheus reads what every process tells", || scraped(fleet))
 }
 
@@ -86,8 +93,9 @@ fn tool_call(fleet: &Fleet<'_>) -> Result<()> {
 
 fn counted_once(fleet: &Fleet<'_>) -> Result<()> {
     const TOOL: &str = "list_files";
-    let count =
-        || -> Result<f64> { Ok(invocations(&fleet.get("tool-handler", "/metrics")?, TOOL)) };
+    let count = || -> Result<f64> {
+        Ok(invocations(&fleet.get("tool-handler", ADMIN_PORT, "/metrics")?, TOOL))
+    };
     let before = count()?;
     fleet.rockbot(&["tools", "call", TOOL, "{}"])?;
     let after = count()?;
@@ -111,22 +119,39 @@ fn turn(fleet: &Fleet<'_>) -> Result<()> {
     Ok(())
 }
 
+fn traced(fleet: &Fleet<'_>) -> Result<()> {
+    fleet.start("observability", "jaeger")?;
+    until(|| fleet.get("jaeger", JAEGER_PORT, TRACES_OF_AGENTS).map(drop))?;
+    turn(fleet)?;
+    let whole = || traces::whole_turn(&fleet.get("jaeger", JAEGER_PORT, TRACES_OF_AGENTS)?);
+    let spans = until(whole)?;
+    say::progress("compose", format_args!("the trace of a turn has {spans} spans"));
+    Ok(())
+}
+
 fn scraped(fleet: &Fleet<'_>) -> Result<()> {
     // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): three processes of ours, and the broker in two jobs.
     const QUESTION: &str =
         "/api/v1/query?query=count(up%7Bjob%3D~%22rockbot-.*%7Crabbitmq.*%22%7D%20%3D%3D%201)";
     const WANTED: &str = ",\"5\"]";
     fleet.start("observability", "prometheus")?;
-    let deadline = Instant::now() + Duration::from_secs(90);
+    until(|| {
+        // It refuses connections until it has started.
+        let said = fleet.get("prometheus", ADMIN_PORT, QUESTION)?;
+        ensure!(said.contains(WANTED), "it says {said}");
+        Ok(())
+    })
+}
+
+/// What `check` returns as soon as it returns anything.
+fn until<T>(check: impl Fn() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + PATIENCE;
     loop {
         process::check_interrupt()?;
-        // It refuses connections until it has started.
-        let said = fleet.get("prometheus", QUESTION);
-        if said.as_ref().is_ok_and(|said| said.contains(WANTED)) {
-            return Ok(());
+        match check() {
+            Err(_) if Instant::now() < deadline => pause(),
+            ended => return ended,
         }
-        ensure!(Instant::now() < deadline, "in the end it says {said:?}");
-        pause();
     }
 }
 

@@ -19,8 +19,6 @@ const PROJECT: &str = "rockbot-check";
 const START_LIMIT: Duration = Duration::from_secs(300);
 const CALL_LIMIT: Duration = Duration::from_secs(90);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-/// The admin port of our processes, and Prometheus's own.
-const PORT: u16 = 9090;
 
 /// A running fleet; dropping it takes everything down, its data too.
 pub(super) struct Fleet<'a> {
@@ -38,8 +36,11 @@ impl<'a> Fleet<'a> {
         let example = fs::read_to_string(folder().join(".env.example"))?;
         let environment = format!(
             "{example}\nCOMPOSE_PROJECT_NAME={PROJECT}\nSECRETS={}\nRABBITMQ_PORT={}\n\
-             RABBITMQ_MANAGEMENT_PORT={}\n",
+             RABBITMQ_MANAGEMENT_PORT={}\nROCKBOT_TELEMETRY__OTLP_ENDPOINT=http://jaeger:4317\n\
+             PROMETHEUS_PORT={}\nJAEGER_PORT={}\n",
             files.path().join("secrets").display(),
+            free_port()?,
+            free_port()?,
             free_port()?,
             free_port()?,
         );
@@ -102,11 +103,11 @@ impl<'a> Fleet<'a> {
     }
 
     /// The body of an answer of a service.
-    pub(super) fn get(&self, service: &str, path: &str) -> Result<String> {
+    pub(super) fn get(&self, service: &str, port: u16, path: &str) -> Result<String> {
         let template = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";
         let addresses = self.inspect(service, template)?;
         let address = addresses.split_whitespace().next().context("a container has no address")?;
-        let address = SocketAddr::new(address.parse::<IpAddr>()?, PORT);
+        let address = SocketAddr::new(address.parse::<IpAddr>()?, port);
         let mut stream = TcpStream::connect_timeout(&address, PROBE_LIMIT)?;
         stream.set_read_timeout(Some(PROBE_LIMIT))?;
         stream.set_write_timeout(Some(PROBE_LIMIT))?;

@@ -47,13 +47,18 @@ pub(crate) const FOR_BUILDS: [StandIn; 2] = [
 ];
 
 /// What deploy/compose runs beside our own images.
-pub(crate) const FOR_COMPOSE: [StandIn; 4] = [
+pub(crate) const FOR_COMPOSE: [StandIn; 5] = [
     StandIn { image: "python:3.12-slim", file: "python.Dockerfile", context: Source::Files },
     StandIn { image: "rabbitmq:4-management", file: "rabbitmq.Dockerfile", context: Source::Files },
     StandIn { image: "postgres:17", file: "postgres.Dockerfile", context: Source::Files },
     StandIn {
         image: "prom/prometheus:v3.5.0",
         file: "prometheus.Dockerfile",
+        context: Source::Files,
+    },
+    StandIn {
+        image: "jaegertracing/jaeger:2.21.0",
+        file: "jaeger.Dockerfile",
         context: Source::Files,
     },
 ];

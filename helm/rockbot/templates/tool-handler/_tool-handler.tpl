@@ -2,7 +2,7 @@
 {{ include "rockbot.broker.env" . }}
 {{ include "rockbot.store.env" (dict "root" .root "name" "ROCKBOT_STORE__URL") }}
 - name: ROCKBOT_FILES__ROOT
-  value: /work
+  value: /files
 - name: ROCKBOT_FILES__ALLOW_BASH
   value: {{ .values.allowBash | quote }}
 {{- end }}
@@ -14,7 +14,7 @@
 
 {{- define "rockbot.tool-handler.mounts" -}}
 - name: work
-  mountPath: /work
+  mountPath: /files
 {{- end }}
 
 {{- define "rockbot.tool-handler.volumes" -}}
