@@ -4,12 +4,15 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{broker_users, cargo_deny, observability, process, say, test, workspace};
+use crate::{
+    broker_users, cargo_deny, configuration, observability, process, say, test, workspace,
+};
 
 /// Runs the steps one after the other and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
     let start = Instant::now();
     step("format", || process::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
+    step("configuration", configuration::check)?;
     step("lints", || {
         process::run(
             workspace::cargo()

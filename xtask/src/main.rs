@@ -12,6 +12,7 @@ mod cargo_deny;
 mod chart;
 mod ci;
 mod compose;
+mod configuration;
 mod docker;
 mod images;
 mod install;
@@ -68,6 +69,8 @@ enum Chore {
     Images(images::Options),
     /// Check deploy/compose, write its secrets, or run the fleet of it
     Compose(compose::Options),
+    /// Check that docs/configuration.md says what the commented defaults of the programs say
+    Configuration(configuration::Options),
     /// Write the users of a fleet on RabbitMQ and what each may do, into deploy/rabbitmq
     BrokerUsers(broker_users::Options),
     /// Serve a small real language model, without a key or a GPU, until Ctrl-C
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Chore::Docker => docker::serve(),
         Chore::Images(options) => images::run(&options),
         Chore::Compose(options) => compose::run(&options),
+        Chore::Configuration(options) => configuration::run(&options),
         Chore::BrokerUsers(options) => broker_users::run(&options),
         Chore::LocalModel(options) => smollm2::serve(&options),
         Chore::Observability => observability::check(),
