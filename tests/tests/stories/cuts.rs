@@ -63,7 +63,8 @@ async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
         }
         told[executed as usize] += 1;
     }
-    let answered = ended.iter().filter(|(_, outcome)| outcome.is_ok()).count();
+    let failed: Vec<_> = ended.iter().filter(|(_, outcome)| outcome.is_err()).collect();
+    let answered = CALLS - failed.len();
     println!(
         "{answered} of {CALLS} calls have their result; executed: {told:?}; connections: {}; asked \
          again: {}; late answers: {}",
@@ -73,5 +74,5 @@ async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
     );
     assert!(proxy.connections() > 3, "the connections were cut");
     assert_eq!(caller.requester.pending(), 0);
-    assert_eq!(answered, CALLS, "all of them, since no process died and there was time");
+    assert!(failed.is_empty(), "no process died and there was time: {failed:?}");
 }
