@@ -10,7 +10,10 @@ use lapin::{
 };
 use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Settling, Subscription};
 use rockbot_contracts::{QueueKind, RoutingKey};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use tokio_util::{
     sync::{CancellationToken, WaitForCancellationFutureOwned},
     task::AbortOnDropHandle,
@@ -38,6 +41,7 @@ pub(crate) struct Source {
     reopening: Option<AbortOnDropHandle<Option<Session>>>,
     /// None when the consumer was cancelled.
     presence: Option<Arc<Presence>>,
+    resumptions: watch::Sender<u64>,
 }
 
 /// What it takes to subscribe.
@@ -233,6 +237,7 @@ impl Source {
             session: Some(session),
             reopening: None,
             presence: Some(presence),
+            resumptions: watch::Sender::new(0),
         })
     }
 
@@ -241,6 +246,7 @@ impl Source {
         loop {
             let Some(session) = &mut self.session else {
                 self.session = Some(self.reopened().await?);
+                self.resumptions.send_modify(|times| *times += 1);
                 continue;
             };
             // Half the prefetch, so that the broker never waits to be told.
@@ -335,6 +341,10 @@ impl DeliverySource for Source {
 
     fn cancel(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(self.stop())
+    }
+
+    fn resumptions(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.resumptions.subscribe())
     }
 }
 

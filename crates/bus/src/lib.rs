@@ -9,6 +9,7 @@
 //! - [`Observed`]: a bus whose messages are counted and traced; [`QueueGauge`]: how full its queues
 //!   are.
 
+mod again;
 mod carries;
 pub mod delivery;
 pub mod memory;

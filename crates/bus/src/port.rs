@@ -4,6 +4,7 @@ use std::{fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{Envelope, QueueName, QueueSpec, RoutingKey};
+use tokio::sync::watch;
 
 use crate::{delivery::Delivery, report::BusReport};
 
@@ -215,6 +216,11 @@ pub trait DeliverySource: Send {
 
     /// Stops new deliveries; those already here are still handed out.
     fn cancel(&mut self) -> BoxFuture<'_, ()>;
+
+    /// See [`Consumer::resumptions`].
+    fn resumptions(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
 }
 
 impl Consumer {
@@ -236,6 +242,13 @@ impl Consumer {
     /// Stops new deliveries. Those already here still come out of [`Consumer::next`], then `None`.
     pub async fn cancel(&mut self) {
         self.0.cancel().await;
+    }
+
+    /// How often it was interrupted, such as by a lost connection, and consumes again; `None` where
+    /// that can't happen.
+    #[must_use]
+    pub fn resumptions(&self) -> Option<watch::Receiver<u64>> {
+        self.0.resumptions()
     }
 }
 

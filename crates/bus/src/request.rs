@@ -14,13 +14,15 @@ use metrics::{counter, gauge};
 use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress};
 use tokio::{
     sync::{OnceCell, Semaphore, SemaphorePermit, oneshot},
-    task::JoinHandle,
     time::{Instant, timeout_at},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, info, warn};
 
-use crate::port::{Bus, ConsumeError, Publication, PublishError, Subscription};
+use crate::{
+    again::{self, Again},
+    port::{Bus, ConsumeError, Publication, PublishError, Subscription},
+};
 
 /// Unsettled answers that a process may hold at once; answers are settled as they arrive.
 const REPLY_PREFETCH: u16 = 512;
@@ -32,8 +34,8 @@ pub const DEFAULT_MAX_PENDING: usize = 10_000;
 /// in nobody's way: a queue on the bus is shared with other askers.
 pub const DEFAULT_WINDOW: usize = 256;
 
-/// How often a question is sent at most, when each time it is not known whether it arrived.
-const MOST_ASKED: u32 = 8;
+/// How often a question is sent at most, when each time it may not have arrived.
+pub(crate) const MOST_ASKED: u32 = 8;
 /// The pause before it is sent again grows by this much each time.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -55,8 +57,8 @@ pub struct Request {
     /// Takes what arrives before the answer, such as progress.
     pub on_interim: Option<InterimSink>,
     /// Whether to send it again, under the same correlation id and counted in
-    /// [`Envelope::asked`], when nobody knows whether it arrived. For questions whose receivers
-    /// recognise the second of two.
+    /// [`Envelope::asked`], when nobody knows whether it arrived, and when it is still open after
+    /// several lost connections. For questions whose receivers recognise the second of two.
     pub ask_again: bool,
     /// Cancelled when the asker gives up: a question that waits for its turn is then not sent.
     pub give_up: Option<CancellationToken>,
@@ -128,9 +130,14 @@ impl RequesterStats {
         self.interim.load(Ordering::Relaxed)
     }
 
-    /// Questions sent once more, because it was not known whether they had arrived.
+    /// Questions sent once more, because it was not known whether they had arrived, or because they
+    /// were still open after several lost connections.
     pub fn asked_again(&self) -> u64 {
         self.asked_again.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_asked_again(&self) {
+        self.asked_again.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -147,24 +154,26 @@ pub struct Requester {
     window_size: usize,
 }
 
-struct Listener(JoinHandle<()>);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+struct Listener {
+    answers: AbortOnDropHandle<()>,
+    /// On a bus that can lose its connection.
+    asks_again: Option<AbortOnDropHandle<()>>,
 }
 
 #[derive(Default)]
-struct Pending {
+pub(crate) struct Pending {
     waiting: Mutex<HashMap<Arc<str>, Waiter>>,
-    stats: Arc<RequesterStats>,
+    pub(crate) stats: Arc<RequesterStats>,
+    /// How often the queue for answers was out of reach.
+    pub(crate) losses: AtomicU64,
 }
 
 struct Waiter {
     since: Instant,
     answer: oneshot::Sender<Envelope>,
     on_interim: Option<InterimSink>,
+    /// Once the question is with the bus, where it may be asked again.
+    again: Option<Box<Again>>,
 }
 
 impl Requester {
@@ -226,7 +235,7 @@ impl Requester {
     /// Whether it listens for answers; it does not before its first question.
     #[must_use]
     pub fn is_listening(&self) -> bool {
-        self.listener.get().is_some_and(|listener| !listener.0.is_finished())
+        self.listener.get().is_some_and(|listener| !listener.answers.is_finished())
     }
 
     /// Sets the metrics that say how its questions are, whenever it is called.
@@ -331,40 +340,59 @@ impl Requester {
         }
     }
 
-    /// Publishes the question, once more where that is allowed and nobody knows whether it
-    /// arrived. While nobody knows, it is worth waiting for an answer.
+    /// Brings the question to the bus, and keeps it where it may be lost there.
     async fn send(
         &self,
         key: RoutingKey,
-        mut envelope: Envelope,
+        envelope: Envelope,
         deadline: Instant,
         ask_again: bool,
     ) -> Result<(), PublishError> {
+        let next = self.publish(&key, envelope, deadline, ask_again).await?;
+        if let Some(envelope) = next
+            && self.listener.get().is_some_and(|listener| listener.asks_again.is_some())
+        {
+            let losses = self.pending.losses.load(Ordering::Relaxed);
+            self.pending.keep(Again::new(key, envelope, deadline, losses));
+        }
+        Ok(())
+    }
+
+    /// Publishes the question, once more where that is allowed and nobody knows whether it
+    /// arrived. While nobody knows, it is worth waiting for an answer. Returns the question where
+    /// it may be asked again.
+    async fn publish(
+        &self,
+        key: &RoutingKey,
+        mut envelope: Envelope,
+        deadline: Instant,
+        ask_again: bool,
+    ) -> Result<Option<Envelope>, PublishError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let asked = envelope.asked;
-            let next = (ask_again && envelope.asked < MOST_ASKED).then(|| envelope.clone());
+            let next = (ask_again && asked < MOST_ASKED).then(|| envelope.clone());
             let publication = Publication::mandatory(key.clone(), envelope.within(left));
             let error = match self.bus.publish(publication.within(left)).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(next),
                 Err(error @ PublishError::Unconfirmed { .. }) => error,
                 Err(error) if asked > 1 => {
                     debug!(%error, "asking again failed; an earlier question may have arrived");
-                    return Ok(());
+                    return Ok(next);
                 }
                 Err(error) => return Err(error),
             };
             let Some(next) = next else {
-                return if ask_again { Ok(()) } else { Err(error) };
+                return if ask_again { Ok(None) } else { Err(error) };
             };
             let pause = ASK_AGAIN_AFTER * next.asked;
             if Instant::now() + pause >= deadline {
-                return Ok(());
+                return Ok(None);
             }
             tokio::time::sleep(pause).await;
             info!(correlation_id = next.correlation_id.as_deref(), asked = next.asked, %error,
                 "asking again under the same id");
-            self.pending.stats.asked_again.fetch_add(1, Ordering::Relaxed);
+            self.pending.stats.count_asked_again();
             envelope = next.asked_again();
         }
     }
@@ -384,7 +412,8 @@ impl Requester {
         if in_turn && waiting.len() >= self.max_pending {
             return Err(RequestError::TooManyPending { limit: self.max_pending });
         }
-        waiting.insert(id.clone(), Waiter { since: Instant::now(), answer, on_interim });
+        let waiter = Waiter { since: Instant::now(), answer, on_interim, again: None };
+        waiting.insert(id.clone(), waiter);
         Ok((Ticket { pending: &self.pending, id }, answered))
     }
 
@@ -393,15 +422,20 @@ impl Requester {
             .get_or_try_init(async || {
                 let subscription = Subscription::on_receipt(self.address.queue(), REPLY_PREFETCH);
                 let mut consumer = self.bus.consume(subscription).await?;
+                let asks_again = consumer.resumptions().map(|resumptions| {
+                    let (bus, pending) = (self.bus.clone(), self.pending.clone());
+                    let asks_again = again::after_losses(bus, pending, resumptions);
+                    AbortOnDropHandle::new(tokio::spawn(asks_again))
+                });
                 let pending = self.pending.clone();
-                let task = tokio::spawn(async move {
+                let answers = tokio::spawn(async move {
                     while let Some(delivery) = consumer.next().await {
                         pending.take(delivery.into_envelope());
                     }
                     // Nobody will answer any more: whoever waits is told at once.
                     pending.lock().clear();
                 });
-                Ok(Listener(task))
+                Ok(Listener { answers: AbortOnDropHandle::new(answers), asks_again })
             })
             .await
             .map(drop)
@@ -437,6 +471,22 @@ impl Drop for Ticket<'_> {
 impl Pending {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Waiter>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a question that may be asked again, until it is answered.
+    fn keep(&self, again: Again) {
+        let mut waiting = self.lock();
+        if let Some(waiter) = again.id().and_then(|id| waiting.get_mut(id)) {
+            waiter.again = Some(Box::new(again));
+        }
+    }
+
+    /// The open questions that may have been lost, to be asked once more.
+    pub(crate) fn lost(&self) -> Vec<Again> {
+        let losses = self.losses.load(Ordering::Relaxed);
+        let mut waiting = self.lock();
+        let kept = waiting.values_mut().filter_map(|waiter| waiter.again.as_mut());
+        kept.filter_map(|again| again.once_more(losses)).collect()
     }
 
     fn take(&self, envelope: Envelope) {

@@ -11,7 +11,7 @@ use crate::{caller::Caller, fleet::Fleet};
 
 const CALLS: usize = 1000;
 const IN_FLIGHT: usize = 100;
-const CUTS: usize = 20;
+const CUTS: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
@@ -23,7 +23,7 @@ async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
         fleet.handler_with("handler-2", &through).await,
     );
     let bus = fleet.bus(|config| config.url = proxy.url().to_owned().into()).await;
-    let caller = Caller::new(bus, Duration::from_secs(60));
+    let caller = Caller::new(bus.clone(), Duration::from_secs(60));
     let ended = Arc::new(tokio::sync::Mutex::new(Vec::new()));
     let mut calls = JoinSet::new();
     for number in 0..CALLS {
@@ -65,9 +65,10 @@ async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
     }
     let failed: Vec<_> = ended.iter().filter(|(_, outcome)| outcome.is_err()).collect();
     let answered = CALLS - failed.len();
+    let (waiting, dead) = fleet.waiting_and_dead(&bus).await;
     println!(
         "{answered} of {CALLS} calls have their result; executed: {told:?}; connections: {}; asked \
-         again: {}; late answers: {}",
+         again: {}; late answers: {}; dead: {dead}; waiting: {waiting}",
         proxy.connections(),
         caller.requester.stats().asked_again(),
         caller.requester.stats().late(),

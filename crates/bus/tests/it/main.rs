@@ -1,6 +1,8 @@
 //! The in-memory bus keeps the promises that every bus makes.
 
 #[cfg(test)]
+mod after_losses;
+#[cfg(test)]
 mod asking_again;
 
 async fn bed() -> rockbot_testkit::Bed {
