@@ -3,17 +3,15 @@
 //! A question that the bus confirmed can still be lost: those who had it in hand may have lost their
 //! connections too, and a bus gives up what it delivered too often. Nobody tells the asker.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use rockbot_contracts::{Envelope, RoutingKey};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info};
 
 use crate::{
@@ -25,61 +23,47 @@ use crate::{
 /// their connections back by then, and what they had in hand is answered, or under way.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// How long a run of losses is waited out at most.
+const LONGEST_RUN: Duration = Duration::from_secs(15);
+
 /// How many losses a question was open through that counts as lost. A bus gives up after five
 /// deliveries; not all of those losses are seen here.
-const LOSSES: u64 = 2;
+const LOSSES: u64 = 3;
 
 /// Questions that are asked again at once.
 const AT_ONCE: usize = 32;
 
-/// A question that is open, and what it takes to ask it once more.
-#[derive(Clone)]
-pub(crate) struct Again {
-    key: RoutingKey,
-    envelope: Envelope,
-    deadline: Instant,
+/// A question that the bus has, and what it takes to ask it once more.
+pub(crate) struct OpenQuestion {
+    pub(crate) key: RoutingKey,
+    pub(crate) envelope: Envelope,
+    pub(crate) deadline: Instant,
+    /// Cancelled when nobody wants the answer any more.
+    pub(crate) give_up: Option<CancellationToken>,
     /// How many losses there had been when it was sent.
-    losses: u64,
-    asker: Span,
+    pub(crate) losses: u64,
+    /// What its asker does, in traces.
+    pub(crate) asker: Span,
 }
 
-impl Again {
-    /// The question `envelope`, which is with the bus now, after so many losses.
-    pub(crate) fn new(key: RoutingKey, envelope: Envelope, deadline: Instant, losses: u64) -> Self {
-        Self { key, envelope, deadline, losses, asker: Span::current() }
+impl OpenQuestion {
+    /// Whether it may have been lost by now, after so many losses, and is to be asked once more.
+    fn may_be_lost(&self, losses: u64) -> bool {
+        let given_up = self.give_up.as_ref().is_some_and(CancellationToken::is_cancelled);
+        let in_time = self.deadline > Instant::now();
+        let wanted = in_time && !given_up && self.envelope.asked < MOST_ASKED;
+        wanted && losses.saturating_sub(self.losses) >= LOSSES
     }
 
-    pub(crate) fn id(&self) -> Option<&str> {
-        self.envelope.correlation_id.as_deref()
-    }
-
-    /// The question to be sent once more, which is then counted; nothing when it can't be lost after
-    /// so many losses, or has been asked often enough, or has no time left.
-    pub(crate) fn once_more(&mut self, losses: u64) -> Option<Self> {
-        let enough = self.envelope.asked >= MOST_ASKED || self.deadline <= Instant::now();
-        if enough || losses.saturating_sub(self.losses) < LOSSES {
-            return None;
-        }
+    /// Counts it as asked once more, after so many losses, and says where and what to send.
+    fn once_more(&mut self, losses: u64) -> (Publication, Span) {
         self.losses = losses;
         self.envelope = self.envelope.clone().asked_again();
-        Some(self.clone())
-    }
-
-    async fn send(self, bus: &dyn Bus) {
-        let Self { key, envelope, deadline, asker, .. } = self;
-        let (id, asked) = (envelope.correlation_id.clone(), envelope.asked);
-        let asking = async {
-            info!(
-                correlation_id = id.as_deref(),
-                asked, "no answer since the connection was lost; asking again under the same id"
-            );
-            let left = deadline.saturating_duration_since(Instant::now());
-            let publication = Publication::mandatory(key, envelope.within(left));
-            if let Err(error) = bus.publish(publication.within(left)).await {
-                debug!(correlation_id = id.as_deref(), %error, "asking again failed");
-            }
-        };
-        asking.instrument(asker).await;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let publication =
+            Publication::mandatory(self.key.clone(), self.envelope.clone().within(left));
+        let within = left.min(Publication::DEFAULT_TIMEOUT);
+        (publication.within(within), self.asker.clone())
     }
 }
 
@@ -90,18 +74,41 @@ pub(crate) async fn after_losses(
     mut resumptions: watch::Receiver<u64>,
 ) {
     while resumptions.changed().await.is_ok() {
-        loop {
-            pending.losses.store(*resumptions.borrow_and_update(), Ordering::Relaxed);
-            match timeout(QUIET, resumptions.changed()).await {
+        let latest = Instant::now() + LONGEST_RUN;
+        let losses = loop {
+            let losses = *resumptions.borrow_and_update();
+            let quiet = latest.min(Instant::now() + QUIET);
+            match timeout_at(quiet, resumptions.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
-                Err(_) => break,
+                Err(_) => break losses,
             }
-        }
-        let send = |again: Again| {
-            pending.stats.count_asked_again();
-            again.send(bus.as_ref())
         };
-        stream::iter(pending.lost()).for_each_concurrent(AT_ONCE, send).await;
+        let open = pending.open_questions(|question| question.may_be_lost(losses));
+        let ask = |id| ask_again(&*bus, &pending, id, losses);
+        stream::iter(open).for_each_concurrent(AT_ONCE, ask).await;
     }
+}
+
+/// Asks the question `id` again if that is still to be done.
+async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) {
+    let next = pending.with_open_question(&id, |question| {
+        question.may_be_lost(losses).then(|| question.once_more(losses))
+    });
+    let Some((publication, asker)) = next.flatten() else { return };
+    let asked = publication.envelope.asked;
+    let asking = async {
+        info!(
+            correlation_id = &*id,
+            asked, "no answer since the connection was lost; asking again under the same id"
+        );
+        pending.stats.count_asked_again();
+        if let Err(error) = bus.publish(publication).await {
+            debug!(correlation_id = &*id, %error, "asking again failed; it has another turn");
+            pending.with_open_question(&id, |question| {
+                question.losses = losses.saturating_sub(LOSSES);
+            });
+        }
+    };
+    asking.instrument(asker).await;
 }

@@ -13,14 +13,14 @@ use std::{
 use metrics::{counter, gauge};
 use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress};
 use tokio::{
-    sync::{OnceCell, Semaphore, SemaphorePermit, oneshot},
+    sync::{OnceCell, Semaphore, SemaphorePermit, oneshot, watch},
     time::{Instant, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::{debug, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use crate::{
-    again::{self, Again},
+    again::{self, OpenQuestion},
     port::{Bus, ConsumeError, Publication, PublishError, Subscription},
 };
 
@@ -157,15 +157,19 @@ pub struct Requester {
 struct Listener {
     answers: AbortOnDropHandle<()>,
     /// On a bus that can lose its connection.
-    asks_again: Option<AbortOnDropHandle<()>>,
+    asks_again: Option<AsksAgain>,
+}
+
+struct AsksAgain {
+    /// How often answers were out of reach.
+    losses: watch::Receiver<u64>,
+    _task: AbortOnDropHandle<()>,
 }
 
 #[derive(Default)]
 pub(crate) struct Pending {
     waiting: Mutex<HashMap<Arc<str>, Waiter>>,
     pub(crate) stats: Arc<RequesterStats>,
-    /// How often the queue for answers was out of reach.
-    pub(crate) losses: AtomicU64,
 }
 
 struct Waiter {
@@ -173,7 +177,7 @@ struct Waiter {
     answer: oneshot::Sender<Envelope>,
     on_interim: Option<InterimSink>,
     /// Once the question is with the bus, where it may be asked again.
-    again: Option<Box<Again>>,
+    question: Option<Box<OpenQuestion>>,
 }
 
 impl Requester {
@@ -303,9 +307,9 @@ impl Requester {
                 false => None,
             };
             let envelope = envelope.reply_to(self.reply_to.clone());
-            // In a box, which is gone as soon as the question is with the bus: it is larger than all
-            // that waits for the answer.
-            let sent = Box::pin(self.send(key, envelope, deadline, ask_again));
+            // In a box, which is gone as soon as the question is with the bus: its state is larger than
+            // all that waits for the answer.
+            let sent = Box::pin(self.send(key, envelope, deadline, ask_again, give_up));
             let answer = answered(sent, answer).await;
             drop((ticket, turn));
             answer
@@ -347,13 +351,14 @@ impl Requester {
         envelope: Envelope,
         deadline: Instant,
         ask_again: bool,
+        give_up: Option<CancellationToken>,
     ) -> Result<(), PublishError> {
         let next = self.publish(&key, envelope, deadline, ask_again).await?;
-        if let Some(envelope) = next
-            && self.listener.get().is_some_and(|listener| listener.asks_again.is_some())
-        {
-            let losses = self.pending.losses.load(Ordering::Relaxed);
-            self.pending.keep(Again::new(key, envelope, deadline, losses));
+        let asks_again = self.listener.get().and_then(|listener| listener.asks_again.as_ref());
+        if let (Some(envelope), Some(asks_again)) = (next, asks_again) {
+            let (losses, asker) = (*asks_again.losses.borrow(), Span::current());
+            let question = OpenQuestion { key, envelope, deadline, give_up, losses, asker };
+            self.pending.keep(question);
         }
         Ok(())
     }
@@ -412,7 +417,7 @@ impl Requester {
         if in_turn && waiting.len() >= self.max_pending {
             return Err(RequestError::TooManyPending { limit: self.max_pending });
         }
-        let waiter = Waiter { since: Instant::now(), answer, on_interim, again: None };
+        let waiter = Waiter { since: Instant::now(), answer, on_interim, question: None };
         waiting.insert(id.clone(), waiter);
         Ok((Ticket { pending: &self.pending, id }, answered))
     }
@@ -424,8 +429,9 @@ impl Requester {
                 let mut consumer = self.bus.consume(subscription).await?;
                 let asks_again = consumer.resumptions().map(|resumptions| {
                     let (bus, pending) = (self.bus.clone(), self.pending.clone());
-                    let asks_again = again::after_losses(bus, pending, resumptions);
-                    AbortOnDropHandle::new(tokio::spawn(asks_again))
+                    let losses = resumptions.clone();
+                    let task = tokio::spawn(again::after_losses(bus, pending, resumptions));
+                    AsksAgain { losses, _task: AbortOnDropHandle::new(task) }
                 });
                 let pending = self.pending.clone();
                 let answers = tokio::spawn(async move {
@@ -474,19 +480,30 @@ impl Pending {
     }
 
     /// Keeps a question that may be asked again, until it is answered.
-    fn keep(&self, again: Again) {
+    fn keep(&self, question: OpenQuestion) {
         let mut waiting = self.lock();
-        if let Some(waiter) = again.id().and_then(|id| waiting.get_mut(id)) {
-            waiter.again = Some(Box::new(again));
+        let id = question.envelope.correlation_id.as_deref();
+        if let Some(waiter) = id.and_then(|id| waiting.get_mut(id)) {
+            waiter.question = Some(Box::new(question));
         }
     }
 
-    /// The open questions that may have been lost, to be asked once more.
-    pub(crate) fn lost(&self) -> Vec<Again> {
-        let losses = self.losses.load(Ordering::Relaxed);
-        let mut waiting = self.lock();
-        let kept = waiting.values_mut().filter_map(|waiter| waiter.again.as_mut());
-        kept.filter_map(|again| again.once_more(losses)).collect()
+    /// The ids of the open questions that are like that.
+    pub(crate) fn open_questions(&self, like: impl Fn(&OpenQuestion) -> bool) -> Vec<Arc<str>> {
+        let waiting = self.lock();
+        let questions = waiting
+            .iter()
+            .filter(|(_, waiter)| waiter.question.as_ref().is_some_and(|question| like(question)));
+        questions.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Looks at an open question; `None` when it is open no more.
+    pub(crate) fn with_open_question<T>(
+        &self,
+        id: &str,
+        look: impl FnOnce(&mut OpenQuestion) -> T,
+    ) -> Option<T> {
+        self.lock().get_mut(id)?.question.as_deref_mut().map(look)
     }
 
     fn take(&self, envelope: Envelope) {

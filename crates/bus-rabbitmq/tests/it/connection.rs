@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use rockbot_bus::{Bus, PublishError, Subscription};
+use rockbot_bus::{Bus, Publication, PublishError, Request, Requester, Settlement, Subscription};
 use rockbot_testkit::{
     FaultProxy,
-    bed::{key, message, soon, take, test_broker_url, work},
+    bed::{address, key, message, next, soon, take, test_broker_url, work},
     proxy::Toward,
 };
 use tokio::time::{Instant, timeout};
@@ -34,6 +34,44 @@ async fn cut_again_and_again_it_comes_back_and_loses_nothing_confirmed() {
     }
     confirmed.extend(fleet.insist_on("jobs", "after", 10).await);
     recorder.received(&confirmed).await;
+}
+
+#[tokio::test]
+async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
+    let (proxy, fleet) = behind_a_proxy().await;
+    // Not cut, and forgetful.
+    let worker = fleet.join(&test_broker_url()).await;
+    let questions = Subscription::new(work("questions"), 1);
+    let mut questions = worker.bus.consume(questions).await.expect("subscribed");
+    let requester = Requester::new(fleet.bus.clone(), address("asker", "one"));
+    let request = Request {
+        key: key("questions"),
+        envelope: message("?").correlated("the-call"),
+        timeout: Duration::from_secs(60),
+        grace: Duration::ZERO,
+        on_interim: None,
+        ask_again: true,
+        give_up: None,
+    };
+    let forgets = async {
+        take(&mut questions).await;
+        for _ in 0..3 {
+            let connections = proxy.connections();
+            proxy.cut_all();
+            soon("another connection", proxy.connected(connections + 1)).await;
+            fleet.back("a cut").await;
+        }
+        let again = next(&mut questions).await;
+        let question = again.envelope().clone();
+        again.settle(Settlement::Ack).await.expect("acked");
+        let to = question.reply_to.clone().expect("a reply-to");
+        let answer = Publication::mandatory(to, message("!").correlated("the-call"));
+        worker.bus.publish(answer).await.expect("published");
+        question
+    };
+    let (answer, question) = tokio::join!(requester.ask(request), forgets);
+    answer.expect("an answer");
+    assert_eq!((question.asked, requester.stats().asked_again()), (2, 1));
 }
 
 /// The client library forgets an operation that begins at the wrong moment.

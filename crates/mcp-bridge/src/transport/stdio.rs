@@ -2,7 +2,13 @@
 //!
 //! One message is one line. A line that can't be taken ends the call that it answers and no other.
 
-use std::{collections::BTreeMap, io, process::Stdio, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use rmcp::{
     RoleClient,
@@ -13,9 +19,10 @@ use rockbot_child::{Pipes, ProcessGroup};
 use rockbot_tools::mcp::outside_text::plain;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    net::unix::pipe,
     process::{ChildStderr, ChildStdin, ChildStdout, Command},
-    sync::mpsc,
+    sync::mpsc::{self, error::SendTimeoutError},
     task::JoinHandle,
     time::timeout,
 };
@@ -54,7 +61,7 @@ pub(crate) enum StdioError {
 
 /// A program that serves, with all that it starts. Killed when dropped.
 pub(crate) struct StdioTransport {
-    outgoing: Option<mpsc::Sender<Vec<u8>>>,
+    outgoing: Option<Outgoing>,
     lines: Lines<BufReader<ChildStdout>>,
     group: Option<ProcessGroup>,
     writer: JoinHandle<()>,
@@ -81,12 +88,12 @@ impl StdioTransport {
         let Pipes { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr) } = pipes else {
             return Err(io::Error::other("it was started without pipes"));
         };
-        let (outgoing, messages) = mpsc::channel(OUTGOING);
+        let (outgoing, writer) = Outgoing::to(stdin)?;
         Ok(Self {
             outgoing: Some(outgoing),
             lines: Lines::new(BufReader::with_capacity(64 * 1024, stdout)),
             group: Some(group),
-            writer: tokio::spawn(write(stdin, messages)),
+            writer,
             complaints: tokio::spawn(log(name.to_owned(), stderr)),
         })
     }
@@ -112,11 +119,7 @@ impl Transport<RoleClient> for StdioTransport {
             let outgoing = outgoing.ok_or(StdioError::Ended)?;
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
-            match outgoing.send_timeout(line, SEND_WITHIN).await {
-                Ok(()) => Ok(()),
-                Err(mpsc::error::SendTimeoutError::Timeout(_)) => Err(StdioError::NotReading),
-                Err(mpsc::error::SendTimeoutError::Closed(_)) => Err(StdioError::Ended),
-            }
+            outgoing.send(line).await
         }
     }
 
@@ -151,14 +154,103 @@ impl Drop for StdioTransport {
     }
 }
 
+/// The way to a program's input. What the program takes at once is written by whoever sends it,
+/// without a detour over another task; the rest waits for a task of its own, so that a sender that
+/// goes away leaves no half message.
+#[derive(Clone)]
+struct Outgoing {
+    pipe: Arc<pipe::Sender>,
+    waiting: Arc<Waiting>,
+    queue: mpsc::Sender<Vec<u8>>,
+}
+
+/// How many messages are with the task, or on their way there. Nobody else writes while there are
+/// some.
+#[derive(Default)]
+struct Waiting(Mutex<usize>);
+
+impl Waiting {
+    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A message that waits for the task to take it; no longer, when this is dropped.
+struct OnItsWay<'a>(&'a Waiting);
+
+impl Drop for OnItsWay<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+    }
+}
+
+impl Outgoing {
+    fn to(stdin: ChildStdin) -> io::Result<(Self, JoinHandle<()>)> {
+        let pipe = Arc::new(pipe::Sender::from_owned_fd(stdin.into_owned_fd()?)?);
+        let waiting = Arc::<Waiting>::default();
+        let (queue, messages) = mpsc::channel(OUTGOING);
+        let writer = tokio::spawn(write(pipe.clone(), messages, waiting.clone()));
+        Ok((Self { pipe, waiting, queue }, writer))
+    }
+
+    /// Writes a message, or has it written.
+    ///
+    /// # Errors
+    /// When the program has ended, or does not read for [`SEND_WITHIN`].
+    async fn send(self, mut message: Vec<u8>) -> Result<(), StdioError> {
+        {
+            let mut waiting = self.waiting.lock();
+            if *waiting == 0 {
+                let written = match self.pipe.try_write(&message) {
+                    Ok(written) => written,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                    Err(_) => return Err(StdioError::Ended),
+                };
+                if written == message.len() {
+                    return Ok(());
+                }
+                message.drain(..written);
+                // First of all, since half of it may be written. There is room: nobody waits.
+                *waiting += 1;
+                return self.queue.try_send(message).map_err(|_| StdioError::Ended);
+            }
+            *waiting += 1;
+        }
+        let on_its_way = OnItsWay(&self.waiting);
+        match self.queue.send_timeout(message, SEND_WITHIN).await {
+            Ok(()) => std::mem::forget(on_its_way),
+            Err(SendTimeoutError::Timeout(_)) => return Err(StdioError::NotReading),
+            Err(SendTimeoutError::Closed(_)) => return Err(StdioError::Ended),
+        }
+        Ok(())
+    }
+}
+
 /// Writes messages until there are no more, and closes the program's input.
-async fn write(mut stdin: ChildStdin, mut messages: mpsc::Receiver<Vec<u8>>) {
+async fn write(
+    pipe: Arc<pipe::Sender>,
+    mut messages: mpsc::Receiver<Vec<u8>>,
+    waiting: Arc<Waiting>,
+) {
     while let Some(message) = messages.recv().await {
-        if let Err(error) = stdin.write_all(&message).await {
+        if let Err(error) = write_all(&pipe, &message).await {
             debug!(%error, "a server's program does not take its input any more");
             return;
         }
+        *waiting.lock() -= 1;
     }
+}
+
+async fn write_all(pipe: &pipe::Sender, mut message: &[u8]) -> io::Result<()> {
+    while !message.is_empty() {
+        pipe.writable().await?;
+        match pipe.try_write(message) {
+            Ok(written) => message = &message[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Says in the log what a program says to its standard error.
@@ -288,6 +380,41 @@ mod tests {
         text.extend(b"\"}}\n");
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":4,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":5");
         assert_eq!(ids(text).await, ["1", "error 2", "error 3", "4"]);
+    }
+
+    /// What `cat` writes back, once it reads.
+    #[tokio::test]
+    async fn messages_larger_than_a_pipe_arrive_whole_also_of_a_sender_that_went_away() {
+        let mut cat = Command::new("cat");
+        cat.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut cat = cat.spawn().unwrap();
+        let (outgoing, writer) = Outgoing::to(cat.stdin.take().unwrap()).unwrap();
+        let line = |byte: u8, length: usize| [vec![byte; length], b"\n".to_vec()].concat();
+        // Nobody reads what cat says, so its input fills up.
+        let (large, small) = (line(b'a', 1 << 20), line(b'b', 10));
+        outgoing.clone().send(large.clone()).await.unwrap();
+        outgoing.clone().send(small.clone()).await.unwrap();
+        for _ in 0..OUTGOING - 2 {
+            outgoing.clone().send(small.clone()).await.unwrap();
+        }
+        // The queue is full, or nearly: whoever gives up leaves nothing that others wait for.
+        for _ in 0..3 {
+            let sending = outgoing.clone().send(line(b'c', 10));
+            let _ = timeout(Duration::from_millis(1), sending).await;
+        }
+        let mut said = BufReader::new(cat.stdout.take().unwrap()).split(b'\n');
+        let first = said.next_segment().await.unwrap().unwrap();
+        assert!(first.len() == 1 << 20 && first.iter().all(|byte| *byte == b'a'));
+        for _ in 0..OUTGOING - 1 {
+            assert_eq!(said.next_segment().await.unwrap().unwrap(), [b'b'; 10]);
+        }
+        drop(outgoing);
+        let mut left = Vec::new();
+        while let Some(line) = said.next_segment().await.unwrap() {
+            left.push(line);
+        }
+        assert!(left.len() <= 3 && left.iter().all(|line| line == &[b'c'; 10]), "{left:?}");
+        writer.await.unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
