@@ -23,11 +23,12 @@ use crate::{
 /// their connections back by then, and what they had in hand is answered, or under way.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// How long a run of losses is waited out at most.
+/// How long a run of losses is waited out at most, from when answers could first be had again.
 const LONGEST_RUN: Duration = Duration::from_secs(15);
 
-/// How many losses a question was open through that counts as lost. A bus gives up after five
-/// deliveries; not all of those losses are seen here.
+/// How many losses a question was open through that counts as lost: so often the queue for answers
+/// was out of reach and came back. A bus gives up after five deliveries; not all of those losses are
+/// seen here.
 const LOSSES: u64 = 3;
 
 /// Questions that are asked again at once.
@@ -104,7 +105,7 @@ async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) 
         );
         pending.stats.count_asked_again();
         if let Err(error) = bus.publish(publication).await {
-            debug!(correlation_id = &*id, %error, "asking again failed; it has another turn");
+            debug!(correlation_id = &*id, %error, "asking again failed; the next time is after the next loss");
             pending.with_open_question(&id, |question| {
                 question.losses = losses.saturating_sub(LOSSES);
             });

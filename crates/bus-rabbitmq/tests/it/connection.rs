@@ -54,13 +54,17 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
         give_up: None,
     };
     let forgets = async {
-        take(&mut questions).await;
+        assert_eq!(take(&mut questions).await, "?");
+        // The broker answers in order: once this one is confirmed, the question is.
+        fleet.insist("questions", "after").await;
+        assert_eq!(take(&mut questions).await, "after");
         for _ in 0..3 {
             let connections = proxy.connections();
             proxy.cut_all();
             soon("another connection", proxy.connected(connections + 1)).await;
             fleet.back("a cut").await;
         }
+        assert_eq!(requester.stats().asked_again(), 0);
         let again = next(&mut questions).await;
         let question = again.envelope().clone();
         again.settle(Settlement::Ack).await.expect("acked");

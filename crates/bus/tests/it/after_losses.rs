@@ -235,6 +235,7 @@ async fn one_that_failed_to_go_out_again_has_another_turn_after_the_next_loss() 
     stage.bus.takes.store(true, Relaxed);
     stage.is_interrupted(1);
     let again = stage.heard().await;
+    assert_eq!((again.asked, stage.requester.stats().asked_again()), (3, 2));
     stage.answer(&again).await;
     asking.await.expect("no panic").expect("an answer");
 }

@@ -245,6 +245,7 @@ async fn write_all(pipe: &pipe::Sender, mut message: &[u8]) -> io::Result<()> {
     while !message.is_empty() {
         pipe.writable().await?;
         match pipe.try_write(message) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => message = &message[written..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -382,38 +383,49 @@ mod tests {
         assert_eq!(ids(text).await, ["1", "error 2", "error 3", "4"]);
     }
 
-    /// What `cat` writes back, once it reads.
     #[tokio::test]
     async fn messages_larger_than_a_pipe_arrive_whole_also_of_a_sender_that_went_away() {
         let mut cat = Command::new("cat");
         cat.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut cat = cat.spawn().unwrap();
         let (outgoing, writer) = Outgoing::to(cat.stdin.take().unwrap()).unwrap();
-        let line = |byte: u8, length: usize| [vec![byte; length], b"\n".to_vec()].concat();
-        // Nobody reads what cat says, so its input fills up.
-        let (large, small) = (line(b'a', 1 << 20), line(b'b', 10));
-        outgoing.clone().send(large.clone()).await.unwrap();
-        outgoing.clone().send(small.clone()).await.unwrap();
-        for _ in 0..OUTGOING - 2 {
-            outgoing.clone().send(small.clone()).await.unwrap();
+        let waiting = || *outgoing.waiting.lock();
+        let line = |text: &str| format!("{text}\n").into_bytes();
+        outgoing.pipe.writable().await.unwrap();
+        // Nobody reads what cat says, so its input fills up: a part of this is written at once.
+        let large: String = (0..200_000).map(|number| format!("{number} ")).collect();
+        outgoing.clone().send(line(&large)).await.unwrap();
+        assert_eq!(waiting(), 1);
+        for _ in 0..OUTGOING - 1 {
+            outgoing.clone().send(line("small")).await.unwrap();
         }
         // The queue is full, or nearly: whoever gives up leaves nothing that others wait for.
+        let mut given_up = 0;
         for _ in 0..3 {
-            let sending = outgoing.clone().send(line(b'c', 10));
-            let _ = timeout(Duration::from_millis(1), sending).await;
+            let sending = outgoing.clone().send(line("late"));
+            given_up += usize::from(timeout(Duration::from_millis(1), sending).await.is_err());
         }
-        let mut said = BufReader::new(cat.stdout.take().unwrap()).split(b'\n');
-        let first = said.next_segment().await.unwrap().unwrap();
-        assert!(first.len() == 1 << 20 && first.iter().all(|byte| *byte == b'a'));
+        assert!(given_up >= 2);
+        let mut said = BufReader::new(cat.stdout.take().unwrap()).lines();
+        assert_eq!(said.next_line().await.unwrap().unwrap(), large);
         for _ in 0..OUTGOING - 1 {
-            assert_eq!(said.next_segment().await.unwrap().unwrap(), [b'b'; 10]);
+            assert_eq!(said.next_line().await.unwrap().unwrap(), "small");
         }
+        for _ in given_up..3 {
+            assert_eq!(said.next_line().await.unwrap().unwrap(), "late");
+        }
+        let mut look = tokio::time::interval(Duration::from_millis(5));
+        let all_told = async {
+            while waiting() > 0 {
+                look.tick().await;
+            }
+        };
+        timeout(Duration::from_secs(20), all_told).await.expect("nothing waits");
+        outgoing.clone().send(line("at once")).await.unwrap();
+        assert_eq!(waiting(), 0);
+        assert_eq!(said.next_line().await.unwrap().unwrap(), "at once");
         drop(outgoing);
-        let mut left = Vec::new();
-        while let Some(line) = said.next_segment().await.unwrap() {
-            left.push(line);
-        }
-        assert!(left.len() <= 3 && left.iter().all(|line| line == &[b'c'; 10]), "{left:?}");
+        assert_eq!(said.next_line().await.unwrap(), None, "its input is closed");
         writer.await.unwrap();
     }
 
