@@ -26,14 +26,15 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 FILES_TOGETHER = 4
 # Cells that are ready before anybody asks.
 SPARES = 2
-# A script goes first: so long nothing is made in place of the cell that it took.
+# A script goes first: so long nothing is made in place of the cell that it took, unless another
+# one comes.
 LEAVE_ALONE_MS = 10
 # The longest time-out of a script.
 MOST_SECONDS = 300
 # The exit code of a process that did not become a script.
 UNSTARTED = 125
-# What keepers say to the server: a cell has a script, its script has ended, nobody asks any more.
-TAKEN, DONE, ASKED_NO_MORE = b"t", b"d", b"e"
+# What keepers say to the server: a cell has a script, nobody asks any more.
+TAKEN, ASKED_NO_MORE = b"t", b"e"
 
 
 def serve(plan, warm):
@@ -57,11 +58,8 @@ def serve(plan, warm):
     for _ in range(SPARES if warm else 1):
         os.write(take, TAKEN)
     while True:
-        said = os.read(taken, 1)
-        if said == ASKED_NO_MORE:
+        if os.read(taken, 1) == ASKED_NO_MORE:
             os._exit(0)
-        if said == DONE:
-            continue
         if warm:
             wait_for([taken, requests], LEAVE_ALONE_MS)
         child = jail.clone(jail.NEW_USER | jail.NEW_NS | jail.NEW_PID) if own else os.fork()
@@ -136,10 +134,7 @@ def attend(plan, own, requests, take):
         for output in outputs:
             os.close(output)
         keep(plan, script, processes, myself, conversation)
-        try:
-            os.write(take, DONE)
-        finally:
-            os._exit(0)
+        os._exit(0)
     except BaseException as error:
         if conversation is None:
             conversation, *_ = receive(requests) or [0]
