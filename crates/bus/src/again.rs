@@ -105,7 +105,8 @@ async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) 
         );
         pending.stats.count_asked_again();
         if let Err(error) = bus.publish(publication).await {
-            debug!(correlation_id = &*id, %error, "asking again failed; the next time is after the next loss");
+            debug!(correlation_id = &*id, %error,
+                "asking again failed; the next time is after the next loss");
             pending.with_open_question(&id, |question| {
                 question.losses = losses.saturating_sub(LOSSES);
             });

@@ -1,17 +1,26 @@
-//! A bus that does something else with what is published.
+//! A bus that does something else with what is published, or says that it was interrupted.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_bus::{
-    Bus, BusReport, ConsumeError, Consumer, Publication, PublishError, Subscription,
+    Bus, BusReport, ConsumeError, Consumer, Delivery, DeliverySource, Publication, PublishError,
+    Subscription,
 };
 use rockbot_contracts::QueueName;
+use tokio::sync::watch;
 
 /// Another bus whose [`Bus::publish`] is the test's own; all else is passed on.
 pub struct AlteredBus<F> {
     bus: Arc<dyn Bus>,
     publish: F,
+    resumptions: Option<watch::Receiver<u64>>,
+}
+
+/// A consumer that says how often it was interrupted, whatever it was.
+struct Interrupted {
+    consumer: Consumer,
+    resumptions: watch::Receiver<u64>,
 }
 
 impl<F, P> AlteredBus<F>
@@ -21,7 +30,16 @@ where
 {
     /// `publish` is given the bus below, to publish there what and when it wants.
     pub fn over(bus: Arc<dyn Bus>, publish: F) -> Arc<dyn Bus> {
-        Arc::new(Self { bus, publish })
+        Arc::new(Self { bus, publish, resumptions: None })
+    }
+
+    /// The same with consumers that say that they were interrupted as often as `resumptions` does.
+    pub fn interrupted(
+        bus: Arc<dyn Bus>,
+        resumptions: watch::Receiver<u64>,
+        publish: F,
+    ) -> Arc<dyn Bus> {
+        Arc::new(Self { bus, publish, resumptions: Some(resumptions) })
     }
 }
 
@@ -35,7 +53,13 @@ where
     }
 
     fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
-        self.bus.consume(subscription)
+        Box::pin(async move {
+            let consumer = self.bus.consume(subscription).await?;
+            Ok(match self.resumptions.clone() {
+                Some(resumptions) => Consumer::new(Interrupted { consumer, resumptions }),
+                None => consumer,
+            })
+        })
     }
 
     fn inspect<'a>(
@@ -51,5 +75,19 @@ where
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.bus.close()
+    }
+}
+
+impl DeliverySource for Interrupted {
+    fn next(&mut self) -> BoxFuture<'_, Option<Delivery>> {
+        Box::pin(self.consumer.next())
+    }
+
+    fn cancel(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(self.consumer.cancel())
+    }
+
+    fn resumptions(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.resumptions.clone())
     }
 }

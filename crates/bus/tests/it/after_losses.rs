@@ -1,7 +1,6 @@
 //! A question that is still open some time after several lost connections is asked again.
 
 use std::{
-    future::ready,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -9,87 +8,47 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
-use rockbot_bus::{
-    Bus, BusReport, ConsumeError, Consumer, Delivery, DeliverySource, MemoryBus, Publication,
-    PublishError, Request, RequestError, Requester, Settlement, Subscription,
+use rockbot_bus::{Bus, Consumer, MemoryBus, PublishError, Request, RequestError, Requester};
+use rockbot_contracts::Envelope;
+use rockbot_testkit::{
+    AlteredBus,
+    bed::{address, key, message, until},
 };
-use rockbot_contracts::{Envelope, QueueName};
-use rockbot_testkit::bed::{address, key, message, next, until, work};
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// A bus in memory that says of its consumers that they were interrupted, as often as told.
-struct Lossy {
-    bus: MemoryBus,
-    losses: watch::Sender<u64>,
-    /// Whether it takes messages now.
-    takes: AtomicBool,
-}
+use crate::asker;
 
-struct LossySource(Consumer, watch::Receiver<u64>);
-
-impl DeliverySource for LossySource {
-    fn next(&mut self) -> BoxFuture<'_, Option<Delivery>> {
-        Box::pin(self.0.next())
-    }
-
-    fn cancel(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.cancel())
-    }
-
-    fn resumptions(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.1.clone())
-    }
-}
-
-impl Bus for Lossy {
-    fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
-        if self.takes.load(Relaxed) {
-            return self.bus.publish(publication);
-        }
-        let reason = "the connection was cut".to_owned();
-        Box::pin(ready(Err(PublishError::Unconfirmed { key: publication.key, reason })))
-    }
-
-    fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
-        Box::pin(async move {
-            let consumer = self.bus.consume(subscription).await?;
-            Ok(Consumer::new(LossySource(consumer, self.losses.subscribe())))
-        })
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        queues: &'a [QueueName],
-    ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
-        self.bus.inspect(queues)
-    }
-
-    fn is_ready(&self) -> bool {
-        self.bus.is_ready()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.bus.close()
-    }
-}
-
+/// An asker whose bus is interrupted as often as told.
 struct Stage {
-    bus: Arc<Lossy>,
+    bus: MemoryBus,
     questions: Consumer,
     requester: Arc<Requester>,
+    losses: watch::Sender<u64>,
+    /// Whether the bus takes messages now.
+    takes: Arc<AtomicBool>,
 }
 
 impl Stage {
     async fn new() -> Self {
-        let takes = AtomicBool::new(true);
-        let bus = Lossy { bus: MemoryBus::new(), losses: watch::Sender::new(0), takes };
-        let bus = Arc::new(bus);
-        let questions = Subscription::new(work("questions"), 10);
-        let questions = bus.consume(questions).await.expect("consuming");
-        let requester = Arc::new(Requester::new(bus.clone(), address("asker", "one")));
-        Self { bus, questions, requester }
+        let bus = MemoryBus::new();
+        let losses = watch::Sender::new(0);
+        let takes = Arc::new(AtomicBool::new(true));
+        let taking = takes.clone();
+        let publish = move |bus: Arc<dyn Bus>, publication: rockbot_bus::Publication| {
+            let takes = taking.load(Relaxed);
+            async move {
+                if takes {
+                    return bus.publish(publication).await;
+                }
+                let reason = "the connection was cut".to_owned();
+                Err(PublishError::Unconfirmed { key: publication.key, reason })
+            }
+        };
+        let lossy = AlteredBus::interrupted(Arc::new(bus.clone()), losses.subscribe(), publish);
+        let questions = asker::questions(&bus).await;
+        let requester = Arc::new(Requester::new(lossy, address("asker", "one")));
+        Self { bus, questions, requester, losses, takes }
     }
 
     fn ask(&self, id: &'static str, ask_again: bool) -> JoinHandle<Result<Envelope, RequestError>> {
@@ -116,22 +75,15 @@ impl Stage {
     }
 
     fn is_interrupted(&self, more: u64) {
-        self.bus.losses.send_modify(|times| *times += more);
+        self.losses.send_modify(|times| *times += more);
     }
 
-    /// The next question, which is then gone.
     async fn heard(&mut self) -> Envelope {
-        let delivery = next(&mut self.questions).await;
-        let envelope = delivery.envelope().clone();
-        delivery.settle(Settlement::Ack).await.expect("acked");
-        envelope
+        asker::heard(&mut self.questions).await
     }
 
     async fn answer(&self, question: &Envelope) {
-        let id = question.correlation_id.as_deref().expect("an id");
-        let to = question.reply_to.clone().expect("a reply-to");
-        let answer = Publication::mandatory(to, message("because").correlated(id));
-        self.bus.publish(answer).await.expect("heard");
+        asker::answer(&self.bus, question).await;
     }
 }
 
@@ -172,10 +124,10 @@ async fn a_run_of_losses_without_an_end_is_not() {
     let mut stage = Stage::new().await;
     let asking = stage.ask("id", true);
     stage.heard().await;
-    let (since, bus) = (Instant::now(), stage.bus.clone());
+    let (since, losses) = (Instant::now(), stage.losses.clone());
     let losing = tokio::spawn(async move {
         loop {
-            bus.losses.send_modify(|times| *times += 1);
+            losses.send_modify(|times| *times += 1);
             tokio::time::sleep(Duration::from_secs(4)).await;
         }
     });
@@ -229,10 +181,10 @@ async fn one_that_failed_to_go_out_again_has_another_turn_after_the_next_loss() 
     let mut stage = Stage::new().await;
     let asking = stage.ask("id", true);
     stage.heard().await;
-    stage.bus.takes.store(false, Relaxed);
+    stage.takes.store(false, Relaxed);
     stage.is_interrupted(3);
     until("it was tried", || stage.requester.stats().asked_again() == 1).await;
-    stage.bus.takes.store(true, Relaxed);
+    stage.takes.store(true, Relaxed);
     stage.is_interrupted(1);
     let again = stage.heard().await;
     assert_eq!((again.asked, stage.requester.stats().asked_again()), (3, 2));

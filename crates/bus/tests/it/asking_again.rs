@@ -10,7 +10,7 @@ use std::{
 
 use rockbot_bus::{
     Bus, Consumer, MemoryBus, Publication, PublishError, Request, RequestError, Requester,
-    Settlement, Subscription,
+    Subscription,
 };
 use rockbot_contracts::Envelope;
 use rockbot_testkit::{
@@ -18,6 +18,8 @@ use rockbot_testkit::{
     bed::{address, key, message, next, until, work},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::asker;
 
 /// A bus that loses the confirms of the first messages, and the messages if told so. `then` is what
 /// it says of those that follow.
@@ -52,8 +54,7 @@ struct Stage {
 
 async fn stage(unconfirmed: u32, loses: bool, then: Option<PublishError>) -> Stage {
     let bus = MemoryBus::new();
-    let questions = Subscription::new(work("questions"), 10);
-    let questions = bus.consume(questions).await.expect("consuming");
+    let questions = asker::questions(&bus).await;
     let doubtful = doubtful(bus.clone(), unconfirmed, loses, then);
     let requester = Arc::new(Requester::new(doubtful, address("asker", "one")));
     Stage { questions, bus, requester }
@@ -78,16 +79,11 @@ impl Stage {
     }
 
     async fn heard(&mut self) -> Envelope {
-        let delivery = next(&mut self.questions).await;
-        let envelope = delivery.envelope().clone();
-        delivery.settle(Settlement::Ack).await.expect("acked");
-        envelope
+        asker::heard(&mut self.questions).await
     }
 
     async fn answer(&self, question: &Envelope) {
-        let envelope = message("because").correlated("id");
-        let to = question.reply_to.clone().expect("a reply-to");
-        self.bus.publish(Publication::mandatory(to, envelope)).await.expect("heard");
+        asker::answer(&self.bus, question).await;
     }
 }
 

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod after_losses;
 #[cfg(test)]
+mod asker;
+#[cfg(test)]
 mod asking_again;
 
 async fn bed() -> rockbot_testkit::Bed {
