@@ -10,8 +10,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use lapin::{options::QueueDeclareOptions, types::FieldTable, uri::AMQPUri};
 use rockbot_bus::{
-    Assurance, Bus, BusReport, ConsumeError, Consumer, Publication, PublishError, QueueReport,
-    Subscription, report::QueueDepth,
+    Assurance, Bus, BusReport, ConsumeError, Consumer, Look, Publication, PublishError,
+    QueueReport, Subscription, report::QueueDepth,
 };
 use rockbot_contracts::{QueueName, RoutingKey, json::Limits};
 use rockbot_service::ServeError;
@@ -21,6 +21,7 @@ use crate::{
     config::{InvalidUrl, RabbitConfig, user_of},
     greeting::{address_of, broker_version},
     lane::{Lane, lane_key},
+    refusal::{Refusal, refusal},
     source::Source,
     supervisor::{Address, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
@@ -166,19 +167,23 @@ impl RabbitBus {
         self.product.get_or_init(|| product).clone()
     }
 
-    async fn look_at(&self, queue: &QueueName) -> Result<Option<QueueDepth>, ConsumeError> {
+    async fn look_at(&self, queue: &QueueName) -> Result<Look, ConsumeError> {
         let disconnected = |reason| ConsumeError::Disconnected { reason };
         let link = self.supervisor.current();
         let link = link.ok_or_else(|| disconnected(self.supervisor.reason()))?;
-        // A passive declare of a missing queue closes the channel, so each look has its own.
+        // A passive declare that fails closes the channel, so each look has its own.
         let channel = link.open_channel().await.map_err(disconnected)?;
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        let Ok(name) = self.namespace.queue(queue) else { return Ok(None) };
+        let Ok(name) = self.namespace.queue(queue) else { return Ok(Look::Missing) };
         let declared = channel.queue_declare(name, passive, FieldTable::default()).await;
-        Ok(declared.ok().map(|queue| QueueDepth {
-            ready: queue.message_count(),
-            consumers: queue.consumer_count(),
-        }))
+        Ok(match declared {
+            Ok(queue) => Look::There(QueueDepth {
+                ready: queue.message_count(),
+                consumers: queue.consumer_count(),
+            }),
+            Err(error) if refusal(&error) == Some(Refusal::AccessRefused) => Look::Refused,
+            Err(_) => Look::Missing,
+        })
     }
 }
 
@@ -203,8 +208,8 @@ impl Bus for RabbitBus {
             let look = async {
                 let mut reports = Vec::with_capacity(queues.len());
                 for queue in queues {
-                    let depth = self.look_at(queue).await?;
-                    reports.push(QueueReport { name: queue.to_string(), depth });
+                    let look = self.look_at(queue).await?;
+                    reports.push(QueueReport { name: queue.to_string(), look });
                 }
                 let product = match self.product.get() {
                     Some(product) => product.clone(),

@@ -150,15 +150,23 @@ impl Subscriber {
             NoChannel::Disconnected { reason } => ConsumeError::Disconnected { reason },
         })?;
         let disconnected = |reason| ConsumeError::Disconnected { reason };
-        let channel = link.open_channel().await.map_err(disconnected)?;
-        let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
-        let consumer = consumer.map_err(disconnected)?.map_err(|error| {
+        let refused_or_lost = |error: lapin::Error| {
             if link.is_connected() {
                 refused(self.queue(), &error)
             } else {
                 disconnected(error.to_string())
             }
-        })?;
+        };
+        let queue = &self.subscription.queue;
+        if self.namespace.expects_dead_letters(queue) {
+            // The broker closes a channel that asks for what is missing, or may not be looked at.
+            let channel = link.open_channel().await.map_err(disconnected)?;
+            let looked = link.until_lost(self.namespace.expect_dead_letters(&channel, queue)).await;
+            looked.map_err(disconnected)?.map_err(refused_or_lost)?;
+        }
+        let channel = link.open_channel().await.map_err(disconnected)?;
+        let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
+        let consumer = consumer.map_err(disconnected)?.map_err(refused_or_lost)?;
         let ended = link.ended();
         Ok(Session {
             generation: link.generation,

@@ -314,12 +314,8 @@ impl Task {
         };
         let runtime = lapin::runtime::default_runtime()?;
         let connection = Connection::connector(uri.clone(), runtime, socket, properties).await?;
-        let prepare = async {
-            let channel = connection.create_channel().await?;
-            self.namespace.provide_exchanges(&channel).await
-        };
         tokio::select! {
-            prepared = prepare => prepared?,
+            begun = self.namespace.begin(&connection) => begun?,
             () = ended(&connection) => {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
             }

@@ -1,7 +1,12 @@
 //! How a queue of the contracts is declared on the broker.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use lapin::{
-    Channel, ExchangeKind,
+    Channel, Connection, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
@@ -9,6 +14,8 @@ use rockbot_contracts::{
     QueueKind, QueueName, QueueSpec,
     shape::{Argument, dead_letter_exchange, queue_name},
 };
+
+use crate::refusal::{Refusal, refusal};
 
 /// The names of one fleet on the broker.
 #[derive(Debug, Clone)]
@@ -18,15 +25,24 @@ pub(crate) struct Namespace {
     pub(crate) dead_letters: ShortString,
     /// Whether this process's user finds the dead letters prepared, and may not declare them.
     prepared: bool,
+    /// Whether the broker lets this user look for what is prepared. Clones share it.
+    may_look: Arc<AtomicBool>,
 }
 
 impl Namespace {
     /// `None` when the name is too long or would not make valid queue names.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let fits = QueueName::new(name).is_ok() && name.len() <= 64;
+        let may_look = Arc::new(AtomicBool::new(true));
         let exchange = ShortString::try_new(name).ok()?;
         let dead_letters = ShortString::try_new(dead_letter_exchange(name)).ok()?;
-        fits.then(|| Self { name: name.to_owned(), exchange, dead_letters, prepared: false })
+        fits.then(|| Self {
+            name: name.to_owned(),
+            exchange,
+            dead_letters,
+            prepared: false,
+            may_look,
+        })
     }
 
     /// The same for a connection of `user`. A user that was made for this namespace comes with the
@@ -43,24 +59,49 @@ impl Namespace {
             .map_err(|error| std::io::Error::other(error.to_string()).into())
     }
 
-    /// Declares both exchanges, or finds them where they are prepared. Asked for one that is
-    /// missing, the broker closes the channel.
+    /// Provides the exchanges on a new connection, and finds out whether this user may look.
+    pub(crate) async fn begin(&self, connection: &Connection) -> lapin::Result<()> {
+        self.may_look.store(true, Ordering::Relaxed);
+        let channel = connection.create_channel().await?;
+        match self.provide_exchanges(&channel).await {
+            // It may work all the same: 4.2.6 and 4.3.0 let only those look who may declare.
+            Err(error) if self.prepared && refusal(&error) == Some(Refusal::AccessRefused) => {
+                self.may_look.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            provided => provided,
+        }
+    }
+
+    /// Declares both exchanges. Where they are prepared, finds the one that every user has to do
+    /// with; asked for one that is missing, the broker closes the channel.
     pub(crate) async fn provide_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
-        let options =
-            ExchangeDeclareOptions { passive: self.prepared, durable: true, ..Default::default() };
+        if self.prepared {
+            return self.find_exchange(channel).await;
+        }
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
         let exchanges =
             [(&self.exchange, ExchangeKind::Topic), (&self.dead_letters, ExchangeKind::Direct)];
         for (exchange, kind) in exchanges {
-            let declared =
-                channel.exchange_declare(exchange.clone(), kind, options, FieldTable::default());
-            declared.await.map_err(|error| self.unprepared(error))?;
+            let none = FieldTable::default();
+            channel.exchange_declare(exchange.clone(), kind, options, none).await?;
         }
         Ok(())
     }
 
+    async fn find_exchange(&self, channel: &Channel) -> lapin::Result<()> {
+        if !self.may_look.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let look = ExchangeDeclareOptions { passive: true, ..Default::default() };
+        let (name, none) = (self.exchange.clone(), FieldTable::default());
+        let found = channel.exchange_declare(name, ExchangeKind::Topic, look, none).await;
+        found.map_err(|error| self.unprepared(error))
+    }
+
     /// Says what to do where something should have been prepared and is not there.
     fn unprepared(&self, error: lapin::Error) -> lapin::Error {
-        if !self.prepared {
+        if !self.prepared || refusal(&error) == Some(Refusal::AccessRefused) {
             return error;
         }
         std::io::Error::other(format!(
@@ -75,15 +116,28 @@ impl Namespace {
         if spec.kind == QueueKind::DeadLetters && self.prepared {
             return self.find_queue(channel, spec).await;
         }
-        if spec.kind == QueueKind::Work {
-            let dead_letters = spec.dead_letters();
-            if self.prepared {
-                self.find_queue(channel, &dead_letters).await?;
-            } else {
-                self.declare_queue(channel, &dead_letters).await?;
-            }
+        if spec.kind == QueueKind::Work && !self.prepared {
+            self.declare_queue(channel, &spec.dead_letters()).await?;
         }
         self.declare_queue(channel, spec).await
+    }
+
+    /// Whether the dead letters of `spec` have a queue that was prepared.
+    pub(crate) fn expects_dead_letters(&self, spec: &QueueSpec) -> bool {
+        self.prepared && spec.kind == QueueKind::Work
+    }
+
+    /// Fails when the queue for the dead letters of `spec` is missing. The channel is of no use
+    /// afterwards.
+    pub(crate) async fn expect_dead_letters(
+        &self,
+        channel: &Channel,
+        spec: &QueueSpec,
+    ) -> lapin::Result<()> {
+        match self.find_queue(channel, &spec.dead_letters()).await {
+            Err(error) if refusal(&error) == Some(Refusal::AccessRefused) => Ok(()),
+            found => found,
+        }
     }
 
     async fn find_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {

@@ -29,6 +29,6 @@ pub use port::{
     Subscription,
 };
 pub use queue_gauge::QueueGauge;
-pub use report::{BusReport, QueueReport};
+pub use report::{BusReport, Look, QueueReport};
 pub use request::{Request, RequestError, Requester, RequesterStats};
 pub use worker::{Handler, Worker, WorkerStats};

@@ -7,7 +7,7 @@ use rockbot_contracts::QueueName;
 use tokio::{task::JoinHandle, time::MissedTickBehavior};
 use tracing::debug;
 
-use crate::port::Bus;
+use crate::{port::Bus, report::QueueReport};
 
 /// How often the bus is asked.
 const EVERY: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ impl QueueGauge {
                 let seen = seen.map(|report| report.queues).unwrap_or_default();
                 for queue in &queues {
                     let report = seen.iter().find(|report| report.name == queue.as_str());
-                    let depth = report.and_then(|report| report.depth);
+                    let depth = report.and_then(QueueReport::depth);
                     // What was true a while ago is not told.
                     let ready = depth.map_or(f64::NAN, |depth| f64::from(depth.ready));
                     gauge!("rockbot_bus_queue_messages", "queue" => queue.to_string()).set(ready);

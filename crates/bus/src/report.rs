@@ -16,8 +16,39 @@ pub struct BusReport {
 pub struct QueueReport {
     /// Bare name.
     pub name: String,
-    /// `None` when the queue does not exist.
-    pub depth: Option<QueueDepth>,
+    /// What there was to see.
+    pub look: Look,
+}
+
+impl QueueReport {
+    /// How full it is; `None` when it does not exist, or may not be looked at.
+    #[must_use]
+    pub fn depth(&self) -> Option<QueueDepth> {
+        self.look.depth()
+    }
+}
+
+/// What a look at a queue shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// It exists.
+    There(QueueDepth),
+    /// It does not exist.
+    Missing,
+    /// This user may not know. RabbitMQ refuses looks at queues that a user has no right to, from
+    /// 4.2.6 on.
+    Refused,
+}
+
+impl Look {
+    /// How full the queue is; `None` when it does not exist, or may not be looked at.
+    #[must_use]
+    pub fn depth(self) -> Option<QueueDepth> {
+        match self {
+            Self::There(depth) => Some(depth),
+            Self::Missing | Self::Refused => None,
+        }
+    }
 }
 
 /// How full a queue is and who reads it.

@@ -5,7 +5,7 @@ mod purge;
 mod replay;
 mod show;
 
-use rockbot_bus::{Bus, report::QueueDepth};
+use rockbot_bus::{Bus, Look, report::QueueDepth};
 use rockbot_contracts::QueueName;
 use rockbot_service::exit;
 use serde_json::json;
@@ -63,7 +63,7 @@ async fn list(bus: &dyn Bus, names: &[QueueName], must_exist: bool, json: bool) 
     } else {
         say!("{}", table(&HEADS, queues.iter().map(row)))?;
     }
-    match queues.iter().find(|queue| queue.dead_letters.is_none()) {
+    match queues.iter().find(|queue| queue.dead_letters == Look::Missing) {
         Some(missing) if must_exist => Err(letters::no_such_queue(&missing.name)),
         _ => Ok(exit::OK),
     }
@@ -74,20 +74,26 @@ pub(crate) const HEADS: [&str; 4] = ["queue", "waiting", "consumers", "dead lett
 
 /// A work queue as a row of a table.
 pub(crate) fn row(queue: &WorkQueue) -> Vec<String> {
-    let text = |number: Option<u32>| number.map_or_else(|| "–".to_owned(), |n| n.to_string());
-    let depth = |pick: fn(QueueDepth) -> u32| text(queue.depth.map(pick));
+    let text = |look: Look, pick: fn(QueueDepth) -> u32| match look {
+        Look::There(depth) => pick(depth).to_string(),
+        Look::Missing => "–".to_owned(),
+        Look::Refused => "?".to_owned(),
+    };
     vec![
         queue.name.to_string(),
-        depth(|depth| depth.ready),
-        depth(|depth| depth.consumers),
-        text(queue.dead_letters),
+        text(queue.look, |depth| depth.ready),
+        text(queue.look, |depth| depth.consumers),
+        text(queue.dead_letters, |depth| depth.ready),
     ]
 }
 
 /// A work queue for machines.
 pub(crate) fn to_json(queue: &WorkQueue) -> serde_json::Value {
-    json!({"name": queue.name.as_str(), "exists": queue.depth.is_some(),
-        "ready": queue.depth.map(|depth| depth.ready),
-        "consumers": queue.depth.map(|depth| depth.consumers),
-        "deadLetters": queue.dead_letters})
+    let depth = queue.look.depth();
+    // Nobody knows of one that may not be looked at.
+    let exists = (queue.look != Look::Refused).then_some(depth.is_some());
+    json!({"name": queue.name.as_str(), "exists": exists,
+        "ready": depth.map(|depth| depth.ready),
+        "consumers": depth.map(|depth| depth.consumers),
+        "deadLetters": queue.dead_letters.depth().map(|depth| depth.ready)})
 }

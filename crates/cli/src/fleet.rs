@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::SayError;
-use rockbot_bus::{Bus, MemoryBus, Requester};
+use rockbot_bus::{Bus, Look, MemoryBus, Requester, report::QueueDepth};
 use rockbot_bus_rabbitmq::RabbitBus;
 use rockbot_contracts::{
     AgentName, InstanceId, QueueSpec,
@@ -174,11 +174,16 @@ impl Fleet {
     pub(crate) async fn discover_all(&self, name: &str) -> Result<Discovered, Failure> {
         let discovered = self.discover(name).await?;
         let report = self.bus.inspect(&[QueueSpec::work(&tool_invoke()).name]).await;
-        let depths = report.exits(exit::UNAVAILABLE)?.queues.into_iter().map(|queue| queue.depth);
-        let consumers: u32 = depths.flatten().map(|depth| depth.consumers).sum();
+        let look = report.exits(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look);
+        let consumers = match look {
+            Some(Look::There(depth)) => depth.consumers as usize,
+            // However many there are.
+            Some(Look::Refused) => usize::MAX,
+            Some(Look::Missing) | None => 0,
+        };
         let mut look = tokio::time::interval(Duration::from_millis(5));
         let all = async {
-            while discovered.directory.handlers().len() < consumers as usize {
+            while discovered.directory.handlers().len() < consumers {
                 look.tick().await;
             }
         };
@@ -218,11 +223,12 @@ impl Fleet {
     /// wait there for the next one.
     pub(crate) async fn expect_agent(&self, agent: &AgentName) -> Result<(), Failure> {
         let report = self.bus.inspect(&[QueueSpec::work(&user_message(agent)).name]).await;
-        let depths = report.exits(exit::UNAVAILABLE)?.queues.into_iter().map(|queue| queue.depth);
-        if depths.flatten().any(|depth| depth.consumers > 0) {
-            return Ok(());
+        match report.exits(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look) {
+            Some(Look::There(QueueDepth { consumers: 1.., .. })) => Ok(()),
+            // The message says it, once nobody answered.
+            Some(Look::Refused) => Ok(()),
+            _ => Err(Failure::unavailable(SayError::NobodyServes { agent: agent.clone() })),
         }
-        Err(Failure::unavailable(SayError::NobodyServes { agent: agent.clone() }))
     }
 
     /// Finishes what is under way, and leaves the bus.

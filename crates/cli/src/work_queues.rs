@@ -1,7 +1,7 @@
 //! The work queues of a fleet. A broker does not tell which there are, so they are known by name.
 
 use rockbot_agent::AgentDefinition;
-use rockbot_bus::{Bus, BusReport, report::QueueDepth};
+use rockbot_bus::{Bus, BusReport, Look};
 use rockbot_contracts::{
     AgentName, QueueName, QueueSpec,
     topology::{tool_invoke, tool_invoke_mcp, user_message},
@@ -17,10 +17,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkQueue {
     pub(crate) name: QueueName,
-    /// `None` when it does not exist.
-    pub(crate) depth: Option<QueueDepth>,
-    /// Dead letters that wait; `None` when their queue does not exist.
-    pub(crate) dead_letters: Option<u32>,
+    pub(crate) look: Look,
+    /// The queue of its dead letters.
+    pub(crate) dead_letters: Look,
 }
 
 /// The queue of tool calls and the one for suspects beside it, and those of the configured agent and
@@ -65,8 +64,8 @@ pub(crate) async fn look(
     let pairs = names.iter().zip(report.queues.chunks_exact(2));
     let queues = pairs.map(|(name, pair)| WorkQueue {
         name: name.clone(),
-        depth: pair[0].depth,
-        dead_letters: pair[1].depth.map(|depth| depth.ready),
+        look: pair[0].look,
+        dead_letters: pair[1].look,
     });
     let queues = queues.collect();
     Ok((report, queues))
@@ -74,7 +73,7 @@ pub(crate) async fn look(
 
 #[cfg(test)]
 mod tests {
-    use rockbot_bus::{MemoryBus, Publication, Settlement, Subscription};
+    use rockbot_bus::{MemoryBus, Publication, Settlement, Subscription, report::QueueDepth};
     use rockbot_contracts::Envelope;
 
     use super::*;
@@ -128,12 +127,13 @@ mod tests {
         letter.settle(Settlement::dead_letter("no")).await.unwrap();
         let other = QueueName::new("other").unwrap();
         let (_, queues) = look(&bus, &[spec.name.clone(), other.clone()]).await.unwrap();
-        let depth = Some(QueueDepth { ready: 2, consumers: 1 });
+        let waiting = Look::There(QueueDepth { ready: 2, consumers: 1 });
+        let died = Look::There(QueueDepth { ready: 1, consumers: 0 });
         assert_eq!(
             queues,
             [
-                WorkQueue { name: spec.name, depth, dead_letters: Some(1) },
-                WorkQueue { name: other, depth: None, dead_letters: None },
+                WorkQueue { name: spec.name, look: waiting, dead_letters: died },
+                WorkQueue { name: other, look: Look::Missing, dead_letters: Look::Missing },
             ]
         );
     }

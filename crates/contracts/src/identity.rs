@@ -59,6 +59,16 @@ impl User {
             service => format!("{namespace}.{service}"),
         }
     }
+
+    /// The service that the broker calls `user`, in any namespace; `None` for an agent, and for
+    /// users that are not ours.
+    #[must_use]
+    pub fn service_of(user: &str) -> Option<Self> {
+        let (before, last) = user.rsplit_once('.')?;
+        let is_agent = before.rsplit('.').next() == Some(AGENT);
+        let mut services = Self::SERVICES.into_iter();
+        services.find(|service| !is_agent && service.to_string() == last)
+    }
 }
 
 impl fmt::Display for User {
@@ -85,8 +95,7 @@ fn asker(user: &str) -> Option<&str> {
 
 /// Whether `user` may send what others have sent before.
 fn is_operator(user: &str) -> bool {
-    let last = user.rsplit_once('.').map(|(before, last)| (before.rsplit('.').next(), last));
-    last.is_some_and(|(kind, last)| last == OPERATOR && kind != Some(AGENT))
+    User::service_of(user) == Some(User::Operator)
 }
 
 /// Whose requests a worker takes.

@@ -35,7 +35,7 @@ pub struct Grants {
 pub struct Permissions {
     /// What it may declare and delete.
     pub configure: String,
-    /// Exchanges it may publish to, and queues it may bind.
+    /// Exchanges it may publish to, and queues it may bind or look at.
     pub write: String,
     /// Queues it may consume, and exchanges it may bind to.
     pub read: String,
@@ -194,6 +194,12 @@ impl Grants {
             write.push(expression(&dead_letter_exchange(namespace)));
         }
         write.extend(queues.iter().cloned());
+        // From 4.2.7 on only users with some right to a queue may look how full it is. This is the
+        // least of them: who may dead-letter a message gains nothing by binding where it goes.
+        let dead_letters = self.works.iter().map(dead_letters_of);
+        write.extend(
+            dead_letters.map(|queue| expression(&format!("{namespace}.{}", queue.as_str()))),
+        );
         let read = std::iter::once(exchange).chain(queues.iter().cloned()).collect::<Vec<_>>();
         let keys = |keys: &[BindingPattern]| {
             any_of(&keys.iter().map(|key| expression(key.as_str())).collect::<Vec<_>>())
@@ -373,6 +379,9 @@ mod tests {
             (PublishTo, "amq.topic", false),
             (BindQueue, "rockbot.tool.result.assistant.i", true),
             (BindQueue, "rockbot.tool.invoke", false),
+            (BindQueue, "rockbot.user.message.assistant.dlq", true),
+            (BindQueue, "rockbot.tool.invoke.dlq", false),
+            (BindQueue, "rockbot.user.message.mallory.dlq", false),
         ] {
             check(user, wish, name, expected);
         }
@@ -399,6 +408,11 @@ mod tests {
                 check(&user, wish, &format!("{prefix}{own}"), true);
                 check(&user, wish, &format!("{prefix}{other}"), false);
             }
+            for wish in [Declare, Consume] {
+                check(&user, wish, &format!("rockbot.{own}.dlq"), false);
+            }
+            check(&user, BindQueue, &format!("rockbot.{own}.dlq"), true);
+            check(&user, BindQueue, &format!("rockbot.{other}.dlq"), false);
             check(&user, Publish, own, false);
             check(&user, Publish, "tool.cancel", false);
             check(&user, Consume, "rockbot.tool.result.assistant.i", false);

@@ -248,7 +248,7 @@ mod tests {
         let patience = Instant::now() + Duration::from_secs(5);
         loop {
             let report = stage.bus.inspect(std::slice::from_ref(&queue)).await.unwrap();
-            if report.queues[0].depth.is_some_and(|depth| depth.ready == 3) {
+            if report.queues[0].depth().is_some_and(|depth| depth.ready == 3) {
                 break;
             }
             assert!(Instant::now() < patience, "{report:?}");

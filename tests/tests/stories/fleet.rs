@@ -101,7 +101,7 @@ impl Fleet {
         let suspects = QueueSpec::suspects(&tool_invoke());
         let queues = [calls.dead_letters().name, calls.name, suspects.name];
         let report = bus.inspect(&queues).await.expect("a report");
-        let ready = |at: usize| report.queues[at].depth.map_or(0, |depth| depth.ready);
+        let ready = |at: usize| report.queues[at].depth().map_or(0, |depth| depth.ready);
         (ready(1) + ready(2), ready(0))
     }
 

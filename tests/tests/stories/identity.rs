@@ -86,7 +86,7 @@ impl Guarded {
     async fn waiting(&self, bus: &dyn Bus, queue: &str) -> u32 {
         let queue = QueueName::new(queue).expect("a name");
         let report = bus.inspect(&[queue]).await.expect("the broker answers");
-        report.queues[0].depth.expect("it exists").ready
+        report.queues[0].depth().expect("it exists").ready
     }
 }
 

@@ -53,15 +53,20 @@ impl Guarded {
     }
 
     pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
-        let config = RabbitConfig::new(self.broker.url_of(user, PASSWORD), user);
+        let config = RabbitConfig::new(self.url(user), user);
         let bus = RabbitBus::start(&config).expect("a usable URL");
         bus.connected(PATIENCE).await.expect("the user gets in");
         Arc::new(bus)
     }
 
+    pub(crate) fn url(&self, user: &str) -> String {
+        self.broker.url_of(user, PASSWORD)
+    }
+
     async fn connection(&self, user: &str) -> Connection {
-        let url = self.broker.url_of(user, PASSWORD);
-        Connection::connect(&url, ConnectionProperties::default()).await.expect("the user gets in")
+        Connection::connect(&self.url(user), ConnectionProperties::default())
+            .await
+            .expect("the user gets in")
     }
 }
 

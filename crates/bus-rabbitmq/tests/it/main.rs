@@ -14,6 +14,7 @@ mod credentials;
 mod exchanges;
 mod fleet;
 mod identity;
+mod looks;
 mod management;
 mod mcp;
 mod messages;

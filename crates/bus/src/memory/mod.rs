@@ -17,7 +17,7 @@ use rockbot_contracts::{QueueName, json::Limits};
 use crate::{
     delivery::Delivery,
     port::{Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Subscription},
-    report::{BusReport, QueueReport},
+    report::{BusReport, Look, QueueReport},
 };
 
 use self::{
@@ -103,7 +103,7 @@ impl Bus for MemoryBus {
             .iter()
             .map(|name| QueueReport {
                 name: name.to_string(),
-                depth: router.find(name).map(|queue| queue.depth()),
+                look: router.find(name).map_or(Look::Missing, |queue| Look::There(queue.depth())),
             })
             .collect();
         let product = format!("in-memory bus {}", env!("CARGO_PKG_VERSION"));

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use rockbot_bus::{Bus, Consumer, Delivery, Settlement, Subscription};
+use rockbot_bus::{Bus, Consumer, Delivery, Look, Settlement, Subscription};
 use rockbot_contracts::{QueueName, QueueSpec};
 use rockbot_service::exit;
 use tokio::time::timeout;
@@ -171,11 +171,21 @@ impl Letters {
 /// How many dead letters of `queue` wait.
 ///
 /// # Errors
-/// When their queue does not exist, or the bus is out of reach.
+/// When their queue does not exist or may not be looked at, or the bus is out of reach.
 pub(super) async fn count(bus: &dyn Bus, queue: &QueueName) -> Result<u32, Failure> {
     let report = bus.inspect(&[queue.dead_letters()]).await.exits(exit::UNAVAILABLE)?;
-    let depth = report.queues.first().and_then(|queue| queue.depth);
-    depth.map(|depth| depth.ready).ok_or_else(|| no_such_queue(queue))
+    match report.queues.first().map(|queue| queue.look) {
+        Some(Look::There(depth)) => Ok(depth.ready),
+        Some(Look::Refused) => Err(may_not_look(queue)),
+        Some(Look::Missing) | None => Err(no_such_queue(queue)),
+    }
+}
+
+fn may_not_look(queue: &QueueName) -> Failure {
+    Failure::unavailable(format!(
+        "the broker does not let this user look at the dead letters of {queue}: name the operator's \
+         user in the URL of the bus"
+    ))
 }
 
 pub(super) fn no_such_queue(queue: &QueueName) -> Failure {

@@ -1,5 +1,6 @@
 //! What an operator should know at once, and how bad it is.
 
+use rockbot_bus::Look;
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_service::exit;
 
@@ -53,10 +54,16 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         find(Severity::Unusable, message.to_owned());
     }
     let invoke = QueueSpec::work(&tool_invoke()).name;
+    let mut hidden = Vec::new();
     for queue in queues {
         let name = &queue.name;
+        if queue.look == Look::Refused {
+            hidden.push(name.as_str());
+            continue;
+        }
+        let depth = queue.look.depth();
         let (ready, consumers) =
-            queue.depth.map_or((0, 0), |depth| (depth.ready as usize, depth.consumers as usize));
+            depth.map_or((0, 0), |depth| (depth.ready as usize, depth.consumers as usize));
         if ready > 0 && consumers == 0 {
             let waiting = show::count(ready, "message");
             find(Severity::Suspicious, format!("{waiting} in {name}, and nobody consumes it"));
@@ -67,12 +74,19 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
             let message = format!("{name} has {consumers}, and {handlers} announced themselves");
             find(Severity::Suspicious, message);
         }
-        let letters = queue.dead_letters.unwrap_or_default() as usize;
+        let letters = queue.dead_letters.depth().map_or(0, |depth| depth.ready as usize);
         if letters > 0 {
             let letters = show::count(letters, "dead letter");
             let message = format!("{letters} of {name}; `rockbot dlq show {name}` shows them");
             find(Severity::Warning, message);
         }
+    }
+    if !hidden.is_empty() {
+        let hidden = hidden.join(", ");
+        let message = format!(
+            "the broker does not let this user look at {hidden}: what waits there is not known"
+        );
+        find(Severity::Warning, message);
     }
     let readers = round_trip.reply_depth.map_or(0, |depth| depth.consumers);
     if readers != 1 {
@@ -122,8 +136,8 @@ mod tests {
             bus: BusReport { product: "a bus".to_owned(), address: None, queues: Vec::new() },
             queues: vec![WorkQueue {
                 name: rockbot_contracts::QueueName::new("user.message.writer").unwrap(),
-                depth: Some(QueueDepth { ready, consumers }),
-                dead_letters: Some(dead_letters),
+                look: Look::There(QueueDepth { ready, consumers }),
+                dead_letters: Look::There(QueueDepth { ready: dead_letters, consumers: 0 }),
             }],
             handlers: Vec::new(),
             round_trip: RoundTrip {
@@ -152,6 +166,15 @@ mod tests {
         check(&fleet(7, 0, 0, 1), &[(Severity::Suspicious, "7 messages in user.message.writer")]);
         check(&fleet(0, 0, 0, 2), &[(Severity::Suspicious, "2 consumers in place of one")]);
         check(&fleet(0, 0, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
+    }
+
+    #[test]
+    fn of_queues_that_may_not_be_looked_at_nothing_is_said_but_that() {
+        let mut examination = fleet(0, 0, 0, 1);
+        examination.queues[0].name = QueueSpec::work(&tool_invoke()).name;
+        examination.queues[0].look = Look::Refused;
+        examination.queues[0].dead_letters = Look::Refused;
+        check(&examination, &[(Severity::Warning, "does not let this user look at tool.invoke:")]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rockbot_bus::{Consumer, Publication, Settlement, Subscription, report::QueueDepth};
+use rockbot_bus::{
+    Consumer, Publication, QueueReport, Settlement, Subscription, report::QueueDepth,
+};
 use rockbot_contracts::{
     AgentName, Envelope, QueueSpec, RoutingKey,
     identity::CLI,
@@ -70,6 +72,6 @@ async fn replies(fleet: &Fleet) -> Result<(String, Option<QueueDepth>), Failure>
     let reading = fleet.bus.consume(Subscription::on_receipt(queue, 1));
     let _reader = reading.await.exits(exit::UNAVAILABLE)?;
     let report = fleet.bus.inspect(&names).await.exits(exit::UNAVAILABLE)?;
-    let depth = report.queues.first().and_then(|queue| queue.depth);
+    let depth = report.queues.first().and_then(QueueReport::depth);
     Ok((names[0].to_string(), depth))
 }

@@ -2,14 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, ConsumeError, Consumer, Subscription};
+use rockbot_bus::{Bus, ConsumeError, Consumer, Look, Subscription};
 use rockbot_contracts::{
-    BindingPattern, InstanceId, QueueName, QueueSpec, RoutingKey,
+    BindingPattern, Envelope, InstanceId, QueueName, QueueSpec, RoutingKey,
+    identity::User,
     tool::REPLY_PROBE,
-    topology::{monitored_answers, monitored_requests},
+    topology::{
+        monitored_answers, monitored_requests, script_invoke, tool_invoke, tool_invoke_mcp,
+    },
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, interval},
 };
@@ -47,25 +50,30 @@ impl Feed {
     /// A copy for a monitor counts as delivered: it would make a request routable that no queue
     /// takes, and its asker would wait for an answer instead of being told that nobody serves the
     /// tool. So requests are listened for only where their work queue is, which outlives its
-    /// workers; for one that is missing this looks again and again.
+    /// workers; for one that is missing this looks again and again. Of one that may not be looked
+    /// at, an answer by a worker of it tells that it is there.
     pub(super) async fn open(bus: Arc<dyn Bus>, content: bool) -> Result<Self, ConsumeError> {
         let requests = monitored_requests().map(|key| (QueueSpec::work(&key).name, key));
         let names: Vec<_> = requests.iter().map(|(name, _)| name.clone()).collect();
         let there = bus.inspect(&names).await?.queues;
         let mut bindings = monitored_answers();
-        let mut missing = Vec::new();
+        let (mut missing, mut hidden) = (Vec::new(), Vec::new());
         for ((name, key), report) in requests.into_iter().zip(there) {
-            match report.depth {
-                Some(_) => bindings.push((&key).into()),
-                None => missing.push((name, key)),
+            match report.look {
+                Look::There(_) => bindings.push((&key).into()),
+                Look::Missing => missing.push((name, key)),
+                Look::Refused => hidden.push(key),
             }
         }
         let (sender, messages) = mpsc::channel(WAITING);
         let mut listeners = JoinSet::new();
-        let listener = Listener { bus, sender, content };
+        let listener = Listener { bus, sender, content, served: Arc::default() };
         let consumer = listener.consume(bindings).await?;
         for (name, key) in missing {
             listeners.spawn(listener.clone().listen_once_there(name, key));
+        }
+        for key in hidden {
+            listeners.spawn(listener.clone().listen_once_served(key));
         }
         listeners.spawn(listener.listen(consumer));
         Ok(Self { messages, _listeners: listeners })
@@ -85,6 +93,8 @@ struct Listener {
     bus: Arc<dyn Bus>,
     sender: mpsc::Sender<Message>,
     content: bool,
+    /// Keys whose requests have a worker, by what was heard of workers.
+    served: Arc<watch::Sender<Vec<RoutingKey>>>,
 }
 
 impl Listener {
@@ -97,6 +107,7 @@ impl Listener {
         while let Some(delivery) = consumer.next().await {
             let at = Instant::now();
             let key = delivery.routing_key().clone();
+            self.note_worker(delivery.envelope());
             let heard = heard::read(&key, delivery.envelope(), self.content);
             let heard = heard.map_err(|error| heard::trouble(&error));
             // The question whether answers arrive is nobody's call.
@@ -109,17 +120,43 @@ impl Listener {
         }
     }
 
+    fn note_worker(&self, envelope: &Envelope) {
+        let Some(key) = envelope.user_id.as_deref().and_then(served_by) else { return };
+        self.served.send_if_modified(|served| {
+            let is_new = !served.contains(&key);
+            if is_new {
+                served.push(key);
+            }
+            is_new
+        });
+    }
+
     async fn listen_once_there(self, queue: QueueName, key: RoutingKey) {
         let mut look = interval(LOOK_AGAIN);
         let names = [queue];
-        let consumer = loop {
+        loop {
             look.tick().await;
             // Without a connection there is another look later.
             match self.bus.inspect(&names).await {
-                Ok(report) if report.queues.iter().all(|queue| queue.depth.is_some()) => {}
-                Ok(_) | Err(ConsumeError::Disconnected { .. }) => continue,
+                Ok(report) if report.queues.iter().all(|queue| queue.depth().is_some()) => break,
+                Ok(_) | Err(ConsumeError::Disconnected { .. }) => {}
                 Err(_) => return,
             }
+        }
+        self.listen_for(key).await;
+    }
+
+    async fn listen_once_served(self, key: RoutingKey) {
+        let mut served = self.served.subscribe();
+        if served.wait_for(|served| served.contains(&key)).await.is_ok() {
+            self.listen_for(key).await;
+        }
+    }
+
+    async fn listen_for(self, key: RoutingKey) {
+        let mut tries = interval(LOOK_AGAIN);
+        let consumer = loop {
+            tries.tick().await;
             match self.consume(vec![(&key).into()]).await {
                 Ok(consumer) => break consumer,
                 Err(ConsumeError::Disconnected { .. }) => {}
@@ -130,12 +167,24 @@ impl Listener {
     }
 }
 
+/// The key of the requests that a user of the broker serves. The broker vouches for the user of a
+/// message, and lets a service consume before it answers.
+fn served_by(user: &str) -> Option<RoutingKey> {
+    match User::service_of(user)? {
+        User::ToolHandler => Some(tool_invoke()),
+        User::McpBridge => Some(tool_invoke_mcp()),
+        User::ScriptsManager => Some(script_invoke()),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use rockbot_bus::{MemoryBus, Publication, PublishError};
+    use futures_util::future::BoxFuture;
+    use rockbot_bus::{BusReport, MemoryBus, Publication, PublishError};
     use rockbot_contracts::{
-        Envelope, Message as _, SessionId, ToolCallId, ToolCancel, ToolInvokeRequest,
-        topology::{script_invoke, tool_cancel, tool_invoke},
+        Message as _, SessionId, ToolCallId, ToolCancel, ToolInvokeRequest, ToolProgress,
+        topology::tool_cancel,
     };
     use tokio::time::timeout;
 
@@ -232,6 +281,85 @@ mod tests {
         assert_eq!(heard.call.as_str(), "a");
         let script = bus.publish(Publication::mandatory(script_invoke(), request("s"))).await;
         assert!(matches!(script, Err(PublishError::Unroutable { .. })), "{script:?}");
+    }
+
+    /// A bus that lets nobody look at its queues.
+    struct Hiding(MemoryBus);
+
+    impl Bus for Hiding {
+        fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
+            self.0.publish(publication)
+        }
+
+        fn consume(
+            &self,
+            subscription: Subscription,
+        ) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
+            self.0.consume(subscription)
+        }
+
+        fn inspect<'a>(
+            &'a self,
+            queues: &'a [QueueName],
+        ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
+            Box::pin(async move {
+                let mut report = self.0.inspect(queues).await?;
+                report.queues.iter_mut().for_each(|queue| queue.look = Look::Refused);
+                Ok(report)
+            })
+        }
+
+        fn is_ready(&self) -> bool {
+            self.0.is_ready()
+        }
+
+        fn close(&self) -> BoxFuture<'_, ()> {
+            self.0.close()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_queue_that_may_not_be_looked_at_requests_are_heard_once_a_worker_answered() {
+        let bus = Arc::new(Hiding(MemoryBus::new()));
+        let _worker = work(&bus.0, &tool_invoke()).await;
+        let mut feed = Feed::open(bus.clone(), false).await.unwrap();
+        let ask = |id| bus.publish(Publication::mandatory(tool_invoke(), request(id)));
+        ask("not heard").await.unwrap();
+        let progress = ToolProgress {
+            tool_call_id: ToolCallId::new("not heard").unwrap(),
+            tool_name: "bash".to_owned(),
+            sequence: 1,
+            text: None,
+            partial: None,
+        };
+        let mut progress = Envelope::of(&progress);
+        progress.user_id = Some("rockbot.tool-handler".into());
+        let key = RoutingKey::new("tool.progress.assistant.i").unwrap();
+        bus.publish(Publication::mandatory(key, progress)).await.unwrap();
+        let first = next(&mut feed).await.heard.unwrap();
+        assert!(matches!(first.what, What::Progressed(_)), "{first:?}");
+        let mut tries = interval(Duration::from_millis(100));
+        let heard = loop {
+            ask("heard").await.unwrap();
+            tokio::select! {
+                message = next(&mut feed) => break message.heard.unwrap(),
+                _ = tries.tick() => {}
+            }
+        };
+        assert_eq!(heard.call.as_str(), "heard");
+        // Nobody was heard of who serves these.
+        let script = bus.publish(Publication::mandatory(script_invoke(), request("s"))).await;
+        assert!(matches!(script, Err(PublishError::Unroutable { .. })), "{script:?}");
+    }
+
+    #[test]
+    fn only_a_worker_tells_that_its_queue_is_there() {
+        assert_eq!(served_by("rockbot.tool-handler"), Some(tool_invoke()));
+        assert_eq!(served_by("fleet.a.mcp-bridge"), Some(tool_invoke_mcp()));
+        assert_eq!(served_by("rockbot.scripts-manager"), Some(script_invoke()));
+        for user in ["rockbot.agent.tool-handler", "rockbot.cli", "tool-handler", "guest", ""] {
+            assert_eq!(served_by(user), None, "{user}");
+        }
     }
 
     #[tokio::test]

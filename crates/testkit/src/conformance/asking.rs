@@ -196,7 +196,7 @@ pub async fn a_requester_subscribes_once_and_lazily(bed: Bed) {
     let names = [requester.address().queue().name];
     let consumers = async || {
         let report = bed.here.inspect(&names).await.expect("a report");
-        report.queues[0].depth.map(|depth| depth.consumers)
+        report.queues[0].depth().map(|depth| depth.consumers)
     };
     assert_eq!(consumers().await, None);
     let mut consumer = bed.consume(work("questions"), 100).await;

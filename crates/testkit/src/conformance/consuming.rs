@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rockbot_bus::{ConsumeError, Settlement, Subscription};
+use rockbot_bus::{ConsumeError, Look, Settlement, Subscription};
 use rockbot_contracts::QueueName;
 
 use crate::bed::{Bed, exclusive, key, never, next, soon, take, take_many, text_of, work};
@@ -119,8 +119,8 @@ pub async fn an_inspection_counts_messages_and_consumers(bed: Bed) {
         loop {
             let report = bed.here.inspect(&names).await.expect("a report");
             assert!(!report.product.is_empty());
-            assert_eq!(report.queues[1].depth, None);
-            let depth = report.queues[0].depth.expect("it exists");
+            assert_eq!(report.queues[1].look, Look::Missing);
+            let depth = report.queues[0].depth().expect("it exists");
             if (depth.ready, depth.consumers) == (2, 0) {
                 break;
             }
@@ -130,5 +130,5 @@ pub async fn an_inspection_counts_messages_and_consumers(bed: Bed) {
     .await;
     let _consumer = bed.consume(work("jobs"), 1).await;
     let report = bed.here.inspect(&names).await.expect("a report");
-    assert_eq!(report.queues[0].depth.expect("it exists").consumers, 1);
+    assert_eq!(report.queues[0].depth().expect("it exists").consumers, 1);
 }

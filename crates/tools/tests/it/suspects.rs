@@ -161,7 +161,7 @@ impl Stage {
             (QueueSpec::work(&tool_invoke()), QueueSpec::suspects(&tool_invoke()));
         let names = [work.name.clone(), suspects.name, work.dead_letters().name];
         let report = self.bed.here.inspect(&names).await.expect("a report");
-        let left = report.queues.iter().map(|queue| queue.depth.map_or(0, |depth| depth.ready));
+        let left = report.queues.iter().map(|queue| queue.depth().map_or(0, |depth| depth.ready));
         left.collect::<Vec<_>>().try_into().expect("three")
     }
 

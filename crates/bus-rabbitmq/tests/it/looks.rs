@@ -1,0 +1,305 @@
+//! Brokers that let only some users look whether a queue or an exchange is there: RabbitMQ 4.2.6 and
+//! 4.3.0 those who may declare it, later ones those who have any right to it.
+//!
+//! The broker of these tests lets everybody look, so a proxy in front of it refuses in its place, by
+//! the rights that the definitions give.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use regex::Regex;
+use rockbot_bus::{Bus, Look, Publication, QueueReport, Settlement, Subscription};
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{
+    AgentName, QueueName, QueueSpec,
+    identity::User,
+    permissions::{Grants, Permissions},
+    topology::tool_invoke,
+};
+use rockbot_testkit::bed::{PATIENCE, message, next, soon};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::Mutex as Turn,
+    task::JoinSet,
+};
+
+use crate::identity::Guarded;
+
+/// Who may look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    MayDeclare,
+    AnyRight,
+}
+
+/// The classes and methods of AMQP 0-9-1 that matter here.
+const CHANNEL_CLOSE: [u16; 2] = [20, 40];
+const CHANNEL_CLOSE_OK: [u16; 2] = [20, 41];
+const EXCHANGE_DECLARE: [u16; 2] = [40, 10];
+const QUEUE_DECLARE: [u16; 2] = [50, 10];
+
+/// A proxy in front of a broker, which refuses looks as newer brokers do.
+struct Refuser {
+    url: String,
+    refused: Arc<AtomicUsize>,
+    _connections: JoinSet<()>,
+}
+
+impl Refuser {
+    async fn start(url: &str, user: &User, rule: Rule) -> Self {
+        let (before, address) = url.split_once('@').expect("a URL with a login");
+        let (address, path) = address.split_once('/').expect("a virtual host");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let here = listener.local_addr().expect("bound");
+        let refused = Arc::<AtomicUsize>::default();
+        let rights = Rights::of(user, rule);
+        let (address, counter) = (address.to_owned(), refused.clone());
+        let mut connections = JoinSet::new();
+        connections.spawn(async move {
+            let mut pairs = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let broker = TcpStream::connect(&address).await.expect("a broker");
+                pairs.spawn(pair(client, broker, rights.clone(), counter.clone()));
+            }
+        });
+        Self { url: format!("{before}@{here}/{path}"), refused, _connections: connections }
+    }
+}
+
+/// What a user may look at.
+#[derive(Clone)]
+struct Rights(Vec<Regex>);
+
+impl Rights {
+    fn of(user: &User, rule: Rule) -> Self {
+        let Permissions { configure, write, read, .. } = Grants::of(user).permissions("rockbot");
+        let counted = match rule {
+            Rule::MayDeclare => vec![configure],
+            Rule::AnyRight => vec![configure, write, read],
+        };
+        Self(counted.iter().map(|right| Regex::new(right).expect("a pattern")).collect())
+    }
+
+    fn covers(&self, name: &str) -> bool {
+        self.0.iter().any(|right| right.is_match(name))
+    }
+}
+
+/// A frame as it is on the wire.
+struct Frame(Vec<u8>);
+
+impl Frame {
+    const HEADER: usize = 7;
+
+    async fn read(from: &mut BufReader<OwnedReadHalf>) -> Option<Self> {
+        let mut bytes = vec![0; Self::HEADER];
+        from.read_exact(&mut bytes).await.ok()?;
+        let size = u32::from_be_bytes(bytes[3..7].try_into().expect("four bytes")) as usize;
+        bytes.resize(Self::HEADER + size + 1, 0);
+        from.read_exact(&mut bytes[Self::HEADER..]).await.ok()?;
+        Some(Self(bytes))
+    }
+
+    fn of_method(channel: [u8; 2], method: [u16; 2], arguments: &[u8]) -> Self {
+        let mut payload: Vec<u8> = method.iter().flat_map(|part| part.to_be_bytes()).collect();
+        payload.extend_from_slice(arguments);
+        let size = u32::try_from(payload.len()).expect("short").to_be_bytes();
+        let mut bytes = vec![1, channel[0], channel[1]];
+        bytes.extend_from_slice(&size);
+        bytes.extend_from_slice(&payload);
+        bytes.push(0xCE);
+        Self(bytes)
+    }
+
+    fn channel(&self) -> [u8; 2] {
+        [self.0[1], self.0[2]]
+    }
+
+    fn method(&self) -> Option<[u16; 2]> {
+        let number = |at: usize| u16::from_be_bytes([self.0[at], self.0[at + 1]]);
+        (self.0[0] == 1).then(|| [number(Self::HEADER), number(Self::HEADER + 2)])
+    }
+
+    /// What a passive declare asks for.
+    fn looks_at(&self) -> Option<&str> {
+        let method = self.method()?;
+        if method != QUEUE_DECLARE && method != EXCHANGE_DECLARE {
+            return None;
+        }
+        // After class, method and a number that is no longer used.
+        let (name, rest) = short_string(&self.0[Self::HEADER + 6..]);
+        let flags = match method {
+            EXCHANGE_DECLARE => short_string(rest).1[0],
+            _ => rest[0],
+        };
+        (flags & 1 == 1).then_some(name)
+    }
+}
+
+fn short_string(bytes: &[u8]) -> (&str, &[u8]) {
+    let (text, rest) = bytes[1..].split_at(bytes[0].into());
+    (std::str::from_utf8(text).expect("a name"), rest)
+}
+
+/// The channels that were closed from here, whose answers to that are kept from the other side.
+#[derive(Default)]
+struct Closed(Mutex<Vec<[u8; 2]>>);
+
+impl Closed {
+    fn add(&self, channel: [u8; 2]) {
+        self.0.lock().expect("no panic").push(channel);
+    }
+
+    fn is_answer(&self, frame: &Frame) -> bool {
+        let mut closed = self.0.lock().expect("no panic");
+        let at = closed.iter().position(|channel| *channel == frame.channel());
+        let is_answer = frame.method() == Some(CHANNEL_CLOSE_OK);
+        match at {
+            Some(at) if is_answer => {
+                closed.swap_remove(at);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, refused: Arc<AtomicUsize>) {
+    let (from_client, to_client) = client.into_split();
+    let (from_broker, mut to_broker) = broker.into_split();
+    let (mut from_client, mut from_broker) =
+        (BufReader::new(from_client), BufReader::new(from_broker));
+    let to_client = Arc::new(Turn::new(to_client));
+    let (by_client, by_broker) = (Closed::default(), Closed::default());
+    let outward = async {
+        let mut protocol = [0; 8];
+        from_client.read_exact(&mut protocol).await.ok()?;
+        to_broker.write_all(&protocol).await.ok()?;
+        loop {
+            let frame = Frame::read(&mut from_client).await?;
+            if by_client.is_answer(&frame) {
+                continue;
+            }
+            let Some(name) = frame.looks_at().filter(|name| !rights.covers(name)) else {
+                to_broker.write_all(&frame.0).await.ok()?;
+                continue;
+            };
+            refused.fetch_add(1, Ordering::Relaxed);
+            let (channel, method) = (frame.channel(), frame.method().expect("a declare"));
+            by_broker.add(channel);
+            by_client.add(channel);
+            let goodbye = close(channel, 200, "bye", [0, 0]);
+            to_broker.write_all(&goodbye.0).await.ok()?;
+            let reason = format!("ACCESS_REFUSED - no right to look at '{name}'");
+            send(&to_client, &close(channel, 403, &reason, method)).await?;
+        }
+    };
+    let inward = async {
+        loop {
+            let frame = Frame::read(&mut from_broker).await?;
+            if !by_broker.is_answer(&frame) {
+                send(&to_client, &frame).await?;
+            }
+        }
+    };
+    tokio::select! {
+        () = async { let _: Option<()> = outward.await; } => {}
+        () = async { let _: Option<()> = inward.await; } => {}
+    }
+}
+
+async fn send(to: &Turn<OwnedWriteHalf>, frame: &Frame) -> Option<()> {
+    to.lock().await.write_all(&frame.0).await.ok()
+}
+
+fn close(channel: [u8; 2], code: u16, reason: &str, because_of: [u16; 2]) -> Frame {
+    let mut arguments = code.to_be_bytes().to_vec();
+    arguments.push(u8::try_from(reason.len()).expect("short"));
+    arguments.extend_from_slice(reason.as_bytes());
+    arguments.extend(because_of.iter().flat_map(|part| part.to_be_bytes()));
+    Frame::of_method(channel, CHANNEL_CLOSE, &arguments)
+}
+
+fn assistant() -> User {
+    User::Agent(AgentName::new("assistant").expect("a name"))
+}
+
+/// A connection through a proxy of its own.
+async fn bus(guarded: &Guarded, user: &User, rule: Rule) -> (Arc<dyn Bus>, Refuser) {
+    let name = user.name("rockbot");
+    let proxy = Refuser::start(&guarded.url(&name), user, rule).await;
+    let config = RabbitConfig::new(proxy.url.clone(), name);
+    let bus = RabbitBus::start(&config).expect("a usable URL");
+    bus.connected(PATIENCE).await.expect("the user gets in");
+    (Arc::new(bus), proxy)
+}
+
+async fn look(bus: &dyn Bus, queues: &[&QueueName]) -> Vec<Look> {
+    let queues: Vec<_> = queues.iter().map(|name| (*name).clone()).collect();
+    let report = bus.inspect(&queues).await.expect("a report");
+    report.queues.iter().map(|QueueReport { look, .. }| *look).collect()
+}
+
+async fn a_call_is_answered(rule: Rule) {
+    let guarded = Guarded::start().await;
+    let (handler, _handler_proxy) = bus(&guarded, &User::ToolHandler, rule).await;
+    let (agent, _agent_proxy) = bus(&guarded, &assistant(), rule).await;
+    let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
+    let mut requests = handler.consume(work).await.expect("a handler may serve");
+    let asked = message("?").correlated("the-call");
+    agent.publish(Publication::mandatory(tool_invoke(), asked)).await.expect("an agent may ask");
+    let request = next(&mut requests).await;
+    request.settle(Settlement::dead_letter("no")).await.expect("settled");
+
+    let queue = QueueSpec::work(&tool_invoke()).name;
+    let (operator, _operator_proxy) = bus(&guarded, &User::Operator, rule).await;
+    let letters = Subscription::new(QueueSpec::dead_letters_of(&queue), 1);
+    let mut letters = operator.consume(letters).await.expect("an operator may read");
+    let letter = soon("the dead letter", letters.next()).await.expect("a letter");
+    assert_eq!(letter.envelope().correlation_id.as_deref(), Some("the-call"));
+}
+
+#[tokio::test]
+async fn a_fleet_works_on_a_broker_that_lets_only_those_look_who_may_declare() {
+    a_call_is_answered(Rule::MayDeclare).await;
+}
+
+#[tokio::test]
+async fn a_fleet_works_on_a_broker_that_lets_those_look_who_have_a_right() {
+    a_call_is_answered(Rule::AnyRight).await;
+}
+
+#[tokio::test]
+async fn every_user_gets_in_and_a_look_that_is_refused_is_not_taken_for_a_missing_queue() {
+    let guarded = Guarded::start().await;
+    let (invoke, inbox) =
+        (tool_invoke(), QueueName::new("user.message.assistant").expect("a name"));
+    let invoke = QueueSpec::work(&invoke).name;
+    let (invoke_letters, inbox_letters) = (invoke.dead_letters(), inbox.dead_letters());
+    for rule in [Rule::MayDeclare, Rule::AnyRight] {
+        let any_right = rule == Rule::AnyRight;
+        for user in User::SERVICES.into_iter().chain([assistant()]) {
+            let (bus, proxy) = bus(&guarded, &user, rule).await;
+            let seen = look(&*bus, &[&invoke, &invoke_letters, &inbox, &inbox_letters]).await;
+            let refused: Vec<_> = seen.iter().map(|look| *look == Look::Refused).collect();
+            // The queues for dead letters are there from the beginning, the others are not.
+            let expected = match user {
+                User::ToolHandler => [false, !any_right, true, true],
+                User::Agent(_) => [true, true, false, !any_right],
+                User::Operator => [true, false, true, false],
+                _ => [true; 4],
+            };
+            assert_eq!(refused, expected, "{user} under {rule:?}: {seen:?}");
+            let there = |look: &Look| look.depth().is_some();
+            assert!(seen.iter().step_by(2).all(|look| !there(look)), "{user}: {seen:?}");
+            assert!(proxy.refused.load(Ordering::Relaxed) > 0, "{user}: nothing was refused");
+            bus.close().await;
+        }
+    }
+}
