@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use futures_util::future::BoxFuture;
 use lapin::{
     Acker, Channel,
-    options::{BasicAckOptions, BasicNackOptions},
+    options::{BasicAckOptions, BasicRejectOptions},
     types::ShortString,
 };
 use rockbot_bus::{SettleError, Settler};
@@ -26,8 +26,10 @@ pub(crate) struct AmqpSettler {
 /// The longest reason that is kept with a dead letter.
 const MAX_REASON_BYTES: usize = 1024;
 
-const REQUEUE: BasicNackOptions = BasicNackOptions { multiple: false, requeue: true };
-const REJECT: BasicNackOptions = BasicNackOptions { multiple: false, requeue: false };
+/// With `reject`: from RabbitMQ 4.3 on a message that comes back with `nack` is not counted, and one
+/// that nobody can handle would come back for ever.
+const REQUEUE: BasicRejectOptions = BasicRejectOptions { requeue: true };
+const GIVE_UP: BasicRejectOptions = BasicRejectOptions { requeue: false };
 
 impl Settler for AmqpSettler {
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>> {
@@ -40,7 +42,7 @@ impl Settler for AmqpSettler {
     fn retry(self: Box<Self>, _: Envelope) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
             let settler = *self;
-            settled(&settler.channel, settler.acker.nack(REQUEUE)).await
+            settled(&settler.channel, settler.acker.reject(REQUEUE)).await
         })
     }
 
@@ -52,7 +54,7 @@ impl Settler for AmqpSettler {
         Box::pin(async move {
             let Self { acker, channel, dead_letters } = *self;
             let Some((queue, lane)) = dead_letters else {
-                return settled(&channel, acker.nack(REJECT)).await;
+                return settled(&channel, acker.reject(GIVE_UP)).await;
             };
             // The broker would keep only that it was rejected, so the letter is written here.
             let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
@@ -61,7 +63,7 @@ impl Settler for AmqpSettler {
                 Ok(()) => settled(&channel, acker.ack(BasicAckOptions::default())).await,
                 Err(error) => {
                     tracing::warn!(%error, "dead-lettering without the reason");
-                    settled(&channel, acker.nack(REJECT)).await
+                    settled(&channel, acker.reject(GIVE_UP)).await
                 }
             }
         })
@@ -72,7 +74,7 @@ impl Settler for AmqpSettler {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let settler = *self;
-                let _ = settled(&settler.channel, settler.acker.nack(REQUEUE)).await;
+                let _ = settled(&settler.channel, settler.acker.reject(REQUEUE)).await;
             });
         }
     }
