@@ -1,8 +1,9 @@
-//! Brokers that let only some users look whether a queue or an exchange is there: RabbitMQ 4.2.6 and
-//! 4.3.0 those who may declare it, later ones those who have any right to it.
+//! What RabbitMQ does from 4.2.6 on and the broker of these tests does not, by a proxy in front of it
+//! that reads frames.
 //!
-//! The broker of these tests lets everybody look, so a proxy in front of it refuses in its place, by
-//! the rights that the definitions give.
+//! Only some users may look whether a queue or an exchange is there: in 4.2.6 and 4.3.0 those who may
+//! declare it, later those who have any right to it. The proxy refuses by the rights that the
+//! definitions give. From 4.3 on a message that comes back with `nack` is not counted as delivered.
 
 use std::sync::{
     Arc, Mutex,
@@ -43,11 +44,13 @@ const CHANNEL_CLOSE: [u16; 2] = [20, 40];
 const CHANNEL_CLOSE_OK: [u16; 2] = [20, 41];
 const EXCHANGE_DECLARE: [u16; 2] = [40, 10];
 const QUEUE_DECLARE: [u16; 2] = [50, 10];
+const BASIC_REJECT: [u16; 2] = [60, 90];
+const BASIC_NACK: [u16; 2] = [60, 120];
 
 /// A proxy in front of a broker, which refuses looks as newer brokers do.
 struct Refuser {
     url: String,
-    refused: Arc<AtomicUsize>,
+    seen: Arc<Seen>,
     _connections: JoinSet<()>,
 }
 
@@ -57,18 +60,37 @@ impl Refuser {
         let (address, path) = address.split_once('/').expect("a virtual host");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let here = listener.local_addr().expect("bound");
-        let refused = Arc::<AtomicUsize>::default();
+        let seen = Arc::<Seen>::default();
         let rights = Rights::of(user, rule);
-        let (address, counter) = (address.to_owned(), refused.clone());
+        let (address, sees) = (address.to_owned(), seen.clone());
         let mut connections = JoinSet::new();
         connections.spawn(async move {
             let mut pairs = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let broker = TcpStream::connect(&address).await.expect("a broker");
-                pairs.spawn(pair(client, broker, rights.clone(), counter.clone()));
+                pairs.spawn(pair(client, broker, rights.clone(), sees.clone()));
             }
         });
-        Self { url: format!("{before}@{here}/{path}"), refused, _connections: connections }
+        Self { url: format!("{before}@{here}/{path}"), seen, _connections: connections }
+    }
+}
+
+/// What a proxy saw.
+#[derive(Default)]
+struct Seen {
+    refused: AtomicUsize,
+    rejects: AtomicUsize,
+    nacks: AtomicUsize,
+}
+
+impl Seen {
+    fn note(&self, frame: &Frame) {
+        let counter = match frame.method() {
+            Some(BASIC_REJECT) => &self.rejects,
+            Some(BASIC_NACK) => &self.nacks,
+            _ => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -170,7 +192,7 @@ impl Closed {
     }
 }
 
-async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, refused: Arc<AtomicUsize>) {
+async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, seen: Arc<Seen>) {
     let (from_client, to_client) = client.into_split();
     let (from_broker, mut to_broker) = broker.into_split();
     let (mut from_client, mut from_broker) =
@@ -186,11 +208,12 @@ async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, refused: Arc
             if by_client.is_answer(&frame) {
                 continue;
             }
+            seen.note(&frame);
             let Some(name) = frame.looks_at().filter(|name| !rights.covers(name)) else {
                 to_broker.write_all(&frame.0).await.ok()?;
                 continue;
             };
-            refused.fetch_add(1, Ordering::Relaxed);
+            seen.refused.fetch_add(1, Ordering::Relaxed);
             let (channel, method) = (frame.channel(), frame.method().expect("a declare"));
             by_broker.add(channel);
             by_client.add(channel);
@@ -298,8 +321,26 @@ async fn every_user_gets_in_and_a_look_that_is_refused_is_not_taken_for_a_missin
             assert_eq!(refused, expected, "{user} under {rule:?}: {seen:?}");
             let there = |look: &Look| look.depth().is_some();
             assert!(seen.iter().step_by(2).all(|look| !there(look)), "{user}: {seen:?}");
-            assert!(proxy.refused.load(Ordering::Relaxed) > 0, "{user}: nothing was refused");
+            assert!(proxy.seen.refused.load(Ordering::Relaxed) > 0, "{user}: nothing was refused");
             bus.close().await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_message_that_goes_back_is_rejected_so_that_it_counts() {
+    let guarded = Guarded::start().await;
+    let (handler, proxy) = bus(&guarded, &User::ToolHandler, Rule::AnyRight).await;
+    let (agent, _agent_proxy) = bus(&guarded, &assistant(), Rule::AnyRight).await;
+    let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
+    let mut requests = handler.consume(work).await.expect("a handler may serve");
+    agent.publish(Publication::mandatory(tool_invoke(), message("?"))).await.expect("sent");
+    next(&mut requests).await.settle(Settlement::Retry).await.expect("settled");
+    // One that nobody settles goes back by itself.
+    drop(next(&mut requests).await);
+    let third = next(&mut requests).await;
+    assert_eq!(third.attempt(), 3);
+    third.settle(Settlement::Ack).await.expect("settled");
+    let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+    assert_eq!((count(&proxy.seen.rejects), count(&proxy.seen.nacks)), (2, 0));
 }
