@@ -175,15 +175,18 @@ impl RabbitBus {
         let channel = link.open_channel().await.map_err(disconnected)?;
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
         let Ok(name) = self.namespace.queue(queue) else { return Ok(Look::Missing) };
-        let declared = channel.queue_declare(name, passive, FieldTable::default()).await;
-        Ok(match declared {
-            Ok(queue) => Look::There(QueueDepth {
+        let declared = channel.queue_declare(name, passive, FieldTable::default());
+        match link.until_lost(declared).await.map_err(disconnected)? {
+            Ok(queue) => Ok(Look::There(QueueDepth {
                 ready: queue.message_count(),
                 consumers: queue.consumer_count(),
-            }),
-            Err(error) if refusal(&error) == Some(Refusal::AccessRefused) => Look::Refused,
-            Err(_) => Look::Missing,
-        })
+            })),
+            Err(error) => match refusal(&error) {
+                Some(Refusal::AccessRefused) => Ok(Look::Refused),
+                Some(Refusal::NotFound) => Ok(Look::Missing),
+                _ => Err(disconnected(error.to_string())),
+            },
+        }
     }
 }
 

@@ -1,12 +1,7 @@
 //! How a queue of the contracts is declared on the broker.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-
 use lapin::{
-    Channel, Connection, ExchangeKind,
+    Channel, Connection, ExchangeKind, Queue,
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
@@ -25,24 +20,15 @@ pub(crate) struct Namespace {
     pub(crate) dead_letters: ShortString,
     /// Whether this process's user finds the dead letters prepared, and may not declare them.
     prepared: bool,
-    /// Whether the broker lets this user look for what is prepared. Clones share it.
-    may_look: Arc<AtomicBool>,
 }
 
 impl Namespace {
     /// `None` when the name is too long or would not make valid queue names.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let fits = QueueName::new(name).is_ok() && name.len() <= 64;
-        let may_look = Arc::new(AtomicBool::new(true));
         let exchange = ShortString::try_new(name).ok()?;
         let dead_letters = ShortString::try_new(dead_letter_exchange(name)).ok()?;
-        fits.then(|| Self {
-            name: name.to_owned(),
-            exchange,
-            dead_letters,
-            prepared: false,
-            may_look,
-        })
+        fits.then(|| Self { name: name.to_owned(), exchange, dead_letters, prepared: false })
     }
 
     /// The same for a connection of `user`. A user that was made for this namespace comes with the
@@ -59,25 +45,23 @@ impl Namespace {
             .map_err(|error| std::io::Error::other(error.to_string()).into())
     }
 
-    /// Provides the exchanges on a new connection, and finds out whether this user may look.
+    /// Provides the exchanges on a new connection, or finds the one that every user has to do with
+    /// where they are prepared.
     pub(crate) async fn begin(&self, connection: &Connection) -> lapin::Result<()> {
-        self.may_look.store(true, Ordering::Relaxed);
         let channel = connection.create_channel().await?;
-        match self.provide_exchanges(&channel).await {
-            // It may work all the same: 4.2.6 and 4.3.0 let only those look who may declare.
-            Err(error) if self.prepared && refusal(&error) == Some(Refusal::AccessRefused) => {
-                self.may_look.store(false, Ordering::Relaxed);
-                Ok(())
-            }
-            provided => provided,
+        if !self.prepared {
+            return self.provide_exchanges(&channel).await;
         }
+        let look = ExchangeDeclareOptions { passive: true, ..Default::default() };
+        let (name, none) = (self.exchange.clone(), FieldTable::default());
+        let found = channel.exchange_declare(name, ExchangeKind::Topic, look, none).await;
+        self.expected(found)
     }
 
-    /// Declares both exchanges. Where they are prepared, finds the one that every user has to do
-    /// with; asked for one that is missing, the broker closes the channel.
+    /// Declares both exchanges, unless they are prepared.
     pub(crate) async fn provide_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
         if self.prepared {
-            return self.find_exchange(channel).await;
+            return Ok(());
         }
         let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
         let exchanges =
@@ -89,21 +73,18 @@ impl Namespace {
         Ok(())
     }
 
-    async fn find_exchange(&self, channel: &Channel) -> lapin::Result<()> {
-        if !self.may_look.load(Ordering::Relaxed) {
-            return Ok(());
+    /// Whether something that should be prepared may be there: a look that is refused tells nothing.
+    fn expected<T>(&self, found: lapin::Result<T>) -> lapin::Result<()> {
+        match found {
+            Err(error) if refusal(&error) != Some(Refusal::AccessRefused) => {
+                Err(self.unprepared(&error))
+            }
+            _ => Ok(()),
         }
-        let look = ExchangeDeclareOptions { passive: true, ..Default::default() };
-        let (name, none) = (self.exchange.clone(), FieldTable::default());
-        let found = channel.exchange_declare(name, ExchangeKind::Topic, look, none).await;
-        found.map_err(|error| self.unprepared(error))
     }
 
     /// Says what to do where something should have been prepared and is not there.
-    fn unprepared(&self, error: lapin::Error) -> lapin::Error {
-        if !self.prepared || refusal(&error) == Some(Refusal::AccessRefused) {
-            return error;
-        }
+    fn unprepared(&self, error: &lapin::Error) -> lapin::Error {
         std::io::Error::other(format!(
             "{error}; the broker is not prepared for this user: import the definitions that \
              `cargo xtask broker-users` writes"
@@ -114,7 +95,8 @@ impl Namespace {
     /// Declares a queue with its bindings, and the queue for its dead letters before it.
     pub(crate) async fn declare(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         if spec.kind == QueueKind::DeadLetters && self.prepared {
-            return self.find_queue(channel, spec).await;
+            let found = self.look_at(channel, spec).await;
+            return found.map(drop).map_err(|error| self.unprepared(&error));
         }
         if spec.kind == QueueKind::Work && !self.prepared {
             self.declare_queue(channel, &spec.dead_letters()).await?;
@@ -134,17 +116,13 @@ impl Namespace {
         channel: &Channel,
         spec: &QueueSpec,
     ) -> lapin::Result<()> {
-        match self.find_queue(channel, &spec.dead_letters()).await {
-            Err(error) if refusal(&error) == Some(Refusal::AccessRefused) => Ok(()),
-            found => found,
-        }
+        self.expected(self.look_at(channel, &spec.dead_letters()).await)
     }
 
-    async fn find_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
+    async fn look_at(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<Queue> {
         let queue = self.queue(&spec.name)?;
         let look = QueueDeclareOptions { passive: true, ..Default::default() };
-        let found = channel.queue_declare(queue, look, FieldTable::default()).await;
-        found.map(drop).map_err(|error| self.unprepared(error))
+        channel.queue_declare(queue, look, FieldTable::default()).await
     }
 
     async fn declare_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {

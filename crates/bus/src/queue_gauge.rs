@@ -4,13 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use metrics::gauge;
 use rockbot_contracts::QueueName;
-use tokio::{task::JoinHandle, time::MissedTickBehavior};
+use tokio::task::JoinHandle;
 use tracing::debug;
 
-use crate::{port::Bus, report::QueueReport};
+use crate::{port::Bus, report::Look};
 
 /// How often the bus is asked.
 const EVERY: Duration = Duration::from_secs(10);
+
+/// The same where it lets nobody look: it logs each refusal as an error.
+const WHEN_REFUSED: Duration = Duration::from_secs(600);
 
 /// Keeps `rockbot_bus_queue_messages` of a work queue up to date, until dropped.
 #[derive(Debug)]
@@ -22,25 +25,28 @@ impl QueueGauge {
     #[must_use]
     pub fn start(bus: Arc<dyn Bus>, queue: QueueName) -> Self {
         let queues = [queue.dead_letters(), queue];
+        let queues = queues.map(|queue| keep_up_to_date(bus.clone(), queue));
         Self(tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(EVERY);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                ticks.tick().await;
-                let seen = bus.inspect(&queues).await;
-                if let Err(error) = &seen {
-                    debug!(%error, "can't look at the queues");
-                }
-                let seen = seen.map(|report| report.queues).unwrap_or_default();
-                for queue in &queues {
-                    let report = seen.iter().find(|report| report.name == queue.as_str());
-                    let depth = report.and_then(QueueReport::depth);
-                    // What was true a while ago is not told.
-                    let ready = depth.map_or(f64::NAN, |depth| f64::from(depth.ready));
-                    gauge!("rockbot_bus_queue_messages", "queue" => queue.to_string()).set(ready);
-                }
-            }
+            let [one, other] = queues;
+            tokio::join!(one, other);
         }))
+    }
+}
+
+async fn keep_up_to_date(bus: Arc<dyn Bus>, queue: QueueName) {
+    let name = queue.to_string();
+    let queue = [queue];
+    loop {
+        let seen = bus.inspect(&queue).await;
+        if let Err(error) = &seen {
+            debug!(%error, "can't look at a queue");
+        }
+        let look = seen.ok().and_then(|report| Some(report.queues.first()?.look));
+        // What was true a while ago is not told.
+        let ready = look.and_then(Look::depth).map_or(f64::NAN, |depth| f64::from(depth.ready));
+        gauge!("rockbot_bus_queue_messages", "queue" => name.clone()).set(ready);
+        let pause = if look == Some(Look::Refused) { WHEN_REFUSED } else { EVERY };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -24,6 +24,7 @@ use rockbot_tools::{
 
 use crate::{
     ending::{Exits, Failure},
+    print::note,
     settings::Settings,
 };
 
@@ -221,12 +222,18 @@ impl Fleet {
 
     /// Fails when nobody takes messages for `agent`: its queue outlives it, so that a message would
     /// wait there for the next one.
+    ///
+    /// Where the broker lets nobody look, it says so and goes on.
     pub(crate) async fn expect_agent(&self, agent: &AgentName) -> Result<(), Failure> {
         let report = self.bus.inspect(&[QueueSpec::work(&user_message(agent)).name]).await;
         match report.exits(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look) {
             Some(Look::There(QueueDepth { consumers: 1.., .. })) => Ok(()),
-            // The message says it, once nobody answered.
-            Some(Look::Refused) => Ok(()),
+            Some(Look::Refused) => {
+                note!(
+                    "the broker does not tell whether {agent} is there; what is said waits for it"
+                );
+                Ok(())
+            }
             _ => Err(Failure::unavailable(SayError::NobodyServes { agent: agent.clone() })),
         }
     }

@@ -183,8 +183,8 @@ impl Fleet {
     #[must_use]
     pub fn table(&self) -> String {
         let mut table = String::from(
-            "| user | publishes with | binds its queues to | declares and consumes |\n\
-             |---|---|---|---|\n",
+            "| user | publishes with | binds its queues to | declares and consumes | looks at |\n\
+             |---|---|---|---|---|\n",
         );
         for user in &self.users {
             let grants = Grants::of(user);
@@ -194,11 +194,12 @@ impl Fleet {
             };
             let _ = writeln!(
                 table,
-                "| `{}` | {} | {} | {} |",
+                "| `{}` | {} | {} | {} | {} |",
                 user.name(&self.namespace),
                 cell(&grants.publishes),
                 cell(&grants.hears),
                 cell(&grants.queues),
+                cell(&grants.looks),
             );
         }
         table

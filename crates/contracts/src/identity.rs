@@ -64,10 +64,9 @@ impl User {
     /// users that are not ours.
     #[must_use]
     pub fn service_of(user: &str) -> Option<Self> {
-        let (before, last) = user.rsplit_once('.')?;
-        let is_agent = before.rsplit('.').next() == Some(AGENT);
+        let (is_agent, name) = kind_and_name(user)?;
         let mut services = Self::SERVICES.into_iter();
-        services.find(|service| !is_agent && service.to_string() == last)
+        services.find(|service| !is_agent && service.to_string() == name)
     }
 }
 
@@ -88,9 +87,15 @@ impl fmt::Display for User {
 /// The word that stands for `user` in the addresses it asks from; `None` for a user that is not one
 /// of ours, or that asks for nothing.
 fn asker(user: &str) -> Option<&str> {
-    let (before, last) = user.rsplit_once('.')?;
+    let (is_agent, name) = kind_and_name(user)?;
+    (is_agent || name == CLI).then_some(name)
+}
+
+/// Whether a user of the broker is an agent, and the last word of its name.
+fn kind_and_name(user: &str) -> Option<(bool, &str)> {
+    let (before, name) = user.rsplit_once('.')?;
     let is_agent = before.rsplit_once('.').is_some_and(|(_, kind)| kind == AGENT);
-    (is_agent || last == CLI).then_some(last)
+    Some((is_agent, name))
 }
 
 /// Whether `user` may send what others have sent before.
@@ -262,5 +267,17 @@ mod tests {
         // Without a user of its own it takes nobody for itself.
         let unsigned = request(None, Some("assistant"), None);
         assert!(Askers::Known.admit_passed_on(&unsigned, None).is_err());
+    }
+
+    #[test]
+    fn a_service_is_known_in_any_namespace_and_an_agent_is_none() {
+        for service in User::SERVICES {
+            for namespace in ["rockbot", "fleet.a", "agent"] {
+                assert_eq!(User::service_of(&service.name(namespace)), Some(service.clone()));
+            }
+            assert_eq!(User::service_of(&format!("rockbot.agent.{service}")), None);
+            assert_eq!(User::service_of(&service.to_string()), None);
+        }
+        assert_eq!(User::service_of("guest"), None);
     }
 }

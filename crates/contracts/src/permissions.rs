@@ -28,6 +28,8 @@ pub struct Grants {
     pub queues: Vec<BindingPattern>,
     /// The work queues among them, whose dead letters it may write.
     pub works: Vec<RoutingKey>,
+    /// Queues of others that it may see the length of, all of which it may send to.
+    pub looks: Vec<BindingPattern>,
 }
 
 /// The regular expressions that RabbitMQ keeps for a user. Each matches a whole name.
@@ -75,6 +77,7 @@ impl Grants {
                     grants.queues.push(each(own));
                 }
                 grants.publishes.push(each(doctor_ping().as_str()));
+                grants.looks = vec![one(&tool_invoke()), each(USER_MESSAGE)];
                 grants
             }
             User::Operator => {
@@ -84,6 +87,7 @@ impl Grants {
                     hears: Vec::new(),
                     queues: works.iter().map(dead_letters_of).collect(),
                     works: Vec::new(),
+                    looks: Vec::new(),
                 };
                 grants.publishes.push(each(USER_MESSAGE));
                 grants.queues.push(BindingPattern::new(&format!("{USER_MESSAGE}.*.dlq")));
@@ -94,6 +98,7 @@ impl Grants {
                 hears: monitored_requests().iter().map(one).chain(monitored_answers()).collect(),
                 queues: vec![each(MONITOR)],
                 works: Vec::new(),
+                looks: Vec::new(),
             },
             User::ToolHandler => Self::runs_tools().serves_calls(tool_invoke()),
             User::McpBridge => {
@@ -114,6 +119,7 @@ impl Grants {
                     hears: vec![one(&tool_cancel())],
                     queues: vec![each(tool_cancel().as_str())],
                     works: Vec::new(),
+                    looks: Vec::new(),
                 };
                 grants.serves_calls(script_invoke())
             }
@@ -141,6 +147,7 @@ impl Grants {
                 each_of(MCP_MANAGE_RESPONSE, own),
             ],
             works: Vec::new(),
+            looks: Vec::new(),
         }
     }
 
@@ -156,6 +163,7 @@ impl Grants {
             hears: vec![one(&tool_cancel()), one(&tool_catalog_refresh())],
             queues: vec![each(tool_cancel().as_str()), each(tool_catalog_refresh().as_str())],
             works: Vec::new(),
+            looks: Vec::new(),
         }
     }
 
@@ -163,6 +171,7 @@ impl Grants {
     fn serves(mut self, key: RoutingKey) -> Self {
         self.hears.push(one(&key));
         self.queues.push(one(&key));
+        self.looks.push(dead_letters_of(&key));
         self.works.push(key);
         self
     }
@@ -194,12 +203,10 @@ impl Grants {
             write.push(expression(&dead_letter_exchange(namespace)));
         }
         write.extend(queues.iter().cloned());
-        // From 4.2.7 on only users with some right to a queue may look how full it is. This is the
-        // least of them: who may dead-letter a message gains nothing by binding where it goes.
-        let dead_letters = self.works.iter().map(dead_letters_of);
-        write.extend(
-            dead_letters.map(|queue| expression(&format!("{namespace}.{}", queue.as_str()))),
-        );
+        // The least of the rights that RabbitMQ asks for from 4.2.7 and 4.3.1 on. Whoever may send to a
+        // queue gains nothing by binding it.
+        let looks = self.looks.iter().map(BindingPattern::as_str);
+        write.extend(looks.map(|queue| expression(&format!("{namespace}.{queue}"))));
         let read = std::iter::once(exchange).chain(queues.iter().cloned()).collect::<Vec<_>>();
         let keys = |keys: &[BindingPattern]| {
             any_of(&keys.iter().map(|key| expression(key.as_str())).collect::<Vec<_>>())
@@ -519,6 +526,13 @@ mod tests {
             (Consume, "rockbot.user.message.assistant", false),
             (Declare, "rockbot.user.response.p", true),
             (PublishTo, "rockbot.dlx", false),
+            (BindQueue, "rockbot.user.message.assistant", true),
+            (BindQueue, "rockbot.user.message.assistant.dlq", false),
+            (BindQueue, "rockbot.tool.invoke", true),
+            (BindQueue, "rockbot.tool.invoke.suspect", false),
+            (BindQueue, "rockbot.tool.result.assistant.i", false),
+            (Declare, "rockbot.tool.invoke", false),
+            (Consume, "rockbot.tool.invoke", false),
         ] {
             check(user, wish, name, expected);
         }

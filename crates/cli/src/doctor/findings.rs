@@ -58,8 +58,10 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     for queue in queues {
         let name = &queue.name;
         if queue.look == Look::Refused {
-            hidden.push(name.as_str());
-            continue;
+            hidden.push(name.to_string());
+        }
+        if queue.dead_letters == Look::Refused {
+            hidden.push(name.dead_letters().to_string());
         }
         let depth = queue.look.depth();
         let (ready, consumers) =
@@ -68,7 +70,8 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
             let waiting = show::count(ready, "message");
             find(Severity::Suspicious, format!("{waiting} in {name}, and nobody consumes it"));
         }
-        if *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
+        let is_known = queue.look != Look::Refused;
+        if is_known && *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
             let consumers = show::count(consumers, "consumer");
             let handlers = show::count(handlers.len(), "handler");
             let message = format!("{name} has {consumers}, and {handlers} announced themselves");
@@ -174,7 +177,7 @@ mod tests {
         examination.queues[0].name = QueueSpec::work(&tool_invoke()).name;
         examination.queues[0].look = Look::Refused;
         examination.queues[0].dead_letters = Look::Refused;
-        check(&examination, &[(Severity::Warning, "does not let this user look at tool.invoke:")]);
+        check(&examination, &[(Severity::Warning, "look at tool.invoke, tool.invoke.dlq:")]);
     }
 
     #[test]

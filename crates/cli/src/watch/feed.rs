@@ -137,10 +137,16 @@ impl Listener {
         loop {
             look.tick().await;
             // Without a connection there is another look later.
-            match self.bus.inspect(&names).await {
-                Ok(report) if report.queues.iter().all(|queue| queue.depth().is_some()) => break,
-                Ok(_) | Err(ConsumeError::Disconnected { .. }) => {}
+            let report = match self.bus.inspect(&names).await {
+                Ok(report) => report,
+                Err(ConsumeError::Disconnected { .. }) => continue,
                 Err(_) => return,
+            };
+            match report.queues.first().map(|queue| queue.look) {
+                Some(Look::There(_)) => break,
+                // The broker, or the user's rights, became others.
+                Some(Look::Refused) => return self.listen_once_served(key).await,
+                Some(Look::Missing) | None => {}
             }
         }
         self.listen_for(key).await;

@@ -65,7 +65,8 @@ fn main() -> Result<()> {
     let users = format!(
         "# Who may do what\n\n\
          Written by `cargo xtask broker-users`, which also writes the permissions that RabbitMQ \
-         keeps.\n`*` stands for one word. Everything that is not here is refused.\n\n{}",
+         keeps.\n`*` stands for one word. Everything that is not here is refused. Until RabbitMQ 4.2.5 \
+         everybody looks at\nevery queue.\n\n{}",
         fleet.table()
     );
     let folder = arguments.out.unwrap_or_else(|| root.join("deploy").join("rabbitmq"));
