@@ -24,11 +24,10 @@ impl QueueGauge {
     /// that can't be looked at, is not a number.
     #[must_use]
     pub fn start(bus: Arc<dyn Bus>, queue: QueueName) -> Self {
-        let queues = [queue.dead_letters(), queue];
-        let queues = queues.map(|queue| keep_up_to_date(bus.clone(), queue));
+        let letters = keep_up_to_date(bus.clone(), queue.dead_letters());
+        let own = keep_up_to_date(bus, queue);
         Self(tokio::spawn(async move {
-            let [one, other] = queues;
-            tokio::join!(one, other);
+            tokio::join!(letters, own);
         }))
     }
 }
