@@ -223,6 +223,24 @@ mod tests {
         bus.consume(Subscription::new(QueueSpec::work(key), 10)).await.unwrap()
     }
 
+    /// Asks for a tool again and again until the watch hears of it, and tells which call it heard of.
+    async fn asked_until_heard(bus: &dyn Bus, feed: &mut Feed) -> String {
+        let mut tries = interval(Duration::from_millis(100));
+        loop {
+            let ask = Publication::mandatory(tool_invoke(), request("asked again"));
+            bus.publish(ask).await.unwrap();
+            tokio::select! {
+                message = next(feed) => return message.heard.unwrap().call.to_string(),
+                _ = tries.tick() => {}
+            }
+        }
+    }
+
+    async fn expect_nobody_for_scripts(bus: &dyn Bus) {
+        let asked = bus.publish(Publication::mandatory(script_invoke(), request("s"))).await;
+        assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
+    }
+
     #[tokio::test]
     async fn copies_are_heard_and_the_worker_gets_the_message_all_the_same() {
         let bus = Arc::new(MemoryBus::new());
@@ -267,8 +285,8 @@ mod tests {
     async fn a_watch_hides_from_no_asker_that_nobody_serves_the_tool() {
         let bus = Arc::new(MemoryBus::new());
         let mut feed = Feed::open(bus.clone(), false).await.unwrap();
-        let ask = || bus.publish(Publication::mandatory(tool_invoke(), request("a")));
-        let error = ask().await.unwrap_err();
+        let ask = Publication::mandatory(tool_invoke(), request("a"));
+        let error = bus.publish(ask).await.unwrap_err();
         assert!(matches!(error, PublishError::Unroutable { .. }), "{error}");
         let to_one_bridge = RoutingKey::new("tool.invoke.mcp.at.bridge-0").unwrap();
         let asked = bus.publish(Publication::mandatory(to_one_bridge, request("a"))).await;
@@ -276,17 +294,8 @@ mod tests {
 
         // Once somebody serves it, it is heard; the other keys are still missing.
         let _worker = work(&bus, &tool_invoke()).await;
-        let mut tries = interval(Duration::from_millis(100));
-        let heard = loop {
-            ask().await.unwrap();
-            tokio::select! {
-                message = next(&mut feed) => break message.heard.unwrap(),
-                _ = tries.tick() => {}
-            }
-        };
-        assert_eq!(heard.call.as_str(), "a");
-        let script = bus.publish(Publication::mandatory(script_invoke(), request("s"))).await;
-        assert!(matches!(script, Err(PublishError::Unroutable { .. })), "{script:?}");
+        assert_eq!(asked_until_heard(&*bus, &mut feed).await, "asked again");
+        expect_nobody_for_scripts(&*bus).await;
     }
 
     /// A bus that lets nobody look at its queues.
@@ -329,8 +338,8 @@ mod tests {
         let bus = Arc::new(Hiding(MemoryBus::new()));
         let _worker = work(&bus.0, &tool_invoke()).await;
         let mut feed = Feed::open(bus.clone(), false).await.unwrap();
-        let ask = |id| bus.publish(Publication::mandatory(tool_invoke(), request(id)));
-        ask("not heard").await.unwrap();
+        let ask = Publication::mandatory(tool_invoke(), request("not heard"));
+        bus.publish(ask).await.unwrap();
         let progress = ToolProgress {
             tool_call_id: ToolCallId::new("not heard").unwrap(),
             tool_name: "bash".to_owned(),
@@ -344,18 +353,9 @@ mod tests {
         bus.publish(Publication::mandatory(key, progress)).await.unwrap();
         let first = next(&mut feed).await.heard.unwrap();
         assert!(matches!(first.what, What::Progressed(_)), "{first:?}");
-        let mut tries = interval(Duration::from_millis(100));
-        let heard = loop {
-            ask("heard").await.unwrap();
-            tokio::select! {
-                message = next(&mut feed) => break message.heard.unwrap(),
-                _ = tries.tick() => {}
-            }
-        };
-        assert_eq!(heard.call.as_str(), "heard");
+        assert_eq!(asked_until_heard(&*bus, &mut feed).await, "asked again");
         // Nobody was heard of who serves these.
-        let script = bus.publish(Publication::mandatory(script_invoke(), request("s"))).await;
-        assert!(matches!(script, Err(PublishError::Unroutable { .. })), "{script:?}");
+        expect_nobody_for_scripts(&*bus).await;
     }
 
     #[test]
