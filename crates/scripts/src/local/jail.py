@@ -39,6 +39,8 @@ AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_CORE, RLIMIT_NPROC, RLIMIT_NOFILE = 0, 1, 4, 6, 7
 RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE = 8, 9, 11, 12
 
+# How the interpreter is asked to compile; the last keeps the level of optimization.
+FILE_INPUT, IS_UTF8, IGNORE_COOKIE, AS_STARTED = 257, 0x100, 0x800, -1
 
 # Each takes memory of the kernel.
 SIGNALS_PENDING = 256
@@ -52,11 +54,22 @@ class Byte(_ctypes._SimpleCData):
     _type_ = "c"
 
 
+class Object(_ctypes._SimpleCData):
+    _type_ = "O"
+
+
 class Function(_ctypes.CFuncPtr):
     """Of the C library; keeps the interpreter's lock, so that a child may come of it."""
 
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO | _ctypes.FUNCFLAG_PYTHONAPI
     _restype_ = Long
+
+
+class Making(_ctypes.CFuncPtr):
+    """Of the interpreter itself; gives an object or raises."""
+
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
+    _restype_ = Object
 
 
 libc = _ctypes.dlopen(None, 0)
@@ -78,6 +91,7 @@ def function(name):
 syscall, unshare, umount = function("syscall"), function("unshare"), function("umount2")
 c_mount, pivot_root, c_prctl = function("mount"), function("pivot_root"), function("prctl")
 capset, sethostname, prlimit = function("capset"), function("sethostname"), function("prlimit")
+compile_string = Making(_ctypes.dlsym(libc, "Py_CompileStringExFlags"))
 
 
 def words(*numbers, size=8):
@@ -86,7 +100,14 @@ def words(*numbers, size=8):
 
 def held(content):
     """Bytes at an address that stays for as long as this is held."""
-    return (Byte * len(content))(*content)
+    return (Byte * len(content)).from_buffer(bytearray(content))
+
+
+def compiled(code, name):
+    """What `compile` makes of a module, without the types of syntax trees that it makes when it is
+    first asked: for those an interpreter needs longer than for most scripts."""
+    flags = held(words(IS_UTF8 | IGNORE_COOKIE, sys.version_info.minor, size=4))
+    return compile_string(code.encode(), name.encode(), FILE_INPUT, flags, AS_STARTED)
 
 
 def prctl(option, argument=0, more=0):
@@ -264,8 +285,8 @@ def prepared(plan):
     """The same with its filters as the kernel takes them: a number of instructions, and where."""
     filters = []
     for program in plan["filters"]:
-        content = held(program)
-        pointer = held(words(len(program) // 8, _ctypes.addressof(content)))
+        content = held(bytes.fromhex(program))
+        pointer = held(words(len(content) // 8, _ctypes.addressof(content)))
         pointer.content = content
         filters.append(pointer)
     return {**plan, "filters": filters}

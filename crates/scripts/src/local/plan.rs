@@ -54,7 +54,8 @@ struct Told {
     /// Whether the jail makes them.
     namespaces: bool,
     landlock: u32,
-    filters: Vec<Vec<u8>>,
+    /// In hexadecimal: lists of numbers take longer to read than a script to start.
+    filters: Vec<String>,
     /// From where, to where below the new root.
     binds: Vec<(PathBuf, PathBuf)>,
     /// What it says, where it is.
@@ -87,7 +88,7 @@ impl Plan {
             truncation: landlock >= LANDLOCK_WITH_TRUNCATION,
             signals: walls == Walls::Own || landlock >= LANDLOCK_WITH_SIGNALS,
         };
-        let filters = if options.means.seccomp && interpreter.seccomp {
+        let programs = if options.means.seccomp && interpreter.seccomp {
             seccomp::programs(held).unwrap_or_else(|error| {
                 tracing::warn!(%error, "there is no filter of system calls for this machine");
                 Vec::new()
@@ -116,7 +117,7 @@ impl Plan {
             sandbox,
             namespaces: walls == Walls::Own,
             landlock,
-            filters,
+            filters: programs.iter().map(|program| hexadecimal(program)).collect(),
             binds: own,
             links,
             readable,
@@ -210,6 +211,10 @@ impl Plan {
         command.args(["--size", "4096", "--tmpfs", "/dev/shm"]);
         command.arg("--ro-bind").arg(&self.folder).arg(&self.folder);
     }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 type Places = Vec<(PathBuf, PathBuf)>;

@@ -24,7 +24,7 @@ def main(mode):
 
         for module in PRELOADED:
             __import__(module)
-        # The first one makes the types of syntax trees, which takes longer than most scripts.
+        # For scripts that compile: the first one makes the types of syntax trees.
         compile("", "", "exec")
         gc.freeze()
     script = server.serve(plan.PLAN, warm)
@@ -49,13 +49,15 @@ def run(code, folder, imports):
             import site
 
             site.addsitedir(imports)
-        exec(compile(code, script.__file__, "exec", dont_inherit=True), script.__dict__)
+        exec(jail.compiled(code, script.__file__), script.__dict__)
         status = 0
     except SystemExit as ending:
         status = exit_status(ending.code)
     except BaseException as error:
-        # Without the line above, which is not the script's.
-        traceback = error.__traceback__.tb_next
+        # From the script's own first line on.
+        traceback = error.__traceback__
+        while traceback and traceback.tb_frame.f_globals is not script.__dict__:
+            traceback = traceback.tb_next
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
     finally:
         finish(status)

@@ -83,7 +83,7 @@ def wait_for(descriptors, milliseconds):
     any_of = select.poll()
     for descriptor in descriptors:
         any_of.register(descriptor, select.POLLIN)
-    any_of.poll(milliseconds)
+    return any_of.poll(milliseconds)
 
 
 def attend(plan, own, requests, take):
@@ -93,6 +93,8 @@ def attend(plan, own, requests, take):
         # Until it has something to do, it goes with the server.
         jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
         if own:
+            if wait_for([take], 0):
+                os._exit(UNSTARTED)  # The server had ended before that.
             jail.map_nobody(jail.NOBODY, jail.NOBODY)
         if plan["namespaces"]:
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
@@ -100,7 +102,9 @@ def attend(plan, own, requests, take):
             jail.enter_cell(plan)
             script, waiting = fork_script(plan)
             if script == 0:
-                return become(plan, waiting)
+                return become(plan, waiting, own)
+            if own:
+                rehearsal()
         else:
             jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
@@ -126,7 +130,7 @@ def attend(plan, own, requests, take):
             script, waiting = fork_script(plan)
             if script == 0:
                 os.close(conversation)
-                return become(plan, waiting)
+                return become(plan, waiting, False)
         # Before there is anybody who could read its memory.
         jail.prctl(jail.PR_SET_DUMPABLE, 0)
         request.hand_over(waiting, descriptors)
@@ -351,7 +355,7 @@ class Keeper:
         return code if code >= 0 else 128 - code
 
 
-def become(plan, waiting):
+def become(plan, waiting, warm):
     """In the process of the script: everything up to its first line."""
     failure = None
     try:
@@ -363,6 +367,8 @@ def become(plan, waiting):
         if plan["namespaces"]:
             # All that is known already, before anybody waits for it.
             jail.confine(plan, MOST_SECONDS, plan["readable"], ["/tmp"])
+        if warm and not wait_for([waiting], LEAVE_ALONE_MS):
+            rehearse(plan)
     except BaseException as error:
         failure = error
     descriptors = receive(waiting)
@@ -384,6 +390,25 @@ def become(plan, waiting):
     os.close(conversation)
     # From here on code runs that is not ours: packages may have some for every start.
     return script
+
+
+def rehearse(plan):
+    """Goes the way to a first line before anybody waits for it: a fork owns a page only once it has
+    written to it, and to copy those of this way takes a fourth of the time of a small script."""
+    prepare(plan, rehearsal())
+    exec(jail.compiled("", "rehearsal"), {})
+    for name in ("script.py", "input"):
+        os.remove(name)
+    for name in ("ROCKBOT_INPUT", "ROCKBOT_INPUT_FILE"):
+        del os.environ[name]
+
+
+def rehearsal():
+    """A request that asks for nothing."""
+    content = "\0".join([str(MOST_SECONDS), "", "", "/tmp", "1", "", "input"]).encode()
+    ours, theirs = _socket.socketpair()
+    ours.sendall(len(content).to_bytes(4, "little") + content)
+    return Request(theirs.fileno())
 
 
 def prepare(plan, script):

@@ -31,9 +31,23 @@ async fn a_script_that_fails_shows_its_own_line_and_the_end_of_a_long_complaint(
         assert!(outcome.stderr.contains("script.py\", line 2"), "{}", outcome.stderr);
         assert!(outcome.stderr.ends_with("ValueError: no\n"), "{}", outcome.stderr);
         assert!(!outcome.stderr.contains("run.py"), "{}", outcome.stderr);
+        let outcome = run(&runner, "x = 1\ny = = 2").await;
+        let shown = "  File \"/tmp/script.py\", line 2\n    y = = 2\n        ^\nSyntaxError: invalid syntax\n";
+        assert_eq!((outcome.exit_code, outcome.stderr.as_str()), (1, shown));
         let outcome = run(&runner, "import sys; sys.stderr.write('x' * 99999 + 'end')").await;
         assert_eq!(outcome.stderr.len(), 16 * 1024);
         assert!(outcome.stderr.ends_with("xend"));
+    }
+}
+
+#[tokio::test]
+async fn a_script_is_compiled_as_text_with_what_it_takes_from_the_future() {
+    for warm in WAYS {
+        let code = "# coding: latin-1\n\
+                    from __future__ import annotations\n\
+                    def price(euros: Nothing): return f'{euros} €'\n\
+                    print(price(3), price.__annotations__)";
+        assert_eq!(printed(&plain(warm).await, code).await, "3 € {'euros': 'Nothing'}\n");
     }
 }
 
@@ -72,13 +86,19 @@ async fn a_script_is_main_with_its_own_folder_and_nothing_of_the_runner() {
                 import mine\n\
                 print(__name__, sys.argv, os.getcwd(), os.environ['HOME'], mine.x)\n\
                 print(sorted(set(sys.modules) & {'jail', 'server', 'plan', 'run'}))\n\
-                print(sorted(os.environ))\n\
+                print(sorted(os.environ), sorted(os.listdir('/tmp')))\n\
                 exit(0)";
     let mut all = Vec::new();
     for warm in WAYS {
         all.push(printed(&plain(warm).await, code).await);
     }
     assert_eq!(all[0], all[1]);
+    // While this one sleeps, the process of the next one gets ready.
+    let runner = plain(true).await;
+    for _ in 0..3 {
+        assert_eq!(printed(&runner, "import time; time.sleep(0.1)").await, "");
+        assert_eq!(printed(&runner, code).await, all[0]);
+    }
     assert!(all[0].starts_with("__main__ ['script.py'] /tmp /tmp 7\n[]\n"), "{}", all[0]);
     assert!(!all[0].contains("CARGO"), "{}", all[0]);
 }
