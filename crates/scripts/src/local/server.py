@@ -33,8 +33,8 @@ LEAVE_ALONE_MS = 10
 MOST_SECONDS = 300
 # The exit code of a process that did not become a script.
 UNSTARTED = 125
-# What keepers say to the server: a cell has a script, nobody asks any more.
-TAKEN, ASKED_NO_MORE = b"t", b"e"
+# What a keeper says to the server in place of its cell's number.
+ASKED_NO_MORE = 0
 
 
 def serve(plan, warm):
@@ -55,17 +55,14 @@ def serve(plan, warm):
     own = plan["namespaces"] and warm
     taken, take = os.pipe()
     requests.send(b"r")
-    for _ in range(SPARES if warm else 1):
-        os.write(take, TAKEN)
+    number, spares = 0, {}
     while True:
-        if os.read(taken, 1) == ASKED_NO_MORE:
-            os._exit(0)
-        if warm:
-            wait_for([taken, requests], LEAVE_ALONE_MS)
+        number += 1
         child = jail.clone(jail.NEW_USER | jail.NEW_NS | jail.NEW_PID) if own else os.fork()
         if child == 0:
-            os.close(taken)
-            script = attend(plan, own, requests, take)
+            for descriptor in (taken, *spares.values()):
+                os.close(descriptor)
+            script = attend(plan, own, requests, take, number)
             # Its descriptor is by now the script's standard input, and stays open.
             requests.detach()
             return script
@@ -74,7 +71,29 @@ def serve(plan, warm):
             try:
                 os.waitpid(child, 0)
             except ChildProcessError:
-                os._exit(0)
+                pass  # As it is without anybody who waits.
+            os._exit(0)
+        try:
+            spares[number] = os.pidfd_open(child)
+        except ProcessLookupError:
+            pass  # Killed already.
+        while len(spares) >= SPARES:
+            lose_one(spares, taken)
+            wait_for([taken, requests], LEAVE_ALONE_MS)
+
+
+def lose_one(spares, taken):
+    """Waits until a cell has a script, or was killed before it had one. Ends when nobody asks."""
+    ready = {descriptor for descriptor, _ in wait_for([taken, *spares.values()], None)}
+    lost = [number for number, process in spares.items() if process in ready]
+    if taken in ready:
+        number = int.from_bytes(os.read(taken, 8), sys.byteorder)
+        if number == ASKED_NO_MORE:
+            os._exit(0)
+        lost.append(number)
+    for number in lost:
+        if process := spares.pop(number, None):
+            os.close(process)
 
 
 def wait_for(descriptors, milliseconds):
@@ -86,7 +105,7 @@ def wait_for(descriptors, milliseconds):
     return any_of.poll(milliseconds)
 
 
-def attend(plan, own, requests, take):
+def attend(plan, own, requests, take, number):
     """The way from a child of the server to a script. Every process but the script ends in here."""
     conversation = None
     try:
@@ -111,11 +130,11 @@ def attend(plan, own, requests, take):
             myself = os.readlink("self", dir_fd=processes)
         descriptors = receive(requests)
         if not descriptors:
-            os.write(take, ASKED_NO_MORE)
+            os.write(take, jail.words(ASKED_NO_MORE))
             os._exit(0)
         conversation, *outputs = descriptors
         try:
-            os.write(take, TAKEN)
+            os.write(take, jail.words(number))
         except OSError:
             os._exit(UNSTARTED)  # The server has ended: another one shall be asked.
         requests.close()
@@ -142,7 +161,7 @@ def attend(plan, own, requests, take):
     except BaseException as error:
         if conversation is None:
             conversation, *_ = receive(requests) or [0]
-            os.write(take, TAKEN)
+            os.write(take, jail.words(number))
         fail(conversation, error)
 
 

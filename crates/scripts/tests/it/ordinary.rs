@@ -163,6 +163,23 @@ async fn a_killed_interpreter_is_replaced() {
 }
 
 #[tokio::test]
+async fn spares_that_are_killed_are_replaced() {
+    let runner = plain(true).await;
+    let server = children("warm")[0];
+    // All, and once more those that took their place.
+    for _ in 0..2 {
+        until("two are ready", || spares(server).len() == 2).await;
+        for spare in spares(server) {
+            let pid = spare.parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            until("it is dead", || is_dead(&spare)).await;
+        }
+    }
+    assert_eq!(soon("a spare", printed(&runner, "print(2)")).await, "2\n");
+    assert_eq!(children("warm"), [server]);
+}
+
+#[tokio::test]
 async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     let runner = plain(true).await;
     let server = children("warm")[0];
@@ -170,12 +187,11 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     let modules = words.split('\0').find(|word| word.contains("rockbot-scripts-")).unwrap();
     // From now on no interpreter is ever ready.
     std::fs::write(format!("{modules}/server.py"), "import _signal; _signal.pause()").unwrap();
-    let number = server.as_raw_nonzero();
-    let spares = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap();
+    let spares = spares(server);
     rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
     // A spare that is about to die with it could still take the request.
-    for process in spares.split_whitespace().chain([number.to_string().as_str()]) {
-        until("it is dead", || is_dead(process)).await;
+    for process in spares.into_iter().chain([server.as_raw_nonzero().to_string()]) {
+        until("it is dead", || is_dead(&process)).await;
     }
 
     let mut short = context();
@@ -193,6 +209,13 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     })
     .await;
     assert!(matches!(ended, Err(ToolFailure::Cancelled { executed: Executed::No })), "{ended:?}");
+}
+
+/// The interpreters that wait for a script.
+fn spares(server: rustix::process::Pid) -> Vec<String> {
+    let number = server.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
+    children.unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
 fn is_dead(process: &str) -> bool {
