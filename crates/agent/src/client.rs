@@ -51,7 +51,10 @@ pub enum SayError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplyError {
     /// The agent was silent for too long.
-    #[error("the agent said nothing for {} s; it may still be working", after.as_secs_f32())]
+    #[error(
+        "the agent said nothing for {} s; what it has begun goes on, what it has not is not done any more",
+        after.as_secs_f32()
+    )]
     Silent {
         /// How long that was.
         after: Duration,
@@ -95,7 +98,10 @@ impl AgentClient {
         Ok(Self { bus, reply_to, open, listener, silence: DEFAULT_SILENCE })
     }
 
-    /// The same, giving an agent up that is silent for so long. Default 120 s.
+    /// The same, giving an agent up that is silent for so long. Default 120 s. An agent that takes a
+    /// message only after that answers it with [`TurnOutcome::Expired`] and does nothing.
+    ///
+    /// [`TurnOutcome::Expired`]: rockbot_contracts::user::TurnOutcome::Expired
     #[must_use]
     pub fn with_silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
@@ -109,6 +115,7 @@ impl AgentClient {
     pub async fn say(&self, agent: &AgentName, message: &UserMessage) -> Result<Replies, SayError> {
         let envelope = Envelope::of(message)
             .reply_to(self.reply_to.clone())
+            .within(self.silence)
             .from_source("user")
             .trusted_as(ContentTrust::UserInput);
         // Before it is sent: the first reply may be quicker than the confirm.

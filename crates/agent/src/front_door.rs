@@ -77,7 +77,8 @@ impl Drop for Answers {
 /// several processes of one agent, a conversation must stay with one of them.
 ///
 /// A delivery stays unsettled until its answer is confirmed. One that was delivered before is not
-/// run again, since its tools may have run: it is answered as lost.
+/// run again, since its tools may have run: it is answered as lost. One whose time budget is over before
+/// it is taken is not run either: nobody waits for it any more, and the world has moved on.
 ///
 /// # Errors
 /// When the queue can't be consumed.
@@ -151,6 +152,9 @@ impl Desk {
             Entry::Answered => return Settlement::Ack,
             Entry::Unsent(ticket, answer) => (ticket, answer),
             Entry::New(ticket) if delivery.is_redelivered() => (ticket, lost()),
+            Entry::New(ticket) if envelope.remaining() == Some(Duration::ZERO) => {
+                (ticket, expired())
+            }
             Entry::New(ticket) => (ticket, replies.run(message).await),
         };
         settle(ticket, replies.finish(&answer).await, answer)
@@ -177,6 +181,12 @@ fn lost() -> TurnAnswer {
     let text = "The agent's process was lost before it answered this message. The turn is not run \
                 again, because its tools may have run already: check what was done, and ask again.";
     TurnAnswer::new(TurnOutcome::ModelFailed, text)
+}
+
+fn expired() -> TurnAnswer {
+    let text = "The message waited for longer than whoever sent it was going to wait. Nothing was done: \
+                ask again.";
+    TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
 /// The replies to one message: in order, the final one last.

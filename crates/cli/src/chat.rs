@@ -72,7 +72,9 @@ async fn once(conversation: &Conversation, prompt: &str) -> Outcome {
 fn code_of(outcome: TurnOutcome) -> u8 {
     match outcome {
         TurnOutcome::Completed | TurnOutcome::IterationLimit => exit::OK,
-        TurnOutcome::ToolTimeouts | TurnOutcome::Overloaded => exit::TEMPORARY,
+        TurnOutcome::ToolTimeouts | TurnOutcome::Overloaded | TurnOutcome::Expired => {
+            exit::TEMPORARY
+        }
         TurnOutcome::ModelFailed => exit::UNAVAILABLE,
         TurnOutcome::Cancelled | TurnOutcome::Other => exit::ANSWERED_WITH_ERROR,
     }

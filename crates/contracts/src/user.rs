@@ -146,6 +146,8 @@ pub enum TurnOutcome {
     ModelFailed,
     /// The agent had no room for another conversation or message.
     Overloaded,
+    /// The message waited for longer than its sender did; nothing was done.
+    Expired,
     /// An outcome this build does not know.
     #[serde(other)]
     Other,

@@ -90,7 +90,9 @@ impl AgentTool {
         let TurnAnswer { text, outcome, usage } = answer;
         let result = match outcome {
             TurnOutcome::Completed | TurnOutcome::IterationLimit => ToolResult::text(text),
-            TurnOutcome::Overloaded => return Err(ToolFailure::Overloaded { message: text }),
+            TurnOutcome::Overloaded | TurnOutcome::Expired => {
+                return Err(ToolFailure::Overloaded { message: text });
+            }
             TurnOutcome::Cancelled => {
                 return Err(ToolFailure::Cancelled { executed: Executed::Yes });
             }

@@ -223,6 +223,33 @@ async fn a_message_that_was_delivered_before_is_not_run_twice() {
     assert_eq!((echo.calls(), model.asked()), (0, 0));
 }
 
+#[tokio::test]
+async fn a_message_that_waited_for_longer_than_its_sender_is_not_run() {
+    let street = Street::new();
+    let queue = QueueSpec::work(&user_message(&tester()));
+    let mut reader = street.consume(queue).await;
+    let client = street.client("proxy").await.with_silence(Duration::from_secs(7));
+    let _replies = client.say(&tester(), &message("s", "go")).await.unwrap();
+    let mut envelope = reader.next().await.unwrap().into_envelope();
+    let budget = envelope.budget.unwrap();
+    assert_eq!(budget.timeout, Duration::from_secs(7));
+
+    // Nobody took it in that time.
+    drop(reader);
+    envelope = envelope.within(Duration::ZERO);
+    let reply_to = user_response(&InstanceId::new("late").unwrap());
+    let mut replies = street.consume(QueueSpec::reply(&reply_to, vec![(&reply_to).into()])).await;
+    street.put(envelope.reply_to(reply_to)).await;
+    let model = Witness::script([ScriptedTurn::text("Hello.")]);
+    let door = street.opens(Stage::new().agent(&model)).await;
+    let envelope = replies.next().await.unwrap().into_envelope();
+    let reply: AgentReply = envelope.decode(Limits::default()).unwrap();
+    let (text, outcome) = answer(&reply);
+    assert!(reply.is_final && text.contains("Nothing was done"), "{reply:?}");
+    assert_eq!((outcome, model.asked()), (TurnOutcome::Expired, 0));
+    assert!(door.drain(Duration::from_secs(5)).await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_published_twice_is_answered_once() {
     let street = Street::new();
