@@ -123,7 +123,7 @@ def attend(plan, own, requests, take, number):
             if script == 0:
                 return become(plan, waiting, own)
             if own:
-                rehearsal()
+                rehearsal()  # Its pages too: see `rehearse`.
         else:
             jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
