@@ -1,7 +1,7 @@
 """From the start of the interpreter to the end of a script.
 
-Everything of ours is out of the script's sight by its first line: it is `__main__`, with its own
-folder in front of `sys.path`, whether the interpreter was warm or cold.
+Nothing of ours is in the script's way by its first line: it is `__main__`, with its own folder in
+front of `sys.path`, whether the interpreter was warm or cold.
 """
 
 import atexit
@@ -16,6 +16,9 @@ import server
 
 PRELOADED = "collections", "datetime", "functools", "itertools", "json", "math", "re", "select"
 
+# The exit code of Python where what was written can't go out.
+UNFLUSHED = 120
+
 
 def main(mode):
     warm = mode == "warm"
@@ -28,12 +31,14 @@ def main(mode):
         compile("", "", "exec")
         gc.freeze()
     script = server.serve(plan.PLAN, warm)
-    for module in (jail, plan, server, sys.modules[__name__]):
-        del sys.modules[module.__name__]
-    run(script.code, script.folder, script.imports)
+    compiled = jail.compiled
+    for name in ("jail", "plan", "server"):
+        del sys.modules[name], globals()[name]
+    del sys.modules[__name__]
+    run(compiled, script.code, script.folder, script.imports)
 
 
-def run(code, folder, imports):
+def run(compiled, code, folder, imports):
     script = type(sys)("__main__")
     script.__file__ = folder + "/script.py"
     script.__builtins__ = builtins
@@ -49,7 +54,7 @@ def run(code, folder, imports):
             import site
 
             site.addsitedir(imports)
-        exec(jail.compiled(code, script.__file__), script.__dict__)
+        exec(compiled(code, script.__file__), script.__dict__)
         status = 0
     except SystemExit as ending:
         status = exit_status(ending.code)
@@ -58,7 +63,7 @@ def run(code, folder, imports):
         traceback = error.__traceback__
         while traceback and traceback.tb_frame.f_globals is not script.__dict__:
             traceback = traceback.tb_next
-        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+        show(error.with_traceback(traceback))
     finally:
         finish(status)
 
@@ -72,16 +77,48 @@ def exit_status(code):
     return 1
 
 
+def show(error):
+    told = type(error), error, error.__traceback__
+    try:
+        sys.excepthook(*told)
+    except BaseException:
+        # What the script has put in its place does not work.
+        sys.__excepthook__(*told)
+
+
 def finish(status):
     """What the interpreter does at its end and a script can notice."""
+    for step in (end_threads, atexit._run_exitfuncs):
+        try:
+            step()
+        except BaseException:
+            pass  # It has been shown.
     try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException as error:
-        status = status or 1
-        sys.__excepthook__(type(error), error, None)
+        flushed = [flushed_or_shown(stream) for stream in (sys.stdout, sys.stderr)]
+        status = status or (0 if all(flushed) else UNFLUSHED)
+        # What was written before the script put something else in their place.
+        for stream in (sys.__stdout__, sys.__stderr__):
+            flush(stream)
+    except BaseException:
+        pass  # Closed or taken apart by the script.
     finally:
         os._exit(status)
+
+
+def end_threads():
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+
+
+def flushed_or_shown(stream):
+    try:
+        flush(stream)
+        return True
+    except BaseException as error:
+        sys.__excepthook__(type(error), error.with_traceback(None), None)
+        return False
+
+
+def flush(stream):
+    if stream is not None and not getattr(stream, "closed", False):
+        stream.flush()

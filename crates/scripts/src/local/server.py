@@ -122,6 +122,8 @@ def attend(plan, own, requests, take, number):
             script, waiting = fork_script(plan)
             if script == 0:
                 return become(plan, waiting, own)
+            # A spare without its script's process is none.
+            signal.signal(signal.SIGCHLD, lambda *_: os._exit(UNSTARTED))
             if own:
                 rehearsal()  # Its pages too: see `rehearse`.
         else:
@@ -133,6 +135,7 @@ def attend(plan, own, requests, take, number):
             os.write(take, jail.words(ASKED_NO_MORE))
             os._exit(0)
         conversation, *outputs = descriptors
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
             os.write(take, jail.words(number))
         except OSError:
@@ -152,7 +155,10 @@ def attend(plan, own, requests, take, number):
                 return become(plan, waiting, False)
         # Before there is anybody who could read its memory.
         jail.prctl(jail.PR_SET_DUMPABLE, 0)
-        request.hand_over(waiting, descriptors)
+        try:
+            request.hand_over(waiting, descriptors)
+        except OSError:
+            os._exit(UNSTARTED)  # Nobody is there who could begin: another one shall be asked.
         waiting.close()
         for output in outputs:
             os.close(output)
@@ -414,12 +420,18 @@ def become(plan, waiting, warm):
 def rehearse(plan):
     """Goes the way to a first line before anybody waits for it: a fork owns a page only once it has
     written to it, and to copy those of this way takes a fourth of the time of a small script."""
-    prepare(plan, rehearsal())
-    exec(jail.compiled("", "rehearsal"), {})
-    for name in ("script.py", "input"):
-        os.remove(name)
+    try:
+        prepare(plan, rehearsal())
+        exec(jail.compiled("", "rehearsal"), {})
+    except Exception:
+        pass  # Whether the script fares better is going to be seen.
     for name in ("ROCKBOT_INPUT", "ROCKBOT_INPUT_FILE"):
-        del os.environ[name]
+        os.environ.pop(name, None)
+    for name in ("script.py", "input"):
+        try:
+            os.remove("/tmp/" + name)
+        except OSError:
+            pass  # It did not get there.
 
 
 def rehearsal():

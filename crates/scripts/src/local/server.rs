@@ -65,7 +65,9 @@ impl Server {
         let (ours, theirs) = StdUnixStream::pair()?;
         let mut command = plan.command(mode, packages);
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        // A pipe as the script's is going to be, since Python asks only once whether it can seek there.
+        let (_, unread) = io::pipe()?;
+        command.stdout(unread).stderr(Stdio::piped());
         let (process, pipes) = ProcessGroup::spawn(&mut command)?;
         // It holds the other end of the socket, and would keep it open for us.
         drop(command);

@@ -41,6 +41,34 @@ async fn a_script_that_fails_shows_its_own_line_and_the_end_of_a_long_complaint(
 }
 
 #[tokio::test]
+async fn what_a_script_does_to_its_streams_loses_nothing_and_blames_nobody() {
+    for warm in WAYS {
+        let runner = plain(warm).await;
+        for (code, out) in [
+            ("sys.stdout.reconfigure(encoding='utf-8'); print('é')", "é\n"),
+            ("sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8'); print(1)", "1\n"),
+            ("sys.stdout = io.TextIOWrapper(sys.stdout.detach()); print(1)", "1\n"),
+            ("print(1); sys.stdout = io.StringIO(); print(2)", "1\n"),
+            ("print(1); sys.stdout.close()", "1\n"),
+            ("print(1); sys.stdout = None; print(2)", "1\n"),
+            ("print(sys.stdout.seekable())", "False\n"),
+        ] {
+            assert_eq!(printed(&runner, &format!("import io, sys\n{code}")).await, out, "{code}");
+        }
+        let full = run(&runner, "import sys; sys.stdout = open('/dev/full', 'w'); print(1)").await;
+        assert_eq!((full.exit_code, full.stdout.as_str()), (120, ""));
+        assert_eq!(full.stderr, "OSError: [Errno 28] No space left on device\n");
+        for hook in ["sys.excepthook = None", "del sys.excepthook", "sys.excepthook = lambda: 1"] {
+            let failed = run(&runner, &format!("import sys; {hook}\n1/0")).await;
+            assert_eq!(failed.exit_code, 1, "{hook}");
+            let complaint = &failed.stderr;
+            assert!(complaint.ends_with("ZeroDivisionError: division by zero\n"), "{complaint}");
+            assert!(!complaint.contains("run.py"), "{complaint}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_script_is_compiled_as_text_with_what_it_takes_from_the_future() {
     for warm in WAYS {
         let code = "# coding: latin-1\n\
@@ -165,18 +193,26 @@ async fn a_killed_interpreter_is_replaced() {
 #[tokio::test]
 async fn spares_that_are_killed_are_replaced() {
     let runner = plain(true).await;
-    let server = children("warm")[0];
-    // All, and once more those that took their place.
-    for _ in 0..2 {
-        until("two are ready", || spares(server).len() == 2).await;
-        for spare in spares(server) {
-            let pid = spare.parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
+    let server = children("warm")[0].as_raw_nonzero().to_string();
+    // The keepers; those that took their place; and what waits to be a script of those after them.
+    for of_scripts in [false, false, true] {
+        let killed = || {
+            let spares = started_by(&server);
+            if of_scripts {
+                spares.iter().flat_map(|spare| started_by(spare)).collect()
+            } else {
+                spares
+            }
+        };
+        until("two are ready", || killed().len() == 2).await;
+        for process in killed() {
+            let pid = process.parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-            until("it is dead", || is_dead(&spare)).await;
+            until("it is dead", || is_dead(&process)).await;
         }
     }
     assert_eq!(soon("a spare", printed(&runner, "print(2)")).await, "2\n");
-    assert_eq!(children("warm"), [server]);
+    assert_eq!(children("warm")[0].as_raw_nonzero().to_string(), server);
 }
 
 #[tokio::test]
@@ -187,10 +223,11 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     let modules = words.split('\0').find(|word| word.contains("rockbot-scripts-")).unwrap();
     // From now on no interpreter is ever ready.
     std::fs::write(format!("{modules}/server.py"), "import _signal; _signal.pause()").unwrap();
-    let spares = spares(server);
+    let number = server.as_raw_nonzero().to_string();
+    let spares = started_by(&number);
     rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
     // A spare that is about to die with it could still take the request.
-    for process in spares.into_iter().chain([server.as_raw_nonzero().to_string()]) {
+    for process in spares.into_iter().chain([number]) {
         until("it is dead", || is_dead(&process)).await;
     }
 
@@ -211,11 +248,10 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     assert!(matches!(ended, Err(ToolFailure::Cancelled { executed: Executed::No })), "{ended:?}");
 }
 
-/// The interpreters that wait for a script.
-fn spares(server: rustix::process::Pid) -> Vec<String> {
-    let number = server.as_raw_nonzero();
-    let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
-    children.unwrap().split_whitespace().map(str::to_owned).collect()
+/// What a process has started: the keepers that wait for a script, for a server.
+fn started_by(process: &str) -> Vec<String> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    children.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
 fn is_dead(process: &str) -> bool {
