@@ -29,6 +29,9 @@ const MOST_PROGRESS: usize = 1024;
 const MOST_OPEN: usize = 1024;
 /// How long an agent may be silent by default.
 const DEFAULT_SILENCE: Duration = Duration::from_secs(120);
+/// How long a message may wait until an agent takes it. Later than that it is not run: whoever sent
+/// it may be long gone.
+const TAKEN_WITHIN: Duration = Duration::from_secs(120);
 
 /// Why a message did not go out.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -99,7 +102,7 @@ impl AgentClient {
     }
 
     /// The same, giving an agent up that is silent for so long. Default 120 s. An agent that takes a
-    /// message only after that answers it with [`TurnOutcome::Expired`] and does nothing.
+    /// message only after that, or after 120 s, answers it with [`TurnOutcome::Expired`] and does nothing.
     ///
     /// [`TurnOutcome::Expired`]: rockbot_contracts::user::TurnOutcome::Expired
     #[must_use]
@@ -115,7 +118,7 @@ impl AgentClient {
     pub async fn say(&self, agent: &AgentName, message: &UserMessage) -> Result<Replies, SayError> {
         let envelope = Envelope::of(message)
             .reply_to(self.reply_to.clone())
-            .within(self.silence)
+            .within(self.silence.min(TAKEN_WITHIN))
             .from_source("user")
             .trusted_as(ContentTrust::UserInput);
         // Before it is sent: the first reply may be quicker than the confirm.

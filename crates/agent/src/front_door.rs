@@ -14,6 +14,7 @@ use rockbot_contracts::{
     topology::{is_user_reply, user_approval, user_message},
     user::TurnOutcome,
 };
+use rockbot_tools::EntryPoint;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
@@ -22,6 +23,7 @@ use crate::{
     backlog::Backlog,
     event::{TurnAnswer, TurnEvent},
     ledger::{Entry, Ledger, Ticket},
+    origin::TurnOrigin,
 };
 
 /// The longest answer on the bus, in bytes of text; escaped as JSON it still fits a message.
@@ -203,7 +205,8 @@ impl ReplyLane<'_> {
     /// Has the message answered and publishes what happens meanwhile.
     async fn run(&mut self, message: UserMessage) -> TurnAnswer {
         let backlog = Arc::new(Backlog::default());
-        let mut turn = pin!(self.agent.message(message, backlog.sink()));
+        let origin = TurnOrigin::new(EntryPoint::UserTurn).said_in(self.in_reply_to.clone());
+        let mut turn = pin!(self.agent.turn(origin, message, backlog.sink()));
         let answer = loop {
             tokio::select! {
                 biased;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{MessageId, SessionId};
 use rockbot_tools::{EntryPoint, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,9 @@ pub struct TurnOrigin {
     pub entry: EntryPoint,
     /// The turn that handed the work over, when another agent's did.
     pub asking: Option<Asking>,
+    /// The message on the bus that begins it. By these ids, which grow with time, a conversation knows
+    /// what was said before a cancel that overtook it.
+    pub message: Option<MessageId>,
 }
 
 /// The turn that hands work over to another agent.
@@ -33,13 +36,19 @@ impl TurnOrigin {
     /// Begun so, and for nobody else.
     #[must_use]
     pub const fn new(entry: EntryPoint) -> Self {
-        Self { entry, asking: None }
+        Self { entry, asking: None, message: None }
+    }
+
+    /// The same, begun by a message on the bus.
+    #[must_use]
+    pub fn said_in(self, message: MessageId) -> Self {
+        Self { message: Some(message), ..self }
     }
 
     /// Work that another agent's turn hands over.
     #[must_use]
     pub const fn asked_by(asking: Asking) -> Self {
-        Self { entry: EntryPoint::Subagent, asking: Some(asking) }
+        Self { entry: EntryPoint::Subagent, asking: Some(asking), message: None }
     }
 
     /// Returns when whoever asked does not want the answer any more; never, when nobody can say so.

@@ -1,11 +1,11 @@
 //! Which conversations there are.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use rockbot_contracts::{SessionId, user::TurnOutcome};
+use rockbot_contracts::{MessageId, SessionId, user::TurnOutcome};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::Inbound;
@@ -14,6 +14,8 @@ use crate::event::TurnAnswer;
 /// Messages on their way to one conversation's task. It passes them on at once, so this is not
 /// where messages wait.
 const INBOX: usize = 16;
+/// Cancels that are remembered, for messages that they overtake.
+const MOST_CANCELS: usize = 256;
 
 /// Why a message was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) enum Refusal {
     Busy,
     /// There is nothing to cancel.
     NothingRuns,
+    /// It was cancelled after it was sent and before it came.
+    Cancelled,
 }
 
 impl From<Refusal> for TurnAnswer {
@@ -43,6 +47,9 @@ impl From<Refusal> for TurnAnswer {
                 "Too many messages wait in this conversation; wait for its answer.",
             ),
             Refusal::NothingRuns => (TurnOutcome::Cancelled, "No turn was running."),
+            Refusal::Cancelled => {
+                (TurnOutcome::Cancelled, "Cancelled before it was begun; nothing was done.")
+            }
         };
         Self::new(outcome, text)
     }
@@ -58,6 +65,8 @@ pub(crate) struct Roster {
 #[derive(Debug, Default)]
 struct State {
     inboxes: HashMap<SessionId, mpsc::Sender<Inbound>>,
+    /// Oldest first.
+    cancels: VecDeque<(SessionId, MessageId)>,
     closed: bool,
 }
 
@@ -75,7 +84,7 @@ impl Roster {
         self.state().closed = true;
     }
 
-    /// Puts a message into its conversation's inbox. Where there is no such conversation, `begin`
+    /// Puts a message into its conversation's inbox, unless a cancel has overtaken it. Where there is no such conversation, `begin`
     /// starts one; it runs under the lock, so that no message can slip between.
     pub(crate) fn deliver(
         &self,
@@ -86,6 +95,13 @@ impl Roster {
         let mut state = self.state();
         if state.closed && matches!(inbound, Inbound::Say(_)) {
             return Err(Refusal::Closed);
+        }
+        match &inbound {
+            Inbound::Say(said) if state.is_cancelled(id, said.origin.message.as_ref()) => {
+                return Err(Refusal::Cancelled);
+            }
+            Inbound::Cancel(said) => state.remember_cancel(id, said.origin.message.as_ref()),
+            Inbound::Say(_) => {}
         }
         let inbound = match state.inboxes.get(id) {
             Some(inbox) => match inbox.try_send(inbound) {
@@ -125,5 +141,24 @@ impl Roster {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether a later message has cancelled this one. A queue hands both out in order, to tasks that
+    /// are not.
+    fn is_cancelled(&self, id: &SessionId, message: Option<&MessageId>) -> bool {
+        let Some(message) = message else { return false };
+        self.cancels
+            .iter()
+            .any(|(session, cancel)| session == id && cancel.as_str() > message.as_str())
+    }
+
+    fn remember_cancel(&mut self, id: &SessionId, cancel: Option<&MessageId>) {
+        let Some(cancel) = cancel else { return };
+        if self.cancels.len() >= MOST_CANCELS {
+            self.cancels.pop_front();
+        }
+        self.cancels.push_back((id.clone(), cancel.clone()));
     }
 }

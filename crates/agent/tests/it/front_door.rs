@@ -250,6 +250,36 @@ async fn a_message_that_waited_for_longer_than_its_sender_is_not_run() {
     assert!(door.drain(Duration::from_secs(5)).await);
 }
 
+#[tokio::test]
+async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_runs() {
+    let street = Street::new();
+    let model = Witness::script([ScriptedTurn::text("Hello.")]);
+    let _door = street.opens(Stage::new().agent(&model)).await;
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    let mut replies = street.consume(QueueSpec::reply(&reply_to, vec![(&reply_to).into()])).await;
+    let said = |message: &UserMessage| Envelope::of(message).reply_to(reply_to.clone());
+    let (first, elsewhere) = (said(&message("s", "go")), said(&message("other", "go")));
+    let cancelled = said(&cancel("s"));
+    let after = said(&message("s", "again"));
+    for (envelope, outcome) in [
+        (cancelled, TurnOutcome::Cancelled),
+        (first, TurnOutcome::Cancelled),
+        (after, TurnOutcome::Completed),
+        (elsewhere, TurnOutcome::Completed),
+    ] {
+        street.put(envelope).await;
+        let reply = loop {
+            let envelope = replies.next().await.unwrap().into_envelope();
+            let reply: AgentReply = envelope.decode(Limits::default()).unwrap();
+            if reply.is_final {
+                break reply;
+            }
+        };
+        assert_eq!(answer(&reply).1, outcome, "{reply:?}");
+    }
+    assert_eq!(model.asked(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_published_twice_is_answered_once() {
     let street = Street::new();
