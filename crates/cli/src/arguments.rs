@@ -212,7 +212,7 @@ pub(crate) struct Run {
     /// input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) input: Option<PathBuf>,
-    /// Who runs it [default: the fleet with --bus, else this machine]
+    /// Who runs it [default: the fleet with --bus, else what scripts.runner says]
     #[arg(long, value_enum)]
     pub(crate) runner: Option<Runner>,
     /// A package that it imports, such as pandas==2.2.3; may be given several times

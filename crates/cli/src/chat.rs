@@ -69,7 +69,8 @@ async fn once(conversation: &Conversation, prompt: &str) -> Outcome {
     Ok(code_of(told.outcome))
 }
 
-fn code_of(outcome: TurnOutcome) -> u8 {
+fn code_of(outcome: Option<TurnOutcome>) -> u8 {
+    let Some(outcome) = outcome else { return exit::TEMPORARY };
     match outcome {
         TurnOutcome::Completed | TurnOutcome::IterationLimit => exit::OK,
         TurnOutcome::ToolTimeouts | TurnOutcome::Overloaded | TurnOutcome::Expired => {

@@ -1,18 +1,25 @@
 //! One message to an agent, shown as its replies come in.
 
-use std::{io::Write, pin::pin};
+use std::{future::pending, io::Write, pin::pin, time::Duration};
 
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome};
 use rockbot_service::{Interrupt, exit, interrupted};
 use serde_json::json;
-use tokio::task::JoinHandle;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
 
 use crate::{
     approval,
     ending::{Exits, Failure},
+    print::note,
     show,
 };
+
+/// How long an agent has to cancel a turn whose asker is to leave.
+const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Somebody to talk to, and what was said before.
 pub(crate) struct Conversation {
@@ -26,7 +33,8 @@ pub(crate) struct Conversation {
 
 /// What a message came to.
 pub(crate) struct Told {
-    pub(crate) outcome: TurnOutcome,
+    /// None when this process was told twice to go on without the answer.
+    pub(crate) outcome: Option<TurnOutcome>,
     pub(crate) calls: usize,
     /// Whether somebody asked this process to end meanwhile.
     pub(crate) leave: bool,
@@ -34,7 +42,7 @@ pub(crate) struct Told {
 
 impl Conversation {
     /// Says something, shows what happens, and returns when the answer is complete. Ctrl-C cancels
-    /// the turn; its answer still comes.
+    /// the turn; its answer still comes, unless Ctrl-C is pressed again. Who is to leave waits for 10 s.
     pub(crate) async fn say(&self, text: &str) -> Result<Told, Failure> {
         let message =
             UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
@@ -42,13 +50,29 @@ impl Conversation {
         let mut screen = Screen { json: self.json, stats: self.stats, ..Screen::default() };
         let mut cancelling: Option<JoinHandle<()>> = None;
         let mut leave = false;
+        let mut late = None;
         loop {
             let reply = tokio::select! {
                 reply = replies.next() => reply,
                 interrupt = interrupted(), if cancelling.is_none() => {
                     leave = interrupt == Interrupt::Leave;
                     cancelling = Some(self.cancel().await?);
+                    if leave {
+                        late = Some(Instant::now() + LEAVE_WITHIN);
+                    } else if !self.json {
+                        note!("{}", show::dim("cancelling; Ctrl-C again goes on without the answer"));
+                    }
                     continue;
+                }
+                again = given_up(late), if cancelling.is_some() => {
+                    leave |= again == Interrupt::Leave;
+                    if let Some(task) = cancelling {
+                        task.abort();
+                    }
+                    note!(
+                        "the agent has not answered; it is told to cancel, and may have done some of it"
+                    );
+                    return Ok(Told { outcome: None, calls: screen.calls, leave });
                 }
             };
             let Some(reply) = reply else {
@@ -65,6 +89,7 @@ impl Conversation {
                             leave = interrupt == Interrupt::Leave;
                             cancelling = Some(self.cancel().await?);
                             if leave {
+                                late = Some(Instant::now() + LEAVE_WITHIN);
                                 break None;
                             }
                             approval::withdrawn();
@@ -79,7 +104,7 @@ impl Conversation {
                 if let Some(task) = cancelling {
                     task.abort();
                 }
-                return Ok(Told { outcome, calls: screen.calls, leave });
+                return Ok(Told { outcome: Some(outcome), calls: screen.calls, leave });
             }
         }
     }
@@ -92,6 +117,20 @@ impl Conversation {
         Ok(tokio::spawn(async move {
             let _ = replies.last().await;
         }))
+    }
+}
+
+/// Another interrupt, or `late`.
+async fn given_up(late: Option<Instant>) -> Interrupt {
+    let late = async {
+        match late {
+            Some(late) => sleep_until(late).await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        interrupt = interrupted() => interrupt,
+        () = late => Interrupt::Leave,
     }
 }
 

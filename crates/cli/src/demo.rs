@@ -67,7 +67,7 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     fleet.leave().await;
     folder.close().context("the temporary folder was not removed").exits(exit::SOFTWARE)?;
     let told = told?;
-    if told.outcome != TurnOutcome::Completed || told.calls == 0 {
+    if told.outcome != Some(TurnOutcome::Completed) || told.calls == 0 {
         let cause = anyhow::anyhow!("the demo did not end as it should: {:?}", told.outcome);
         return Err(Failure { code: exit::SOFTWARE, cause });
     }

@@ -29,15 +29,23 @@ use crate::{
 
 /// The name that the command has on the bus.
 const CALLER: &str = "cli";
+/// What editors of Windows begin a text with; Python drops it from files, and not from text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// What a runner may take beside the script's own time, such as to fetch an image.
 const START_WITHIN: Duration = Duration::from_secs(90);
 
 pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool) -> Outcome {
     let ScriptCommand::Run(asked) = command;
     let script = script(&asked)?;
-    let default = if settings.embeds() { Runner::Local } else { Runner::Bus };
-    match asked.runner.unwrap_or(default) {
-        Runner::Bus => {
+    let runner = match asked.runner {
+        Some(Runner::Local) => RunnerName::Local,
+        Some(Runner::Docker) => RunnerName::Docker,
+        Some(Runner::Bus) => RunnerName::Bus,
+        None if settings.embeds() => settings.scripts.runner,
+        None => RunnerName::Bus,
+    };
+    match runner {
+        RunnerName::Bus => {
             if settings.embeds() {
                 return Err(Failure::usage(
                     "a script on the bus needs a fleet: name its broker with --bus",
@@ -51,8 +59,9 @@ pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool)
             fleet.leave().await;
             outcome
         }
-        Runner::Local => here(settings, RunnerName::Local, &script, json).await,
-        Runner::Docker => here(settings, RunnerName::Docker, &script, json).await,
+        RunnerName::Off | RunnerName::Local | RunnerName::Docker => {
+            here(settings, runner, &script, json).await
+        }
     }
 }
 
@@ -60,7 +69,9 @@ pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool)
 async fn here(settings: &Settings, runner: RunnerName, script: &Script, json: bool) -> Outcome {
     let section = settings.scripts.clone().on(runner);
     let Some(scripts) = section.start().await.exits(exit::UNAVAILABLE)? else {
-        return Err(Failure::usage("scripts are off"));
+        return Err(Failure::usage(
+            "scripts are off (scripts.runner); name who runs it with --runner",
+        ));
     };
     let outcome = execute(scripts.runner(), script, json).await;
     scripts.close().await;
@@ -73,7 +84,9 @@ fn script(asked: &Run) -> Result<Script, Failure> {
     if from_stdin(&asked.file) && asked.input.as_deref().is_some_and(from_stdin) {
         return Err(Failure::usage("only one of script and input can come from standard input"));
     }
-    let script = Script::new(read(&asked.file, MAX_SCRIPT_BYTES)?).exits(exit::USAGE)?;
+    let code = read(&asked.file, MAX_SCRIPT_BYTES)?;
+    let code = code.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&code);
+    let script = Script::new(code).exits(exit::USAGE)?;
     let script = script.within(Duration::from_secs(asked.timeout)).exits(exit::USAGE)?;
     let packages = Requirements::parse(&asked.packages).exits(exit::USAGE)?;
     let script = script.with_packages(packages);

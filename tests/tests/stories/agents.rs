@@ -1,8 +1,11 @@
 //! A conversation over RabbitMQ: a person, an agent and a tool handler in three processes.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
-use rustix::process::Signal;
+use rockbot_bus::{Settlement, Subscription};
+use rockbot_contracts::{AgentName, QueueSpec, UserMessage, json::Limits, topology::user_message};
+use rockbot_testkit::bed::soon;
+use rustix::process::{Signal, kill_process};
 use tokio::process::Command;
 
 use crate::{
@@ -58,6 +61,43 @@ async fn up_on_a_broker_is_a_whole_fleet_for_other_processes() {
     let chat = fleet.run(&["chat", "Are you there?"]).await;
     chat.assert_code(69);
     assert_says(&chat.err, &["nobody serves the agent", "assistant"]);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_an_agent_that_does_not_answer_can_leave() {
+    let fleet = fleet();
+    let bus = fleet.bus(|_| {}).await;
+    let assistant = AgentName::new("assistant").expect("a name");
+    let queue = QueueSpec::work(&user_message(&assistant));
+    let mut agent = bus.consume(Subscription::new(queue, 16)).await.expect("a queue");
+    let mut heard = async || {
+        let delivery = soon("a message", agent.next()).await.expect("a delivery");
+        let message: UserMessage =
+            delivery.envelope().decode(Limits::default()).expect("a message");
+        delivery.settle(Settlement::Ack).await.expect("settled");
+        message
+    };
+    let mut chat = fleet.start(&["chat", "Are you there?"]);
+    let said = heard().await;
+    chat.send(Signal::INT);
+    let cancelled = heard().await;
+    assert_eq!((cancelled.session_id, cancelled.cancel), (said.session_id, true));
+    chat.says("cancelling; Ctrl-C again").await;
+    // Until it listens again.
+    let pid = chat.pid();
+    let pressing = async {
+        let mut again = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            again.tick().await;
+            let _ = kill_process(pid, Signal::INT);
+        }
+    };
+    let ended = tokio::select! {
+        ended = chat.ended() => ended,
+        () = pressing => unreachable!(),
+    };
+    ended.assert_code(75);
+    assert_says(&ended.err, &["the agent has not answered"]);
 }
 
 #[tokio::test]

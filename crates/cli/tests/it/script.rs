@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::workshop::{Workshop, assert_says};
+use crate::workshop::{Said, Workshop, assert_says};
 
 #[test]
 fn what_it_prints_goes_where_it_printed_it() {
@@ -12,6 +12,9 @@ fn what_it_prints_goes_where_it_printed_it() {
     let said = workshop.check(&["script", "run", "report.py", "--input", "figures.csv"], 0);
     assert_eq!(said.out, "A,B\n");
     assert_says(&said.err, &["exit code 0", "isolated by"]);
+
+    workshop.write("windows.py", "\u{feff}print(1)\r\n");
+    assert_eq!(workshop.check(&["script", "run", "windows.py"], 0).out, "1\n");
 
     workshop.write("broken.py", "print('so far')\nraise ValueError('no')\n");
     let said = workshop.check(&["script", "run", "broken.py"], 1);
@@ -49,6 +52,20 @@ fn what_can_not_be_run_is_told_before_anything_starts() {
     let said = workshop.check(&["script", "run", "fine.py", "--input", "huge.csv"], 64);
     assert_says(&said.err, &["huge.csv", "limit"]);
     workshop.check(&["script", "run", "fine.py", "--runner", "bus"], 64);
+}
+
+#[test]
+fn who_runs_it_is_what_the_settings_say_unless_the_command_does() {
+    let workshop = Workshop::new();
+    workshop.write("fine.py", "print(1)");
+    let off = |arguments: &[&str]| {
+        let mut command = workshop.std_command(arguments);
+        Said::of(command.env("ROCKBOT_SCRIPTS__RUNNER", "off").output().unwrap())
+    };
+    let said = off(&["script", "run", "fine.py"]);
+    said.assert_code(64, &["off"]);
+    assert_says(&said.err, &["scripts are off", "--runner"]);
+    off(&["script", "run", "fine.py", "--runner", "local"]).assert_code(0, &["local"]);
 }
 
 #[test]
