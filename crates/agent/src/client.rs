@@ -102,7 +102,8 @@ impl AgentClient {
     }
 
     /// The same, giving an agent up that is silent for so long. Default 120 s. An agent that takes a
-    /// message only after that, or after 120 s, answers it with [`TurnOutcome::Expired`] and does nothing.
+    /// message only after that, or after 120 s, answers it with [`TurnOutcome::Expired`] and does
+    /// nothing.
     ///
     /// [`TurnOutcome::Expired`]: rockbot_contracts::user::TurnOutcome::Expired
     #[must_use]

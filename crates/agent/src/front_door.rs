@@ -79,8 +79,8 @@ impl Drop for Answers {
 /// several processes of one agent, a conversation must stay with one of them.
 ///
 /// A delivery stays unsettled until its answer is confirmed. One that was delivered before is not
-/// run again, since its tools may have run: it is answered as lost. One whose time budget is over before
-/// it is taken is not run either: nobody waits for it any more, and the world has moved on.
+/// run again, since its tools may have run: it is answered as lost. One whose time budget is over
+/// before it is taken is not run either: nobody waits for it any more, and the world has moved on.
 ///
 /// # Errors
 /// When the queue can't be consumed.

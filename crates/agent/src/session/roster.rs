@@ -84,8 +84,9 @@ impl Roster {
         self.state().closed = true;
     }
 
-    /// Puts a message into its conversation's inbox, unless a cancel has overtaken it. Where there is no such conversation, `begin`
-    /// starts one; it runs under the lock, so that no message can slip between.
+    /// Puts a message into its conversation's inbox, unless a cancel has overtaken it. Where there is
+    /// no such conversation, `begin` starts one; it runs under the lock, so that no message can slip
+    /// between.
     pub(crate) fn deliver(
         &self,
         id: &SessionId,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{Agent, AgentClient, FrontDoor, ReplyError, SayError, serve};
-use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
+use rockbot_bus::{Bus, Consumer, Delivery, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
     AgentName, AgentReply, Envelope, InstanceId, QueueKind, QueueSpec, ReplyBody, RoutingKey,
     ToolErrorCode, UserMessage,
@@ -44,6 +44,14 @@ impl Street {
         self.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap()
     }
 
+    /// Where a program takes replies that are answered to it, and those that come.
+    async fn replies(&self, proxy: &str) -> (RoutingKey, Consumer) {
+        let reply_to = user_response(&InstanceId::new(proxy).unwrap());
+        let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
+        let replies = self.consume(queue).await;
+        (reply_to, replies)
+    }
+
     /// Why the next dead letter is one.
     async fn dead_letter(&self) -> String {
         let queue = QueueSpec::work(&user_message(&tester()));
@@ -66,6 +74,20 @@ async fn conversation(client: &AgentClient, message: UserMessage) -> Vec<AgentRe
         all.push(reply.unwrap());
     }
     all
+}
+
+fn reply(delivery: Delivery) -> AgentReply {
+    delivery.into_envelope().decode(Limits::default()).unwrap()
+}
+
+/// The next reply that is the last one to its message.
+async fn last(replies: &mut Consumer) -> AgentReply {
+    loop {
+        let reply = reply(replies.next().await.unwrap());
+        if reply.is_final {
+            return reply;
+        }
+    }
 }
 
 fn answer(reply: &AgentReply) -> (&str, TurnOutcome) {
@@ -230,20 +252,16 @@ async fn a_message_that_waited_for_longer_than_its_sender_is_not_run() {
     let mut reader = street.consume(queue).await;
     let client = street.client("proxy").await.with_silence(Duration::from_secs(7));
     let _replies = client.say(&tester(), &message("s", "go")).await.unwrap();
-    let mut envelope = reader.next().await.unwrap().into_envelope();
-    let budget = envelope.budget.unwrap();
-    assert_eq!(budget.timeout, Duration::from_secs(7));
+    let envelope = reader.next().await.unwrap().into_envelope();
+    assert_eq!(envelope.budget.unwrap().timeout, Duration::from_secs(7));
 
     // Nobody took it in that time.
     drop(reader);
-    envelope = envelope.within(Duration::ZERO);
-    let reply_to = user_response(&InstanceId::new("late").unwrap());
-    let mut replies = street.consume(QueueSpec::reply(&reply_to, vec![(&reply_to).into()])).await;
-    street.put(envelope.reply_to(reply_to)).await;
+    let (reply_to, mut replies) = street.replies("late").await;
+    street.put(envelope.within(Duration::ZERO).reply_to(reply_to)).await;
     let model = Witness::script([ScriptedTurn::text("Hello.")]);
     let door = street.opens(Stage::new().agent(&model)).await;
-    let envelope = replies.next().await.unwrap().into_envelope();
-    let reply: AgentReply = envelope.decode(Limits::default()).unwrap();
+    let reply = reply(replies.next().await.unwrap());
     let (text, outcome) = answer(&reply);
     assert!(reply.is_final && text.contains("Nothing was done"), "{reply:?}");
     assert_eq!((outcome, model.asked()), (TurnOutcome::Expired, 0));
@@ -255,8 +273,7 @@ async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_run
     let street = Street::new();
     let model = Witness::script([ScriptedTurn::text("Hello.")]);
     let _door = street.opens(Stage::new().agent(&model)).await;
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let mut replies = street.consume(QueueSpec::reply(&reply_to, vec![(&reply_to).into()])).await;
+    let (reply_to, mut replies) = street.replies("proxy").await;
     let said = |message: &UserMessage| Envelope::of(message).reply_to(reply_to.clone());
     let (first, elsewhere) = (said(&message("s", "go")), said(&message("other", "go")));
     let cancelled = said(&cancel("s"));
@@ -268,13 +285,7 @@ async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_run
         (elsewhere, TurnOutcome::Completed),
     ] {
         street.put(envelope).await;
-        let reply = loop {
-            let envelope = replies.next().await.unwrap().into_envelope();
-            let reply: AgentReply = envelope.decode(Limits::default()).unwrap();
-            if reply.is_final {
-                break reply;
-            }
-        };
+        let reply = last(&mut replies).await;
         assert_eq!(answer(&reply).1, outcome, "{reply:?}");
     }
     assert_eq!(model.asked(), 2);
@@ -285,17 +296,13 @@ async fn a_message_published_twice_is_answered_once() {
     let street = Street::new();
     let model = Witness::script([ScriptedTurn::text("Hello.")]);
     let door = street.opens(Stage::new().agent(&model)).await;
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-    let mut replies = street.consume(queue).await;
+    let (reply_to, mut replies) = street.replies("proxy").await;
     let envelope = Envelope::of(&message("s", "go")).reply_to(reply_to);
     street.put(envelope.clone()).await;
     street.put(envelope).await;
     let mut finals = 0;
     while let Ok(Some(delivery)) = timeout(Duration::from_secs(1), replies.next()).await {
-        let envelope = delivery.into_envelope();
-        let reply: AgentReply = envelope.decode(Limits::default()).unwrap();
-        finals += u32::from(reply.is_final);
+        finals += u32::from(reply(delivery).is_final);
     }
     assert_eq!((finals, model.asked(), door.stats().acked()), (1, 1, 2));
 }

@@ -94,13 +94,12 @@ def finish(status):
         except BaseException:
             pass  # It has been shown.
     try:
-        flushed = [flushed_or_shown(stream) for stream in (sys.stdout, sys.stderr)]
+        flushed = [flush(stream) for stream in (sys.stdout, sys.stderr)]
         status = status or (0 if all(flushed) else UNFLUSHED)
-        # What was written before the script put something else in their place.
+        # What was written before the script put something else in their place, which may have taken
+        # them apart.
         for stream in (sys.__stdout__, sys.__stderr__):
-            flush(stream)
-    except BaseException:
-        pass  # Closed or taken apart by the script.
+            flush(stream, quietly=True)
     finally:
         os._exit(status)
 
@@ -110,15 +109,13 @@ def end_threads():
         sys.modules["threading"]._shutdown()
 
 
-def flushed_or_shown(stream):
+def flush(stream, quietly=False):
+    """Whether all that was written there went out."""
     try:
-        flush(stream)
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
         return True
     except BaseException as error:
-        sys.__excepthook__(type(error), error.with_traceback(None), None)
+        if not quietly:
+            sys.__excepthook__(type(error), error.with_traceback(None), None)
         return False
-
-
-def flush(stream):
-    if stream is not None and not getattr(stream, "closed", False):
-        stream.flush()

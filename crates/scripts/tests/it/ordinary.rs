@@ -121,10 +121,15 @@ async fn a_script_is_main_with_its_own_folder_and_nothing_of_the_runner() {
         all.push(printed(&plain(warm).await, code).await);
     }
     assert_eq!(all[0], all[1]);
-    // While this one sleeps, the process of the next one gets ready.
+    // Also by a process that has gone the way to a first line before.
     let runner = plain(true).await;
+    let server = children("warm")[0].as_raw_nonzero().to_string();
     for _ in 0..3 {
-        assert_eq!(printed(&runner, "import time; time.sleep(0.1)").await, "");
+        until("two have rehearsed", || {
+            let scripts = waiting(&server);
+            scripts.len() == 2 && scripts.iter().all(|script| has_rehearsed(script))
+        })
+        .await;
         assert_eq!(printed(&runner, code).await, all[0]);
     }
     assert!(all[0].starts_with("__main__ ['script.py'] /tmp /tmp 7\n[]\n"), "{}", all[0]);
@@ -196,14 +201,7 @@ async fn spares_that_are_killed_are_replaced() {
     let server = children("warm")[0].as_raw_nonzero().to_string();
     // The keepers; those that took their place; and what waits to be a script of those after them.
     for of_scripts in [false, false, true] {
-        let killed = || {
-            let spares = started_by(&server);
-            if of_scripts {
-                spares.iter().flat_map(|spare| started_by(spare)).collect()
-            } else {
-                spares
-            }
-        };
+        let killed = || if of_scripts { waiting(&server) } else { started_by(&server) };
         until("two are ready", || killed().len() == 2).await;
         for process in killed() {
             let pid = process.parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
@@ -252,6 +250,17 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
 fn started_by(process: &str) -> Vec<String> {
     let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     children.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// The processes that wait to be a script; their keepers have started them.
+fn waiting(server: &str) -> Vec<String> {
+    started_by(server).iter().flat_map(|keeper| started_by(keeper)).collect()
+}
+
+/// Whether a process that waits to be a script hides what it writes, as only scripts do.
+fn has_rehearsed(process: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    status.lines().any(|line| line == "Umask:\t0077")
 }
 
 fn is_dead(process: &str) -> bool {
