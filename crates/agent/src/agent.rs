@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{AgentName, Spending, UserMessage, user::TurnOutcome};
+use rockbot_contracts::{AgentName, Spending, UserMessage, trace::Span, user::TurnOutcome};
 use rockbot_llm::ChatModel;
 use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry, WorkingMemory};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
-use tracing::{Span, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::{
     approvals::Approvals,

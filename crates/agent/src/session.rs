@@ -5,13 +5,17 @@ mod waiting;
 
 use std::sync::Arc;
 
-use rockbot_contracts::{SessionId, Spending, TurnUsage, trace, user::TurnOutcome};
+use rockbot_contracts::{
+    SessionId, Spending, TurnUsage,
+    trace::{self, Span},
+    user::TurnOutcome,
+};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, info, info_span};
+use tracing::{Instrument, info, info_span};
 
 pub(crate) use self::{
     roster::{Refusal, Roster},
@@ -139,11 +143,11 @@ impl Session {
             progress,
             cancellation.clone(),
         );
-        let context = span.in_scope(trace::current);
+        let context = span.context();
         let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
-        let lines = span.in_scope(|| info_span!("turn", trace_id));
+        let lines = info_span!("turn", trace_id);
         let turn = turn.after(self.spent).run(text).instrument(lines);
-        let mut turn = Box::pin(turn.instrument(span.clone()));
+        let mut turn = Box::pin(span.clone().within(turn));
         let mut ended = loop {
             tokio::select! {
                 biased;

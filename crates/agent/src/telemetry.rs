@@ -6,24 +6,22 @@
 use std::time::Duration;
 
 use metrics::{counter, histogram};
-use rockbot_contracts::{AgentName, SessionId, user::TurnOutcome};
+use rockbot_contracts::{
+    AgentName, SessionId,
+    trace::{Kind, Span},
+    user::TurnOutcome,
+};
 use rockbot_llm::{AssembledAnswer, ChatError};
 use tokio::time::Instant;
-use tracing::{Span, debug_span, field::Empty};
 
 /// Of a turn that begins for whoever does `asking`.
 pub(crate) fn invoke_agent(asking: &Span, agent: &AgentName, session: &SessionId) -> Span {
-    debug_span!(
-        parent: asking,
-        "invoke_agent",
-        otel.name = format_args!("invoke_agent {agent}"),
-        otel.kind = "internal",
-        otel.status_code = Empty,
-        error.type = Empty,
-        gen_ai.operation.name = "invoke_agent",
-        gen_ai.agent.name = %agent,
-        gen_ai.conversation.id = %session,
-    )
+    asking.child(Kind::Internal, |span| {
+        span.name(format!("invoke_agent {agent}"));
+        span.set("gen_ai.operation.name", "invoke_agent".into());
+        span.set("gen_ai.agent.name", agent.to_string().into());
+        span.set("gen_ai.conversation.id", session.into());
+    })
 }
 
 /// A turn ended so, after so long.
@@ -34,8 +32,7 @@ pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
         _ => "failed",
     };
     if word == "failed" {
-        span.record("error.type", format!("{outcome:?}"));
-        span.record("otel.status_code", "ERROR");
+        span.fail(format!("{outcome:?}"));
     }
     counter!("rockbot_agent_turns_total", "outcome" => word).increment(1);
     histogram!("rockbot_agent_turn_duration_seconds").record(took);
@@ -43,18 +40,12 @@ pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
 
 /// Of a question to a model.
 pub(crate) fn chat(model: &str, session: &SessionId) -> Span {
-    debug_span!(
-        "chat",
-        otel.name = format_args!("chat {model}"),
-        otel.kind = "client",
-        otel.status_code = Empty,
-        error.type = Empty,
-        gen_ai.operation.name = "chat",
-        gen_ai.request.model = model,
-        gen_ai.conversation.id = %session,
-        gen_ai.usage.input_tokens = Empty,
-        gen_ai.usage.output_tokens = Empty,
-    )
+    Span::begin(Kind::Client, |span| {
+        span.name(format!("chat {model}"));
+        span.set("gen_ai.operation.name", "chat".into());
+        span.set("gen_ai.request.model", model.to_owned().into());
+        span.set("gen_ai.conversation.id", session.into());
+    })
 }
 
 /// A question to a model, counted when it is answered, and also when nobody waits any more: a model
@@ -76,14 +67,14 @@ impl<'a> Question<'a> {
             Ok(AssembledAnswer { usage, .. }) => {
                 self.status = "ok";
                 let Some(usage) = usage else { return };
-                self.span.record("gen_ai.usage.input_tokens", usage.prompt_tokens);
-                self.span.record("gen_ai.usage.output_tokens", usage.completion_tokens);
+                self.span.set("gen_ai.usage.input_tokens", usage.prompt_tokens);
+                self.span.set("gen_ai.usage.output_tokens", usage.completion_tokens);
                 self.tokens("input", usage.prompt_tokens);
                 self.tokens("output", usage.completion_tokens);
             }
             Err(error) => {
                 self.status = "error";
-                self.span.record("error.type", error.kind());
+                self.span.fail(error.kind());
             }
         }
     }
@@ -97,8 +88,8 @@ impl<'a> Question<'a> {
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
-        if self.status != "ok" {
-            self.span.record("otel.status_code", "ERROR");
+        if self.status == "abandoned" {
+            self.span.fail(self.status);
         }
         let model = self.model.to_owned();
         let labels = [("model", model.clone()), ("status", self.status.to_owned())];

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use rockbot_contracts::{Envelope, RoutingKey};
+use rockbot_contracts::{Envelope, RoutingKey, trace};
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -44,7 +44,9 @@ pub(crate) struct OpenQuestion {
     /// How many losses there had been when it was sent.
     pub(crate) losses: u64,
     /// What its asker does, in traces.
-    pub(crate) asker: Span,
+    pub(crate) asker: trace::Span,
+    /// The same, in log lines.
+    pub(crate) lines: Span,
 }
 
 impl OpenQuestion {
@@ -57,14 +59,14 @@ impl OpenQuestion {
     }
 
     /// Counts it as asked once more, after so many losses, and says where and what to send.
-    fn once_more(&mut self, losses: u64) -> (Publication, Span) {
+    fn once_more(&mut self, losses: u64) -> Publication {
         self.losses = losses;
         self.envelope = self.envelope.clone().asked_again();
         let left = self.deadline.saturating_duration_since(Instant::now());
         let publication =
             Publication::mandatory(self.key.clone(), self.envelope.clone().within(left));
         let within = left.min(Publication::DEFAULT_TIMEOUT);
-        (publication.within(within), self.asker.clone())
+        publication.within(within)
     }
 }
 
@@ -94,9 +96,11 @@ pub(crate) async fn after_losses(
 /// Asks the question `id` again if that is still to be done.
 async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) {
     let next = pending.with_open_question(&id, |question| {
-        question.may_be_lost(losses).then(|| question.once_more(losses))
+        question
+            .may_be_lost(losses)
+            .then(|| (question.once_more(losses), question.asker.clone(), question.lines.clone()))
     });
-    let Some((publication, asker)) = next.flatten() else { return };
+    let Some((publication, asker, lines)) = next.flatten() else { return };
     let asked = publication.envelope.asked;
     let asking = async {
         info!(
@@ -112,5 +116,5 @@ async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) 
             });
         }
     };
-    asking.instrument(asker).await;
+    asker.within(asking.instrument(lines)).await;
 }

@@ -5,12 +5,11 @@ use std::{fmt, sync::Arc};
 use futures_util::future::BoxFuture;
 use metrics::{Histogram, counter, histogram};
 use rockbot_contracts::{
-    QueueName,
+    Envelope, QueueName,
     labels::{family_of, type_of},
-    trace,
+    trace::{Kind, Recorded, Span},
 };
 use tokio::time::Instant;
-use tracing::{Span, debug_span, field::Empty};
 
 use crate::{
     port::{Assurance, Bus, ConsumeError, Consumer, Publication, PublishError, Subscription},
@@ -43,21 +42,21 @@ impl Observed {
         let confirmed = publication.assurance == Assurance::Confirmed;
         // Progress and announcements are many, and say nothing of where time goes.
         let span = if confirmed { self.span(&publication) } else { Span::none() };
-        trace::follow(&span, &publication.envelope.trace);
         let kind = type_of(publication.envelope.message_type());
         let confirmed_after = confirmed.then_some(&self.confirmed_after);
         let flight = Flight { kind, outcome: "abandoned", confirmed_after, since: Instant::now() };
         // With a context of its own a message belongs elsewhere.
         if publication.envelope.trace.parent.is_none() {
-            publication.envelope.trace = trace::within(&span);
+            // Where its sending is no span, it belongs to what sends it.
+            let sender = if confirmed { span.clone() } else { Span::current() };
+            publication.envelope.trace = sender.context();
         }
-        // Nothing below makes spans, so nobody enters this one: that is dear, and at every poll.
+        // Nothing below makes spans, so this one need not be current.
         let sent = self.bus.publish(publication).await;
         let outcome = outcome_of(&sent, confirmed);
         flight.landed(outcome);
         if sent.is_err() {
-            span.record("error.type", outcome);
-            span.record("otel.status_code", "ERROR");
+            span.fail(outcome);
         }
         sent
     }
@@ -65,19 +64,22 @@ impl Observed {
     fn span(&self, publication: &Publication) -> Span {
         let envelope = &publication.envelope;
         let destination = family_of(publication.key.as_str());
-        debug_span!(
-            "send",
-            otel.name = format_args!("send {destination}"),
-            otel.kind = "producer",
-            otel.status_code = Empty,
-            error.type = Empty,
-            messaging.system = self.system,
-            messaging.operation.name = "send",
-            messaging.operation.type = "send",
-            messaging.destination.name = destination,
-            messaging.message.id = %envelope.message_id,
-            messaging.message.conversation_id = envelope.correlation_id.as_deref(),
-        )
+        Span::follow(&envelope.trace, Kind::Producer, |span| {
+            span.name(format!("send {destination}"));
+            span.set("messaging.system", self.system.into());
+            span.set("messaging.operation.name", "send".into());
+            span.set("messaging.operation.type", "send".into());
+            span.set("messaging.destination.name", destination.into());
+            identify(span, envelope);
+        })
+    }
+}
+
+/// Which message a span is about.
+pub(crate) fn identify(span: &dyn Recorded, envelope: &Envelope) {
+    span.set("messaging.message.id", (&envelope.message_id).into());
+    if let Some(id) = &envelope.correlation_id {
+        span.set("messaging.message.conversation_id", id.clone().into());
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use metrics::{counter, gauge};
-use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress};
+use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress, trace};
 use tokio::{
     sync::{OnceCell, Semaphore, SemaphorePermit, oneshot, watch},
     time::{Instant, timeout_at},
@@ -356,8 +356,9 @@ impl Requester {
         let next = self.publish(&key, envelope, deadline, ask_again).await?;
         let asks_again = self.listener.get().and_then(|listener| listener.asks_again.as_ref());
         if let (Some(envelope), Some(asks_again)) = (next, asks_again) {
-            let (losses, asker) = (*asks_again.losses.borrow(), Span::current());
-            let question = OpenQuestion { key, envelope, deadline, give_up, losses, asker };
+            let losses = *asks_again.losses.borrow();
+            let (asker, lines) = (trace::Span::current(), Span::current());
+            let question = OpenQuestion { key, envelope, deadline, give_up, losses, asker, lines };
             self.pending.keep(question);
         }
         Ok(())

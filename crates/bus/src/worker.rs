@@ -12,16 +12,21 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use metrics::{Counter, counter};
-use rockbot_contracts::{QueueName, labels::family_of, trace};
+use rockbot_contracts::{
+    QueueName,
+    labels::family_of,
+    trace::{Kind, Span},
+};
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, debug, debug_span, error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     delivery::{Delivery, Settlement},
+    observed::identify,
     port::{Bus, ConsumeError, Consumer, Subscription},
 };
 
@@ -204,8 +209,7 @@ impl Work {
     /// Has a delivery handled, and settles it. All of it is a span of its sender's trace.
     async fn on(self, delivery: Delivery) {
         let span = self.span(&delivery);
-        trace::follow(&span, &delivery.envelope().trace);
-        self.process(delivery).instrument(span).await;
+        span.within(self.process(delivery)).await;
     }
 
     async fn process(self, delivery: Delivery) {
@@ -241,16 +245,16 @@ impl Work {
         // That a message is done needs no span of its own: the one around this ends with it.
         let settling = match settlement {
             Settlement::Ack => Span::none(),
-            Settlement::Retry | Settlement::DeadLetter { .. } => debug_span!(
-                "settle",
-                otel.name = format_args!("settle {}", self.family),
-                otel.kind = "client",
-                messaging.operation.name = tally.outcome,
-                messaging.operation.type = "settle",
-                messaging.destination.name = self.family,
-            ),
+            Settlement::Retry | Settlement::DeadLetter { .. } => {
+                Span::begin(Kind::Client, |span| {
+                    span.name(format!("settle {}", self.family));
+                    span.set("messaging.operation.name", tally.outcome.into());
+                    span.set("messaging.operation.type", "settle".into());
+                    span.set("messaging.destination.name", self.family.into());
+                })
+            }
         };
-        match delivery.settle(settlement).instrument(settling).await {
+        match settling.within(delivery.settle(settlement)).await {
             Ok(()) => tally.add(),
             Err(error) => {
                 debug!(%error, "settlement lost");
@@ -261,15 +265,12 @@ impl Work {
 
     fn span(&self, delivery: &Delivery) -> Span {
         let envelope = delivery.envelope();
-        debug_span!(
-            "process",
-            otel.name = format_args!("process {}", self.family),
-            otel.kind = "consumer",
-            messaging.operation.name = "process",
-            messaging.operation.type = "process",
-            messaging.destination.name = self.family,
-            messaging.message.id = %envelope.message_id,
-            messaging.message.conversation_id = envelope.correlation_id.as_deref(),
-        )
+        Span::follow(&envelope.trace, Kind::Consumer, |span| {
+            span.name(format!("process {}", self.family));
+            span.set("messaging.operation.name", "process".into());
+            span.set("messaging.operation.type", "process".into());
+            span.set("messaging.destination.name", self.family.into());
+            identify(span, envelope);
+        })
     }
 }

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::trace::Value;
+
 /// The longest id accepted from outside, in bytes: an AMQP short string.
 pub const MAX_ID_BYTES: usize = 255;
 
@@ -55,6 +57,12 @@ macro_rules! id {
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl From<&$name> for Value {
+            fn from(id: &$name) -> Self {
+                Self::Shared(id.0.clone())
             }
         }
 

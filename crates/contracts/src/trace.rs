@@ -1,64 +1,117 @@
-//! Traces that go on in other processes: the context of a span travels with the messages that are
-//! sent within it, as W3C Trace Context says.
+//! Traces: what is done, as spans that go on in other processes.
 //!
-//! The house knows spans (`tracing`) and messages, and nothing of what records traces. A process that
-//! records them says so once, with [`install`]; until then every function here costs a load and does
-//! nothing.
+//! The house makes spans and sends messages, and knows nothing of what records traces. A process that
+//! records them says so once, with [`install`]; until then a span costs a load and is nothing.
+//!
+//! A span is current for what is done [within](Span::within) it. Spans that [begin](Span::begin)
+//! there are its children, and messages that are sent there take its context along, as W3C Trace
+//! Context says.
 
-use std::sync::OnceLock;
+mod span;
 
-use tracing::Span;
+use std::sync::{Arc, OnceLock};
 
+pub use self::span::{Span, Within};
 use crate::envelope::TraceContext;
 
-/// What records traces, as far as messages have to do with it.
-pub trait Propagator: Send + Sync {
-    /// The context that goes with a message that is sent within `span`; empty when it is not
-    /// recorded.
-    fn context_of(&self, span: &Span) -> TraceContext;
+/// What a span is to the others of its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It is done in this process.
+    Internal,
+    /// Another process is asked, and its answer waited for.
+    Client,
+    /// It answers a [`Client`](Self::Client).
+    Server,
+    /// A message is sent.
+    Producer,
+    /// A message is worked on.
+    Consumer,
+}
 
-    /// Makes `span`, which nobody has entered yet, go on with the trace of `parent`. What can't be
-    /// read is no parent.
-    fn follow(&self, span: &Span, parent: &TraceContext);
+/// What is told of a span under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Text that the program knows.
+    Known(&'static str),
+    /// Text.
+    Text(String),
+    /// Text that others hold too.
+    Shared(Arc<str>),
+    /// A number.
+    Number(u64),
+}
+
+impl From<&'static str> for Value {
+    fn from(text: &'static str) -> Self {
+        Self::Known(text)
+    }
+}
+
+impl From<Arc<str>> for Value {
+    fn from(text: Arc<str>) -> Self {
+        Self::Shared(text)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+/// What records traces.
+pub trait Recorder: Send + Sync {
+    /// Begins a trace, or goes on with that of `parent`. What can't be read is no parent.
+    fn begin(&self, kind: Kind, parent: Option<&TraceContext>) -> Arc<dyn Recorded>;
 
     /// Whether arguments and results go into traces too.
     fn records_content(&self) -> bool;
 }
 
-static PROPAGATOR: OnceLock<Box<dyn Propagator>> = OnceLock::new();
+/// A span as it is recorded. It ends when it is dropped.
+pub trait Recorded: Send + Sync {
+    /// Begins a span within this one.
+    fn child(&self, kind: Kind) -> Arc<dyn Recorded>;
 
-/// From now on traces are recorded with `propagator`. Later calls in the same process change
-/// nothing, and return false.
-pub fn install(propagator: impl Propagator + 'static) -> bool {
-    PROPAGATOR.set(Box::new(propagator)).is_ok()
+    /// The context that goes with messages that are sent within it.
+    fn context(&self) -> TraceContext;
+
+    /// Whether anybody is told of it. Traces are recorded in part, and the context of the others
+    /// travels all the same.
+    fn is_told(&self) -> bool;
+
+    /// Gives it a name.
+    fn name(&self, name: String);
+
+    /// Says something of it.
+    fn set(&self, key: &'static str, value: Value);
+
+    /// It did not succeed.
+    fn failed(&self);
+
+    /// Something happened within it.
+    fn happened(&self, what: String, attributes: Vec<(&'static str, Value)>);
 }
 
-/// The context that goes with a message that is sent now.
-#[must_use]
-pub fn current() -> TraceContext {
-    PROPAGATOR.get().map(|one| one.context_of(&Span::current())).unwrap_or_default()
-}
+static RECORDER: OnceLock<Box<dyn Recorder>> = OnceLock::new();
 
-/// The context that goes with a message whose sending is `span`; [`current`] when nobody records that.
-#[must_use]
-pub fn within(span: &Span) -> TraceContext {
-    match PROPAGATOR.get() {
-        Some(propagator) if !span.is_disabled() => propagator.context_of(span),
-        _ => current(),
-    }
-}
-
-/// Makes `span`, which nobody has entered yet, go on with the trace of `parent`.
-pub fn follow(span: &Span, parent: &TraceContext) {
-    if let (Some(propagator), Some(_)) = (PROPAGATOR.get(), &parent.parent) {
-        propagator.follow(span, parent);
-    }
+/// From now on traces are recorded with `recorder`. Later calls in the same process change nothing,
+/// and return false.
+pub fn install(recorder: impl Recorder + 'static) -> bool {
+    RECORDER.set(Box::new(recorder)).is_ok()
 }
 
 /// Whether arguments and results are to be recorded.
 #[must_use]
 pub fn records_content() -> bool {
-    PROPAGATOR.get().is_some_and(|one| one.records_content())
+    RECORDER.get().is_some_and(|one| one.records_content())
 }
 
 /// The trace's id in a context, for log lines: 32 hexadecimal digits, or empty.

@@ -10,9 +10,12 @@ use std::{
 
 use metrics::gauge;
 use rmcp::model::RequestMetaObject;
-use rockbot_contracts::{labels::OTHER, mcp::McpToolDefinition, trace};
+use rockbot_contracts::{
+    labels::OTHER,
+    mcp::McpToolDefinition,
+    trace::{Kind, Span},
+};
 use rockbot_tools::{CallStatus, ToolContext, ToolFailure, ToolResult};
-use tracing::{Span, debug_span, field::Empty};
 
 use crate::bridge::ServerStatus;
 
@@ -20,31 +23,26 @@ use crate::bridge::ServerStatus;
 const MOST_SERVERS: usize = 200;
 
 pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolContext) -> Span {
-    debug_span!(
-        "tools_call",
-        otel.name = format_args!("tools/call {}", tool.name),
-        otel.kind = "client",
-        otel.status_code = Empty,
-        error.type = Empty,
-        mcp.method.name = "tools/call",
-        mcp.protocol.version = protocol,
-        gen_ai.operation.name = "execute_tool",
-        gen_ai.tool.name = tool.name,
-        gen_ai.tool.call.id = context.tool_call_id.as_str(),
-    )
+    Span::begin(Kind::Client, |span| {
+        span.name(format!("tools/call {}", tool.name));
+        span.set("mcp.method.name", "tools/call".into());
+        span.set("mcp.protocol.version", protocol.to_owned().into());
+        span.set("gen_ai.operation.name", "execute_tool".into());
+        span.set("gen_ai.tool.name", tool.name.clone().into());
+        span.set("gen_ai.tool.call.id", (&context.tool_call_id).into());
+    })
 }
 
 pub(crate) fn ended(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
     let status = CallStatus::of(ended);
     if !status.is_ok() {
-        span.record("error.type", status.as_str());
-        span.record("otel.status_code", "ERROR");
+        span.fail(status.as_str());
     }
 }
 
 /// What goes with a request that is sent now; none where nobody records traces.
 pub(crate) fn meta() -> Option<RequestMetaObject> {
-    let context = trace::current();
+    let context = Span::current().context();
     let mut meta = RequestMetaObject::new();
     meta.0.set_traceparent(context.parent?.as_ref());
     if let Some(state) = context.state {

@@ -14,8 +14,10 @@ use rmcp::{
     },
     service::RequestContext,
 };
-use rockbot_contracts::{TraceContext, trace};
-use tracing::{Instrument, debug_span, field::Empty};
+use rockbot_contracts::{
+    TraceContext,
+    trace::{Kind, Span},
+};
 
 use crate::{openrouter::OpenRouter, tools::AccountTool};
 
@@ -96,22 +98,18 @@ impl ServerHandler for AccountServer {
         let Some(tool) = AccountTool::named(&request.name) else {
             return Err(ErrorData::invalid_params("there is no tool of that name", None));
         };
-        let span = debug_span!(
-            "tools_call",
-            otel.name = format_args!("tools/call {}", request.name),
-            otel.kind = "server",
-            otel.status_code = Empty,
-            mcp.method.name = "tools/call",
-            gen_ai.operation.name = "execute_tool",
-            gen_ai.tool.name = &*request.name,
-        );
-        trace::follow(&span, &of_caller(&context.meta));
+        let span = Span::follow(&of_caller(&context.meta), Kind::Server, |span| {
+            span.name(format!("tools/call {}", request.name));
+            span.set("mcp.method.name", "tools/call".into());
+            span.set("gen_ai.operation.name", "execute_tool".into());
+            span.set("gen_ai.tool.name", request.name.to_string().into());
+        });
         let answer = tokio::select! {
-            answer = self.answer(tool, &request).instrument(span.clone()) => answer,
+            answer = span.clone().within(self.answer(tool, &request)) => answer,
             () = context.ct.cancelled() => Err("cancelled".to_owned()),
         };
         if answer.is_err() {
-            span.record("otel.status_code", "ERROR");
+            span.fail("tool_error");
         }
         let result = match answer {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),

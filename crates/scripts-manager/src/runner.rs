@@ -11,13 +11,16 @@ use std::{
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, api::Api};
-use rockbot_contracts::Executed;
+use rockbot_contracts::{
+    Executed,
+    trace::{Kind, Span},
+};
 use rockbot_scripts::{
     Isolation, PreparedImages, Script, ScriptOutcome, ScriptRunner, UnusableRequirement,
 };
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::time::{Instant, sleep_until};
-use tracing::{Instrument, debug, debug_span, info};
+use tracing::{debug, info};
 
 use crate::{
     deletions::{Deletions, Doomed},
@@ -110,16 +113,14 @@ impl KubernetesRunner {
         let begun = Instant::now();
         let held = Held::of(self, &pod);
         let only_takes_on = context.may_have_run && !self.isolation().is_complete();
-        let span = debug_span!(
-            "run_script",
-            otel.name = "run_script",
-            otel.kind = "client",
-            k8s.pod.name = pod.metadata.name.as_deref(),
-        );
+        let span = Span::begin(Kind::Client, |span| {
+            span.name("run_script".to_owned());
+            span.set("k8s.pod.name", pod.metadata.name.clone().unwrap_or_default().into());
+        });
         let run = Run { runner: self, script, held: &held, only_takes_on };
         let ended = tokio::select! {
             biased;
-            ended = run.to_its_end(&pod).instrument(span) => ended,
+            ended = span.within(run.to_its_end(&pod)) => ended,
             () = context.cancellation.cancelled() => {
                 Err(ToolFailure::Cancelled { executed: held.executed() })
             }

@@ -7,7 +7,7 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::Subs
 
 use crate::{
     sections::{LogFormat, LogSection},
-    telemetry::traces::Traces,
+    telemetry::{complaints, traces::Traces},
 };
 
 /// Directives added to every filter. What the AMQP client has to say, the bus says once and better;
@@ -64,10 +64,10 @@ pub fn start(section: &LogSection, traces: Option<&Traces>) -> Result<(), Invali
     };
     let registry = tracing_subscriber::registry().with(lines);
     // It fails only when somebody has started before, as tests in one process do.
-    if registry.with(traces.map(Traces::layer)).try_init().is_ok()
+    if registry.with(traces.map(|_| complaints::layer())).try_init().is_ok()
         && let Some(traces) = traces
     {
-        trace::install(traces.propagator());
+        trace::install(traces.recorder());
     }
     Ok(())
 }

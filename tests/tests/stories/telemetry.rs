@@ -67,7 +67,9 @@ async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
     let mut chat = fleet.run(&["chat", "Do both."]).await;
     // The agent hears of handler and bridge a moment after it is ready.
     for _ in 0..20 {
-        if chat.out.contains("← mcp_invoke_tool ran on") && chat.out.contains("← bash ran on") {
+        // The server's own question goes nowhere here, so what it answers is a failure.
+        let ran = ["← mcp_invoke_tool failed ran on", "← bash ran on"];
+        if ran.iter().all(|one| chat.out.contains(one)) {
             break;
         }
         chat = fleet.run(&["chat", "Do both."]).await;
@@ -81,8 +83,6 @@ async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
         "execute_tool mcp_invoke_tool",
         "send tool.invoke",
         "process tool.invoke",
-        "send tool.invoke.mcp",
-        "process tool.invoke.mcp",
         "send tool.result",
         // Of the bridge, and of the server.
         "tools/call list_models",
@@ -99,7 +99,10 @@ async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
     assert_eq!(run.attributes["gen_ai.tool.name"], "bash");
     let called = has("rockbot-mcp-bridge", "tools/call list_models");
     assert_eq!(has("rockbot-openrouter-mcp", "tools/call list_models").parent, called.id);
-    assert!(trace.iter().any(|span| span.name.starts_with("chat ")), "{trace:#?}");
+    // To all bridges or, soon after the agent began, to the one that is known to have the server.
+    for name in ["chat ", "send tool.invoke.mcp", "process tool.invoke.mcp"] {
+        assert!(trace.iter().any(|span| span.name.starts_with(name)), "no {name} in {trace:#?}");
+    }
     is_one_tree(&trace);
     let id: String = trace[0].trace.iter().map(|byte| format!("{byte:02x}")).collect();
     handler.says(&format!("trace_id=\"{id}\"")).await;

@@ -1,4 +1,5 @@
-//! The wire as files: a change to one of them is the alarm that the wire changed.
+//! The wire as files: a change to one of them is the alarm that the wire changed. And what is within
+//! what, in traces.
 
 #[cfg(test)]
 mod fixtures;
@@ -8,3 +9,5 @@ mod mcp;
 mod script;
 #[cfg(test)]
 mod tolerance;
+#[cfg(test)]
+mod traces;

@@ -1,13 +1,15 @@
 //! What a process tells of its work: log lines, traces and metrics.
 //!
 //! - [`section`]: `[telemetry]`, where traces go;
-//! - [`traces`]: spans as OpenTelemetry has them, sent over OTLP;
+//! - [`traces`]: what is done, as spans that are sent over OTLP;
 //! - [`metrics`]: what `/metrics` answers.
 //!
 //! None of them makes a call wait: what can't be sent is dropped.
 
+pub(crate) mod complaints;
 pub mod metrics;
 pub mod section;
+mod spans;
 pub mod traces;
 mod watched;
 

@@ -1,8 +1,7 @@
 //! Each call is a span of its trace.
 
-use rockbot_contracts::trace;
+use rockbot_contracts::trace::{self, Kind, Span};
 use tower_layer::Layer;
-use tracing::{Instrument, Span, debug_span, field::Empty};
 
 use super::{Call, CallService, RawArguments};
 use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
@@ -30,30 +29,21 @@ pub struct Traced<S>(S);
 
 impl<S: CallService<Call>> CallService<Call> for Traced<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        let span = debug_span!(
-            "execute_tool",
-            otel.name = format_args!("execute_tool {}", call.name()),
-            otel.kind = "internal",
-            otel.status_code = Empty,
-            error.type = Empty,
-            gen_ai.operation.name = "execute_tool",
-            gen_ai.tool.name = call.name(),
-            gen_ai.tool.type = "function",
-            gen_ai.tool.call.id = call.context.tool_call_id.as_str(),
-            gen_ai.tool.call.arguments = Empty,
-            gen_ai.tool.call.result = Empty,
-        );
-        if span.is_disabled() {
-            return self.0.call(call).await;
-        }
-        if trace::records_content() {
-            let arguments = match &call.arguments {
-                RawArguments::Text(text) => text.to_string(),
-                RawArguments::Valid(value) => value.to_string(),
-            };
-            span.record("gen_ai.tool.call.arguments", beginning(&arguments));
-        }
-        let ended = self.0.call(call).instrument(span.clone()).await;
+        let span = Span::begin(Kind::Internal, |span| {
+            span.name(format!("execute_tool {}", call.name()));
+            span.set("gen_ai.operation.name", "execute_tool".into());
+            span.set("gen_ai.tool.name", call.name().to_owned().into());
+            span.set("gen_ai.tool.type", "function".into());
+            span.set("gen_ai.tool.call.id", (&call.context.tool_call_id).into());
+            if trace::records_content() {
+                let arguments = match &call.arguments {
+                    RawArguments::Text(text) => beginning(text).to_owned(),
+                    RawArguments::Valid(value) => beginning(&value.to_string()).to_owned(),
+                };
+                span.set("gen_ai.tool.call.arguments", arguments.into());
+            }
+        });
+        let ended = span.clone().within(self.0.call(call)).await;
         tell(&span, &ended);
         ended
     }
@@ -62,15 +52,14 @@ impl<S: CallService<Call>> CallService<Call> for Traced<S> {
 fn tell(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
     let status = CallStatus::of(ended);
     if !status.is_ok() {
-        span.record("error.type", status.as_str());
-        span.record("otel.status_code", "ERROR");
+        span.fail(status.as_str());
     }
-    if trace::records_content() {
+    if span.told().is_some() && trace::records_content() {
         let result = match ended {
             Ok(result) => result.to_text(),
             Err(failure) => failure.model_text().into(),
         };
-        span.record("gen_ai.tool.call.result", beginning(&result));
+        span.set("gen_ai.tool.call.result", beginning(&result).to_owned());
     }
 }
 
