@@ -68,8 +68,11 @@ impl From<u64> for Value {
 
 /// What records traces.
 pub trait Recorder: Send + Sync {
-    /// Begins a trace, or goes on with that of `parent`. What can't be read is no parent.
-    fn begin(&self, kind: Kind, parent: Option<&TraceContext>) -> Arc<dyn Recorded>;
+    /// Begins a trace.
+    fn begin(&self, kind: Kind) -> Arc<dyn Recorded>;
+
+    /// Goes on with the trace of `parent`; `None` when that is none, or can't be read.
+    fn follow(&self, kind: Kind, parent: &TraceContext) -> Option<Arc<dyn Recorded>>;
 
     /// Whether arguments and results go into traces too.
     fn records_content(&self) -> bool;
@@ -108,10 +111,14 @@ pub fn install(recorder: impl Recorder + 'static) -> bool {
     RECORDER.set(Box::new(recorder)).is_ok()
 }
 
+fn recorder() -> Option<&'static dyn Recorder> {
+    RECORDER.get().map(|one| &**one)
+}
+
 /// Whether arguments and results are to be recorded.
 #[must_use]
 pub fn records_content() -> bool {
-    RECORDER.get().is_some_and(|one| one.records_content())
+    recorder().is_some_and(Recorder::records_content)
 }
 
 /// The trace's id in a context, for log lines: 32 hexadecimal digits, or empty.

@@ -109,7 +109,7 @@ impl ServerHandler for AccountServer {
             () = context.ct.cancelled() => Err("cancelled".to_owned()),
         };
         if answer.is_err() {
-            span.fail("tool_error");
+            span.fail(if context.ct.is_cancelled() { "cancelled" } else { "tool_error" });
         }
         let result = match answer {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),

@@ -115,7 +115,9 @@ impl KubernetesRunner {
         let only_takes_on = context.may_have_run && !self.isolation().is_complete();
         let span = Span::begin(Kind::Client, |span| {
             span.name("run_script".to_owned());
-            span.set("k8s.pod.name", pod.metadata.name.clone().unwrap_or_default().into());
+            if let Some(name) = &pod.metadata.name {
+                span.set("k8s.pod.name", name.clone().into());
+            }
         });
         let run = Run { runner: self, script, held: &held, only_takes_on };
         let ended = tokio::select! {

@@ -19,7 +19,7 @@ use rockbot_service::{
     },
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     net::{TcpListener, TcpStream},
     process::{Child, ChildStdin, ChildStdout, Command},
 };
@@ -191,7 +191,7 @@ impl Drain {
 }
 
 async fn swallow(stream: TcpStream, bytes: Arc<std::sync::atomic::AtomicU64>) {
-    let mut stream = BufReader::new(stream);
+    let mut stream = BufReader::with_capacity(64 * 1024, stream);
     let mut length = 0;
     let mut line = String::new();
     while matches!(stream.read_line(&mut line).await, Ok(1..)) {
@@ -200,8 +200,13 @@ async fn swallow(stream: TcpStream, bytes: Arc<std::sync::atomic::AtomicU64>) {
             length = value.trim().parse().expect("a length");
         }
         if line == "\r\n" {
-            let mut body = vec![0; length];
-            stream.read_exact(&mut body).await.expect("a body");
+            let mut left = length;
+            while left > 0 {
+                let read = stream.fill_buf().await.expect("a body").len().min(left);
+                assert!(read > 0, "the body ends early");
+                stream.consume(read);
+                left -= read;
+            }
             bytes.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
             let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
             stream.get_mut().write_all(answer).await.expect("answered");

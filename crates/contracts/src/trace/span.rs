@@ -10,7 +10,7 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use super::{Kind, RECORDER, Recorded, Value};
+use super::{Kind, Recorded, Recorder, Value, recorder};
 use crate::envelope::TraceContext;
 
 thread_local! {
@@ -39,7 +39,7 @@ impl Span {
     /// when it is recorded.
     #[must_use]
     pub fn begin(kind: Kind, describe: impl FnOnce(&dyn Recorded)) -> Self {
-        match RECORDER.get() {
+        match recorder() {
             Some(_) => Self::current().child(kind, describe),
             None => Self::none(),
         }
@@ -48,21 +48,21 @@ impl Span {
     /// Begins a span within this one, or a trace where this is none.
     #[must_use]
     pub fn child(&self, kind: Kind, describe: impl FnOnce(&dyn Recorded)) -> Self {
-        match (&self.0, RECORDER.get()) {
+        match (&self.0, recorder()) {
             (Some(parent), _) => Self::described(parent.child(kind), describe),
-            (None, Some(recorder)) => Self::described(recorder.begin(kind, None), describe),
+            (None, Some(recorder)) => Self::described(recorder.begin(kind), describe),
             (None, None) => Self::none(),
         }
     }
 
     /// Begins a span that goes on with the trace of `parent`, which came with a message; as
-    /// [`begin`](Self::begin) where none came.
+    /// [`begin`](Self::begin) where none came, or none that can be read.
     #[must_use]
     pub fn follow(parent: &TraceContext, kind: Kind, describe: impl FnOnce(&dyn Recorded)) -> Self {
-        match (RECORDER.get(), &parent.parent) {
-            (None, _) => Self::none(),
-            (_, None) => Self::begin(kind, describe),
-            (Some(recorder), _) => Self::described(recorder.begin(kind, Some(parent)), describe),
+        let follow = |recorder: &'static dyn Recorder| recorder.follow(kind, parent);
+        match recorder().and_then(follow) {
+            Some(span) => Self::described(span, describe),
+            None => Self::begin(kind, describe),
         }
     }
 

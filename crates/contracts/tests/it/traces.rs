@@ -32,10 +32,20 @@ fn told_of(root: &str) -> Vec<String> {
     told.iter().filter(|line| line.starts_with(root)).cloned().collect()
 }
 
+impl Noted {
+    fn at(place: &str) -> Arc<Self> {
+        Arc::new(Self { place: place.to_owned(), children: Mutex::new(0) })
+    }
+}
+
 impl Recorder for Notes {
-    fn begin(&self, _: Kind, parent: Option<&TraceContext>) -> Arc<dyn Recorded> {
-        let parent = parent.and_then(|context| context.parent.as_deref()).unwrap_or("root");
-        Arc::new(Noted { place: parent.to_owned(), children: Mutex::new(0) })
+    fn begin(&self, _: Kind) -> Arc<dyn Recorded> {
+        Noted::at("root")
+    }
+
+    fn follow(&self, _: Kind, parent: &TraceContext) -> Option<Arc<dyn Recorded>> {
+        let place = parent.parent.as_deref()?;
+        (place != "unreadable").then(|| Noted::at(place) as _)
     }
 
     fn records_content(&self) -> bool {
@@ -47,8 +57,7 @@ impl Recorded for Noted {
     fn child(&self, _: Kind) -> Arc<dyn Recorded> {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         *children += 1;
-        let place = format!("{}/{children}", self.place);
-        Arc::new(Self { place, children: Mutex::new(0) })
+        Self::at(&format!("{}/{children}", self.place))
     }
 
     fn context(&self) -> TraceContext {
@@ -141,6 +150,11 @@ fn what_begins_within_a_span_is_its_child_also_after_a_wait() {
         assert_eq!(here(), "nested");
         Span::none().within(async { assert_eq!(here(), "nested") }).await;
         assert_eq!(place(&begin()), "nested/2");
+        let unreadable = TraceContext { parent: Some("unreadable".into()), state: None };
+        for none in [unreadable, TraceContext::default()] {
+            let span = Span::follow(&none, Kind::Producer, |_| {});
+            assert!(place(&span).starts_with("nested/"), "no parent that can be read: {span:?}");
+        }
     }));
     assert_eq!(here(), "");
     assert_eq!(place(&root("other").child(Kind::Internal, |_| {})), "other/1");

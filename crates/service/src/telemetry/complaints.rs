@@ -7,7 +7,11 @@ use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
 };
-use tracing_subscriber::{Layer, filter::filter_fn, layer::Context};
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, filter_fn},
+    layer::Context,
+};
 
 /// Tells the current span of them.
 struct Complaints;
@@ -17,10 +21,12 @@ pub(crate) fn layer<S>() -> impl Layer<S>
 where
     S: Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
 {
-    Complaints.with_filter(filter_fn(|metadata: &Metadata<'_>| {
+    let is_bad = filter_fn(|metadata: &Metadata<'_>| {
         let is_bad = metadata.is_event() && *metadata.level() <= Level::WARN;
         is_bad && metadata.target().starts_with("rockbot")
-    }))
+    });
+    // Without the hint all that dependencies log goes through filters.
+    Complaints.with_filter(is_bad.with_max_level_hint(LevelFilter::WARN))
 }
 
 impl<S: Subscriber> Layer<S> for Complaints {
@@ -29,9 +35,13 @@ impl<S: Subscriber> Layer<S> for Complaints {
         let Some(span) = span.told() else { return };
         let mut said = Said { message: String::new(), fields: Vec::new() };
         event.record(&mut said);
-        let level = event.metadata().level().as_str();
-        said.fields.push(("level", level.into()));
+        let about = event.metadata();
+        said.fields.push(("level", about.level().as_str().into()));
+        said.fields.push(("target", about.target().into()));
         span.happened(said.message, said.fields);
+        if *about.level() == Level::ERROR {
+            span.failed();
+        }
     }
 }
 
@@ -117,7 +127,6 @@ mod tests {
                 error!(reason = %"no route", "it is gone");
             })
             .await;
-        span.fail("unavailable".to_owned());
         drop(span);
 
         let told = ended.0.lock().unwrap();
@@ -128,13 +137,14 @@ mod tests {
             let said = pairs.iter().map(|one| format!("{}={}", one.key, one.value));
             said.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(said(&span.attributes), "known=text error.type=unavailable");
+        assert_eq!(said(&span.attributes), "known=text");
         let events: Vec<_> = span
             .events
             .iter()
             .map(|event| format!("{}: {}", event.name, said(&event.attributes)))
             .collect();
-        let slow = "it is slow: attempt=3 level=WARN";
-        assert_eq!(events, [slow, "it is gone: reason=no route level=ERROR"]);
+        let slow = format!("it is slow: attempt=3 level=WARN target={}", module_path!());
+        let gone = format!("it is gone: reason=no route level=ERROR target={}", module_path!());
+        assert_eq!(events, [slow, gone]);
     }
 }

@@ -19,9 +19,6 @@ use rockbot_contracts::{
 /// The longest `tracestate` that is taken over; the specification asks for as much at least.
 const MOST_STATE: usize = 512;
 
-/// What most spans say of themselves at most.
-const MOST_SAID: usize = 8;
-
 /// Makes spans, and samples them.
 pub(super) struct Spans {
     pub(super) tracer: SdkTracer,
@@ -29,9 +26,14 @@ pub(super) struct Spans {
 }
 
 impl Recorder for Spans {
-    fn begin(&self, kind: Kind, parent: Option<&TraceContext>) -> Arc<dyn Recorded> {
-        let parent = parent.map(read).unwrap_or_default();
-        Made::within(&self.tracer, &parent, kind)
+    fn begin(&self, kind: Kind) -> Arc<dyn Recorded> {
+        Made::within(&self.tracer, &Context::new(), kind)
+    }
+
+    fn follow(&self, kind: Kind, parent: &TraceContext) -> Option<Arc<dyn Recorded>> {
+        parent.parent.as_ref()?;
+        let parent = read(parent);
+        parent.has_active_span().then(|| Made::within(&self.tracer, &parent, kind) as _)
     }
 
     fn records_content(&self) -> bool {
@@ -56,8 +58,7 @@ impl Made {
             Kind::Producer => SpanKind::Producer,
             Kind::Consumer => SpanKind::Consumer,
         };
-        let mut builder = tracer.span_builder("").with_kind(kind);
-        builder.attributes = Some(Vec::with_capacity(MOST_SAID));
+        let builder = tracer.span_builder("").with_kind(kind);
         let span = tracer.build_with_context(builder, parent);
         let (context, is_told) = (span.span_context().clone(), span.is_recording());
         Arc::new(Self { tracer: tracer.clone(), context, is_told, span: Mutex::new(span) })
@@ -78,7 +79,7 @@ impl Recorded for Made {
         let state = self.context.trace_state().header();
         TraceContext {
             parent: self.context.is_valid().then(|| parent_of(&self.context)),
-            state: Some(state.into()).filter(|state: &Arc<str>| !state.is_empty()),
+            state: (!state.is_empty()).then(|| state.into()),
         }
     }
 
@@ -184,7 +185,8 @@ mod tests {
     #[test]
     fn a_trace_goes_on_under_its_id_and_with_its_state() {
         for (parent, share, is_told) in [(THEIRS, 0.0, true), (DARK, 1.0, false)] {
-            let span = spans(share).begin(Kind::Consumer, Some(&context(parent, "vendor=1")));
+            let spans = spans(share);
+            let span = spans.follow(Kind::Consumer, &context(parent, "vendor=1")).unwrap();
             let child = span.child(Kind::Producer);
             for one in [&span, &child] {
                 let told = one.context();
@@ -220,12 +222,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_no_parent() {
         for parent in ["", "00-short", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"] {
-            let span = spans(1.0).begin(Kind::Server, Some(&context(parent, "")));
-            assert!(span.is_told(), "a trace of its own: {parent}");
-            assert_ne!(span.context().parent.unwrap()[3..35], THEIRS[3..35]);
+            assert!(spans(1.0).follow(Kind::Server, &context(parent, "")).is_none(), "{parent}");
         }
+        assert!(spans(1.0).follow(Kind::Server, &TraceContext::default()).is_none());
         let long = format!("vendor={}", "x".repeat(MOST_STATE));
-        let span = spans(1.0).begin(Kind::Server, Some(&context(THEIRS, &long)));
+        let span = spans(1.0).follow(Kind::Server, &context(THEIRS, &long)).unwrap();
         assert_eq!(span.context().state, None);
         assert_eq!(span.context().parent.unwrap()[3..35], THEIRS[3..35]);
     }
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn a_share_of_the_traces_that_begin_here_is_told() {
         let spans = spans(0.25);
-        let told = (0..1000).filter(|_| spans.begin(Kind::Internal, None).is_told()).count();
+        let told = (0..1000).filter(|_| spans.begin(Kind::Internal).is_told()).count();
         assert!((150..350).contains(&told), "{told}");
     }
 }

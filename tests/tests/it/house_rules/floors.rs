@@ -32,7 +32,7 @@ const BESIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
 /// their own.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
 /// Outside crates that one package alone may import. `deny.toml` has the same for the whole tree.
-const FENCED: [(&str, &str); 11] = [
+const FENCED: [(&str, &str); 10] = [
     ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
     ("sqlx", "rockbot-store"),
@@ -41,7 +41,6 @@ const FENCED: [(&str, &str); 11] = [
     ("metrics-exporter-prometheus", "rockbot-service"),
     ("opentelemetry-otlp", "rockbot-service"),
     ("opentelemetry_sdk", "rockbot-service"),
-    ("tracing-opentelemetry", "rockbot-service"),
     ("k8s-openapi", "rockbot-scripts-manager"),
     ("kube", "rockbot-scripts-manager"),
 ];
