@@ -141,11 +141,7 @@ impl Process {
             Ok(runtime) => runtime,
             Err(problem) => return self.end(exit::SOFTWARE, &problem),
         };
-        let traces = {
-            let _runtime = runtime.enter();
-            self.start_telling(&telemetry, &service, &log)
-        };
-        let traces = match traces {
+        let traces = match self.start_telling(&telemetry, &service, &log) {
             Ok(traces) => traces,
             Err(problem) => return self.end(exit::USAGE, &problem),
         };
@@ -169,7 +165,7 @@ impl Process {
         }
     }
 
-    /// Starts to log, and to send traces where that is configured. Within a runtime.
+    /// Starts to log, and to send traces where that is configured.
     fn start_telling(
         self,
         telemetry: &TelemetrySection,
@@ -179,8 +175,7 @@ impl Process {
         let Self { name, version, .. } = self;
         let instance = service.instance();
         let identity = Identity { name, version, instance: instance.as_str() };
-        let traces = Traces::start(telemetry, identity)
-            .map_err(|problem| format!("telemetry.otlp_endpoint: {problem}"))?;
+        let traces = Traces::start(telemetry, identity).map_err(|problem| problem.to_string())?;
         logging::start(log, traces.as_ref()).map_err(|problem| problem.to_string())?;
         Ok(traces)
     }

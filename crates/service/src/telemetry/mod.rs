@@ -8,10 +8,10 @@
 
 pub(crate) mod complaints;
 pub mod metrics;
+mod otlp;
 pub mod section;
 mod spans;
 pub mod traces;
-mod watched;
 
 pub use metrics::Metrics;
 pub use section::TelemetrySection;

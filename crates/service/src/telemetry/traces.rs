@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use opentelemetry::{KeyValue, trace::TracerProvider};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{
     Resource,
     trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider},
 };
 use rockbot_contracts::trace::Recorder;
 
-use super::{
-    section::{OtlpProtocol, TelemetrySection},
-    spans::Spans,
-    watched::Watched,
-};
+pub use super::otlp::{ExporterError, UnusableEndpoint, UnusableHeaders};
+use super::{otlp::Exporter, section::TelemetrySection, spans::Spans};
+use crate::process::install_tls_provider;
 
 /// Spans that wait to be sent; what is beyond is dropped.
 const MOST_WAITING: usize = 16_384;
@@ -22,8 +19,6 @@ const MOST_WAITING: usize = 16_384;
 const BATCH: usize = 512;
 /// How long a span waits for others.
 const BATCH_AFTER: Duration = Duration::from_secs(1);
-/// How long the collector may take for a message.
-const EXPORT_WITHIN: Duration = Duration::from_secs(5);
 /// How long a process that stops waits for its last spans to be sent.
 const LAST_WITHIN: Duration = Duration::from_secs(1);
 
@@ -46,33 +41,24 @@ pub struct Identity<'a> {
 }
 
 impl Traces {
-    /// Starts to send where the section says; `None` when it says nowhere. To be called within a
-    /// runtime.
+    /// Starts to send where the section says; `None` when it says nowhere.
     ///
     /// # Errors
-    /// When the endpoint can't be used. One that does not answer can.
+    /// When the endpoint can't be used, or the headers that the environment asks for. An endpoint that
+    /// does not answer can.
     pub fn start(
         section: &TelemetrySection,
         identity: Identity<'_>,
-    ) -> Result<Option<Self>, ExporterBuildError> {
+    ) -> Result<Option<Self>, ExporterError> {
         let Some(url) = section.url() else { return Ok(None) };
-        let exporter = match section.otlp_protocol {
-            OtlpProtocol::Grpc => {
-                let exporter = SpanExporter::builder().with_tonic();
-                exporter.with_endpoint(url).with_timeout(EXPORT_WITHIN).build()?
-            }
-            OtlpProtocol::Http => {
-                let exporter = SpanExporter::builder().with_http();
-                exporter.with_endpoint(url).with_timeout(EXPORT_WITHIN).build()?
-            }
-        };
+        install_tls_provider();
+        let exporter = Exporter::new(&url, section.otlp_protocol)?;
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(MOST_WAITING)
             .with_max_export_batch_size(BATCH)
             .with_scheduled_delay(BATCH_AFTER)
             .build();
-        let processor = BatchSpanProcessor::builder(Watched::new(exporter));
-        let processor = processor.with_batch_config(batches).build();
+        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
         let root = Sampler::TraceIdRatioBased(section.sample_ratio);
         let resource = Resource::builder()
             .with_service_name(identity.name)
@@ -99,5 +85,42 @@ impl Traces {
     pub fn shut_down(&self) {
         // What could not be sent by now is lost, and there is nobody left to tell.
         let _ = self.provider.shutdown_with_timeout(LAST_WITHIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::{Span, Tracer};
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use rockbot_testkit::{collector::Collector, proxy::FaultProxy};
+
+    use super::*;
+
+    async fn tell(traces: &Traces, name: &'static str) -> OTelSdkResult {
+        traces.provider.tracer("test").start(name).end();
+        let provider = traces.provider.clone();
+        tokio::task::spawn_blocking(move || provider.force_flush()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn spans_of_a_process_arrive_under_its_name_and_over_a_connection_that_was_cut() {
+        let collector = Collector::start().await;
+        let url = collector.endpoint().replace("http://", "http://nobody:nothing@");
+        let proxy = FaultProxy::start(&url).await;
+        let section = TelemetrySection {
+            otlp_endpoint: Some(format!("http://127.0.0.1:{}", proxy.port())),
+            ..TelemetrySection::default()
+        };
+        let identity = Identity { name: "rockbot-test", version: "1", instance: "one" };
+        let traces = Traces::start(&section, identity).unwrap().unwrap();
+        tell(&traces, "first").await.unwrap();
+        proxy.cut_all();
+        tell(&traces, "second").await.unwrap();
+        let spans = collector.spans();
+        let told: Vec<_> =
+            spans.iter().map(|span| (span.service.as_str(), span.name.as_str())).collect();
+        let expected = ["first", "second"].map(|name| ("rockbot-test", name));
+        assert_eq!(told, expected);
+        tokio::task::spawn_blocking(move || traces.shut_down()).await.unwrap();
     }
 }
