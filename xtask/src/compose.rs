@@ -103,6 +103,7 @@ fn try_out(profile: &str) -> Result<()> {
     let engine = Engine::private()?;
     let tool = Tool::find(&|program| engine.command_of(program))?;
     stand_ins::make(&engine, &stand_ins::FOR_BUILDS)?;
+    stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
     stand_ins::make(&engine, &stand_ins::FOR_COMPOSE)?;
     images::build(&engine, profile)?;
     let example = folder().join("example-mcp");

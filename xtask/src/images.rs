@@ -31,7 +31,8 @@ pub(crate) struct Options {
     /// The profile of Cargo to build with
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
-    /// Also write each image as an archive into this folder
+    /// Also write each image as an archive into this folder; with --stand-ins also those of the
+    /// broker and the database, so that the chart can be tried
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
     /// Build in a private daemon on base images that are made of Debian, where no registry of images
@@ -51,7 +52,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     build(&engine, &options.profile)?;
     if let Some(folder) = &options.save {
-        save(&engine, folder)?;
+        let mut images = PROGRAMS.map(|program| (program.to_owned(), name_of(program))).to_vec();
+        if options.stand_ins {
+            stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
+            let beside = stand_ins::FOR_FLEETS.map(|stand_in| stand_in.image.to_owned());
+            images.extend(beside.map(|image| (image.replace(':', "-"), image)));
+        }
+        save(&engine, folder, &images)?;
     }
     tell_sizes(&engine)
 }
@@ -86,13 +93,12 @@ pub(crate) fn build(engine: &Engine, profile: &str) -> Result<()> {
     Ok(())
 }
 
-fn save(engine: &Engine, folder: &PathBuf) -> Result<()> {
+/// Writes `images`, each with the name of its file.
+fn save(engine: &Engine, folder: &PathBuf, images: &[(String, String)]) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for program in PROGRAMS {
-        let archive = folder.join(format!("{program}.tar"));
-        process::run(
-            engine.docker().arg("save").arg("--output").arg(&archive).arg(name_of(program)),
-        )?;
+    for (name, image) in images {
+        let archive = folder.join(format!("{name}.tar"));
+        process::run(engine.docker().arg("save").arg("--output").arg(&archive).arg(image))?;
         say::progress("images", format_args!("saved {}", archive.display()));
     }
     Ok(())

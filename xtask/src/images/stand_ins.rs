@@ -18,7 +18,7 @@ const LABEL: &str = "dev.rockbot.archive";
 
 /// An image to stand in for.
 pub(crate) struct StandIn {
-    image: &'static str,
+    pub(crate) image: &'static str,
     /// Its file in `xtask/stand-ins`.
     file: &'static str,
     context: Source,
@@ -46,11 +46,15 @@ pub(crate) const FOR_BUILDS: [StandIn; 2] = [
     },
 ];
 
-/// What deploy/compose runs beside our own images.
-pub(crate) const FOR_COMPOSE: [StandIn; 5] = [
-    StandIn { image: "python:3.12-slim", file: "python.Dockerfile", context: Source::Files },
+/// The broker and the database, which deploy/compose and a chart's trial run beside our own images.
+pub(crate) const FOR_FLEETS: [StandIn; 2] = [
     StandIn { image: "rabbitmq:4-management", file: "rabbitmq.Dockerfile", context: Source::Files },
     StandIn { image: "postgres:17", file: "postgres.Dockerfile", context: Source::Files },
+];
+
+/// What deploy/compose runs in addition.
+pub(crate) const FOR_COMPOSE: [StandIn; 3] = [
+    StandIn { image: "python:3.12-slim", file: "python.Dockerfile", context: Source::Files },
     StandIn {
         image: "prom/prometheus:v3.5.0",
         file: "prometheus.Dockerfile",
@@ -122,7 +126,7 @@ mod tests {
         assert!(dockerfile.contains(&format!("FROM {DEBIAN} AS")));
         let compose =
             file("deploy/compose/compose.yaml") + &file("deploy/compose/example-mcp/Dockerfile");
-        for stand_in in FOR_COMPOSE {
+        for stand_in in FOR_FLEETS.into_iter().chain(FOR_COMPOSE) {
             let named = ["image: ", "FROM "].map(|before| format!("{before}{}\n", stand_in.image));
             assert!(named.iter().any(|line| compose.contains(line)), "{}", stand_in.image);
         }

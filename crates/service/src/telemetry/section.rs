@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use super::otlp::headers;
+
 /// `[telemetry]`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -58,6 +60,7 @@ impl TelemetrySection {
                 let what = "telemetry.otlp_endpoint must be a URL such as http://collector:4317";
                 problems.push(what.to_owned());
             }
+            problems.extend(headers::configured().err().map(|problem| problem.to_string()));
         }
         problems
     }

@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use opentelemetry::{KeyValue, trace::TracerProvider};
+use opentelemetry::{InstrumentationScope, KeyValue, trace::TracerProvider};
 use opentelemetry_sdk::{
     Resource,
-    trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider},
+    trace::{Sampler, SdkTracerProvider},
 };
 use rockbot_contracts::trace::Recorder;
 
-pub use super::otlp::{ExporterError, UnusableEndpoint, UnusableHeaders};
-use super::{otlp::Exporter, section::TelemetrySection, spans::Spans};
+pub use super::otlp::{SenderError, UnusableEndpoint, UnusableHeaders};
+use super::{otlp::Sender, section::TelemetrySection, spans::Spans};
 use crate::process::install_tls_provider;
 
-/// Spans that wait to be sent; what is beyond is dropped.
-const MOST_WAITING: usize = 16_384;
-/// Spans in one message.
-const BATCH: usize = 512;
-/// How long a span waits for others.
-const BATCH_AFTER: Duration = Duration::from_secs(1);
+/// Which instrumentation makes the spans.
+const SCOPE: &str = "rockbot";
 /// How long a process that stops waits for its last spans to be sent.
 const LAST_WITHIN: Duration = Duration::from_secs(1);
 
@@ -49,16 +45,9 @@ impl Traces {
     pub fn start(
         section: &TelemetrySection,
         identity: Identity<'_>,
-    ) -> Result<Option<Self>, ExporterError> {
+    ) -> Result<Option<Self>, SenderError> {
         let Some(url) = section.url() else { return Ok(None) };
         install_tls_provider();
-        let exporter = Exporter::new(&url, section.otlp_protocol)?;
-        let batches = BatchConfigBuilder::default()
-            .with_max_queue_size(MOST_WAITING)
-            .with_max_export_batch_size(BATCH)
-            .with_scheduled_delay(BATCH_AFTER)
-            .build();
-        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
         let root = Sampler::TraceIdRatioBased(section.sample_ratio);
         let resource = Resource::builder()
             .with_service_name(identity.name)
@@ -68,8 +57,10 @@ impl Traces {
                 KeyValue::new("service.namespace", section.service_namespace.clone()),
             ])
             .build();
+        let scope = InstrumentationScope::builder(SCOPE).build();
+        let sender = Sender::start(&url, section.otlp_protocol, resource.clone(), scope)?;
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(processor)
+            .with_span_processor(sender)
             .with_sampler(Sampler::ParentBased(Box::new(root)))
             .with_resource(resource)
             .build();
@@ -78,7 +69,7 @@ impl Traces {
 
     /// What records the spans of the house.
     pub(crate) fn recorder(&self) -> impl Recorder + 'static {
-        Spans { tracer: self.provider.tracer("rockbot"), content: self.content }
+        Spans { tracer: self.provider.tracer(SCOPE), content: self.content }
     }
 
     /// Sends what waits, for 1 s at most, and ends. Blocks.
@@ -116,6 +107,7 @@ mod tests {
         tell(&traces, "first").await.unwrap();
         proxy.cut_all();
         tell(&traces, "second").await.unwrap();
+        assert_eq!(proxy.connections(), 2);
         let spans = collector.spans();
         let told: Vec<_> =
             spans.iter().map(|span| (span.service.as_str(), span.name.as_str())).collect();

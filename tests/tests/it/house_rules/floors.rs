@@ -32,14 +32,13 @@ const BESIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
 /// their own.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
 /// Outside crates that one package alone may import. `deny.toml` has the same for the whole tree.
-const FENCED: [(&str, &str); 10] = [
+const FENCED: [(&str, &str); 9] = [
     ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
     ("sqlx", "rockbot-store"),
     ("jsonschema", "rockbot-tools"),
     ("figment", "rockbot-service"),
     ("metrics-exporter-prometheus", "rockbot-service"),
-    ("opentelemetry-otlp", "rockbot-service"),
     ("opentelemetry_sdk", "rockbot-service"),
     ("k8s-openapi", "rockbot-scripts-manager"),
     ("kube", "rockbot-scripts-manager"),

@@ -1,13 +1,17 @@
 //! The collector that takes spans, over gRPC or over HTTP.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, panic::AssertUnwindSafe, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header, uri::PathAndQuery};
+use bytes::{Buf, BufMut, Bytes};
+use futures_util::FutureExt;
+use http::{
+    HeaderMap, HeaderValue, StatusCode, header,
+    uri::{PathAndQuery, Scheme},
+};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
 use reqwest::{Client, Response, Url};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{
     Code, Status,
     client::Grpc,
@@ -19,14 +23,18 @@ use tonic::{
 use super::super::section::OtlpProtocol;
 
 /// How long a request may take, with all its attempts.
-const WITHIN: Duration = Duration::from_secs(5);
+pub(super) const WITHIN: Duration = Duration::from_secs(5);
 /// How long a connection may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// How often a request is sent when the collector is busy or away.
 const ATTEMPTS: u32 = 4;
-/// How long the second attempt waits where the collector says nothing; each later one twice as long.
+/// How long the second attempt waits, more or less, where the collector says nothing; each later one
+/// twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest answer that is read: it says how many spans were rejected, and why.
+/// How long the rest of an answer over HTTP may take: the spans were taken when it begins.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// The longest answer that is read: it says how many spans were rejected. That it also says why is for
+/// its own log.
 const MOST_ANSWER: usize = 64 * 1024;
 
 const USER_AGENT: &str = concat!("rockbot/", env!("CARGO_PKG_VERSION"));
@@ -42,7 +50,7 @@ fn endpoint(url: &str) -> Result<Endpoint, Box<dyn Error + Send + Sync>> {
     let endpoint = Endpoint::from_shared(url.to_owned())?
         .user_agent(USER_AGENT)?
         .connect_timeout(CONNECT_WITHIN);
-    if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
+    if endpoint.uri().scheme() == Some(&Scheme::HTTPS) {
         return Ok(endpoint.tls_config(ClientTlsConfig::new().with_native_roots())?);
     }
     Ok(endpoint)
@@ -58,9 +66,8 @@ fn client(url: &str) -> Result<(Client, Url), Box<dyn Error + Send + Sync>> {
 }
 
 /// Where spans are sent.
-#[derive(Debug)]
 pub(super) enum Collector {
-    Grpc { channel: Channel, metadata: MetadataMap },
+    Grpc { endpoint: Box<Endpoint>, channel: Channel, metadata: MetadataMap },
     Http { client: Client, url: Url, headers: HeaderMap },
 }
 
@@ -73,14 +80,17 @@ pub(super) enum Undelivered {
     Http { status: StatusCode, retry_after: Option<Duration> },
     #[error("the collector answered {code:?}: {}", code.description())]
     Grpc { code: Code },
-    #[error("the collector did not answer within {WITHIN:?}")]
-    Late,
+    #[error("the collector did not answer within {0:?}")]
+    Late(Duration),
+    #[error("the collector's answer made what reads it panic")]
+    Panicked,
 }
 
 impl Undelivered {
     /// How long to wait for the next attempt, `pause` where the collector does not say; `None` when
     /// there is to be none. Which answers are worth one is in the
-    /// [specification](https://opentelemetry.io/docs/specs/otlp/#failures).
+    /// [specification](https://opentelemetry.io/docs/specs/otlp/#failures), but for `OutOfRange`, which
+    /// is also what tonic makes of an answer that is too long.
     fn again(&self, pause: Duration) -> Option<Duration> {
         let worth = match self {
             Self::Unreachable(_) => true,
@@ -90,11 +100,10 @@ impl Undelivered {
                 Code::Cancelled
                     | Code::DeadlineExceeded
                     | Code::Aborted
-                    | Code::OutOfRange
                     | Code::Unavailable
                     | Code::DataLoss
             ),
-            Self::Late => false,
+            Self::Late(_) | Self::Panicked => false,
         };
         let asked = match self {
             Self::Http { retry_after, .. } => *retry_after,
@@ -109,45 +118,66 @@ impl Collector {
     pub(super) fn new(
         url: &str,
         protocol: OtlpProtocol,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
     ) -> Result<Self, UnusableEndpoint> {
         let collector = match protocol {
             OtlpProtocol::Grpc => endpoint(url).map(|endpoint| Self::Grpc {
                 channel: endpoint.connect_lazy(),
                 metadata: MetadataMap::from_headers(headers),
+                endpoint: Box::new(endpoint),
             }),
-            OtlpProtocol::Http => {
-                client(url).map(|(client, url)| Self::Http { client, url, headers })
-            }
+            OtlpProtocol::Http => client(url).map(|(client, url)| {
+                let protobuf = HeaderValue::from_static("application/x-protobuf");
+                headers.insert(header::CONTENT_TYPE, protobuf);
+                Self::Http { client, url, headers }
+            }),
         };
         collector.map_err(UnusableEndpoint)
     }
 
     /// Sends a request, again where that may help, and returns how many of its spans were rejected.
-    pub(super) async fn deliver(&self, request: Bytes) -> Result<u64, Undelivered> {
-        let deadline = Instant::now() + WITHIN;
-        let mut pause = FIRST_PAUSE;
+    pub(super) async fn deliver(
+        &mut self,
+        request: Bytes,
+        within: Duration,
+    ) -> Result<u64, Undelivered> {
+        let deadline = Instant::now() + within;
+        let mut pause = FIRST_PAUSE.mul_f64(rand::random_range(0.5..1.5));
+        let mut before = None;
         let mut attempt = 1;
         loop {
-            let sent = timeout_at(deadline, self.send(request.clone())).await;
-            let problem = match sent.unwrap_or(Err(Undelivered::Late)) {
-                Ok(rejected) => return Ok(rejected),
-                Err(problem) => problem,
-            };
-            match problem.again(pause) {
-                Some(wait) if attempt < ATTEMPTS && Instant::now() + wait < deadline => {
-                    sleep(wait).await;
+            // What reads answers is not ours, and the thread that sends must outlive them.
+            let sent = AssertUnwindSafe(self.send(request.clone())).catch_unwind();
+            let problem = match timeout_at(deadline, sent).await {
+                Ok(Ok(Ok(rejected))) => return Ok(rejected),
+                Ok(Ok(Err(problem))) => problem,
+                Ok(Err(_)) => Undelivered::Panicked,
+                Err(_) => {
+                    self.connect_anew();
+                    return Err(before.unwrap_or(Undelivered::Late(within)));
                 }
-                _ => return Err(problem),
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            match problem.again(pause).filter(|wait| attempt < ATTEMPTS && *wait < left) {
+                Some(wait) => sleep(wait).await,
+                None => return Err(problem),
             }
+            before = Some(problem);
             pause *= 2;
             attempt += 1;
         }
     }
 
+    /// Leaves a connection behind on which nothing is heard. HTTP/1 does so by itself.
+    fn connect_anew(&mut self) {
+        if let Self::Grpc { endpoint, channel, .. } = self {
+            *channel = endpoint.connect_lazy();
+        }
+    }
+
     async fn send(&self, request: Bytes) -> Result<u64, Undelivered> {
         match self {
-            Self::Grpc { channel, metadata } => {
+            Self::Grpc { channel, metadata, .. } => {
                 let mut client = Grpc::new(channel.clone()).max_decoding_message_size(MOST_ANSWER);
                 client.ready().await.map_err(|error| Undelivered::Unreachable(root(&error)))?;
                 let mut request = tonic::Request::new(request);
@@ -159,20 +189,15 @@ impl Collector {
                 Ok(rejected(&answer.into_inner()))
             }
             Self::Http { client, url, headers } => {
-                let sent = client
-                    .post(url.clone())
-                    .headers(headers.clone())
-                    .header(header::CONTENT_TYPE, "application/x-protobuf")
-                    .body(request)
-                    .send();
+                let sent = client.post(url.clone()).headers(headers.clone()).body(request).send();
                 let answer = sent.await.map_err(|error| unreachable(&error))?;
                 let status = answer.status();
                 if !status.is_success() {
                     let retry_after = retry_after(answer.headers());
                     return Err(Undelivered::Http { status, retry_after });
                 }
-                let answer = read(answer).await.map_err(|error| unreachable(&error))?;
                 // One that can't be read is still a success.
+                let answer = timeout(ANSWER_WITHIN, read(answer)).await.unwrap_or_default();
                 let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
                 Ok(rejected(&answer))
             }
@@ -207,16 +232,16 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// The answer, as much of it as is read.
-async fn read(mut answer: Response) -> Result<Bytes, reqwest::Error> {
+/// The answer, as much of it as came and is read.
+async fn read(mut answer: Response) -> Bytes {
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await? {
+    while let Ok(Some(chunk)) = answer.chunk().await {
         body.extend_from_slice(&chunk);
         if body.len() > MOST_ANSWER {
             break;
         }
     }
-    Ok(body.into())
+    body.into()
 }
 
 fn rejected(answer: &ExportTraceServiceResponse) -> u64 {
@@ -247,7 +272,7 @@ impl Encoder for Written {
     type Error = Status;
 
     fn encode(&mut self, request: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put(into, request);
+        into.put(request);
         Ok(())
     }
 }
@@ -257,7 +282,9 @@ impl Decoder for Written {
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
-        Ok(Some(ExportTraceServiceResponse::decode(from).unwrap_or_default()))
+        // All of it, since what is left would be read as the next answer.
+        let answer = from.copy_to_bytes(from.remaining());
+        Ok(Some(ExportTraceServiceResponse::decode(answer).unwrap_or_default()))
     }
 }
 
@@ -270,6 +297,7 @@ mod tests {
         collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceRequest},
         trace::v1::{ResourceSpans, ScopeSpans, Span},
     };
+    use rockbot_testkit::proxy::FaultProxy;
     use tokio::{net::TcpListener, task::JoinHandle};
 
     use super::*;
@@ -340,8 +368,8 @@ mod tests {
             (503, Some("0"), Vec::new()),
         ])
         .await;
-        let collector = collector(&server.url, OtlpProtocol::Http);
-        assert_eq!(collector.deliver(request()).await.unwrap(), 2);
+        let mut collector = collector(&server.url, OtlpProtocol::Http);
+        assert_eq!(collector.deliver(request(), WITHIN).await.unwrap(), 2);
         let sent = server.sent();
         assert_eq!(sent.len(), 3);
         for (headers, body) in sent {
@@ -354,10 +382,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_collector_that_refuses_or_wants_long_to_pass_is_not_asked_again() {
-        for (status, retry_after) in [(400, None), (302, None), (429, Some("3600"))] {
+        for (status, retry_after) in
+            [(400, None), (302, None), (429, Some("3600")), (503, Some("18446744073709551615"))]
+        {
             let server = Http::start(vec![(status, retry_after, Vec::new())]).await;
-            let collector = collector(&server.url, OtlpProtocol::Http);
-            let problem = collector.deliver(request()).await.unwrap_err().to_string();
+            let mut collector = collector(&server.url, OtlpProtocol::Http);
+            let problem = collector.deliver(request(), WITHIN).await.unwrap_err().to_string();
             assert!(problem.starts_with(&format!("the collector answered {status}")), "{problem}");
             assert_eq!(server.sent().len(), 1);
         }
@@ -367,8 +397,8 @@ mod tests {
     async fn an_answer_that_is_not_what_it_should_be_is_a_success() {
         for body in [vec![0xff; 10], vec![b'x'; 10 * MOST_ANSWER]] {
             let server = Http::start(vec![(200, None, body)]).await;
-            let collector = collector(&server.url, OtlpProtocol::Http);
-            assert_eq!(collector.deliver(request()).await.unwrap(), 0);
+            let mut collector = collector(&server.url, OtlpProtocol::Http);
+            assert_eq!(collector.deliver(request(), WITHIN).await.unwrap(), 0);
         }
     }
 
@@ -376,8 +406,8 @@ mod tests {
     async fn one_that_is_away_is_told_by_the_cause() {
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         for protocol in [OtlpProtocol::Grpc, OtlpProtocol::Http] {
-            let collector = collector(&format!("http://{closed}"), protocol);
-            let problem = collector.deliver(request()).await.unwrap_err().to_string();
+            let mut collector = collector(&format!("http://{closed}"), protocol);
+            let problem = collector.deliver(request(), WITHIN).await.unwrap_err().to_string();
             let cause = "the collector can't be reached: Connection refused";
             assert!(problem.starts_with(cause), "{problem}");
         }
@@ -386,19 +416,37 @@ mod tests {
     #[tokio::test]
     async fn over_grpc_spans_arrive_and_a_refusal_is_told() {
         let server = rockbot_testkit::collector::Collector::start().await;
-        let collector = collector(&server.endpoint(), OtlpProtocol::Grpc);
-        assert_eq!(collector.deliver(request()).await.unwrap(), 0);
+        let mut collector = collector(&server.endpoint(), OtlpProtocol::Grpc);
+        assert_eq!(collector.deliver(request(), WITHIN).await.unwrap(), 0);
         assert_eq!(server.trace_with("one", &["one"]).await.len(), 1);
         // No message at all, which the server can't read.
-        let problem = collector.deliver(Bytes::from_static(&[0xff])).await.unwrap_err();
+        let problem = collector.deliver(Bytes::from_static(&[0xff]), WITHIN).await.unwrap_err();
         assert!(matches!(problem, Undelivered::Grpc { code: Code::Internal }), "{problem}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_is_heard_is_left_behind() {
+        let server = rockbot_testkit::collector::Collector::start().await;
+        let url = server.endpoint().replace("http://", "http://nobody:nothing@");
+        let proxy = FaultProxy::start(&url).await;
+        let url = format!("http://127.0.0.1:{}", proxy.port());
+        let mut collector = collector(&url, OtlpProtocol::Grpc);
+        collector.deliver(request(), WITHIN).await.unwrap();
+        proxy.stall();
+        let soon = Duration::from_millis(100);
+        let problem = collector.deliver(request(), soon).await.unwrap_err();
+        assert_eq!(problem.to_string(), "the collector did not answer within 100ms");
+        assert_eq!(proxy.connections(), 1);
+        proxy.resume();
+        collector.deliver(request(), WITHIN).await.unwrap();
+        assert_eq!(proxy.connections(), 2);
     }
 
     #[tokio::test]
     async fn an_endpoint_that_is_none_is_told() {
         crate::process::install_tls_provider();
         for protocol in [OtlpProtocol::Grpc, OtlpProtocol::Http] {
-            let problem = Collector::new("http://a b", protocol, HeaderMap::new()).unwrap_err();
+            let problem = Collector::new("http://a b", protocol, HeaderMap::new()).err().unwrap();
             assert!(problem.to_string().starts_with("it can't be used: invalid"), "{problem}");
         }
     }

@@ -21,14 +21,13 @@ pub struct UnusableHeaders {
 }
 
 /// What the environment asks for.
-pub(super) fn configured() -> Result<HeaderMap, UnusableHeaders> {
-    let set = VARIABLES.into_iter().find_map(|variable| Some((variable, env::var_os(variable)?)));
-    match set {
-        Some((variable, text)) => {
-            parse(&text.to_string_lossy()).map_err(|place| UnusableHeaders { variable, place })
-        }
-        None => Ok(HeaderMap::new()),
-    }
+pub(in super::super) fn configured() -> Result<HeaderMap, UnusableHeaders> {
+    // An empty one is as good as none.
+    let text = |variable| env::var_os(variable).filter(|text| !text.is_empty());
+    let set = VARIABLES.into_iter().find_map(|variable| Some((variable, text(variable)?)));
+    let Some((variable, text)) = set else { return Ok(HeaderMap::new()) };
+    let headers = text.to_str().map_or(Err(1), parse);
+    headers.map_err(|place| UnusableHeaders { variable, place })
 }
 
 /// The headers in `a=1,b=2`, or which entry is none, counted from 1.

@@ -1,49 +1,64 @@
 //! Sends spans to a collector that speaks OTLP.
 //!
-//! The batches are those of OpenTelemetry's SDK. What is sent is written here, straight from what the
-//! SDK keeps, since `opentelemetry-otlp` copies every text of a span into messages of its own first.
+//! A span is written when it ends, by whoever ends it, and a thread sends what was written. The exporter of
+//! OpenTelemetry moves each span to another thread and makes messages of its own there first: that costs
+//! more than all the rest of a span.
 
+mod batches;
 mod collector;
-mod headers;
+pub(super) mod headers;
 mod protobuf;
 mod request;
 
 use std::{
     io,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use metrics::counter;
+use opentelemetry::{Context, InstrumentationScope};
 use opentelemetry_sdk::{
     Resource,
     error::{OTelSdkError, OTelSdkResult},
-    trace::{SpanData, SpanExporter},
+    trace::{Span, SpanData, SpanProcessor},
 };
 use tokio::runtime::Runtime;
 use tracing::{info, warn};
 
-use self::collector::Collector;
+use self::{
+    batches::{Batch, Batches},
+    collector::Collector,
+    request::Origin,
+};
 pub use self::{collector::UnusableEndpoint, headers::UnusableHeaders};
 use super::section::OtlpProtocol;
 
-/// Sends spans, counts those that are sent and those that are lost, and says when that begins.
+/// How long a span waits for others.
+const BATCH_AFTER: Duration = Duration::from_secs(1);
+/// How long [`SpanProcessor::force_flush`] waits.
+const FLUSH_WITHIN: Duration = Duration::from_secs(10);
+
+/// Takes spans that ended; a thread of its own sends them, until it is shut down.
 #[derive(Debug)]
-pub(super) struct Exporter {
-    collector: Collector,
-    resource: Resource,
-    fails: AtomicBool,
-    /// Of its own: what sends spans competes with no call, and works while the process leaves.
-    runtime: Runtime,
+pub(super) struct Sender {
+    state: Arc<State>,
 }
 
-impl Exporter {
-    /// Prepares it; nothing is sent yet.
-    pub(super) fn new(url: &str, protocol: OtlpProtocol) -> Result<Self, ExporterError> {
+impl Sender {
+    /// Starts the thread; nothing is sent yet. All spans come from `resource` and `scope`.
+    pub(super) fn start(
+        url: &str,
+        protocol: OtlpProtocol,
+        resource: Resource,
+        scope: InstrumentationScope,
+    ) -> Result<Self, SenderError> {
         let headers = headers::configured()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(ExporterError::Runtime)?;
+            .map_err(SenderError::System)?;
         let collector = {
             let _runtime = runtime.enter();
             Collector::new(url, protocol, headers)
@@ -56,20 +71,182 @@ impl Exporter {
                 return Err(problem.into());
             }
         };
-        let resource = Resource::builder_empty().build();
-        Ok(Self { collector, resource, fails: AtomicBool::new(false), runtime })
+        let origin = Origin { resource, scope };
+        let state = Arc::new(State::default());
+        let mut thread = SenderThread {
+            state: state.clone(),
+            collector,
+            origin,
+            runtime,
+            told: Told::default(),
+        };
+        thread::Builder::new()
+            .name("spans".to_owned())
+            .spawn(move || thread.run())
+            .map_err(SenderError::System)?;
+        Ok(Self { state })
+    }
+}
+
+impl SpanProcessor for Sender {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if !span.span_context.is_sampled() {
+            return;
+        }
+        let is_news = {
+            let mut work = self.state.lock();
+            work.stops.is_none() && work.batches.add(&span)
+        };
+        if is_news {
+            self.state.changed.notify_all();
+        }
     }
 
-    /// Counts `sent` and `lost` spans, and tells the first of many failures: a collector that is away
-    /// is away for a while.
-    fn tell(&self, sent: u64, lost: u64, problem: Option<&dyn std::fmt::Display>) {
-        let failed_before = self.fails.swap(problem.is_some(), Ordering::Relaxed);
-        match problem {
-            Some(problem) if !failed_before => warn!(%problem, "spans can't be sent and are lost"),
-            None if failed_before => info!("spans are sent again"),
-            _ => {}
+    fn force_flush(&self) -> OTelSdkResult {
+        let mut work = self.state.lock();
+        work.hurries = true;
+        self.state.changed.notify_all();
+        let waits =
+            |work: &mut Work| !work.has_ended && (work.is_sending || !work.batches.is_empty());
+        self.state.wait_within(work, FLUSH_WITHIN, waits)
+    }
+
+    /// Sends what waits, and gives up what can't be sent in time.
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        let mut work = self.state.lock();
+        work.stops = Some(Instant::now() + timeout);
+        self.state.changed.notify_all();
+        self.state.wait_within(work, timeout, |work| !work.has_ended)
+    }
+}
+
+impl Drop for Sender {
+    /// The thread ends with it, at the latest when a request is done.
+    fn drop(&mut self) {
+        self.state.change(|work| work.stops = work.stops.or_else(|| Some(Instant::now())));
+    }
+}
+
+/// What those who end spans, who sends them and who waits for that share.
+#[derive(Debug, Default)]
+struct State {
+    work: Mutex<Work>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    batches: Batches,
+    is_sending: bool,
+    /// Nothing is to wait for more.
+    hurries: bool,
+    /// No more is taken, and nothing is sent any more from then on.
+    stops: Option<Instant>,
+    has_ended: bool,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_within(
+        &self,
+        work: MutexGuard<'_, Work>,
+        within: Duration,
+        waits: impl FnMut(&mut Work) -> bool,
+    ) -> OTelSdkResult {
+        let waited = self.changed.wait_timeout_while(work, within, waits);
+        let (_work, late) = waited.unwrap_or_else(PoisonError::into_inner);
+        if late.timed_out() { Err(OTelSdkError::Timeout(within)) } else { Ok(()) }
+    }
+
+    /// Waits for the next batch, and says how many spans found no room before it; `None` at the end.
+    fn next(&self) -> Option<(Batch, u64)> {
+        let idle = |work: &mut Work| work.batches.is_empty() && work.stops.is_none();
+        let mut work = self.lock();
+        work.hurries &= !work.batches.is_empty();
+        work = self.changed.wait_while(work, idle).unwrap_or_else(PoisonError::into_inner);
+        let fills =
+            |work: &mut Work| !work.batches.has_full() && !work.hurries && work.stops.is_none();
+        let waited = self.changed.wait_timeout_while(work, BATCH_AFTER, fills);
+        (work, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if work.stops.is_some_and(|end| end <= Instant::now()) {
+            return None;
         }
-        for (outcome, spans) in [("sent", sent), ("lost", lost)] {
+        let batch = work.batches.take()?;
+        work.is_sending = true;
+        Some((batch, work.batches.take_lost()))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Work)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// Sends batches, counts what is sent and what is lost, and says when that begins.
+struct SenderThread {
+    state: Arc<State>,
+    collector: Collector,
+    origin: Origin,
+    /// Of its own: what sends spans competes with no call, and works while the process leaves.
+    runtime: Runtime,
+    told: Told,
+}
+
+/// What the log has. The rest is in the counts: a collector that is away is away for a while, and one that
+/// takes not all of them does so with the next ones too.
+#[derive(Default)]
+struct Told {
+    is_away: bool,
+    rejects: bool,
+    is_slow: bool,
+}
+
+impl SenderThread {
+    fn run(&mut self) {
+        while let Some((batch, no_room)) = self.state.next() {
+            self.send(&batch, no_room);
+            self.state.change(|work| work.is_sending = false);
+        }
+        self.state.change(|work| work.has_ended = true);
+    }
+
+    fn send(&mut self, batch: &Batch, no_room: u64) {
+        let request = self.origin.request(batch.written()).into();
+        let delivered = self.runtime.block_on(self.collector.deliver(request, collector::WITHIN));
+        let spans = batch.spans();
+        let rejected = match delivered {
+            Ok(rejected) => {
+                if std::mem::take(&mut self.told.is_away) {
+                    info!("spans are sent again");
+                }
+                let rejected = rejected.min(spans);
+                if rejected > 0 && !std::mem::replace(&mut self.told.rejects, true) {
+                    warn!(
+                        rejected,
+                        spans, "the collector does not take all spans; its log says why"
+                    );
+                }
+                rejected
+            }
+            Err(problem) => {
+                if !std::mem::replace(&mut self.told.is_away, true) {
+                    warn!(%problem, "spans can't be sent and are lost");
+                }
+                spans
+            }
+        };
+        if no_room > 0 && !std::mem::replace(&mut self.told.is_slow, true) {
+            warn!(
+                spans = no_room,
+                "spans are lost: they come faster than the collector takes them"
+            );
+        }
+        for (outcome, spans) in [("sent", spans - rejected), ("lost", rejected + no_room)] {
             if spans > 0 {
                 counter!("rockbot_telemetry_spans_total", "outcome" => outcome).increment(spans);
             }
@@ -77,43 +254,90 @@ impl Exporter {
     }
 }
 
-impl SpanExporter for Exporter {
-    /// Blocks, as the thread of the SDK that asks for it expects.
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let request = request::request(&self.resource, &batch);
-        drop(batch);
-        match self.runtime.block_on(self.collector.deliver(request.into())) {
-            Ok(0) => self.tell(spans, 0, None),
-            Ok(rejected) => {
-                let lost = rejected.min(spans);
-                let problem = format_args!("the collector rejected {lost} of {spans}");
-                self.tell(spans - lost, lost, Some(&problem));
-            }
-            Err(problem) => {
-                self.tell(0, spans, Some(&problem));
-                return Err(OTelSdkError::InternalFailure(problem.to_string()));
-            }
-        }
-        Ok(())
-    }
-
-    fn set_resource(&mut self, resource: &Resource) {
-        self.resource = resource.clone();
-    }
-}
-
 /// Why traces can't be sent from this process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExporterError {
+pub enum SenderError {
     /// The endpoint is none.
     #[error("telemetry.otlp_endpoint: {0}")]
     Endpoint(#[from] UnusableEndpoint),
     /// The environment has headers that can't be sent.
     #[error(transparent)]
     Headers(#[from] UnusableHeaders),
-    /// The system refuses what it takes to wait for answers.
+    /// The system refuses a thread, or what it takes to wait for answers.
     #[error("spans can't be sent: {0}")]
-    Runtime(#[source] io::Error),
+    System(#[source] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
+    use rockbot_testkit::{collector::Collector as Server, proxy::FaultProxy};
+
+    use super::{request::tests::span, *};
+
+    fn sampled(name: &str) -> SpanData {
+        let (trace, id) = (TraceId::from(7), SpanId::from(9));
+        let state = TraceState::default();
+        let span_context = SpanContext::new(trace, id, TraceFlags::SAMPLED, false, state);
+        SpanData { span_context, ..span(name) }
+    }
+
+    fn sender(url: &str) -> Result<Sender, SenderError> {
+        crate::process::install_tls_provider();
+        let scope = InstrumentationScope::default();
+        Sender::start(url, OtlpProtocol::Grpc, Resource::builder_empty().build(), scope)
+    }
+
+    /// Does what blocks where the collector of this test can answer.
+    async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        tokio::task::spawn_blocking(work).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_sent_before_it_ends_and_nothing_is_taken_afterwards() {
+        let server = Server::start().await;
+        let sender = sender(&server.endpoint()).unwrap();
+        sender.on_end(span("not sampled"));
+        for _ in 0..1000 {
+            sender.on_end(sampled("early"));
+        }
+        let ended = aside(move || {
+            sender.shutdown_with_timeout(collector::WITHIN).unwrap();
+            sender.on_end(sampled("late"));
+            sender.force_flush().unwrap();
+            sender.shutdown_with_timeout(collector::WITHIN).unwrap();
+        });
+        ended.await;
+        let names: Vec<_> = server.spans().into_iter().map(|span| span.name).collect();
+        assert_eq!(names, vec!["early"; 1000]);
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_does_not_answer_holds_nobody_up() {
+        let server = Server::start().await;
+        let url = server.endpoint().replace("http://", "http://nobody:nothing@");
+        let proxy = FaultProxy::start(&url).await;
+        proxy.stall();
+        let sender = sender(&format!("http://127.0.0.1:{}", proxy.port())).unwrap();
+        sender.on_end(sampled("one"));
+        let soon = Duration::from_millis(50);
+        let ended = aside(move || sender.shutdown_with_timeout(soon)).await;
+        assert!(matches!(ended, Err(OTelSdkError::Timeout(within)) if within == soon), "{ended:?}");
+    }
+
+    #[tokio::test]
+    async fn one_span_alone_is_sent_after_a_while() {
+        let server = Server::start().await;
+        let sender = sender(&server.endpoint()).unwrap();
+        sender.on_end(sampled("alone"));
+        assert_eq!(server.trace_with("alone", &["alone"]).await.len(), 1);
+        drop(sender);
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_cannot_be_used_is_an_error_also_within_a_runtime() {
+        let problem = sender("http://a b").err().unwrap().to_string();
+        assert!(problem.starts_with("telemetry.otlp_endpoint: it can't be used"), "{problem}");
+    }
 }

@@ -7,6 +7,7 @@ const LENGTH: u64 = 2;
 const FIXED32: u64 = 5;
 
 /// A message in the making.
+#[derive(Debug)]
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
@@ -14,8 +15,17 @@ impl Writer {
         Self(Vec::with_capacity(bytes))
     }
 
-    pub(super) fn written(self) -> Vec<u8> {
+    pub(super) fn bytes_so_far(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
         self.0
+    }
+
+    /// Fields that were written elsewhere.
+    pub(super) fn fields(&mut self, written: &[u8]) {
+        self.0.extend_from_slice(written);
     }
 
     /// A message within the message, written by `write`.

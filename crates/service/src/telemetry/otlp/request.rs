@@ -13,42 +13,44 @@ use opentelemetry_sdk::{Resource, trace::SpanData};
 
 use super::protobuf::Writer;
 
-/// A span has few attributes, and is seldom longer than this.
-const TYPICAL_SPAN: usize = 512;
+/// Room for what a request has beside its spans; it takes more if it must.
+const ABOUT: usize = 1024;
 
 /// `SpanFlags`: whether the next one means anything, and whether the parent was in another process.
 const KNOWS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// The request for a batch of spans of one process.
-pub(super) fn request(resource: &Resource, spans: &[SpanData]) -> Vec<u8> {
-    let mut request = Writer::with_capacity((spans.len() + 1) * TYPICAL_SPAN);
-    request.message(1, |of_process| {
-        of_process.message(1, |about| {
-            for (key, value) in resource {
-                about.message(1, |pair| pair_of(pair, key.as_str(), value));
-            }
-        });
-        let same = |one: &SpanData, next: &SpanData| {
-            one.instrumentation_scope == next.instrumentation_scope
-        };
-        for spans in spans.chunk_by(same) {
-            of_process.message(2, |of_scope| scope(of_scope, spans));
-        }
-        of_process.text(3, resource.schema_url().unwrap_or_default());
-    });
-    request.written()
+/// Where all spans of a process come from.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) resource: Resource,
+    pub(super) scope: InstrumentationScope,
 }
 
-fn scope(writer: &mut Writer, spans: &[SpanData]) {
-    if let Some(first) = spans.first() {
-        let scope = &first.instrumentation_scope;
-        writer.message(1, |about| about_scope(about, scope));
-        for one in spans {
-            writer.message(2, |writer| span(writer, one));
-        }
-        writer.text(3, scope.schema_url().unwrap_or_default());
+impl Origin {
+    /// The request for spans that [`add_span`] wrote.
+    pub(super) fn request(&self, spans: &[u8]) -> Vec<u8> {
+        let mut request = Writer::with_capacity(spans.len() + ABOUT);
+        request.message(1, |of_process| {
+            of_process.message(1, |about| {
+                for (key, value) in &self.resource {
+                    about.message(1, |pair| pair_of(pair, key.as_str(), value));
+                }
+            });
+            of_process.message(2, |of_scope| {
+                of_scope.message(1, |about| about_scope(about, &self.scope));
+                of_scope.fields(spans);
+                of_scope.text(3, self.scope.schema_url().unwrap_or_default());
+            });
+            of_process.text(3, self.resource.schema_url().unwrap_or_default());
+        });
+        request.finish()
     }
+}
+
+/// Writes a span, as a field of `ScopeSpans`.
+pub(super) fn add_span(spans: &mut Writer, one: &SpanData) {
+    spans.message(2, |writer| span(writer, one));
 }
 
 fn about_scope(writer: &mut Writer, scope: &InstrumentationScope) {
@@ -176,7 +178,7 @@ fn every(writer: &mut Writer, values: impl Iterator<Item = Value>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use opentelemetry::{
@@ -245,18 +247,27 @@ mod tests {
             events,
             links,
             status: Status::error(text.to_owned()),
-            instrumentation_scope: InstrumentationScope::builder("full")
-                .with_version("1")
-                .with_schema_url("https://example.org/scope")
-                .with_attributes(of_every_kind(text))
-                .build(),
+            instrumentation_scope: scope(text),
         };
-        let bare = SpanData {
+        [full, SpanData { instrumentation_scope: scope(text), ..span("") }]
+    }
+
+    fn scope(text: &str) -> InstrumentationScope {
+        InstrumentationScope::builder("full")
+            .with_version("1")
+            .with_schema_url("https://example.org/scope")
+            .with_attributes(of_every_kind(text))
+            .build()
+    }
+
+    /// A span that has a name at most.
+    pub(in super::super) fn span(name: &str) -> SpanData {
+        SpanData {
             span_context: SpanContext::NONE,
             parent_span_id: SpanId::INVALID,
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
-            name: "".into(),
+            name: name.to_owned().into(),
             start_time: UNIX_EPOCH - Duration::from_secs(1),
             end_time: UNIX_EPOCH,
             attributes: Vec::new(),
@@ -265,13 +276,19 @@ mod tests {
             links: SpanLinks::default(),
             status: Status::Unset,
             instrumentation_scope: InstrumentationScope::default(),
-        };
-        [full, bare]
+        }
     }
 
-    fn check(resource: &Resource, spans: Vec<SpanData>) {
-        let ours = ExportTraceServiceRequest::decode(&*request(resource, &spans)).unwrap();
-        let about = ResourceAttributesWithSchema::from(resource);
+    /// `spans` are of one scope.
+    fn check(resource: Resource, spans: Vec<SpanData>) {
+        let mut written = Writer::with_capacity(0);
+        for span in &spans {
+            add_span(&mut written, span);
+        }
+        let scope = spans[0].instrumentation_scope.clone();
+        let about = ResourceAttributesWithSchema::from(&resource);
+        let request = Origin { resource, scope }.request(written.bytes_so_far());
+        let ours = ExportTraceServiceRequest::decode(&*request).unwrap();
         let theirs = group_spans_by_resource_and_scope(spans, &about);
         assert_eq!(ours, ExportTraceServiceRequest { resource_spans: theirs });
     }
@@ -285,14 +302,13 @@ mod tests {
                 .with_schema_url(of_every_kind(&text), "https://example.org/resource")
                 .build();
             let [full, bare] = spans(&text);
-            check(&resource, vec![full.clone(), full.clone(), bare.clone(), bare.clone()]);
-            check(&Resource::builder_empty().build(), vec![bare]);
+            check(resource, vec![full.clone(), full, bare.clone(), bare]);
         }
+        check(Resource::builder_empty().build(), vec![span("")]);
     }
 
     #[test]
     fn every_kind_and_every_end_is_told() {
-        let resource = Resource::builder_empty().build();
         let kinds = [
             SpanKind::Internal,
             SpanKind::Server,
@@ -300,20 +316,16 @@ mod tests {
             SpanKind::Producer,
             SpanKind::Consumer,
         ];
-        let [_, bare] = spans("");
-        let of = |span_kind, status| SpanData { span_kind, status, ..bare.clone() };
+        let of = |span_kind, status| SpanData { span_kind, status, ..span("") };
         let ends = [Status::Unset, Status::Ok, Status::error("")];
         let all =
             kinds.iter().flat_map(|kind| ends.iter().map(|end| of(kind.clone(), end.clone())));
-        check(&resource, all.collect());
+        check(Resource::builder_empty().build(), all.collect());
     }
 
     #[test]
     fn many_spans_are_one_request() {
-        let [full, bare] = spans("some");
-        let of_one_scope =
-            SpanData { instrumentation_scope: full.instrumentation_scope.clone(), ..bare };
-        let all = [full, of_one_scope].into_iter().cycle().take(512).collect();
-        check(&Resource::builder_empty().build(), all);
+        let all = spans("some").into_iter().cycle().take(512).collect();
+        check(Resource::builder_empty().build(), all);
     }
 }
