@@ -51,7 +51,7 @@ fn main() {
             ["shared-handler", namespace] => rockbot::serve_shared(namespace).await,
             ["isolation"] => isolation::compare(7, Duration::from_secs(2)).await,
             ["observed-agent", namespace] => telemetry::call_on_demand(namespace).await,
-            ["telemetry"] => telemetry::compare(25, Duration::from_millis(700)).await,
+            ["telemetry"] => telemetry::compare(9, Duration::from_millis(1800)).await,
             ["raw-server", namespace] => raw::serve(namespace).await,
             ["agent", namespace, calls] => {
                 rockbot::call_many(namespace, calls.parse().expect("a number"), 16).await;

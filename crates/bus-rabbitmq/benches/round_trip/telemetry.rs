@@ -82,6 +82,9 @@ pub async fn call_on_demand(namespace: &str) {
     }
 }
 
+/// How often each fleet comes in a round: the machine's own speed changes within seconds.
+const TURNS: u32 = 6;
+
 /// Rounds of all at each load, alternated. Each round has fleets of its own, since one may be a few
 /// per cent faster than another of its kind for as long as it lives.
 pub async fn compare(rounds: usize, span: Duration) {
@@ -100,11 +103,15 @@ pub async fn compare(rounds: usize, span: Duration) {
             for (_, pair) in &mut fleets {
                 pair.load(in_flight, span / 4).await;
             }
-            let mut sample: Round = [(0.0, 0.0); 3];
-            for (kind, pair) in &mut fleets {
-                sample[*kind] = pair.load(in_flight, span).await;
+            let mut means: Round = [(0.0, 0.0); 3];
+            for _ in 0..TURNS {
+                for (kind, pair) in &mut fleets {
+                    let (per_second, p50) = pair.load(in_flight, span / TURNS).await;
+                    means[*kind].0 += per_second / f64::from(TURNS);
+                    means[*kind].1 += p50 / f64::from(TURNS);
+                }
             }
-            samples.push(sample);
+            samples.push(means);
         }
     }
     println!("| in flight | traced | calls/s | p50 | calls/s to none | p50 to none |");

@@ -4,13 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opentelemetry::{
     Context, KeyValue, StringValue,
-    propagation::{Extractor, TextMapPropagator},
-    trace::{Span as _, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, Tracer as _},
+    trace::{
+        Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId,
+        Tracer as _,
+    },
 };
-use opentelemetry_sdk::{
-    propagation::TraceContextPropagator,
-    trace::{SdkTracer, Span},
-};
+use opentelemetry_sdk::trace::{SdkTracer, Span};
 use rockbot_contracts::{
     TraceContext,
     trace::{Kind, Recorded, Recorder, Value},
@@ -31,9 +30,8 @@ impl Recorder for Spans {
     }
 
     fn follow(&self, kind: Kind, parent: &TraceContext) -> Option<Arc<dyn Recorded>> {
-        parent.parent.as_ref()?;
-        let parent = read(parent);
-        parent.has_active_span().then(|| Made::within(&self.tracer, &parent, kind) as _)
+        let parent = Context::new().with_remote_span_context(read(parent)?);
+        Some(Made::within(&self.tracer, &parent, kind))
     }
 
     fn records_content(&self) -> bool {
@@ -115,15 +113,47 @@ fn told(value: Value) -> opentelemetry::Value {
 }
 
 /// What came with a message; nothing when it can't be read.
-fn read(parent: &TraceContext) -> Context {
-    let short = |state: &&Arc<str>| state.len() <= MOST_STATE;
-    let state = parent.state.as_ref().filter(short).cloned();
-    let fields = Fields(TraceContext { parent: parent.parent.clone(), state });
-    TraceContextPropagator::new().extract_with_context(&Context::new(), &fields)
+fn read(parent: &TraceContext) -> Option<SpanContext> {
+    let (trace, span, flags) = ids_of(parent.parent.as_deref()?)?;
+    let short = parent.state.as_deref().filter(|state| state.len() <= MOST_STATE);
+    let state = short.and_then(|state| state.parse().ok()).unwrap_or_default();
+    let context = SpanContext::new(trace, span, flags, true, state);
+    context.is_valid().then_some(context)
 }
 
-/// `traceparent` in the version that there is, 00. It goes with every message, and the library's own
-/// way takes ten times as long.
+/// Reads `traceparent` as the [specification](https://www.w3.org/TR/trace-context/#traceparent-header)
+/// has it: of a later version, what version 00 has.
+fn ids_of(parent: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
+    let (fields, rest) = parent.as_bytes().split_first_chunk::<55>()?;
+    let version = number(&fields[..2])?;
+    let is_known = match version {
+        0 => rest.is_empty(),
+        0xff => false,
+        _ => matches!(rest, [] | [b'-', ..]),
+    };
+    if !is_known || [fields[2], fields[35], fields[52]] != [b'-'; 3] {
+        return None;
+    }
+    let trace = number(&fields[3..35])?;
+    let span = u64::try_from(number(&fields[36..52])?).ok()?;
+    let flags = u8::try_from(number(&fields[53..])?).ok()?;
+    Some((trace.into(), span.into(), TraceFlags::new(flags) & TraceFlags::SAMPLED))
+}
+
+/// At most 32 digits, the letters among them small.
+fn number(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(digit))
+    })
+}
+
+/// `traceparent` in the version that there is, 00. It goes with every message, as what [`ids_of`] reads,
+/// and the library's own way takes ten times as long.
 fn parent_of(context: &SpanContext) -> Arc<str> {
     let flags = [context.trace_flags().to_u8() & TraceFlags::SAMPLED.to_u8()];
     let fields: [&[u8]; 4] =
@@ -145,27 +175,18 @@ fn digit(half: u8) -> char {
     char::from(b"0123456789abcdef"[usize::from(half)])
 }
 
-/// W3C Trace Context, in the fields of envelopes.
-struct Fields(TraceContext);
-
-impl Extractor for Fields {
-    fn get(&self, key: &str) -> Option<&str> {
-        match key {
-            "traceparent" => self.0.parent.as_deref(),
-            "tracestate" => self.0.state.as_deref(),
-            _ => None,
-        }
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        vec!["traceparent", "tracestate"]
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use opentelemetry::trace::TracerProvider;
-    use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+    use std::collections::BTreeMap;
+
+    use opentelemetry::{
+        propagation::{Extractor, Injector, TextMapPropagator},
+        trace::TracerProvider,
+    };
+    use opentelemetry_sdk::{
+        propagation::TraceContextPropagator,
+        trace::{Sampler, SdkTracerProvider},
+    };
 
     use super::*;
 
@@ -200,28 +221,68 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_written_is_what_the_library_writes() {
-        struct Taken(Option<String>);
-        impl opentelemetry::propagation::Injector for Taken {
-            fn set(&mut self, key: &str, value: String) {
-                if key == "traceparent" {
-                    self.0 = Some(value);
-                }
-            }
+    /// What the library reads and writes.
+    #[derive(Default)]
+    struct Carried(BTreeMap<String, String>);
+
+    impl Injector for Carried {
+        fn set(&mut self, key: &str, value: String) {
+            self.0.insert(key.to_owned(), value);
         }
-        for parent in [THEIRS, DARK] {
-            let parent = read(&context(parent, ""));
-            let mut taken = Taken(None);
-            TraceContextPropagator::new().inject_context(&parent, &mut taken);
-            let text = parent_of(parent.span().span_context());
-            assert_eq!(Some(&*text), taken.0.as_deref());
+    }
+
+    impl Extractor for Carried {
+        fn get(&self, key: &str) -> Option<&str> {
+            self.0.get(key).map(String::as_str)
+        }
+
+        fn keys(&self) -> Vec<&str> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn what_is_read_and_written_is_what_the_library_reads_and_writes() {
+        let later = format!("cc{}-what-comes", &THEIRS[2..]);
+        let many_flags = format!("{}ff", &THEIRS[..53]);
+        for parent in [THEIRS, DARK, &later, &many_flags, &later[..55]] {
+            let ours = read(&context(parent, "vendor=1,other=2")).unwrap();
+            let mut carried = Carried::default();
+            carried.set("traceparent", parent.to_owned());
+            carried.set("tracestate", "vendor=1,other=2".to_owned());
+            let theirs = TraceContextPropagator::new().extract(&carried);
+            assert_eq!(&ours, theirs.span().span_context());
+            TraceContextPropagator::new().inject_context(&theirs, &mut carried);
+            assert_eq!(carried.get("traceparent"), Some(&*parent_of(&ours)));
         }
     }
 
     #[test]
     fn what_cannot_be_read_is_no_parent() {
-        for parent in ["", "00-short", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"] {
+        let with = |place: usize, what: &str| {
+            let mut parent = THEIRS.to_owned();
+            parent.replace_range(place..place + what.len(), what);
+            parent
+        };
+        for parent in [
+            "",
+            "00-short",
+            "0-1-2-1",
+            &THEIRS[..54],
+            &format!("{THEIRS}-more"),
+            &format!("cc{}0", &THEIRS[2..]),
+            &with(0, "ff"),
+            &with(0, "0x"),
+            &with(2, "_"),
+            &with(35, "_"),
+            &with(52, "_"),
+            &with(3, "4B"),
+            &with(36, "+0"),
+            &with(54, "g"),
+            &with(3, &"0".repeat(32)),
+            &with(36, &"0".repeat(16)),
+            &"é".repeat(28),
+        ] {
             assert!(spans(1.0).follow(Kind::Server, &context(parent, "")).is_none(), "{parent}");
         }
         assert!(spans(1.0).follow(Kind::Server, &TraceContext::default()).is_none());

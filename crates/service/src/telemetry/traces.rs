@@ -58,7 +58,7 @@ impl Traces {
             ])
             .build();
         let scope = InstrumentationScope::builder(SCOPE).build();
-        let sender = Sender::start(&url, section.otlp_protocol, resource.clone(), scope)?;
+        let sender = Sender::start(&url, section.otlp_protocol, &resource, &scope)?;
         let provider = SdkTracerProvider::builder()
             .with_span_processor(sender)
             .with_sampler(Sampler::ParentBased(Box::new(root)))

@@ -12,8 +12,8 @@ const MOST_SPANS: u64 = 512;
 const MOST_BYTES: usize = 1024 * 1024;
 /// Bytes that wait, but for the last span; a span beyond is lost.
 const MOST_WAITING: usize = 8 * 1024 * 1024;
-/// What a batch begins with.
-const FEW_BYTES: usize = 32 * 1024;
+/// Room for a full batch of ordinary spans. What is not written costs an address and no memory.
+const ROOM: usize = 256 * 1024;
 
 /// The spans of one request.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Batches {
         }
         let is_first = self.waiting.is_empty();
         if self.waiting.back().is_none_or(Batch::is_full) {
-            let written = Writer::with_capacity(FEW_BYTES);
+            let written = Writer::with_capacity(ROOM);
             self.waiting.push_back(Batch { written, spans: 0 });
         }
         let Some(batch) = self.waiting.back_mut() else { return false };

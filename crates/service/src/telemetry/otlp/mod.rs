@@ -51,8 +51,8 @@ impl Sender {
     pub(super) fn start(
         url: &str,
         protocol: OtlpProtocol,
-        resource: Resource,
-        scope: InstrumentationScope,
+        resource: &Resource,
+        scope: &InstrumentationScope,
     ) -> Result<Self, SenderError> {
         let headers = headers::configured()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -71,7 +71,7 @@ impl Sender {
                 return Err(problem.into());
             }
         };
-        let origin = Origin { resource, scope };
+        let origin = Origin::new(resource, scope);
         let state = Arc::new(State::default());
         let mut thread = SenderThread {
             state: state.clone(),
@@ -285,8 +285,9 @@ mod tests {
 
     fn sender(url: &str) -> Result<Sender, SenderError> {
         crate::process::install_tls_provider();
-        let scope = InstrumentationScope::default();
-        Sender::start(url, OtlpProtocol::Grpc, Resource::builder_empty().build(), scope)
+        let (resource, scope) =
+            (Resource::builder_empty().build(), InstrumentationScope::default());
+        Sender::start(url, OtlpProtocol::Grpc, &resource, &scope)
     }
 
     /// Does what blocks where the collector of this test can answer.

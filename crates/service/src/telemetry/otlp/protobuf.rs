@@ -7,7 +7,7 @@ const LENGTH: u64 = 2;
 const FIXED32: u64 = 5;
 
 /// A message in the making.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
@@ -48,6 +48,12 @@ impl Writer {
         self.0.remove(start);
     }
 
+    /// The beginning of a message that `length` bytes of fields are to follow.
+    pub(super) fn begin(&mut self, field: u32, length: usize) {
+        self.key(field, LENGTH);
+        self.varint(wide(length));
+    }
+
     /// Nothing for an empty one.
     pub(super) fn text(&mut self, field: u32, text: &str) {
         if !text.is_empty() {
@@ -56,8 +62,7 @@ impl Writer {
     }
 
     pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.key(field, LENGTH);
-        self.varint(wide(bytes.len()));
+        self.begin(field, bytes.len());
         self.0.extend_from_slice(bytes);
     }
 

@@ -13,37 +13,50 @@ use opentelemetry_sdk::{Resource, trace::SpanData};
 
 use super::protobuf::Writer;
 
-/// Room for what a request has beside its spans; it takes more if it must.
-const ABOUT: usize = 1024;
+/// The most bytes before a message: a key of one and a length of ten.
+const KEY_AND_LENGTH: usize = 11;
 
 /// `SpanFlags`: whether the next one means anything, and whether the parent was in another process.
 const KNOWS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// Where all spans of a process come from.
+/// Where all spans of a process come from, written once.
 #[derive(Debug)]
 pub(super) struct Origin {
-    pub(super) resource: Resource,
-    pub(super) scope: InstrumentationScope,
+    /// `ResourceSpans`, but for what holds the spans.
+    process: Vec<u8>,
+    /// `ScopeSpans`, but for the spans.
+    scope: Vec<u8>,
 }
 
 impl Origin {
-    /// The request for spans that [`add_span`] wrote.
-    pub(super) fn request(&self, spans: &[u8]) -> Vec<u8> {
-        let mut request = Writer::with_capacity(spans.len() + ABOUT);
-        request.message(1, |of_process| {
-            of_process.message(1, |about| {
-                for (key, value) in &self.resource {
-                    about.message(1, |pair| pair_of(pair, key.as_str(), value));
-                }
-            });
-            of_process.message(2, |of_scope| {
-                of_scope.message(1, |about| about_scope(about, &self.scope));
-                of_scope.fields(spans);
-                of_scope.text(3, self.scope.schema_url().unwrap_or_default());
-            });
-            of_process.text(3, self.resource.schema_url().unwrap_or_default());
+    pub(super) fn new(resource: &Resource, scope: &InstrumentationScope) -> Self {
+        let mut process = Writer::default();
+        process.message(1, |about| {
+            for (key, value) in resource {
+                about.message(1, |pair| pair_of(pair, key.as_str(), value));
+            }
         });
+        process.text(3, resource.schema_url().unwrap_or_default());
+        let mut of_scope = Writer::default();
+        of_scope.message(1, |about| about_scope(about, scope));
+        of_scope.text(3, scope.schema_url().unwrap_or_default());
+        Self { process: process.finish(), scope: of_scope.finish() }
+    }
+
+    /// The request for spans that [`add_span`] wrote. The spans are the last fields, so that they are
+    /// copied once: the order of fields is free.
+    pub(super) fn request(&self, spans: &[u8]) -> Vec<u8> {
+        let in_scope = self.scope.len() + spans.len();
+        let mut of_scope = Writer::default();
+        of_scope.begin(2, in_scope);
+        let of_scope = of_scope.finish();
+        let in_process = self.process.len() + of_scope.len() + in_scope;
+        let mut request = Writer::with_capacity(in_process + KEY_AND_LENGTH);
+        request.begin(1, in_process);
+        for part in [&self.process, &*of_scope, &self.scope, spans] {
+            request.fields(part);
+        }
         request.finish()
     }
 }
@@ -280,14 +293,14 @@ pub(super) mod tests {
     }
 
     /// `spans` are of one scope.
-    fn check(resource: Resource, spans: Vec<SpanData>) {
+    fn check(resource: &Resource, spans: Vec<SpanData>) {
         let mut written = Writer::with_capacity(0);
         for span in &spans {
             add_span(&mut written, span);
         }
         let scope = spans[0].instrumentation_scope.clone();
-        let about = ResourceAttributesWithSchema::from(&resource);
-        let request = Origin { resource, scope }.request(written.bytes_so_far());
+        let about = ResourceAttributesWithSchema::from(resource);
+        let request = Origin::new(resource, &scope).request(written.bytes_so_far());
         let ours = ExportTraceServiceRequest::decode(&*request).unwrap();
         let theirs = group_spans_by_resource_and_scope(spans, &about);
         assert_eq!(ours, ExportTraceServiceRequest { resource_spans: theirs });
@@ -302,9 +315,9 @@ pub(super) mod tests {
                 .with_schema_url(of_every_kind(&text), "https://example.org/resource")
                 .build();
             let [full, bare] = spans(&text);
-            check(resource, vec![full.clone(), full, bare.clone(), bare]);
+            check(&resource, vec![full.clone(), full, bare.clone(), bare]);
         }
-        check(Resource::builder_empty().build(), vec![span("")]);
+        check(&Resource::builder_empty().build(), vec![span("")]);
     }
 
     #[test]
@@ -320,12 +333,12 @@ pub(super) mod tests {
         let ends = [Status::Unset, Status::Ok, Status::error("")];
         let all =
             kinds.iter().flat_map(|kind| ends.iter().map(|end| of(kind.clone(), end.clone())));
-        check(Resource::builder_empty().build(), all.collect());
+        check(&Resource::builder_empty().build(), all.collect());
     }
 
     #[test]
     fn many_spans_are_one_request() {
         let all = spans("some").into_iter().cycle().take(512).collect();
-        check(Resource::builder_empty().build(), all);
+        check(&Resource::builder_empty().build(), all);
     }
 }
