@@ -31,8 +31,8 @@ pub(crate) struct Options {
     /// The profile of Cargo to build with
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
-    /// Also write each image as an archive into this folder; with --stand-ins also those of the
-    /// broker and the database, so that the chart can be tried
+    /// Write each image as an archive into this folder, and tell no sizes; with --stand-ins also those
+    /// of the broker and the database, so that the chart can be tried
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
     /// Build in a private daemon on base images that are made of Debian, where no registry of images
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             let beside = stand_ins::FOR_FLEETS.map(|stand_in| stand_in.image.to_owned());
             images.extend(beside.map(|image| (image.replace(':', "-"), image)));
         }
-        save(&engine, folder, &images)?;
+        return save(&engine, folder, &images);
     }
     tell_sizes(&engine)
 }

@@ -8,7 +8,8 @@ use super::{protobuf::Writer, request};
 
 /// Spans in one request.
 const MOST_SPANS: u64 = 512;
-/// Bytes in one request, but for its last span: collectors take 4 MiB over gRPC unless told otherwise.
+/// Bytes in one request, but for its last span, and in one span, which is lost if it is longer:
+/// collectors take 4 MiB over gRPC unless told otherwise.
 const MOST_BYTES: usize = 1024 * 1024;
 /// Bytes that wait, but for the last span; a span beyond is lost.
 const MOST_WAITING: usize = 8 * 1024 * 1024;
@@ -59,8 +60,14 @@ impl Batches {
         let Some(batch) = self.waiting.back_mut() else { return false };
         let before = batch.written().len();
         request::add_span(&mut batch.written, span);
+        let length = batch.written().len() - before;
+        if length > MOST_BYTES {
+            batch.written.truncate(before);
+            self.lost += 1;
+            return is_first;
+        }
         batch.spans += 1;
-        self.bytes += batch.written().len() - before;
+        self.bytes += length;
         is_first || batch.is_full()
     }
 
@@ -80,7 +87,7 @@ impl Batches {
         Some(batch)
     }
 
-    /// How many found no room since this was last asked.
+    /// How many found no room, or were too long, since this was last asked.
     pub(super) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
@@ -100,6 +107,21 @@ mod tests {
         assert_eq!([(); 4].map(|()| taken(&mut batches)), [Some(512), Some(512), Some(176), None]);
         assert!(batches.is_empty() && !batches.has_full());
         assert_eq!(batches.bytes, 0);
+    }
+
+    #[test]
+    fn a_span_that_is_too_long_is_lost_and_the_others_are_not() {
+        let mut batches = Batches::default();
+        batches.add(&span("one"));
+        batches.add(&span(&"x".repeat(MOST_BYTES)));
+        batches.add(&span("two"));
+        assert_eq!(batches.take_lost(), 1);
+        let batch = batches.take().unwrap();
+        assert_eq!(batch.spans(), 2);
+        let mut both = Writer::default();
+        request::add_span(&mut both, &span("one"));
+        request::add_span(&mut both, &span("two"));
+        assert_eq!(batch.written(), both.bytes_so_far());
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod protobuf;
 mod request;
 
 use std::{
-    io,
+    io, mem,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use self::{
     batches::{Batch, Batches},
-    collector::Collector,
+    collector::{Collector, Undelivered},
     request::Origin,
 };
 pub use self::{collector::UnusableEndpoint, headers::UnusableHeaders};
@@ -73,13 +73,8 @@ impl Sender {
         };
         let origin = Origin::new(resource, scope);
         let state = Arc::new(State::default());
-        let mut thread = SenderThread {
-            state: state.clone(),
-            collector,
-            origin,
-            runtime,
-            told: Told::default(),
-        };
+        let mut thread =
+            SenderThread { state: state.clone(), collector, origin, runtime, loss: None };
         thread::Builder::new()
             .name("spans".to_owned())
             .spawn(move || thread.run())
@@ -110,7 +105,9 @@ impl SpanProcessor for Sender {
         self.state.changed.notify_all();
         let waits =
             |work: &mut Work| !work.has_ended && (work.is_sending || !work.batches.is_empty());
-        self.state.wait_within(work, FLUSH_WITHIN, waits)
+        let flushed = self.state.wait_within(work, FLUSH_WITHIN, waits);
+        self.state.change(|work| work.hurries = false);
+        flushed
     }
 
     /// Sends what waits, and gives up what can't be sent in time.
@@ -118,7 +115,9 @@ impl SpanProcessor for Sender {
         let mut work = self.state.lock();
         work.stops = Some(Instant::now() + timeout);
         self.state.changed.notify_all();
-        self.state.wait_within(work, timeout, |work| !work.has_ended)
+        self.state.wait_within(work, timeout, |work| !work.has_ended)?;
+        let is_all_sent = self.state.lock().batches.is_empty();
+        if is_all_sent { Ok(()) } else { Err(OTelSdkError::Timeout(timeout)) }
     }
 }
 
@@ -167,7 +166,6 @@ impl State {
     fn next(&self) -> Option<(Batch, u64)> {
         let idle = |work: &mut Work| work.batches.is_empty() && work.stops.is_none();
         let mut work = self.lock();
-        work.hurries &= !work.batches.is_empty();
         work = self.changed.wait_while(work, idle).unwrap_or_else(PoisonError::into_inner);
         let fills =
             |work: &mut Work| !work.batches.has_full() && !work.hurries && work.stops.is_none();
@@ -194,16 +192,8 @@ struct SenderThread {
     origin: Origin,
     /// Of its own: what sends spans competes with no call, and works while the process leaves.
     runtime: Runtime,
-    told: Told,
-}
-
-/// What the log has. The rest is in the counts: a collector that is away is away for a while, and one that
-/// takes not all of them does so with the next ones too.
-#[derive(Default)]
-struct Told {
-    is_away: bool,
-    rejects: bool,
-    is_slow: bool,
+    /// What the log has last.
+    loss: Option<Loss>,
 }
 
 impl SenderThread {
@@ -212,45 +202,68 @@ impl SenderThread {
             self.send(&batch, no_room);
             self.state.change(|work| work.is_sending = false);
         }
-        self.state.change(|work| work.has_ended = true);
     }
 
     fn send(&mut self, batch: &Batch, no_room: u64) {
-        let request = self.origin.request(batch.written()).into();
-        let delivered = self.runtime.block_on(self.collector.deliver(request, collector::WITHIN));
         let spans = batch.spans();
-        let rejected = match delivered {
-            Ok(rejected) => {
-                if std::mem::take(&mut self.told.is_away) {
-                    info!("spans are sent again");
-                }
-                let rejected = rejected.min(spans);
-                if rejected > 0 && !std::mem::replace(&mut self.told.rejects, true) {
-                    warn!(
-                        rejected,
-                        spans, "the collector does not take all spans; its log says why"
-                    );
-                }
-                rejected
-            }
-            Err(problem) => {
-                if !std::mem::replace(&mut self.told.is_away, true) {
-                    warn!(%problem, "spans can't be sent and are lost");
-                }
-                spans
-            }
+        let delivered = if spans > 0 {
+            let request = self.origin.request(batch.written()).into();
+            self.runtime.block_on(self.collector.deliver(request, collector::WITHIN))
+        } else {
+            // Its only span was too long.
+            Ok(0)
         };
-        if no_room > 0 && !std::mem::replace(&mut self.told.is_slow, true) {
-            warn!(
-                spans = no_room,
-                "spans are lost: they come faster than the collector takes them"
-            );
-        }
+        let rejected = delivered.as_ref().map_or(spans, |rejected| *rejected.min(&spans));
         for (outcome, spans) in [("sent", spans - rejected), ("lost", rejected + no_room)] {
             if spans > 0 {
                 counter!("rockbot_telemetry_spans_total", "outcome" => outcome).increment(spans);
             }
         }
+        self.tell(match delivered {
+            Err(problem) => Some(Loss::Away(problem)),
+            Ok(_) if rejected > 0 => Some(Loss::Rejected),
+            Ok(_) if no_room > 0 => Some(Loss::NoRoom),
+            Ok(_) => None,
+        });
+    }
+
+    /// Tells the first of many: a collector that is away is away for a while.
+    fn tell(&mut self, loss: Option<Loss>) {
+        match (&loss, &self.loss) {
+            (Some(loss), before) if before.as_ref().is_none_or(|before| !loss.is_like(before)) => {
+                warn!(problem = %loss, "spans are lost");
+            }
+            (None, Some(_)) => info!("spans are sent again"),
+            _ => {}
+        }
+        self.loss = loss;
+    }
+}
+
+impl Drop for SenderThread {
+    /// Also when it panicked: nobody is to wait for it, and nothing for nobody.
+    fn drop(&mut self) {
+        self.state.change(|work| {
+            work.has_ended = true;
+            work.stops = work.stops.or_else(|| Some(Instant::now()));
+        });
+    }
+}
+
+/// Why spans of a batch, or before it, are lost.
+#[derive(Debug, thiserror::Error)]
+enum Loss {
+    #[error("{0}")]
+    Away(Undelivered),
+    #[error("the collector does not take all of them; its log says why")]
+    Rejected,
+    #[error("they come faster than the collector takes them, or one is too long")]
+    NoRoom,
+}
+
+impl Loss {
+    fn is_like(&self, other: &Self) -> bool {
+        mem::discriminant(self) == mem::discriminant(other)
     }
 }
 

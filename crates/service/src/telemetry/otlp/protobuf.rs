@@ -23,6 +23,11 @@ impl Writer {
         self.0
     }
 
+    /// Takes back what was written after the first `bytes`.
+    pub(super) fn truncate(&mut self, bytes: usize) {
+        self.0.truncate(bytes);
+    }
+
     /// Fields that were written elsewhere.
     pub(super) fn fields(&mut self, written: &[u8]) {
         self.0.extend_from_slice(written);
