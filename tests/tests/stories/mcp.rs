@@ -117,10 +117,10 @@ async fn a_model_calls_a_real_server_through_agent_broker_and_bridge() {
     let mut agent = Running::start(agent);
     agent.says("ready").await;
 
-    // The agent hears of the server a moment after it is ready.
+    // The agent hears of the server a moment after it is ready, and that may be within the turn.
     let mut chat = fleet.run(&["chat", "What is 20 and 22?"]).await;
     for _ in 0..20 {
-        if chat.out.contains("← Everything__echo ran on mcp-bridge/") {
+        if !chat.out.contains("tool_not_found") {
             break;
         }
         chat = fleet.run(&["chat", "What is 20 and 22?"]).await;
