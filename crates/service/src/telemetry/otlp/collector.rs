@@ -2,7 +2,7 @@
 
 use std::{error::Error, panic::AssertUnwindSafe, time::Duration};
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{
     HeaderMap, HeaderValue, StatusCode, header,
@@ -15,12 +15,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{
     Code, Status,
     client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     metadata::MetadataMap,
     transport::{Channel, ClientTlsConfig, Endpoint},
 };
 
-use super::super::section::OtlpProtocol;
+use super::written::Written;
+use crate::telemetry::section::OtlpProtocol;
 
 /// How long a request may take, with all its attempts.
 pub(super) const WITHIN: Duration = Duration::from_secs(5);
@@ -69,8 +69,17 @@ fn client(url: &str) -> Result<(Client, Url), Box<dyn Error + Send + Sync>> {
 
 /// Where spans are sent.
 pub(super) enum Collector {
-    Grpc { endpoint: Box<Endpoint>, channel: Channel, metadata: MetadataMap },
-    Http { client: Client, url: Url, headers: HeaderMap },
+    /// The channel is made where it is needed, within the runtime that it works in.
+    Grpc {
+        endpoint: Box<Endpoint>,
+        channel: Option<Channel>,
+        metadata: MetadataMap,
+    },
+    Http {
+        client: Client,
+        url: Url,
+        headers: HeaderMap,
+    },
 }
 
 /// Why a request was not taken.
@@ -94,29 +103,30 @@ impl Undelivered {
     /// [specification](https://opentelemetry.io/docs/specs/otlp/#failures), but for `OutOfRange`, which
     /// is also what tonic makes of an answer that is too long.
     fn again(&self, pause: Duration) -> Option<Duration> {
-        let worth = match self {
-            Self::Unreachable(_) | Self::Late(_) => true,
-            Self::Http { status, .. } => matches!(status.as_u16(), 429 | 502 | 503 | 504),
-            Self::Grpc { code } => matches!(
-                code,
-                Code::Cancelled
-                    | Code::DeadlineExceeded
-                    | Code::Aborted
-                    | Code::Unavailable
-                    | Code::DataLoss
-            ),
-            Self::Panicked => false,
-        };
-        let asked = match self {
-            Self::Http { retry_after, .. } => *retry_after,
-            _ => None,
-        };
-        worth.then(|| asked.unwrap_or(pause))
+        match self {
+            Self::Unreachable(_) | Self::Late(_) => Some(pause),
+            Self::Http { status, retry_after } => {
+                let is_worth = matches!(status.as_u16(), 429 | 502 | 503 | 504);
+                is_worth.then(|| retry_after.unwrap_or(pause))
+            }
+            Self::Grpc { code } => {
+                let is_worth = matches!(
+                    code,
+                    Code::Cancelled
+                        | Code::DeadlineExceeded
+                        | Code::Aborted
+                        | Code::Unavailable
+                        | Code::DataLoss
+                );
+                is_worth.then_some(pause)
+            }
+            Self::Panicked => None,
+        }
     }
 }
 
 impl Collector {
-    /// Connects to nothing yet. To be called within the runtime that [`Self::deliver`] runs on.
+    /// Connects to nothing yet.
     pub(super) fn new(
         url: &str,
         protocol: OtlpProtocol,
@@ -124,9 +134,9 @@ impl Collector {
     ) -> Result<Self, UnusableEndpoint> {
         let collector = match protocol {
             OtlpProtocol::Grpc => endpoint(url).map(|endpoint| Self::Grpc {
-                channel: endpoint.connect_lazy(),
-                metadata: MetadataMap::from_headers(headers),
                 endpoint: Box::new(endpoint),
+                channel: None,
+                metadata: MetadataMap::from_headers(headers),
             }),
             OtlpProtocol::Http => client(url).map(|(client, url)| {
                 let protobuf = HeaderValue::from_static("application/x-protobuf");
@@ -156,7 +166,7 @@ impl Collector {
                 Ok(Ok(Err(problem))) => problem,
                 Ok(Err(_)) => Undelivered::Panicked,
                 Err(_) => {
-                    self.connect_anew();
+                    self.disconnect();
                     Undelivered::Late(within)
                 }
             };
@@ -170,15 +180,16 @@ impl Collector {
     }
 
     /// Leaves a connection behind on which nothing is heard. HTTP/1 does so by itself.
-    fn connect_anew(&mut self) {
-        if let Self::Grpc { endpoint, channel, .. } = self {
-            *channel = endpoint.connect_lazy();
+    fn disconnect(&mut self) {
+        if let Self::Grpc { channel, .. } = self {
+            *channel = None;
         }
     }
 
-    async fn send(&self, request: Bytes) -> Result<u64, Undelivered> {
+    async fn send(&mut self, request: Bytes) -> Result<u64, Undelivered> {
         match self {
-            Self::Grpc { channel, metadata, .. } => {
+            Self::Grpc { endpoint, channel, metadata } => {
+                let channel = channel.get_or_insert_with(|| endpoint.connect_lazy());
                 let mut client = Grpc::new(channel.clone()).max_decoding_message_size(MOST_ANSWER);
                 client.ready().await.map_err(|error| Undelivered::Unreachable(root(&error)))?;
                 let mut request = tonic::Request::new(request);
@@ -248,45 +259,6 @@ async fn read(mut answer: Response) -> Bytes {
 fn rejected(answer: &ExportTraceServiceResponse) -> u64 {
     let rejected = answer.partial_success.as_ref().map_or(0, |partial| partial.rejected_spans);
     rejected.try_into().unwrap_or(0)
-}
-
-/// Requests that are written already.
-struct Written;
-
-impl Codec for Written {
-    type Encode = Bytes;
-    type Decode = ExportTraceServiceResponse;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Written {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, request: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        into.put(request);
-        Ok(())
-    }
-}
-
-impl Decoder for Written {
-    type Item = ExportTraceServiceResponse;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
-        // All of it, since what is left would be read as the next answer.
-        let answer = from.copy_to_bytes(from.remaining());
-        Ok(Some(ExportTraceServiceResponse::decode(answer).unwrap_or_default()))
-    }
 }
 
 #[cfg(test)]
@@ -443,8 +415,8 @@ mod tests {
         assert_eq!(proxy.connections(), 2);
     }
 
-    #[tokio::test]
-    async fn an_endpoint_that_is_none_is_told() {
+    #[test]
+    fn an_endpoint_that_is_none_is_told() {
         crate::process::install_tls_provider();
         for protocol in [OtlpProtocol::Grpc, OtlpProtocol::Http] {
             let problem = Collector::new("http://a b", protocol, HeaderMap::new()).err().unwrap();

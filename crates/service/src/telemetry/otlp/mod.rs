@@ -9,6 +9,7 @@ mod collector;
 pub(super) mod headers;
 mod protobuf;
 mod request;
+mod written;
 
 use std::{
     io, mem,
@@ -54,23 +55,11 @@ impl Sender {
         resource: &Resource,
         scope: &InstrumentationScope,
     ) -> Result<Self, SenderError> {
-        let headers = headers::configured()?;
+        let collector = Collector::new(url, protocol, headers::configured()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(SenderError::System)?;
-        let collector = {
-            let _runtime = runtime.enter();
-            Collector::new(url, protocol, headers)
-        };
-        let collector = match collector {
-            Ok(collector) => collector,
-            Err(problem) => {
-                // A runtime that is only dropped must not be within another one.
-                runtime.shutdown_background();
-                return Err(problem.into());
-            }
-        };
         let origin = Origin::new(resource, scope);
         let state = Arc::new(State::default());
         let mut thread =
@@ -124,7 +113,7 @@ impl SpanProcessor for Sender {
 impl Drop for Sender {
     /// The thread ends with it, at the latest when a request is done.
     fn drop(&mut self) {
-        self.state.change(|work| work.stops = work.stops.or_else(|| Some(Instant::now())));
+        self.state.change(Work::stop_now);
     }
 }
 
@@ -144,6 +133,13 @@ struct Work {
     /// No more is taken, and nothing is sent any more from then on.
     stops: Option<Instant>,
     has_ended: bool,
+}
+
+impl Work {
+    /// Unless it stops already.
+    fn stop_now(&mut self) {
+        self.stops.get_or_insert_with(Instant::now);
+    }
 }
 
 impl State {
@@ -206,13 +202,8 @@ impl SenderThread {
 
     fn send(&mut self, batch: &Batch, no_room: u64) {
         let spans = batch.spans();
-        let delivered = if spans > 0 {
-            let request = self.origin.request(batch.written()).into();
-            self.runtime.block_on(self.collector.deliver(request, collector::WITHIN))
-        } else {
-            // Its only span was too long.
-            Ok(0)
-        };
+        let request = self.origin.request(batch.written()).into();
+        let delivered = self.runtime.block_on(self.collector.deliver(request, collector::WITHIN));
         let rejected = delivered.as_ref().map_or(spans, |rejected| *rejected.min(&spans));
         for (outcome, spans) in [("sent", spans - rejected), ("lost", rejected + no_room)] {
             if spans > 0 {
@@ -245,7 +236,7 @@ impl Drop for SenderThread {
     fn drop(&mut self) {
         self.state.change(|work| {
             work.has_ended = true;
-            work.stops = work.stops.or_else(|| Some(Instant::now()));
+            work.stop_now();
         });
     }
 }
