@@ -150,7 +150,7 @@ impl RabbitBus {
         lane
     }
 
-    async fn publish_checked(&self, publication: Publication) -> Result<(), PublishError> {
+    async fn publish_checked(&self, publication: &Publication) -> Result<(), PublishError> {
         let bytes = publication.envelope.body.len();
         if bytes > self.limits.bytes {
             return Err(PublishError::TooLarge { bytes, limit: self.limits.bytes });
@@ -158,7 +158,7 @@ impl RabbitBus {
         if self.supervisor.is_closed() {
             return Err(PublishError::Closed);
         }
-        self.lane(&publication).publish(&publication).await
+        self.lane(publication).publish(publication).await
     }
 
     /// Takes a connection of its own, so it is asked once.
@@ -192,7 +192,7 @@ impl RabbitBus {
 
 impl Bus for RabbitBus {
     fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
-        Box::pin(self.publish_checked(publication))
+        Box::pin(async move { self.publish_checked(&publication).await })
     }
 
     fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {

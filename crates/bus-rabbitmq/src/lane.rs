@@ -8,6 +8,7 @@
 
 use std::{
     collections::HashSet,
+    pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -16,12 +17,12 @@ use std::{
 };
 
 use lapin::{
-    Channel, Confirmation, ErrorKind, PublisherConfirm,
+    BasicProperties, Channel, Confirmation, ErrorKind, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::ShortString,
 };
 use rockbot_bus::{Assurance, Publication, PublishError};
-use rockbot_contracts::{Envelope, RoutingKey};
+use rockbot_contracts::{Envelope, MessageId, RoutingKey};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout, timeout_at},
@@ -44,17 +45,16 @@ pub(crate) struct Lane {
     namespace: Arc<Namespace>,
     exchange: ShortString,
     assurance: Assurance,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<Arc<Open>>>,
     opening: tokio::sync::Mutex<()>,
     returned: Returned,
 }
 
-#[derive(Clone)]
 struct Open {
-    channel: Arc<Channel>,
+    channel: Channel,
     generation: u64,
     blocked: watch::Receiver<Option<Arc<str>>>,
-    traffic: Arc<Traffic>,
+    traffic: Traffic,
 }
 
 /// What became of one attempt to send.
@@ -69,7 +69,7 @@ enum Sent {
 /// When to send a message again that certainly did not go out.
 #[derive(Default)]
 struct Again {
-    waits: Option<Waits>,
+    waits: Option<Box<Waits>>,
     bound_by: Option<Instant>,
 }
 
@@ -80,7 +80,8 @@ const BOUND_AGAIN_WITHIN: Duration = Duration::from_secs(4);
 impl Again {
     /// Waits a little; nothing when the deadline would pass meanwhile.
     async fn wait(&mut self, deadline: Instant) -> Option<()> {
-        let next = Instant::now() + self.waits.get_or_insert_with(backoff::waits).next_wait();
+        let next = Instant::now()
+            + self.waits.get_or_insert_with(|| Box::new(backoff::waits())).next_wait();
         if next >= deadline {
             return None;
         }
@@ -140,6 +141,8 @@ impl Lane {
     }
 
     /// Sends once; again only when it is certain that the message did not go out.
+    ///
+    /// Calls that wait for this are many, so what is rare is in boxes.
     async fn send(
         &self,
         routing_key: ShortString,
@@ -150,19 +153,22 @@ impl Lane {
         let deadline = Instant::now() + within;
         let mut again = Again::default();
         loop {
-            let properties = codec::encode(envelope)
-                .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?
-                // The broker refuses a message that is signed by another than the connection's user.
-                .with_user_id(self.supervisor.user());
-            let open = self.open(deadline).await?;
+            let open = match self.ready() {
+                Some(open) => open,
+                None => {
+                    // What can't be sent need not wait for a connection.
+                    self.properties(envelope)?;
+                    Box::pin(self.open(deadline)).await?
+                }
+            };
             let options = BasicPublishOptions { mandatory, immediate: false };
-            let published = open.channel.basic_publish(
+            let published = pin!(open.channel.basic_publish(
                 self.exchange.clone(),
                 routing_key.clone(),
                 options,
                 &envelope.body,
-                properties,
-            );
+                self.properties(envelope)?,
+            ));
             let reason = match self.sent(&open, published, envelope, deadline).await {
                 Sent::Known(Err(Lost::Returned)) if again.may_be_bound_later() => {
                     "its consumers have not bound again".to_owned()
@@ -175,32 +181,49 @@ impl Lane {
                     format!("the exchange {} was deleted", self.exchange)
                 }
             };
-            again.wait(deadline).await.ok_or_else(|| not_sent(reason))?;
+            Box::pin(again.wait(deadline)).await.ok_or_else(|| not_sent(reason))?;
         }
+    }
+
+    fn properties(&self, envelope: &Envelope) -> Result<BasicProperties, PublishError> {
+        let properties = codec::encode(envelope)
+            .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?;
+        // The broker refuses a message that is signed by another than the connection's user.
+        Ok(properties.with_user_id(self.supervisor.user()))
     }
 
     /// Follows a message until it is known what became of it.
     async fn sent(
         &self,
         open: &Open,
-        published: impl Future<Output = lapin::Result<PublisherConfirm>>,
+        published: impl Future<Output = lapin::Result<PublisherConfirm>> + Unpin,
         envelope: &Envelope,
         deadline: Instant,
     ) -> Sent {
         let flight = open.traffic.begin();
-        let confirm = match word(&open.channel, deadline, published).await {
-            Ok(Ok(confirm)) => confirm,
-            Ok(Err(error)) => return self.broken(open, &error, &flight),
-            Err(silence) => return self.silent(open, silence),
+        let judged = {
+            let confirmed = pin!(async {
+                let confirm = published.await?;
+                match self.assurance {
+                    Assurance::Sent => Ok(Confirmation::NotRequested),
+                    Assurance::Confirmed => Watched::new(confirm).await,
+                }
+            });
+            match word(&open.channel, deadline, confirmed).await {
+                Ok(Ok(confirmation)) => self.judge(confirmation, &envelope.message_id),
+                Ok(Err(error)) => return self.broken(open, &error, &flight),
+                Err(silence) => return self.silent(open, silence),
+            }
         };
-        if self.assurance == Assurance::Sent {
-            return Sent::Known(Ok(()));
-        }
-        match word(&open.channel, deadline, Watched::new(confirm)).await {
-            Ok(Ok(confirmation)) => Sent::Known(self.judge(confirmation, envelope).await),
-            Ok(Err(error)) => self.broken(open, &error, &flight),
-            Err(silence) => self.silent(open, silence),
-        }
+        Sent::Known(match judged {
+            Judged::Known(known) => known,
+            Judged::MixedUp { otherwise } => {
+                match Box::pin(self.returned.claim(&envelope.message_id)).await {
+                    true => Err(Lost::Returned),
+                    false => otherwise,
+                }
+            }
+        })
     }
 
     fn silent(&self, open: &Open, silence: Silence) -> Sent {
@@ -211,7 +234,7 @@ impl Lane {
     }
 
     /// What an error of the channel says about a message.
-    fn broken(&self, open: &Open, error: &lapin::Error, flight: &Flight) -> Sent {
+    fn broken(&self, open: &Open, error: &lapin::Error, flight: &Flight<'_>) -> Sent {
         self.forget(open);
         // The library looks at the channel before it takes the message.
         if matches!(error.kind(), ErrorKind::InvalidChannelState(_, "basic.publish")) {
@@ -225,41 +248,41 @@ impl Lane {
         Sent::Known(Err(Lost::Silent(error.to_string())))
     }
 
-    async fn judge(&self, confirmation: Confirmation, envelope: &Envelope) -> Result<(), Lost> {
-        let id = envelope.message_id.as_str();
-        let (acked, returned) = match confirmation {
-            Confirmation::Ack(returned) => (true, returned),
-            Confirmation::Nack(returned) => (false, returned),
-            Confirmation::NotRequested => return Ok(()),
+    fn judge(&self, confirmation: Confirmation, id: &MessageId) -> Judged {
+        let (known, returned) = match confirmation {
+            Confirmation::Ack(returned) => (Ok(()), returned),
+            Confirmation::Nack(returned) => (Err(Lost::Nacked), returned),
+            Confirmation::NotRequested => return Judged::Known(Ok(())),
         };
-        if let Some(returned) = returned {
-            let of = returned.delivery.properties.message_id().as_ref().map(ShortString::as_str);
-            match of {
-                Some(of) if of != id => {
-                    self.returned.hand_over(of);
-                    if self.returned.claim(id).await {
-                        return Err(Lost::Returned);
-                    }
-                }
-                _ => return Err(Lost::Returned),
+        let Some(returned) = returned else {
+            let returned = self.returned.take(id);
+            return Judged::Known(if returned { Err(Lost::Returned) } else { known });
+        };
+        match returned.delivery.properties.message_id() {
+            Some(of) if of.as_str() != id.as_str() => {
+                self.returned.hand_over(of.as_str());
+                Judged::MixedUp { otherwise: known }
             }
-        } else if self.returned.take(id) {
-            return Err(Lost::Returned);
+            _ => Judged::Known(Err(Lost::Returned)),
         }
-        if acked { Ok(()) } else { Err(Lost::Nacked) }
+    }
+
+    /// The open channel, if the broker takes messages on it now.
+    fn ready(&self) -> Option<Arc<Open>> {
+        self.usable().filter(|open| open.blocked.borrow().is_none())
     }
 
     /// A channel that the broker takes messages on: the open one, or a fresh one on the current
     /// connection.
-    async fn open(&self, deadline: Instant) -> Result<Open, PublishError> {
+    async fn open(&self, deadline: Instant) -> Result<Arc<Open>, PublishError> {
         let mut waits = backoff::waits();
         let mut refused = None;
         let opened = timeout_at(deadline, async {
             loop {
                 match self.open_once().await {
-                    Ok(mut open) => {
+                    Ok(open) => {
                         // An error means that the connection is gone, which sending will find out.
-                        let _ = open.blocked.wait_for(Option::is_none).await;
+                        let _ = open.blocked.clone().wait_for(Option::is_none).await;
                         return Ok(open);
                     }
                     Err(NoChannel::Closed) => return Err(PublishError::Closed),
@@ -274,7 +297,7 @@ impl Lane {
         }
     }
 
-    async fn open_once(&self) -> Result<Open, NoChannel> {
+    async fn open_once(&self) -> Result<Arc<Open>, NoChannel> {
         if let Some(open) = self.usable() {
             return Ok(open);
         }
@@ -286,7 +309,7 @@ impl Lane {
         }
     }
 
-    async fn open_fresh(&self) -> Result<Open, NoChannel> {
+    async fn open_fresh(&self) -> Result<Arc<Open>, NoChannel> {
         let link = self.supervisor.link().await?;
         let disconnected = |reason| NoChannel::Disconnected { reason };
         let channel = link.open_channel().await.map_err(disconnected)?;
@@ -299,29 +322,29 @@ impl Lane {
         };
         let prepared = link.until_lost(prepared).await.map_err(disconnected)?;
         prepared.map_err(|error: lapin::Error| disconnected(refusal::explain(&error)))?;
-        let open = Open {
-            channel: Arc::new(channel),
+        let open = Arc::new(Open {
+            channel,
             generation: link.generation,
             blocked: link.blocked(),
-            traffic: Arc::default(),
-        };
+            traffic: Traffic::default(),
+        });
         *self.slot() = Some(open.clone());
         Ok(open)
     }
 
-    fn usable(&self) -> Option<Open> {
+    fn usable(&self) -> Option<Arc<Open>> {
         self.slot().clone().filter(|open| open.channel.status().connected())
     }
 
     fn forget(&self, broken: &Open) {
         let mut slot = self.slot();
-        if slot.as_ref().is_some_and(|open| Arc::ptr_eq(&open.channel, &broken.channel)) {
+        if slot.as_ref().is_some_and(|open| std::ptr::eq(&**open, broken)) {
             tracing::debug!(generation = broken.generation, "a publishing channel broke");
             *slot = None;
         }
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Open>> {
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Open>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -336,6 +359,16 @@ enum Lost {
 
 fn not_sent(reason: String) -> PublishError {
     PublishError::Disconnected { reason }
+}
+
+/// What a confirm says about its message.
+enum Judged {
+    Known(Result<(), Lost>),
+    /// With it came another message's return, so its own may have come with another's confirm.
+    MixedUp {
+        /// What became of it if not.
+        otherwise: Result<(), Lost>,
+    },
 }
 
 /// Returns that came with the confirm of another message, until their own message asks.
@@ -365,18 +398,18 @@ impl Returned {
         self.handed_over.notify_waiters();
     }
 
-    fn take(&self, id: &str) -> bool {
+    fn take(&self, id: &MessageId) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = ids.remove(id);
+        let found = ids.remove(id.as_str());
         self.any.store(!ids.is_empty(), Ordering::Release);
         found
     }
 
     /// Waits for the message's own return. False when it has none.
-    async fn claim(&self, id: &str) -> bool {
+    async fn claim(&self, id: &MessageId) -> bool {
         let claimed = async {
             loop {
                 let handed_over = self.handed_over.notified();

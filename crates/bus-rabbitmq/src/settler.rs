@@ -1,12 +1,12 @@
 //! Settling a delivery on the channel it came from.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, pin::pin, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use lapin::{
-    Acker, Channel,
+    Channel,
     options::{BasicAckOptions, BasicRejectOptions},
-    types::ShortString,
+    types::{DeliveryTag, ShortString},
 };
 use rockbot_bus::{SettleError, Settler};
 use rockbot_contracts::Envelope;
@@ -15,12 +15,18 @@ use tokio::time::Instant;
 use crate::{lane::Lane, supervisor::OPERATION_TIMEOUT, word::word};
 
 pub(crate) struct AmqpSettler {
-    pub(crate) acker: Acker,
-    /// Kept open for as long as the delivery can be settled.
+    pub(crate) tag: DeliveryTag,
+    /// Where the delivery came from; kept open for as long as it can be settled.
     pub(crate) channel: Arc<Channel>,
-    /// Under which full name of a queue its dead letters are kept, and the lane to them; `None` where
-    /// the queue has none.
-    pub(crate) dead_letters: Option<(ShortString, Arc<Lane>)>,
+    /// Where its dead letters are kept; `None` where the queue has none.
+    pub(crate) dead_letters: Option<Arc<DeadLetters>>,
+}
+
+/// Where the dead letters of a queue are kept.
+pub(crate) struct DeadLetters {
+    /// The full name of the queue that they are of.
+    pub(crate) queue: ShortString,
+    pub(crate) lane: Arc<Lane>,
 }
 
 /// The longest reason that is kept with a dead letter.
@@ -33,17 +39,11 @@ const GIVE_UP: BasicRejectOptions = BasicRejectOptions { requeue: false };
 
 impl Settler for AmqpSettler {
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>> {
-        Box::pin(async move {
-            let settler = *self;
-            settled(&settler.channel, settler.acker.ack(BasicAckOptions::default())).await
-        })
+        Box::pin(async move { self.acked().await })
     }
 
     fn retry(self: Box<Self>, _: Envelope) -> BoxFuture<'static, Result<(), SettleError>> {
-        Box::pin(async move {
-            let settler = *self;
-            settled(&settler.channel, settler.acker.reject(REQUEUE)).await
-        })
+        Box::pin(async move { self.rejected(REQUEUE).await })
     }
 
     fn dead_letter(
@@ -52,18 +52,18 @@ impl Settler for AmqpSettler {
         reason: Cow<'static, str>,
     ) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
-            let Self { acker, channel, dead_letters } = *self;
-            let Some((queue, lane)) = dead_letters else {
-                return settled(&channel, acker.reject(GIVE_UP)).await;
+            let Some(dead_letters) = &self.dead_letters else {
+                return self.rejected(GIVE_UP).await;
             };
             // The broker would keep only that it was rejected, so the letter is written here.
             let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
             envelope.dead_letter_reason = Some(reason.into());
-            match lane.publish_raw(queue, &envelope).await {
-                Ok(()) => settled(&channel, acker.ack(BasicAckOptions::default())).await,
+            let DeadLetters { queue, lane } = &**dead_letters;
+            match lane.publish_raw(queue.clone(), &envelope).await {
+                Ok(()) => self.acked().await,
                 Err(error) => {
                     tracing::warn!(%error, "dead-lettering without the reason");
-                    settled(&channel, acker.reject(GIVE_UP)).await
+                    self.rejected(GIVE_UP).await
                 }
             }
         })
@@ -73,10 +73,23 @@ impl Settler for AmqpSettler {
         // Without a runtime the connection is going away, and the broker requeues by itself.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                let settler = *self;
-                let _ = settled(&settler.channel, settler.acker.reject(REQUEUE)).await;
+                let _ = self.rejected(REQUEUE).await;
             });
         }
+    }
+}
+
+// On the channel itself: with what comes with a delivery to ack it, the client library would send a
+// message to a task of its own, which starts another one.
+impl AmqpSettler {
+    async fn acked(&self) -> Result<(), SettleError> {
+        let acked = pin!(self.channel.basic_ack(self.tag, BasicAckOptions::default()));
+        settled(&self.channel, acked).await
+    }
+
+    async fn rejected(&self, how: BasicRejectOptions) -> Result<(), SettleError> {
+        let rejected = pin!(self.channel.basic_reject(self.tag, how));
+        settled(&self.channel, rejected).await
     }
 }
 
@@ -84,12 +97,11 @@ impl Settler for AmqpSettler {
 /// nothing from this connection; then it may still arrive later.
 async fn settled(
     channel: &Channel,
-    settlement: impl Future<Output = lapin::Result<bool>>,
+    settlement: impl Future<Output = lapin::Result<()>> + Unpin,
 ) -> Result<(), SettleError> {
     let lost = |reason| Err(SettleError { reason });
     match word(channel, Instant::now() + OPERATION_TIMEOUT, settlement).await {
-        Ok(Ok(true)) => Ok(()),
-        Ok(Ok(false)) => lost("its channel is gone".to_owned()),
+        Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => lost(error.to_string()),
         Err(silence) => lost(silence.to_string()),
     }

@@ -1,6 +1,10 @@
 //! A consumer that survives its channel and its connection.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use lapin::{
@@ -25,7 +29,7 @@ use crate::{
     lane::Lane,
     presence::Presence,
     refusal,
-    settler::AmqpSettler,
+    settler::{AmqpSettler, DeadLetters},
     supervisor::{NoChannel, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
     word::word,
@@ -34,7 +38,7 @@ use crate::{
 /// Hands out the deliveries of one queue, on whichever channel they come.
 pub(crate) struct Source {
     subscriber: Arc<Subscriber>,
-    dead_letters: Option<(ShortString, Arc<Lane>)>,
+    dead_letters: Option<Arc<DeadLetters>>,
     session: Option<Session>,
     /// Subscribes again, once the session is lost. A task, so that whoever waits for a delivery
     /// may stop and come back.
@@ -232,8 +236,8 @@ impl Source {
             |name| namespace.queue(name).map_err(|error| refused(queue.name.as_str(), &error));
         named(&queue.name)?;
         let gives_up_as = named(&queue.gives_up_as)?;
-        let dead_letters =
-            (queue.kind == QueueKind::Work).then(|| (gives_up_as, dead_letter_lane.clone()));
+        let dead_letters = (queue.kind == QueueKind::Work)
+            .then(|| DeadLetters { queue: gives_up_as, lane: dead_letter_lane.clone() });
         let subscriber = Arc::new(Subscriber { supervisor, namespace, subscription });
         let session = subscriber.open_patiently().await?;
         let queue = subscriber.subscription.queue.clone();
@@ -241,7 +245,7 @@ impl Source {
         presence.consuming(session.generation, &session.channel, &session.ended);
         Ok(Self {
             subscriber,
-            dead_letters,
+            dead_letters: dead_letters.map(Arc::new),
             session: Some(session),
             reopening: None,
             presence: Some(presence),
@@ -306,9 +310,15 @@ impl Source {
     }
 
     fn take(&self, delivery: lapin::message::Delivery, channel: Arc<Channel>) -> Option<Delivery> {
-        let lapin::message::Delivery { routing_key, redelivered, properties, data, acker, .. } =
-            delivery;
-        let settler = AmqpSettler { acker, channel, dead_letters: self.dead_letters.clone() };
+        let lapin::message::Delivery {
+            delivery_tag: tag,
+            routing_key,
+            redelivered,
+            properties,
+            data,
+            ..
+        } = delivery;
+        let settler = AmqpSettler { tag, channel, dead_letters: self.dead_letters.clone() };
         let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
         let envelope = codec::decode(&properties, data);
         match RoutingKey::new(routing_key.as_str()) {
@@ -332,9 +342,12 @@ impl Source {
         self.reopening = None;
         if let Some(session) = &self.session {
             let tag = session.consumer.tag();
-            let cancel = session.channel.basic_cancel(tag, BasicCancelOptions::default());
-            let deadline = Instant::now() + OPERATION_TIMEOUT;
-            if !matches!(word(&session.channel, deadline, cancel).await, Ok(Ok(()))) {
+            let cancelled = {
+                let cancel = pin!(session.channel.basic_cancel(tag, BasicCancelOptions::default()));
+                let deadline = Instant::now() + OPERATION_TIMEOUT;
+                matches!(word(&session.channel, deadline, cancel).await, Ok(Ok(())))
+            };
+            if !cancelled {
                 // The channel is gone, and with it what was prefetched.
                 self.session = None;
             }

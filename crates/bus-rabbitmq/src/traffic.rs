@@ -1,9 +1,6 @@
 //! The messages under way on one channel.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts what is published on one channel.
 #[derive(Default)]
@@ -13,29 +10,29 @@ pub(crate) struct Traffic {
 }
 
 /// One message, until it is known what became of it.
-pub(crate) struct Flight {
-    traffic: Arc<Traffic>,
+pub(crate) struct Flight<'a> {
+    traffic: &'a Traffic,
     number: u64,
     /// How many were under way when it began.
     others: u64,
 }
 
 impl Traffic {
-    pub(crate) fn begin(self: &Arc<Self>) -> Flight {
+    pub(crate) fn begin(&self) -> Flight<'_> {
         let others = self.under_way.fetch_add(1, Ordering::SeqCst);
         let number = 1 + self.begun.fetch_add(1, Ordering::SeqCst);
-        Flight { traffic: self.clone(), number, others }
+        Flight { traffic: self, number, others }
     }
 }
 
-impl Flight {
+impl Flight<'_> {
     /// Whether no other message was under way at any time since it began.
     pub(crate) fn was_alone(&self) -> bool {
         self.others == 0 && self.traffic.begun.load(Ordering::SeqCst) == self.number
     }
 }
 
-impl Drop for Flight {
+impl Drop for Flight<'_> {
     fn drop(&mut self) {
         self.traffic.under_way.fetch_sub(1, Ordering::SeqCst);
     }
@@ -47,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_message_was_alone_unless_another_was_under_way_meanwhile() {
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Traffic::default();
         let first = traffic.begin();
         assert!(first.was_alone());
         let second = traffic.begin();

@@ -22,9 +22,8 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(crate) async fn word<T>(
     channel: &Channel,
     deadline: Instant,
-    word: impl Future<Output = T>,
+    mut word: impl Future<Output = T> + Unpin,
 ) -> Result<T, Silence> {
-    let mut word = std::pin::pin!(word);
     loop {
         let look = deadline.min(Instant::now() + LOOK);
         let was_there = channel.status().connected();

@@ -56,7 +56,11 @@ pub trait Settler: Send + Sync {
 
 /// A message to be settled. Settling consumes it, so it can't be settled twice; dropping it hands
 /// it back to the bus as [`Settlement::Retry`] would.
-pub struct Delivery {
+///
+/// It goes from hand to hand by value, so what it holds is in a box.
+pub struct Delivery(Box<Held>);
+
+struct Held {
     envelope: Option<Envelope>,
     routing_key: RoutingKey,
     attempt: u32,
@@ -72,63 +76,72 @@ impl Delivery {
         attempt: u32,
         settler: impl Settler + 'static,
     ) -> Self {
-        let settler: Box<dyn Settler> = Box::new(settler);
-        Self { envelope: Some(envelope), routing_key, attempt, settler: Some(settler) }
+        let settler: Option<Box<dyn Settler>> = Some(Box::new(settler));
+        Self(Box::new(Held { envelope: Some(envelope), routing_key, attempt, settler }))
     }
 
     /// A delivery that is done already; settling it changes nothing. For adapters.
     #[must_use]
     pub fn received(envelope: Envelope, routing_key: RoutingKey, attempt: u32) -> Self {
-        Self { envelope: Some(envelope), routing_key, attempt, settler: None }
+        let envelope = Some(envelope);
+        Self(Box::new(Held { envelope, routing_key, attempt, settler: None }))
     }
 
     /// The message.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
     pub fn envelope(&self) -> &Envelope {
-        self.envelope.as_ref().expect("an unsettled delivery has its envelope")
+        self.0.envelope.as_ref().expect("an unsettled delivery has its envelope")
     }
 
     /// The key it was published with.
     #[must_use]
     pub fn routing_key(&self) -> &RoutingKey {
-        &self.routing_key
+        &self.0.routing_key
     }
 
     /// Which delivery of this message this is, from 1. Above 1 somebody may have worked on it
     /// before.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.0.attempt
     }
 
     /// Whether it was delivered before.
     #[must_use]
     pub fn is_redelivered(&self) -> bool {
-        self.attempt > 1
+        self.attempt() > 1
     }
 
     /// Settles the delivery.
     ///
     /// # Errors
     /// When the settlement did not reach the bus; the message will come again.
-    pub async fn settle(mut self, settlement: Settlement) -> Result<(), SettleError> {
-        let (Some(settler), Some(envelope)) = (self.settler.take(), self.envelope.take()) else {
-            return Ok(());
-        };
-        match settlement {
-            Settlement::Ack => settler.ack().await,
-            Settlement::Retry => settler.retry(envelope).await,
-            Settlement::DeadLetter { reason } => settler.dead_letter(envelope, reason).await,
+    pub async fn settle(self, settlement: Settlement) -> Result<(), SettleError> {
+        match self.settling(settlement) {
+            Some(settled) => settled.await,
+            None => Ok(()),
         }
+    }
+
+    fn settling(
+        mut self,
+        settlement: Settlement,
+    ) -> Option<BoxFuture<'static, Result<(), SettleError>>> {
+        let (settler, envelope) = self.0.take_both()?;
+        Some(match settlement {
+            Settlement::Ack => settler.ack(),
+            Settlement::Retry => settler.retry(envelope),
+            Settlement::DeadLetter { reason } => settler.dead_letter(envelope, reason),
+        })
     }
 
     /// Keeps the message of a delivery that is done, or hands back one that is not.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
     pub fn into_envelope(mut self) -> Envelope {
-        let envelope = self.envelope.take().expect("an unsettled delivery has its envelope");
-        if let Some(settler) = self.settler.take() {
+        let envelope = self.0.envelope.take().expect("an unsettled delivery has its envelope");
+        if let Some(settler) = self.0.settler.take() {
             settler.abandon(envelope.clone());
         }
         envelope
@@ -137,18 +150,25 @@ impl Delivery {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        if let (Some(settler), Some(envelope)) = (self.settler.take(), self.envelope.take()) {
+        if let Some((settler, envelope)) = self.0.take_both() {
             settler.abandon(envelope);
         }
+    }
+}
+
+impl Held {
+    /// What it takes to settle; `None` for a delivery that is done.
+    fn take_both(&mut self) -> Option<(Box<dyn Settler>, Envelope)> {
+        self.settler.take().zip(self.envelope.take())
     }
 }
 
 impl fmt::Debug for Delivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delivery")
-            .field("routing_key", &self.routing_key)
-            .field("attempt", &self.attempt)
-            .field("envelope", &self.envelope)
+            .field("routing_key", &self.0.routing_key)
+            .field("attempt", &self.0.attempt)
+            .field("envelope", &self.0.envelope)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! Asking over the bus: a correlation id goes out, the answer finds its way to whoever waits.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -274,9 +274,9 @@ impl Requester {
     /// is not told; send a cancel for that.
     pub fn ask(
         &self,
-        request: Request,
+        request: impl Into<Box<Request>>,
     ) -> impl Future<Output = Result<Envelope, RequestError>> + Send {
-        self.ask_with(request, true)
+        self.ask_with(request.into(), true)
     }
 
     /// The same beside the bounds on questions that are out and open, for a process that asks how it
@@ -289,44 +289,53 @@ impl Requester {
     /// As with [`ask`](Self::ask).
     pub fn ask_out_of_turn(
         &self,
-        request: Request,
+        request: impl Into<Box<Request>>,
     ) -> impl Future<Output = Result<Envelope, RequestError>> + Send {
-        self.ask_with(request, false)
+        self.ask_with(request.into(), false)
     }
 
-    async fn ask_with(&self, request: Request, in_turn: bool) -> Result<Envelope, RequestError> {
-        let Request { key, envelope, timeout: after, grace, on_interim, ask_again, give_up } =
-            request;
+    /// Many calls wait in here at once, so it holds only what takes their answers; all else is in
+    /// boxes, which are gone by then.
+    async fn ask_with(
+        &self,
+        mut request: Box<Request>,
+        in_turn: bool,
+    ) -> Result<Envelope, RequestError> {
+        let after = request.timeout;
         let deadline = Instant::now() + after;
+        let latest = deadline + request.grace;
         let asked = async {
-            let late = |_| ConsumeError::Disconnected { reason: "no answer in time".to_owned() };
-            timeout_at(deadline, self.listen()).await.map_err(late)??;
-            let (ticket, answer) = self.register(&envelope, on_interim, in_turn)?;
+            if self.listener.get().is_none() {
+                let late =
+                    |_| ConsumeError::Disconnected { reason: "no answer in time".to_owned() };
+                Box::pin(timeout_at(deadline, self.listen())).await.map_err(late)??;
+            }
+            let (ticket, answer) = self.register(&mut request, in_turn)?;
             let turn = match in_turn {
-                true => Some(self.turn(after, deadline, give_up.as_ref()).await?),
+                true => Some(match self.window.try_acquire() {
+                    Ok(turn) => turn,
+                    Err(_) => {
+                        Box::pin(self.turn(after, deadline, request.give_up.as_ref())).await?
+                    }
+                }),
                 false => None,
             };
-            let envelope = envelope.reply_to(self.reply_to.clone());
-            // In a box, which is gone as soon as the question is with the bus: its state is larger than
-            // all that waits for the answer.
-            let sent = Box::pin(self.send(key, envelope, deadline, ask_again, give_up));
-            let answer = answered(sent, answer).await;
-            drop((ticket, turn));
+            request.envelope.reply_to = Some(self.reply_to.clone());
+            let answer = answered(Box::pin(self.send(request, deadline)), answer).await;
+            ticket.close(answer.is_ok());
+            drop(turn);
             answer
         };
-        timeout_at(deadline + grace, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
+        timeout_at(latest, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
     }
 
-    /// A place among the questions that are out; they get it in order.
+    /// Waits for a place among the questions that are out; they get it in order.
     async fn turn(
         &self,
         after: Duration,
         deadline: Instant,
         give_up: Option<&CancellationToken>,
     ) -> Result<SemaphorePermit<'_>, RequestError> {
-        if let Ok(turn) = self.window.try_acquire() {
-            return Ok(turn);
-        }
         let never_sent = RequestError::NeverSent { after, window: self.window_size };
         let given_up = async {
             match give_up {
@@ -345,21 +354,15 @@ impl Requester {
     }
 
     /// Brings the question to the bus, and keeps it where it may be lost there.
-    async fn send(
-        &self,
-        key: RoutingKey,
-        envelope: Envelope,
-        deadline: Instant,
-        ask_again: bool,
-        give_up: Option<CancellationToken>,
-    ) -> Result<(), PublishError> {
-        let next = self.publish(&key, envelope, deadline, ask_again).await?;
+    async fn send(&self, request: Box<Request>, deadline: Instant) -> Result<(), PublishError> {
+        let next = self.publish(request, deadline).await?;
         let asks_again = self.listener.get().and_then(|listener| listener.asks_again.as_ref());
-        if let (Some(envelope), Some(asks_again)) = (next, asks_again) {
+        if let (Some(request), Some(asks_again)) = (next, asks_again) {
             let losses = *asks_again.losses.borrow();
             let (asker, lines) = (trace::Span::current(), Span::current());
+            let Request { key, envelope, give_up, .. } = *request;
             let question = OpenQuestion { key, envelope, deadline, give_up, losses, asker, lines };
-            self.pending.keep(question);
+            self.pending.keep(Box::new(question));
         }
         Ok(())
     }
@@ -369,16 +372,18 @@ impl Requester {
     /// it may be asked again.
     async fn publish(
         &self,
-        key: &RoutingKey,
-        mut envelope: Envelope,
+        mut request: Box<Request>,
         deadline: Instant,
-        ask_again: bool,
-    ) -> Result<Option<Envelope>, PublishError> {
+    ) -> Result<Option<Box<Request>>, PublishError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let asked = envelope.asked;
-            let next = (ask_again && asked < MOST_ASKED).then(|| envelope.clone());
-            let publication = Publication::mandatory(key.clone(), envelope.within(left));
+            let (ask_again, asked) = (request.ask_again, request.envelope.asked);
+            let key = request.key.clone();
+            let (envelope, next) = match ask_again && asked < MOST_ASKED {
+                true => (request.envelope.clone(), Some(request)),
+                false => (request.envelope, None),
+            };
+            let publication = Publication::mandatory(key, envelope.within(left));
             let error = match self.bus.publish(publication.within(left)).await {
                 Ok(()) => return Ok(next),
                 Err(error @ PublishError::Unconfirmed { .. }) => error,
@@ -388,39 +393,43 @@ impl Requester {
                 }
                 Err(error) => return Err(error),
             };
-            let Some(next) = next else {
+            let Some(mut next) = next else {
                 return if ask_again { Ok(None) } else { Err(error) };
             };
-            let pause = ASK_AGAIN_AFTER * next.asked;
+            let pause = ASK_AGAIN_AFTER * asked;
             if Instant::now() + pause >= deadline {
                 return Ok(None);
             }
             tokio::time::sleep(pause).await;
-            info!(correlation_id = next.correlation_id.as_deref(), asked = next.asked, %error,
+            info!(correlation_id = next.envelope.correlation_id.as_deref(), asked, %error,
                 "asking again under the same id");
             self.pending.stats.count_asked_again();
-            envelope = next.asked_again();
+            next.envelope = next.envelope.asked_again();
+            request = next;
         }
     }
 
     fn register(
         &self,
-        envelope: &Envelope,
-        on_interim: Option<InterimSink>,
+        request: &mut Request,
         in_turn: bool,
     ) -> Result<(Ticket<'_>, oneshot::Receiver<Envelope>), RequestError> {
-        let id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
+        let id = request.envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let (answer, answered) = oneshot::channel();
         let mut waiting = self.pending.lock();
-        if id.is_empty() || waiting.contains_key(&id) {
+        let open = waiting.len();
+        let Entry::Vacant(place) = waiting.entry(id.clone()) else {
             return Err(RequestError::BadCorrelationId { id: id.as_ref().to_owned() });
+        };
+        if id.is_empty() {
+            return Err(RequestError::BadCorrelationId { id: String::new() });
         }
-        if in_turn && waiting.len() >= self.max_pending {
+        if in_turn && open >= self.max_pending {
             return Err(RequestError::TooManyPending { limit: self.max_pending });
         }
-        let waiter = Waiter { since: Instant::now(), answer, on_interim, question: None };
-        waiting.insert(id.clone(), waiter);
-        Ok((Ticket { pending: &self.pending, id }, answered))
+        let on_interim = request.on_interim.take();
+        place.insert(Waiter { since: Instant::now(), answer, on_interim, question: None });
+        Ok((Ticket { pending: &self.pending, id, is_closed: false }, answered))
     }
 
     async fn listen(&self) -> Result<(), ConsumeError> {
@@ -452,7 +461,7 @@ impl Requester {
 /// Waits for the answer while the publish is being confirmed: an answer can overtake the confirm,
 /// and then nobody needs it any more.
 async fn answered(
-    publish: impl Future<Output = Result<(), PublishError>>,
+    publish: impl Future<Output = Result<(), PublishError>> + Unpin,
     mut answer: oneshot::Receiver<Envelope>,
 ) -> Result<Envelope, RequestError> {
     tokio::select! {
@@ -467,11 +476,21 @@ async fn answered(
 struct Ticket<'a> {
     pending: &'a Pending,
     id: Arc<str>,
+    is_closed: bool,
+}
+
+impl Ticket<'_> {
+    /// An answered question is closed already.
+    fn close(mut self, answered: bool) {
+        self.is_closed = answered;
+    }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.pending.lock().remove(&self.id);
+        if !self.is_closed {
+            self.pending.lock().remove(&self.id);
+        }
     }
 }
 
@@ -481,11 +500,11 @@ impl Pending {
     }
 
     /// Keeps a question that may be asked again, until it is answered.
-    fn keep(&self, question: OpenQuestion) {
+    fn keep(&self, question: Box<OpenQuestion>) {
         let mut waiting = self.lock();
         let id = question.envelope.correlation_id.as_deref();
         if let Some(waiter) = id.and_then(|id| waiting.get_mut(id)) {
-            waiter.question = Some(Box::new(question));
+            waiter.question = Some(question);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -175,17 +176,17 @@ impl Drop for Worker {
 /// Owns the tasks: they end with it.
 async fn pump(mut consumer: Consumer, work: Work, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
+    let mut stopped = pin!(stop.cancelled());
     loop {
         let delivery = tokio::select! {
             biased;
-            () = stop.cancelled() => break,
-            Some(_) = tasks.join_next() => continue,
+            () = &mut stopped => break,
             delivery = consumer.next() => delivery,
         };
-        match delivery {
-            Some(delivery) => tasks.spawn(work.clone().on(delivery)),
-            None => break,
-        };
+        let Some(delivery) = delivery else { break };
+        // What has ended since the last delivery: at most as many as the bus hands out at once.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(work.clone().on(delivery));
     }
     // Deliveries that are already here are worked on: handing them back would mark them as
     // possibly started.

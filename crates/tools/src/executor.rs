@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use futures_util::{TryFutureExt, future::Either};
 use rockbot_contracts::{Executed, ToolErrorCode};
 use tracing::{debug, info};
 
@@ -83,7 +84,19 @@ impl ToolExecutor {
     /// # Cancellation
     /// Dropping the future drops the tool's; cancelling the context's token does the same and
     /// tells hooks and watchers how it ended.
-    pub async fn execute(&self, mut call: ToolCall) -> Result<ToolResult, ToolFailure> {
+    pub fn execute(
+        &self,
+        call: ToolCall,
+    ) -> impl Future<Output = Result<ToolResult, ToolFailure>> + Send {
+        let ended = match self.hooks.is_empty() && self.events.is_none() {
+            true => Either::Left(self.stack.call(call)),
+            false => Either::Right(Box::pin(self.execute_watched(call))),
+        };
+        ended.inspect_err(|failure| debug!(error = %failure.chain(), "the call failed"))
+    }
+
+    /// The same among hooks and events.
+    async fn execute_watched(&self, mut call: ToolCall) -> Result<ToolResult, ToolFailure> {
         for hook in &self.hooks {
             let verdict = hook.before_execution(&call.context, &call.arguments).await;
             if let Verdict::Refuse { reason } = verdict {
@@ -93,9 +106,8 @@ impl ToolExecutor {
             }
         }
         self.watch_updates(&mut call);
-        let context =
-            (!self.hooks.is_empty() || self.events.is_some()).then(|| call.context.clone());
-        if let (Some(events), Some(context)) = (&self.events, &context) {
+        let context = call.context.clone();
+        if let Some(events) = &self.events {
             events(ToolEvent::Started {
                 context: context.clone(),
                 arguments: call.arguments.clone(),
@@ -103,26 +115,18 @@ impl ToolExecutor {
         }
         let began = Instant::now();
         let ended = self.stack.call(call).await;
-        if let Some(context) = context {
-            let end = call_end(began, &ended);
-            for hook in &self.hooks {
-                hook.after_execution(&context, &end).await;
-            }
-            if let Some(events) = &self.events {
-                events(ToolEvent::Finished { context, end });
-            }
+        let end = call_end(began, &ended);
+        for hook in &self.hooks {
+            hook.after_execution(&context, &end).await;
         }
-        if let Err(failure) = &ended {
-            debug!(error = %failure.chain(), "the call failed");
+        if let Some(events) = &self.events {
+            events(ToolEvent::Finished { context, end });
         }
         ended
     }
 
     /// Puts hooks and events between the tool's signs of life and whoever asked for them.
     fn watch_updates(&self, call: &mut ToolCall) {
-        if self.hooks.is_empty() && self.events.is_none() {
-            return;
-        }
         let asker = call.context.updates.take();
         let (hooks, events) = (self.hooks.clone(), self.events.clone());
         let context = call.context.clone();

@@ -43,33 +43,38 @@ impl RemoteTool {
         self
     }
 
-    async fn ask(
-        &self,
-        arguments: &Value,
-        context: &ToolContext,
-    ) -> Result<ToolResult, ToolFailure> {
+    /// Takes the arguments, since nobody needs them once they are text.
+    fn question(&self, arguments: Value, context: &ToolContext) -> Envelope {
         let (server, tool) = match &self.of_server {
             Some((server, tool)) => (Some(server), tool.as_ref()),
             None => (None, self.registration.name.as_str()),
         };
-        let request = ToolInvokeRequest {
+        let mut question = Envelope::of(&ToolInvokeRequest {
             tool_call_id: context.tool_call_id.clone(),
             tool_name: tool.to_owned(),
             arguments: arguments.to_string(),
             session_id: context.session_id.clone(),
-        };
-        let mut question = Envelope::of(&request);
+        });
         if let Some(server) = server {
             question.tool_provider = Some(MCP.into());
             question.mcp_server = Some(server.as_ref().into());
         }
+        question
+    }
+
+    async fn ask(
+        &self,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
         let call = RemoteCall {
             requester: &self.requester,
             key: &self.key,
             name: &self.registration.name,
             repeatable: self.registration.hints.may_run_again(),
         };
-        let (response, ran_on): (ToolInvokeResponse, _) = call.ask(question, context).await?;
+        let (response, ran_on): (ToolInvokeResponse, _) =
+            call.ask(self.question(arguments, context), context).await?;
         if response.tool_call_id != context.tool_call_id {
             return Err(unreadable(&context.tool_call_id, &"it is of another call"));
         }
@@ -102,7 +107,7 @@ impl Tool for RemoteTool {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move { self.ask(&arguments, context).await })
+        Box::pin(self.ask(arguments, context))
     }
 
     fn keeps_deadline(&self) -> bool {

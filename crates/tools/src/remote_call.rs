@@ -1,6 +1,6 @@
 //! Asking somebody else on the bus to run something.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Publication, PublishError, Request, RequestError, Requester};
 use rockbot_contracts::{
@@ -44,18 +44,18 @@ impl RemoteCall<'_> {
     ///
     /// # Cancellation
     /// On the context's cancellation, and when the future is dropped, whoever runs it is told.
-    pub async fn ask<A: Message>(
+    pub fn ask<A: Message>(
         &self,
         question: Envelope,
         context: &ToolContext,
-    ) -> Result<(A, Option<String>), ToolFailure> {
+    ) -> impl Future<Output = Result<(A, Option<String>), ToolFailure>> + Send {
         let envelope = question
             .correlated(context.tool_call_id.as_str())
             // As whom the broker knows this process, also for an agent that works for another.
             .from_source(self.requester.address().agent().as_str())
             .trusted_as(ContentTrust::ToolRequest);
         let budget = context.remaining();
-        let question = Request {
+        let request = Box::new(Request {
             key: self.key.clone(),
             envelope,
             timeout: budget,
@@ -64,42 +64,43 @@ impl RemoteCall<'_> {
             // Handlers know the second of two by the id.
             ask_again: true,
             give_up: Some(context.cancellation.clone()),
-        };
-        let mut cancel = CancelOnDrop::armed(self.requester.bus(), &context.tool_call_id);
-        let asked = self.requester.ask(question);
-        tokio::pin!(asked);
-        let answered = tokio::select! {
-            biased;
-            answered = &mut asked => answered,
-            () = context.cancellation.cancelled() => {
-                cancel.fire("cancelled by the asker");
-                // The worker says whether the tool had begun.
-                match timeout(GRACE, &mut asked).await {
-                    Ok(answered) => answered,
-                    Err(_) => {
-                        return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
+        });
+        // Many calls wait in here at once, so what they ask is not kept beside.
+        async move {
+            let mut cancel = CancelOnDrop::armed(self.requester.bus(), &context.tool_call_id);
+            let mut asked = pin!(self.requester.ask(request));
+            let answered = tokio::select! {
+                biased;
+                answered = &mut asked => answered,
+                () = context.cancellation.cancelled() => {
+                    cancel.fire("cancelled by the asker");
+                    // The worker says whether the tool had begun.
+                    match Box::pin(timeout(GRACE, &mut asked)).await {
+                        Ok(answered) => answered,
+                        Err(_) => {
+                            return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
+                        }
                     }
                 }
-            }
-        };
-        match answered {
-            Ok(answer) => {
-                cancel.disarm();
-                read(&answer, &context.tool_call_id)
-            }
-            Err(RequestError::NeverSent { .. }) if context.cancellation.is_cancelled() => {
-                cancel.disarm();
-                Err(ToolFailure::Cancelled { executed: Executed::No })
-            }
-            Err(error) => {
-                if !matches!(error, RequestError::TimedOut { .. } | RequestError::Stopped) {
+            };
+            match answered {
+                Ok(answer) => {
                     cancel.disarm();
+                    read(&answer, &context.tool_call_id)
                 }
-                Err(self.explain(error, budget))
+                Err(RequestError::NeverSent { .. }) if context.cancellation.is_cancelled() => {
+                    cancel.disarm();
+                    Err(ToolFailure::Cancelled { executed: Executed::No })
+                }
+                Err(error) => {
+                    if !matches!(error, RequestError::TimedOut { .. } | RequestError::Stopped) {
+                        cancel.disarm();
+                    }
+                    Err(self.explain(error, budget))
+                }
             }
         }
     }
-
     /// What a failed question means for the call: above all, whether the tool may have run.
     fn explain(&self, error: RequestError, after: Duration) -> ToolFailure {
         let name = self.name;

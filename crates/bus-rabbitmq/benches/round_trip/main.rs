@@ -52,14 +52,20 @@ fn main() {
             ["isolation"] => isolation::compare(7, Duration::from_secs(2)).await,
             ["observed-agent", namespace] => telemetry::call_on_demand(namespace).await,
             ["telemetry"] => telemetry::compare(9, Duration::from_millis(1800)).await,
-            ["raw-server", namespace] => raw::serve(namespace).await,
-            ["agent", namespace, calls] => {
-                rockbot::call_many(namespace, calls.parse().expect("a number"), 16).await;
+            ["raw-server", namespace] => raw::serve(namespace, usize::MAX).await,
+            ["raw-client", namespace, calls, in_flight] => {
+                let client = raw::Client::connect(namespace).await;
+                measure::so_many(number(calls), number(in_flight), || client.call()).await;
+            }
+            ["raw-serve-calls", namespace, calls] => raw::serve(namespace, number(calls)).await,
+            ["agent", namespace, calls, in_flight] => {
+                let agent = rockbot::Agent::connect(namespace).await;
+                measure::so_many(number(calls), number(in_flight), || agent.call()).await;
             }
             ["serve-calls", namespace, calls] => {
-                rockbot::serve_counted(namespace, calls.parse().expect("a number")).await;
+                rockbot::serve_counted(namespace, number(calls)).await;
             }
-            ["memory", calls] => memory(calls.parse().expect("a number")).await,
+            ["memory", calls] => memory(number(calls)).await,
             ["scaling"] => scaling().await,
             [] => compare(7, Duration::from_secs(2)).await,
             ["quick"] => compare(3, Duration::from_millis(700)).await,
@@ -145,6 +151,10 @@ async fn scaling() {
         rates.push(sample.per_second);
     }
     println!("four handlers are {:.2} times one", rates[1] / rates[0]);
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a number")
 }
 
 fn fresh(name: &str) -> String {

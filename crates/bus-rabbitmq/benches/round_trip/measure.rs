@@ -40,6 +40,24 @@ where
     Sample { per_second, p50_ms, p99_ms }
 }
 
+/// Makes so many calls, `in_flight` of them at once.
+pub async fn so_many<F, Fut>(calls: usize, in_flight: usize, call: F)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let mut open = JoinSet::new();
+    for _ in 0..calls {
+        if open.len() == in_flight {
+            open.join_next().await.expect("one is open").expect("no panic");
+        }
+        open.spawn(call());
+    }
+    while let Some(ended) = open.join_next().await {
+        ended.expect("no panic");
+    }
+}
+
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -18,7 +18,7 @@ use lapin::{
     },
     types::{AMQPValue, FieldTable, ShortString},
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::child::ready_until_orphaned;
 
@@ -80,7 +80,8 @@ fn properties(kind: &str, id: &str) -> BasicProperties {
         .with_headers(headers)
 }
 
-pub async fn serve(namespace: &str) {
+/// Serves until the parent is gone, or until it answered `enough` calls.
+pub async fn serve(namespace: &str, enough: usize) {
     let (_connection, channel) = connect(namespace).await;
     let mut arguments = FieldTable::default();
     let name = format!("{namespace}.tool.invoke");
@@ -107,9 +108,12 @@ pub async fn serve(namespace: &str) {
     let replies = _connection.create_channel().await.expect("a channel");
     replies.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
     let exchange: Arc<str> = namespace.into();
+    let (left, done) = (Arc::new(AtomicUsize::new(enough)), Arc::new(Notify::new()));
+    let told = done.clone();
     tokio::spawn(async move {
         while let Some(Ok(delivery)) = consumer.next().await {
             let (replies, exchange) = (replies.clone(), exchange.clone());
+            let (left, told) = (left.clone(), told.clone());
             tokio::spawn(async move {
                 let request: serde_json::Value =
                     serde_json::from_slice(&delivery.data).expect("JSON");
@@ -125,10 +129,16 @@ pub async fn serve(namespace: &str) {
                 let body = serde_json::to_vec(&answer).expect("JSON");
                 publish(&replies, &exchange, to.as_str(), &body, properties).await;
                 delivery.ack(BasicAckOptions::default()).await.expect("acked");
+                if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    told.notify_one();
+                }
             });
         }
     });
-    ready_until_orphaned().await;
+    tokio::select! {
+        () = ready_until_orphaned(), if enough == usize::MAX => {}
+        () = done.notified() => {}
+    }
 }
 
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<Vec<u8>>>>>;

@@ -150,7 +150,7 @@ pub async fn serve(namespace: &str, concurrency: u16, pause: Duration) {
 /// Serves exactly so many calls: two lengths of this, under an instruction counter, give the cost
 /// of one.
 pub async fn serve_counted(namespace: &str, calls: usize) {
-    serve_until(namespace, 64, Duration::ZERO, calls).await;
+    serve_until(namespace, 256, Duration::ZERO, calls).await;
 }
 
 /// What an agent calls tools with.
@@ -198,20 +198,6 @@ impl Agent {
             let result = executor.execute(ToolCall { context, arguments }).await;
             assert_eq!(result.expect("an answer").to_text(), "hello");
         }
-    }
-}
-
-pub async fn call_many(namespace: &str, calls: usize, in_flight: usize) {
-    let agent = Agent::connect(namespace).await;
-    let mut open = JoinSet::new();
-    for _ in 0..calls {
-        if open.len() == in_flight {
-            open.join_next().await.expect("one is open").expect("no panic");
-        }
-        open.spawn(agent.call());
-    }
-    while let Some(ended) = open.join_next().await {
-        ended.expect("no panic");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Publication, PublishError, Settlement};
 use rockbot_contracts::{
     AgentName, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest,
@@ -54,33 +55,41 @@ pub(super) struct Answers<'a> {
 
 impl Answers<'_> {
     /// Answers a call, and says what becomes of its request.
-    pub(super) async fn give(
+    pub(super) fn give(
         &self,
         request: &ToolInvokeRequest,
         asker: &Asker,
         ending: Ending,
-    ) -> Settlement {
-        let (ended, elapsed, begun) = match ending {
-            Ending::Ran { ended, elapsed, begun } => (ended, elapsed, begun),
+    ) -> impl Future<Output = Settlement> + Send {
+        let (envelope, begun) = self.message(request, ending);
+        let end = self.journal.zip(begun).map(|(journal, begun)| {
+            let (message_type, body) = (envelope.raw_type.clone(), envelope.body.clone());
+            Box::pin(async move { journal.end(begun, &message_type, &body).await })
+        });
+        let publish = self.publish(asker, envelope);
+        async move {
+            let published = match end {
+                // Side by side: whichever a crash leaves undone, the other tells no lie.
+                Some(end) => tokio::join!(publish, end).0,
+                None => publish.await,
+            };
+            self.settle(request, asker, published).await
+        }
+    }
+
+    /// How it ended as a message, and what is to be told to the journal.
+    fn message(&self, request: &ToolInvokeRequest, ending: Ending) -> (Envelope, Option<Begun>) {
+        match ending {
+            Ending::Ran { ended, elapsed, begun } => {
+                self.stats.count(&ended);
+                (self.describe(request, ended, elapsed), begun)
+            }
             Ending::Kept(kept) => {
                 info!("the call ended before; answering the same");
                 self.stats.count_kept();
-                let envelope = Envelope::raw(&kept.message_type, kept.body);
-                return self.settle(request, asker, self.publish(asker, envelope).await).await;
+                (Envelope::raw(&kept.message_type, kept.body), None)
             }
-        };
-        self.stats.count(&ended);
-        let envelope = self.describe(request, ended, elapsed);
-        let published = match (self.journal, begun) {
-            (Some(journal), Some(begun)) => {
-                let (message_type, body) = (envelope.raw_type.clone(), envelope.body.clone());
-                // Side by side: whichever a crash leaves undone, the other tells no lie.
-                let end = Box::pin(journal.end(begun, &message_type, &body));
-                tokio::join!(self.publish(asker, envelope), end).0
-            }
-            _ => self.publish(asker, envelope).await,
-        };
-        self.settle(request, asker, published).await
+        }
     }
 
     /// Answers an asker that only wants to know whether answers arrive.
@@ -180,12 +189,16 @@ impl Answers<'_> {
         }
     }
 
-    async fn publish(&self, asker: &Asker, envelope: Envelope) -> Result<(), PublishError> {
+    fn publish(
+        &self,
+        asker: &Asker,
+        envelope: Envelope,
+    ) -> BoxFuture<'_, Result<(), PublishError>> {
         let envelope = envelope
             .correlated(&asker.correlation_id)
             .from_source(self.source)
             .trusted_as(ContentTrust::ToolOutput);
-        self.bus.publish(Publication::mandatory(asker.reply_to.clone(), envelope)).await
+        self.bus.publish(Publication::mandatory(asker.reply_to.clone(), envelope))
     }
 }
 

@@ -308,15 +308,15 @@ impl ToolInvokeHandler {
         let id = request.tool_call_id.as_str();
         let trace_id = Some(trace::id_of(&envelope.trace)).filter(|id| !id.is_empty());
         let span = info_span!("call", tool_call_id = id, tool = name, trace_id);
-        self.serve(taken, request, tool.as_deref(), asker).instrument(span).await
+        self.serve(taken, &request, tool.as_deref(), &asker).instrument(span).await
     }
 
     async fn serve(
         &self,
         taken: Taken<'_>,
-        request: ToolInvokeRequest,
+        request: &ToolInvokeRequest,
         tool: Option<&Registered>,
-        asker: Asker,
+        asker: &Asker,
     ) -> Settlement {
         if taken.is_suspect() && !self.running.has(&request.tool_call_id) {
             match self.moves.carry_out(self.bus.as_ref(), taken, &asker.name).await {
@@ -331,7 +331,7 @@ impl ToolInvokeHandler {
         }
         let since = Instant::now();
         self.meters.arrived(taken.envelope());
-        let same = Same::call(&request, taken.envelope().mcp_server.as_deref(), &asker);
+        let same = Same::call(request, taken.envelope().mcp_server.as_deref(), asker);
         let ticket = loop {
             match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
                 Ticket::Entered(ticket) => break ticket,
@@ -339,7 +339,7 @@ impl ToolInvokeHandler {
                     info!("the call is running here already");
                     let may_have_missed =
                         running.is_answering() && !taken.delivery.is_redelivered();
-                    if !running.answered().await {
+                    if !Box::pin(running.answered()).await {
                         return Settlement::Retry;
                     }
                     // The answer of the call that ran went to the same asker.
@@ -352,11 +352,11 @@ impl ToolInvokeHandler {
                     let status = CallStatus::failed(&id_in_use().code());
                     self.meters.ended(tool, status, since.elapsed());
                     let ended = Ending::failed(id_in_use());
-                    return self.answers().give(&request, &asker, ended).await;
+                    return self.answers().give(request, asker, ended).await;
                 }
             }
         };
-        let ended = self.run(taken, &request, tool, &asker, ticket.cancellation()).await;
+        let ended = self.run(taken, request, tool, asker, ticket.cancellation()).await;
         ticket.answering();
         let answering = Instant::now();
         if let Ending::Ran { ended, elapsed, .. } = &ended {
@@ -369,7 +369,7 @@ impl ToolInvokeHandler {
             let tool = tool.map(|tool| &*tool.registration().name);
             self.meters.ended(tool, CallStatus::of(ended), took);
         }
-        let settlement = self.answers().give(&request, &asker, ended).await;
+        let settlement = self.answers().give(request, asker, ended).await;
         self.meters.replied(answering.elapsed());
         ticket.ended(settlement == Settlement::Ack);
         settlement
@@ -413,8 +413,11 @@ impl ToolInvokeHandler {
         }
         let journal = self.journal.as_deref();
         let rules = Rules { moves: &self.moves, admission: &self.admission, journal };
-        let beginning = Beginning::of(taken, rules, tool, request, &context);
-        let Started { permit, begun, may_have_run } = match beginning.begin().await {
+        let began = {
+            let beginning = Beginning::of(taken, rules, tool, request, &context);
+            beginning.begin().await
+        };
+        let Started { permit, begun, may_have_run } = match began {
             Ok(started) => started,
             Err(ending) => return *ending,
         };

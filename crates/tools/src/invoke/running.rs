@@ -48,7 +48,8 @@ struct Call {
     same: Same,
     cancellation: CancellationToken,
     is_answering: bool,
-    answered: watch::Receiver<Option<bool>>,
+    /// Tells those who wait for it, once there are any, how it ended.
+    attached: Option<watch::Sender<Option<bool>>>,
 }
 
 /// What a request finds when it comes in.
@@ -67,7 +68,6 @@ pub(super) struct Entered<'a> {
     id: ToolCallId,
     cancellation: CancellationToken,
     outcome: Option<bool>,
-    answered: watch::Sender<Option<bool>>,
 }
 
 /// A second delivery of a call that runs here. It may be the only one that the broker still knows
@@ -108,12 +108,13 @@ impl Running {
 
     pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey, same: Same) -> Ticket<'_> {
         let mut calls = self.lock();
-        if let Some(running) = calls.by_id.get(id) {
+        if let Some(running) = calls.by_id.get_mut(id) {
             if running.reply_to != *reply_to || running.same != same {
                 return Ticket::Conflict;
             }
-            let (is_answering, answered) = (running.is_answering, running.answered.clone());
-            return Ticket::Attached(Attached { is_answering, answered });
+            let attached = running.attached.get_or_insert_with(|| watch::Sender::new(None));
+            let answered = attached.subscribe();
+            return Ticket::Attached(Attached { is_answering: running.is_answering, answered });
         }
         let cancellation = CancellationToken::new();
         if let Some(at) = calls.cancelled_early.iter().position(|(cancelled, _)| cancelled == id)
@@ -122,18 +123,17 @@ impl Running {
         {
             cancellation.cancel();
         }
-        let (answered, told) = watch::channel(None);
         let call = Call {
             since: Instant::now(),
             reply_to: reply_to.clone(),
             same,
             cancellation: cancellation.clone(),
             is_answering: false,
-            answered: told,
+            attached: None,
         };
         calls.by_id.insert(id.clone(), call);
         let id = id.clone();
-        Ticket::Entered(Entered { running: self, id, cancellation, outcome: None, answered })
+        Ticket::Entered(Entered { running: self, id, cancellation, outcome: None })
     }
 
     /// Cancels a call that runs here. Every worker hears every cancel, so one for a call that is
@@ -176,11 +176,11 @@ impl Entered<'_> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.running.lock().by_id.remove(&self.id);
+        let call = self.running.lock().by_id.remove(&self.id);
         // Told after it is gone, so that who looks again does not find it. Without an outcome it was
         // aborted.
-        if self.outcome.is_some() {
-            self.answered.send_replace(self.outcome);
+        if let (Some(attached), Some(_)) = (call.and_then(|call| call.attached), self.outcome) {
+            attached.send_replace(self.outcome);
         }
     }
 }

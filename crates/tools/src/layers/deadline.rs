@@ -60,7 +60,14 @@ impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
             return self.0.call(call).await;
         }
         let cancellation = call.context.cancellation.clone();
-        let silence = call.policy.idle_timeout.map(|most| Silence::of(&mut call.context, most));
+        let silence = call.policy.idle_timeout;
+        let silence = silence.map(|most| Box::pin(Silence::of(&mut call.context, most).too_long()));
+        let too_long = async {
+            match silence {
+                Some(too_long) => too_long.await,
+                None => std::future::pending().await,
+            }
+        };
         let executed = Executed::Yes;
         tokio::select! {
             biased;
@@ -68,7 +75,7 @@ impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
                 ended.unwrap_or(Err(ToolFailure::TimedOut { after, executed, repeatable }))
             }
             () = cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-            after = Silence::is_too_long(silence) => {
+            after = too_long => {
                 Err(ToolFailure::TimedOut { after, executed, repeatable })
             }
         }
@@ -95,9 +102,9 @@ impl Silence {
         Self { most, heard }
     }
 
-    /// Returns when it was silent for so long; never without a bound.
-    async fn is_too_long(silence: Option<Self>) -> Duration {
-        let Some(Self { most, mut heard }) = silence else { return std::future::pending().await };
+    /// Returns when it was silent for so long.
+    async fn too_long(self) -> Duration {
+        let Self { most, mut heard } = self;
         while let Ok(Ok(())) = timeout_at(Instant::now() + most, heard.changed()).await {}
         most
     }

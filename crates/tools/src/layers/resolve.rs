@@ -21,7 +21,15 @@ impl<S> Resolve<S> {
 }
 
 impl<S: CallService<Call>> CallService<ToolCall> for Resolve<S> {
-    async fn call(&self, call: ToolCall) -> Result<ToolResult, ToolFailure> {
+    fn call(&self, call: ToolCall) -> impl Future<Output = Result<ToolResult, ToolFailure>> + Send {
+        // Beforehand, since a future keeps the room of what it was made with.
+        let resolved = self.resolve(call);
+        async move { self.inner.call(resolved?).await }
+    }
+}
+
+impl<S> Resolve<S> {
+    fn resolve(&self, call: ToolCall) -> Result<Call, ToolFailure> {
         let ToolCall { context, arguments } = call;
         let Some(tool) = self.registry.get(&context.tool_name) else {
             let name = context.tool_name.chars().take(128).collect();
@@ -29,6 +37,6 @@ impl<S: CallService<Call>> CallService<ToolCall> for Resolve<S> {
         };
         let arguments = RawArguments::Text(arguments);
         let policy = self.policies.of(&tool);
-        self.inner.call(Box::new(ResolvedCall { context, arguments, tool, policy })).await
+        Ok(Box::new(ResolvedCall { context, arguments, tool, policy }))
     }
 }

@@ -47,13 +47,13 @@ impl<S: CallService<Call>> CallService<Call> for SizeCap<S> {
         let reads_outputs = call.tool.registration().name == TOOL_OUTPUT;
         let outputs = outputs.as_ref().filter(|_| !reads_outputs);
         let shown = outputs.map_or(*max_bytes, |outputs| outputs.shown_bytes(*max_bytes));
-        let context = outputs.map(|_| call.context.clone());
+        let context = outputs.map(|_| Box::new(call.context.clone()));
         let mut result = self.inner.call(call).await?;
         let texts = result.content.iter().filter(|block| is_text(block));
         if texts.map(block_bytes).sum::<usize>() > shown
             && let Some((outputs, context)) = outputs.zip(context)
         {
-            keep(&mut result, outputs, &context).await;
+            Box::pin(keep(&mut result, outputs, &context)).await;
         }
         cut(&mut result, shown, *max_bytes);
         // Facts for programs share the limit; there is no sense in half of them.
