@@ -128,11 +128,12 @@ impl Delivery {
         mut self,
         settlement: Settlement,
     ) -> Option<BoxFuture<'static, Result<(), SettleError>>> {
-        let (settler, envelope) = self.0.take_both()?;
+        let settler = self.0.settler.take()?;
+        let mut envelope = || self.0.envelope.take();
         Some(match settlement {
             Settlement::Ack => settler.ack(),
-            Settlement::Retry => settler.retry(envelope),
-            Settlement::DeadLetter { reason } => settler.dead_letter(envelope, reason),
+            Settlement::Retry => settler.retry(envelope()?),
+            Settlement::DeadLetter { reason } => settler.dead_letter(envelope()?, reason),
         })
     }
 
@@ -150,16 +151,9 @@ impl Delivery {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        if let Some((settler, envelope)) = self.0.take_both() {
+        if let (Some(settler), Some(envelope)) = (self.0.settler.take(), self.0.envelope.take()) {
             settler.abandon(envelope);
         }
-    }
-}
-
-impl Held {
-    /// What it takes to settle; `None` for a delivery that is done.
-    fn take_both(&mut self) -> Option<(Box<dyn Settler>, Envelope)> {
-        self.settler.take().zip(self.envelope.take())
     }
 }
 

@@ -191,7 +191,7 @@ impl Envelope {
 
     /// Sets the correlation id.
     #[must_use]
-    pub fn correlated(mut self, id: &str) -> Self {
+    pub fn correlated(mut self, id: impl Into<Arc<str>>) -> Self {
         self.correlation_id = Some(id.into());
         self
     }
@@ -205,7 +205,7 @@ impl Envelope {
 
     /// Sets who sends it.
     #[must_use]
-    pub fn from_source(mut self, source: &str) -> Self {
+    pub fn from_source(mut self, source: impl Into<Arc<str>>) -> Self {
         self.source = Some(source.into());
         self
     }

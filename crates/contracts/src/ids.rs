@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
 use crate::trace::Value;
@@ -24,12 +24,26 @@ fn has_control(id: &str) -> bool {
     !plain && id.chars().any(char::is_control)
 }
 
+/// Reads an id from text, wherever the text is.
+struct Read<T>(&'static str, fn(&str) -> Result<T, InvalidId>);
+
+impl<T> de::Visitor<'_> for Read<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        self.1(text).map_err(E::custom)
+    }
+}
+
 // Ids are cloned into every task, message and map that a call touches, hence `Arc`.
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -37,10 +51,10 @@ macro_rules! id {
             ///
             /// # Errors
             /// When it is empty, longer than [`MAX_ID_BYTES`], or holds a control character.
-            pub fn new(id: impl Into<String>) -> Result<Self, InvalidId> {
-                let id = id.into();
-                if id.is_empty() || id.len() > MAX_ID_BYTES || has_control(&id) {
-                    let got = format!("{} bytes", id.len());
+            pub fn new(id: impl AsRef<str> + Into<Arc<str>>) -> Result<Self, InvalidId> {
+                let text = id.as_ref();
+                if text.is_empty() || text.len() > MAX_ID_BYTES || has_control(text) {
+                    let got = format!("{} bytes", text.len());
                     return Err(InvalidId { what: $what, got });
                 }
                 Ok(Self(id.into()))
@@ -76,6 +90,24 @@ macro_rules! id {
         impl From<$name> for String {
             fn from(id: $name) -> Self {
                 id.0.as_ref().to_owned()
+            }
+        }
+
+        impl From<$name> for Arc<str> {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(Read($what, |text| Self::new(text)))
             }
         }
 

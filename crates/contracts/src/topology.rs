@@ -47,10 +47,10 @@ impl RoutingKey {
     /// # Errors
     /// When it is empty, over 255 bytes, has an empty word, a wildcard, a space or a control
     /// character.
-    pub fn new(key: impl Into<String>) -> Result<Self, InvalidRoutingKey> {
-        let key = key.into();
-        if key.len() > MAX_NAME_BYTES || has_empty_word(&key) || has_bad_char(&key) {
-            return Err(InvalidRoutingKey { name: key.chars().take(64).collect() });
+    pub fn new(key: impl AsRef<str> + Into<Arc<str>>) -> Result<Self, InvalidRoutingKey> {
+        let text = key.as_ref();
+        if text.len() > MAX_NAME_BYTES || has_empty_word(text) || has_bad_char(text) {
+            return Err(InvalidRoutingKey { name: text.chars().take(64).collect() });
         }
         Ok(Self(key.into()))
     }
@@ -188,7 +188,7 @@ impl QueueName {
     ///
     /// # Errors
     /// When it would not be a valid routing key.
-    pub fn new(name: impl Into<String>) -> Result<Self, InvalidRoutingKey> {
+    pub fn new(name: impl AsRef<str> + Into<Arc<str>>) -> Result<Self, InvalidRoutingKey> {
         RoutingKey::new(name).map(|key| Self(key.0))
     }
 

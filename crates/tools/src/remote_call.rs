@@ -50,9 +50,9 @@ impl RemoteCall<'_> {
         context: &ToolContext,
     ) -> impl Future<Output = Result<(A, Option<String>), ToolFailure>> + Send {
         let envelope = question
-            .correlated(context.tool_call_id.as_str())
+            .correlated(context.tool_call_id.clone())
             // As whom the broker knows this process, also for an agent that works for another.
-            .from_source(self.requester.address().agent().as_str())
+            .from_source(self.requester.address().agent().clone())
             .trusted_as(ContentTrust::ToolRequest);
         let budget = context.remaining();
         let request = Box::new(Request {

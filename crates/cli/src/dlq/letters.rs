@@ -218,7 +218,7 @@ pub(super) mod tests {
             let mut work = bus.consume(Subscription::new(spec.clone(), 1)).await.unwrap();
             for number in 0..count {
                 let envelope = Envelope::raw("Text", number.to_string().into_bytes())
-                    .correlated(&format!("call-{number}"))
+                    .correlated(format!("call-{number}"))
                     .within(Duration::from_secs(60));
                 let publication = Publication::mandatory(key.clone(), envelope);
                 bus.publish(publication).await.unwrap();

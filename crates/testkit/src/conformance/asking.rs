@@ -163,7 +163,7 @@ pub async fn progress_comes_in_order_before_the_answer(bed: Bed) {
     let progress_to = requester.address().tool_progress();
     for number in 0..5 {
         let body = serde_json::to_vec(&number.to_string()).expect("JSON");
-        let envelope = Envelope::raw(ToolProgress::TYPE, body).correlated(&id);
+        let envelope = Envelope::raw(ToolProgress::TYPE, body).correlated(id.as_str());
         let publication = Publication::announcement(progress_to.clone(), envelope);
         bed.there.publish(publication).await.expect("sent");
     }

@@ -32,22 +32,22 @@ pub(super) enum Ending {
         /// How long the tool ran.
         elapsed: Duration,
         /// What the journal has of it.
-        begun: Option<Begun>,
+        begun: Option<Box<Begun>>,
     },
     /// As the journal says it ended before.
     Kept(KeptAnswer),
 }
 
 impl Ending {
-    pub(super) fn failed(failure: ToolFailure) -> Self {
-        Self::Ran { ended: Err(failure), elapsed: Duration::ZERO, begun: None }
+    pub(super) fn failed(failure: ToolFailure) -> Box<Self> {
+        Box::new(Self::Ran { ended: Err(failure), elapsed: Duration::ZERO, begun: None })
     }
 }
 
 /// Answers the calls of a handler.
 pub(super) struct Answers<'a> {
     pub(super) bus: &'a Arc<dyn Bus>,
-    pub(super) source: &'a str,
+    pub(super) source: &'a Arc<str>,
     pub(super) conversation: &'a dyn Conversation,
     pub(super) stats: &'a HandlerStats,
     pub(super) journal: Option<&'a CallJournal>,
@@ -59,9 +59,9 @@ impl Answers<'_> {
         &self,
         request: &ToolInvokeRequest,
         asker: &Asker,
-        ending: Ending,
+        ending: Box<Ending>,
     ) -> impl Future<Output = Settlement> + Send {
-        let (envelope, begun) = self.message(request, ending);
+        let (envelope, begun) = self.message(request, *ending);
         let end = self.journal.zip(begun).map(|(journal, begun)| {
             let (message_type, body) = (envelope.raw_type.clone(), envelope.body.clone());
             Box::pin(async move { journal.end(begun, &message_type, &body).await })
@@ -78,7 +78,11 @@ impl Answers<'_> {
     }
 
     /// How it ended as a message, and what is to be told to the journal.
-    fn message(&self, request: &ToolInvokeRequest, ending: Ending) -> (Envelope, Option<Begun>) {
+    fn message(
+        &self,
+        request: &ToolInvokeRequest,
+        ending: Ending,
+    ) -> (Envelope, Option<Box<Begun>>) {
         match ending {
             Ending::Ran { ended, elapsed, begun } => {
                 self.stats.count(&ended);
@@ -195,8 +199,8 @@ impl Answers<'_> {
         envelope: Envelope,
     ) -> BoxFuture<'_, Result<(), PublishError>> {
         let envelope = envelope
-            .correlated(&asker.correlation_id)
-            .from_source(self.source)
+            .correlated(asker.correlation_id.clone())
+            .from_source(self.source.clone())
             .trusted_as(ContentTrust::ToolOutput);
         self.bus.publish(Publication::mandatory(asker.reply_to.clone(), envelope))
     }

@@ -43,7 +43,7 @@ pub(super) struct Started {
     /// Its place, to be held until the tool ended. None for a tool that is not here.
     pub(super) permit: Option<Permit>,
     /// What the journal has of it.
-    pub(super) begun: Option<Begun>,
+    pub(super) begun: Option<Box<Begun>>,
     /// Whether an earlier run of it can't be ruled out.
     pub(super) may_have_run: bool,
 }
@@ -79,10 +79,14 @@ impl<'a> Beginning<'a> {
         }
         // A call that runs elsewhere, or ended, needs no room here.
         let permit = if self.may_run_here().await? { self.room().await? } else { None };
-        self.bounded(self.rules.moves.done()).await?;
+        if self.rules.moves.any() || self.context.cancellation.is_cancelled() {
+            Box::pin(self.bounded(self.rules.moves.done())).await?;
+        }
         let begun = match self.rules.journal {
             Some(journal) => Some(Box::pin(self.enter(journal)).await?),
-            None if self.call.again && !self.call.repeatable => return Err(failed(interrupted())),
+            None if self.call.again && !self.call.repeatable => {
+                return Err(Ending::failed(interrupted()));
+            }
             None => None,
         };
         let ruled_out = self.rules.journal.is_some_and(CallJournal::is_shared);
@@ -120,20 +124,20 @@ impl<'a> Beginning<'a> {
                     NoRoom::Full => format!("too many calls of {name} wait"),
                     NoRoom::For(wait) => format!("no room for a call of {name} for {wait:?}"),
                 };
-                Err(failed(ToolFailure::Overloaded { message }))
+                Err(Ending::failed(ToolFailure::Overloaded { message }))
             }
         }
     }
 
     /// Writes down that the call begins, or learns what became of it.
-    async fn enter(&self, journal: &CallJournal) -> Result<Begun, Box<Ending>> {
+    async fn enter(&self, journal: &CallJournal) -> Result<Box<Begun>, Box<Ending>> {
         match self.told(journal.enter(&self.call)).await? {
             Entrance::Run(begun) => Ok(begun),
             Entrance::Answer(kept) => Err(Box::new(Ending::Kept(kept))),
-            Entrance::RanWithoutAnswer => Err(failed(ToolFailure::failed(
+            Entrance::RanWithoutAnswer => Err(Ending::failed(ToolFailure::failed(
                 "it ran before, and its result was too large to be kept",
             ))),
-            Entrance::Conflict => Err(failed(id_in_use())),
+            Entrance::Conflict => Err(Ending::failed(id_in_use())),
             Entrance::Interrupted(begun) => {
                 let ended = Err(interrupted());
                 Err(Box::new(Ending::Ran { ended, elapsed: Duration::ZERO, begun }))
@@ -149,7 +153,7 @@ impl<'a> Beginning<'a> {
         self.bounded(answer).await?.map_err(|error| {
             warn!(%error, "the journal is out of reach; the call is not begun");
             let message = "the record of calls is out of reach".to_owned();
-            failed(ToolFailure::Unavailable { message, executed: self.executed() })
+            Ending::failed(ToolFailure::Unavailable { message, executed: self.executed() })
         })
     }
 
@@ -157,7 +161,7 @@ impl<'a> Beginning<'a> {
         tokio::select! {
             biased;
             () = self.context.cancellation.cancelled() => {
-                Err(failed(ToolFailure::Cancelled { executed: self.executed() }))
+                Err(Ending::failed(ToolFailure::Cancelled { executed: self.executed() }))
             }
             done = timeout_at(self.context.deadline, until) => done.map_err(|_| self.late()),
         }
@@ -165,7 +169,7 @@ impl<'a> Beginning<'a> {
 
     fn late(&self) -> Box<Ending> {
         let (executed, repeatable) = (self.executed(), self.call.repeatable);
-        failed(ToolFailure::TimedOut { after: self.budget, executed, repeatable })
+        Ending::failed(ToolFailure::TimedOut { after: self.budget, executed, repeatable })
     }
 
     /// Whether the tool ran, as far as is known while it does not run here.
@@ -175,10 +179,6 @@ impl<'a> Beginning<'a> {
             false => Executed::No,
         }
     }
-}
-
-fn failed(failure: ToolFailure) -> Box<Ending> {
-    Box::new(Ending::failed(failure))
 }
 
 pub(super) fn id_in_use() -> ToolFailure {

@@ -135,7 +135,7 @@ pub(super) struct CallInQuestion<'a> {
 /// What a handler is to do with a call.
 pub(super) enum Entrance {
     /// Run it, and then say how it ended.
-    Run(Begun),
+    Run(Box<Begun>),
     /// Answer as an earlier run did.
     Answer(KeptAnswer),
     /// It ran, and its answer was too large to keep.
@@ -144,7 +144,7 @@ pub(super) enum Entrance {
     Conflict,
     /// It may have run, nobody knows how it ended, and it must not run again. Say so, and write
     /// that down if there is something to write to.
-    Interrupted(Option<Begun>),
+    Interrupted(Option<Box<Begun>>),
 }
 
 /// A payload as it was answered.
@@ -259,12 +259,12 @@ impl CallJournal {
         Ok(None)
     }
 
-    async fn beginning(&self, call: &CallInQuestion<'_>) -> Result<Begun, StoreError> {
+    async fn beginning(&self, call: &CallInQuestion<'_>) -> Result<Box<Begun>, StoreError> {
         let owner = self.alive.life().await?.to_string();
         let record = Record { fingerprint: call.fingerprint(), owner, ended: None };
         // Hashed, since an id from outside can be longer than a key.
         let key = key(["calls", &digest([call.id.as_str()])])?;
-        Ok(Begun { key, version: Version::from_number(0), record })
+        Ok(Box::new(Begun { key, version: Version::from_number(0), record }))
     }
 
     async fn judge(&self, begun: &Begun, found: &Entry) -> Result<Earlier, StoreError> {
@@ -286,7 +286,7 @@ impl CallJournal {
 
     /// Writes down how a call ended. A failure is logged: the call has its answer, and a second
     /// delivery will be told that the outcome is unknown.
-    pub(super) async fn end(&self, mut begun: Begun, message_type: &str, answer: &[u8]) {
+    pub(super) async fn end(&self, mut begun: Box<Begun>, message_type: &str, answer: &[u8]) {
         let kept = (answer.len() <= MAX_KEPT_BYTES).then_some(answer);
         // Answers are our own JSON.
         let kept = kept.and_then(|answer| serde_json::from_slice(answer).ok());

@@ -359,7 +359,7 @@ impl ToolInvokeHandler {
         let ended = self.run(taken, request, tool, asker, ticket.cancellation()).await;
         ticket.answering();
         let answering = Instant::now();
-        if let Ending::Ran { ended, elapsed, .. } = &ended {
+        if let Ending::Ran { ended, elapsed, .. } = &*ended {
             let took = answering - since;
             self.meters.started(took.saturating_sub(*elapsed));
             // What was refused did not run.
@@ -401,7 +401,7 @@ impl ToolInvokeHandler {
         tool: Option<&Registered>,
         asker: &Asker,
         cancellation: CancellationToken,
-    ) -> Ending {
+    ) -> Box<Ending> {
         let mut context = self.context(taken.envelope(), request, asker, cancellation);
         if taken.envelope().mcp_server.is_some() {
             // The registry may have another tool of the name that the server's has.
@@ -419,7 +419,7 @@ impl ToolInvokeHandler {
         };
         let Started { permit, begun, may_have_run } = match began {
             Ok(started) => started,
-            Err(ending) => return *ending,
+            Err(ending) => return ending,
         };
         context.may_have_run = may_have_run;
         let arguments = request.arguments.as_str().into();
@@ -430,7 +430,7 @@ impl ToolInvokeHandler {
             true => failure.of_a_second_run(),
             false => failure,
         });
-        Ending::Ran { ended, elapsed: since.elapsed(), begun }
+        Box::new(Ending::Ran { ended, elapsed: since.elapsed(), begun })
     }
 
     fn context(

@@ -87,7 +87,7 @@ impl Voice {
         };
         let envelope = Envelope::of(&progress)
             .correlated(self.call.as_str())
-            .from_source(&self.source)
+            .from_source(self.source.clone())
             .trusted_as(ContentTrust::ToolOutput);
         if self.outbox.try_send(Publication::announcement(key, envelope)).is_err() {
             debug!(tool_call_id = %self.call, "too much progress at once; dropped some");

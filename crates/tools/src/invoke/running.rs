@@ -1,9 +1,15 @@
 //! The calls that run in this process, and the cancels that are ahead of theirs.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::RandomState},
+    collections::{
+        HashMap, VecDeque,
+        hash_map::{Entry, RandomState},
+    },
     hash::BuildHasher,
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -47,7 +53,7 @@ struct Call {
     reply_to: RoutingKey,
     same: Same,
     cancellation: CancellationToken,
-    is_answering: bool,
+    is_answering: Arc<AtomicBool>,
     /// Tells those who wait for it, once there are any, how it ended.
     attached: Option<watch::Sender<Option<bool>>>,
 }
@@ -67,6 +73,7 @@ pub(super) struct Entered<'a> {
     running: &'a Running,
     id: ToolCallId,
     cancellation: CancellationToken,
+    is_answering: Arc<AtomicBool>,
     outcome: Option<bool>,
 }
 
@@ -108,32 +115,29 @@ impl Running {
 
     pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey, same: Same) -> Ticket<'_> {
         let mut calls = self.lock();
-        if let Some(running) = calls.by_id.get_mut(id) {
-            if running.reply_to != *reply_to || running.same != same {
-                return Ticket::Conflict;
-            }
-            let attached = running.attached.get_or_insert_with(|| watch::Sender::new(None));
-            let answered = attached.subscribe();
-            return Ticket::Attached(Attached { is_answering: running.is_answering, answered });
-        }
+        let Calls { by_id, cancelled_early } = &mut *calls;
+        let place = match by_id.entry(id.clone()) {
+            Entry::Occupied(running) => return running.into_mut().met(reply_to, same),
+            Entry::Vacant(place) => place,
+        };
         let cancellation = CancellationToken::new();
-        if let Some(at) = calls.cancelled_early.iter().position(|(cancelled, _)| cancelled == id)
-            && let Some((_, since)) = calls.cancelled_early.remove(at)
+        if let Some(at) = cancelled_early.iter().position(|(cancelled, _)| cancelled == id)
+            && let Some((_, since)) = cancelled_early.remove(at)
             && since.elapsed() < EARLY_FOR
         {
             cancellation.cancel();
         }
-        let call = Call {
+        let is_answering = Arc::<AtomicBool>::default();
+        place.insert(Call {
             since: Instant::now(),
             reply_to: reply_to.clone(),
             same,
             cancellation: cancellation.clone(),
-            is_answering: false,
+            is_answering: is_answering.clone(),
             attached: None,
-        };
-        calls.by_id.insert(id.clone(), call);
+        });
         let id = id.clone();
-        Ticket::Entered(Entered { running: self, id, cancellation, outcome: None })
+        Ticket::Entered(Entered { running: self, id, cancellation, is_answering, outcome: None })
     }
 
     /// Cancels a call that runs here. Every worker hears every cancel, so one for a call that is
@@ -156,12 +160,22 @@ impl Running {
     }
 }
 
+impl Call {
+    /// What a request under its id finds.
+    fn met<'a>(&mut self, reply_to: &RoutingKey, same: Same) -> Ticket<'a> {
+        if self.reply_to != *reply_to || self.same != same {
+            return Ticket::Conflict;
+        }
+        let is_answering = self.is_answering.load(Ordering::Acquire);
+        let answered = self.attached.get_or_insert_with(|| watch::Sender::new(None)).subscribe();
+        Ticket::Attached(Attached { is_answering, answered })
+    }
+}
+
 impl Entered<'_> {
     /// Its answer goes out now.
     pub(super) fn answering(&self) {
-        if let Some(call) = self.running.lock().by_id.get_mut(&self.id) {
-            call.is_answering = true;
-        }
+        self.is_answering.store(true, Ordering::Release);
     }
 
     /// The call ended: whether its answer is confirmed.

@@ -78,6 +78,11 @@ impl Moves {
         bus.publish(Publication::mandatory(key, copy).within(MOVE_WITHIN)).await
     }
 
+    /// Whether one is under way.
+    pub(super) fn any(&self) -> bool {
+        *self.0.borrow() > 0
+    }
+
     /// Returns when none is under way.
     pub(super) fn done(&self) -> impl Future<Output = ()> + Send {
         let mut moves = self.0.subscribe();

@@ -144,8 +144,10 @@ impl Desk {
     /// would tell it nothing truer, so it is not tried again.
     async fn reply(&self, asked: &Envelope, reply_to: RoutingKey, answer: Envelope) -> Settlement {
         let Some(id) = asked.correlation_id.as_deref() else { return Settlement::Ack };
-        let answer =
-            answer.correlated(id).from_source(&self.source).trusted_as(ContentTrust::ToolOutput);
+        let answer = answer
+            .correlated(id)
+            .from_source(self.source.as_str())
+            .trusted_as(ContentTrust::ToolOutput);
         let published = self.bus.publish(Publication::mandatory(reply_to.clone(), answer)).await;
         match published {
             Ok(()) => {}
@@ -154,7 +156,7 @@ impl Desk {
                     "the answer has {bytes} bytes, over the limit of {limit}; ask for one tool"
                 );
                 let told = refusal("", McpManageErrorCode::Unavailable, &message);
-                let answer = Envelope::of(&told).correlated(id).from_source(&self.source);
+                let answer = Envelope::of(&told).correlated(id).from_source(self.source.as_str());
                 if let Err(error) = self.bus.publish(Publication::mandatory(reply_to, answer)).await
                 {
                     warn!(%error, "an asker does not hear its answer");
