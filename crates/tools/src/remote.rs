@@ -43,8 +43,7 @@ impl RemoteTool {
         self
     }
 
-    /// Takes the arguments, since nobody needs them once they are text.
-    fn question(&self, arguments: Value, context: &ToolContext) -> Envelope {
+    fn question(&self, arguments: &Value, context: &ToolContext) -> Envelope {
         let (server, tool) = match &self.of_server {
             Some((server, tool)) => (Some(server), tool.as_ref()),
             None => (None, self.registration.name.as_str()),
@@ -73,8 +72,10 @@ impl RemoteTool {
             name: &self.registration.name,
             repeatable: self.registration.hints.may_run_again(),
         };
-        let (response, ran_on): (ToolInvokeResponse, _) =
-            call.ask(self.question(arguments, context), context).await?;
+        let asked = call.ask(self.question(&arguments, context), context);
+        // They are text by now.
+        drop(arguments);
+        let (response, ran_on): (ToolInvokeResponse, _) = asked.await?;
         if response.tool_call_id != context.tool_call_id {
             return Err(unreadable(&context.tool_call_id, &"it is of another call"));
         }

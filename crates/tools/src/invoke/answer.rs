@@ -59,9 +59,9 @@ impl Answers<'_> {
         &self,
         request: &ToolInvokeRequest,
         asker: &Asker,
-        ending: Box<Ending>,
+        ending: Ending,
     ) -> impl Future<Output = Settlement> + Send {
-        let (envelope, begun) = self.message(request, *ending);
+        let (envelope, begun) = self.message(request, ending);
         let end = self.journal.zip(begun).map(|(journal, begun)| {
             let (message_type, body) = (envelope.raw_type.clone(), envelope.body.clone());
             Box::pin(async move { journal.end(begun, &message_type, &body).await })

@@ -352,7 +352,7 @@ impl ToolInvokeHandler {
                     let status = CallStatus::failed(&id_in_use().code());
                     self.meters.ended(tool, status, since.elapsed());
                     let ended = Ending::failed(id_in_use());
-                    return self.answers().give(request, asker, ended).await;
+                    return self.answers().give(request, asker, *ended).await;
                 }
             }
         };
@@ -369,7 +369,7 @@ impl ToolInvokeHandler {
             let tool = tool.map(|tool| &*tool.registration().name);
             self.meters.ended(tool, CallStatus::of(ended), took);
         }
-        let settlement = self.answers().give(request, asker, ended).await;
+        let settlement = self.answers().give(request, asker, *ended).await;
         self.meters.replied(answering.elapsed());
         ticket.ended(settlement == Settlement::Ack);
         settlement

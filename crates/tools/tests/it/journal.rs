@@ -107,7 +107,7 @@ impl Stage {
         let mut envelope = Envelope::of(&call.request)
             .correlated(call.request.tool_call_id.as_str())
             .reply_to(self.asker.clone())
-            .from_source(&call.agent)
+            .from_source(call.agent.as_str())
             .within(time);
         if call.again {
             envelope = envelope.asked_again();
