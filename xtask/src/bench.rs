@@ -133,7 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted(Measurement::Memory) {
         say::heading("memory: calls in flight");
-        process::run(&mut with(&["memory", "2000"]))?;
+        process::run(&mut with(&["memory", "6000"]))?;
     }
     if wanted(Measurement::Instructions) {
         say::heading("instructions: difference of two run lengths, by callgrind");
@@ -170,32 +170,73 @@ fn build(package: &str, bench: &str) -> Result<PathBuf> {
     program.map(PathBuf::from).with_context(|| format!("cargo did not say where {bench} is"))
 }
 
-/// Two lengths of a run: what the longer one takes more, divided by its calls more.
+/// Two lengths of a run: what the longer one takes more, divided by its calls more. Beside ours the
+/// same exchange by hand.
 fn instructions(with: &dyn Fn(&[&str]) -> Command) -> Result<()> {
-    const SHORT: u64 = 1000;
-    const LONG: u64 = 3000;
     if process::answer(Command::new("valgrind").arg("--version")).is_none() {
         bail!("valgrind is not installed: apt-get install valgrind, or choose other measurements");
     }
-    let folder = tempfile::tempdir()?;
-    let mut agent = Vec::new();
-    let mut handler = Vec::new();
-    for calls in [SHORT, LONG] {
-        let namespace = format!("instructions-{}-{calls}", std::process::id());
-        let count = calls.to_string();
-        let serving = start(with(&["handler", &namespace, "64", "0"]))?;
-        let counted = counted(&with(&["agent", &namespace, &count]), &folder.path().join("agent"))?;
-        drop(serving);
-        agent.push(counted);
-        let namespace = format!("{namespace}-handler");
-        let out = folder.path().join("handler");
-        let calling = with(&["agent", &namespace, &count]);
-        handler.push(counted_while(&with(&["serve-calls", &namespace, &count]), &out, calling)?);
+    let ours = Pair {
+        handler: "handler",
+        settings: &["256", "0"],
+        counted: "serve-calls",
+        agent: "agent",
+    };
+    let by_hand = Pair {
+        handler: "raw-server",
+        settings: &[],
+        counted: "raw-serve-calls",
+        agent: "raw-client",
+    };
+    for in_flight in ["16", "256"] {
+        for (name, pair) in [("RockBot", &ours), ("by hand", &by_hand)] {
+            let (agent, handler) = pair.instructions(with, in_flight)?;
+            say::progress(
+                name,
+                format_args!(
+                    "{in_flight} in flight: agent {agent}, handler {handler} instructions a call"
+                ),
+            );
+        }
     }
-    let per_call = |counts: &[u64]| (counts[1] - counts[0]) / (LONG - SHORT);
-    say::progress("agent", format_args!("{} instructions a call", per_call(&agent)));
-    say::progress("handler", format_args!("{} instructions a call", per_call(&handler)));
     Ok(())
+}
+
+/// The roles of the benchmark that call each other.
+struct Pair {
+    handler: &'static str,
+    settings: &'static [&'static str],
+    /// A handler that ends after so many calls.
+    counted: &'static str,
+    agent: &'static str,
+}
+
+impl Pair {
+    /// Those of the agent and of the handler, for a call.
+    fn instructions(
+        &self,
+        with: &dyn Fn(&[&str]) -> Command,
+        in_flight: &str,
+    ) -> Result<(u64, u64)> {
+        const SHORT: u64 = 1000;
+        const LONG: u64 = 3000;
+        let folder = tempfile::tempdir()?;
+        let (mut agent, mut handler) = (Vec::new(), Vec::new());
+        for calls in [SHORT, LONG] {
+            let count = calls.to_string();
+            let namespace = format!("{}-{in_flight}-{calls}-{}", self.agent, std::process::id());
+            let serving = start(with(&[&[self.handler, &namespace], self.settings].concat()))?;
+            let calling = with(&[self.agent, &namespace, &count, in_flight]);
+            agent.push(counted(&calling, &folder.path().join("agent"))?);
+            drop(serving);
+            let namespace = format!("{namespace}-handler");
+            let calling = with(&[self.agent, &namespace, &count, in_flight]);
+            let out = folder.path().join("handler");
+            handler.push(counted_while(&with(&[self.counted, &namespace, &count]), &out, calling)?);
+        }
+        let per_call = |counts: &[u64]| (counts[1] - counts[0]) / (LONG - SHORT);
+        Ok((per_call(&agent), per_call(&handler)))
+    }
 }
 
 /// A program in the background, ended when dropped.

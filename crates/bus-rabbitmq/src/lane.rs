@@ -255,8 +255,8 @@ impl Lane {
             Confirmation::NotRequested => return Judged::Known(Ok(())),
         };
         let Some(returned) = returned else {
-            let returned = self.returned.take(id);
-            return Judged::Known(if returned { Err(Lost::Returned) } else { known });
+            let own = self.returned.take(id);
+            return Judged::Known(if own { Err(Lost::Returned) } else { known });
         };
         match returned.delivery.properties.message_id() {
             Some(of) if of.as_str() != id.as_str() => {

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::{lane::Lane, supervisor::OPERATION_TIMEOUT, word::word};
 
 pub(crate) struct AmqpSettler {
+    /// Of this delivery only on this channel, which is never reopened.
     pub(crate) tag: DeliveryTag,
     /// Where the delivery came from; kept open for as long as it can be settled.
     pub(crate) channel: Arc<Channel>,

@@ -569,3 +569,18 @@ impl fmt::Debug for Requester {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // By what ADR 0026 says; so does the test of a delivery that is worked on.
+    #[test]
+    fn a_question_that_waits_keeps_little() {
+        fn size<A, B, C, F: Future>(_: impl FnOnce(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size::<&'static Requester, _, _, _>(Requester::ask_with);
+        assert!(size <= 384, "{size} bytes");
+    }
+}

@@ -80,19 +80,6 @@ macro_rules! id {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = InvalidId;
-            fn try_from(id: String) -> Result<Self, InvalidId> {
-                Self::new(id)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(id: $name) -> Self {
-                id.0.as_ref().to_owned()
-            }
-        }
-
         impl From<$name> for Arc<str> {
             fn from(id: $name) -> Self {
                 id.0

@@ -76,7 +76,7 @@ impl ToolExecutor {
         self.account.as_ref()
     }
 
-    /// Runs one call to its end.
+    /// Runs one call to its end. The tool is looked up now, and called when the future is polled.
     ///
     /// # Errors
     /// See [`ToolFailure`]. A failure in the tool's own words is a result, not an error.
@@ -88,10 +88,14 @@ impl ToolExecutor {
         &self,
         call: ToolCall,
     ) -> impl Future<Output = Result<ToolResult, ToolFailure>> + Send {
-        let ended = match self.hooks.is_empty() && self.events.is_none() {
-            true => Either::Left(self.stack.call(call)),
+        match self.hooks.is_empty() && self.events.is_none() {
+            true => Either::Left(self.call(call)),
             false => Either::Right(Box::pin(self.execute_watched(call))),
-        };
+        }
+    }
+
+    fn call(&self, call: ToolCall) -> impl Future<Output = Result<ToolResult, ToolFailure>> + Send {
+        let ended = self.stack.call(call);
         ended.inspect_err(|failure| debug!(error = %failure.chain(), "the call failed"))
     }
 
@@ -114,7 +118,7 @@ impl ToolExecutor {
             });
         }
         let began = Instant::now();
-        let ended = self.stack.call(call).await;
+        let ended = self.call(call).await;
         let end = call_end(began, &ended);
         for hook in &self.hooks {
             hook.after_execution(&context, &end).await;

@@ -101,6 +101,7 @@ impl RemoteCall<'_> {
             }
         }
     }
+
     /// What a failed question means for the call: above all, whether the tool may have run.
     fn explain(&self, error: RequestError, after: Duration) -> ToolFailure {
         let name = self.name;

@@ -20,6 +20,7 @@ macro_rules! bus_promises {
             an_unroutable_message_is_an_error
             an_unroutable_announcement_is_no_error
             each_publisher_learns_the_fate_of_its_own_message
+            each_answer_has_its_own_fate
             a_full_work_queue_refuses
             a_full_announcement_queue_drops_the_oldest
             an_oversized_body_is_refused_before_it_leaves
@@ -46,6 +47,7 @@ macro_rules! bus_promises {
         );
         $crate::bus_promises!(@ $bed, settling:
             an_acked_delivery_does_not_come_again
+            an_ack_that_began_takes_effect
             what_is_settled_on_receipt_does_not_come_again
             a_retried_delivery_comes_again_and_says_so
             a_dropped_delivery_comes_again
@@ -71,6 +73,7 @@ macro_rules! bus_promises {
             two_replicas_never_take_each_others_answers
             a_requester_subscribes_once_and_lazily
             a_correlation_id_in_use_is_refused
+            an_answered_question_leaves_its_id_to_the_next
             too_many_open_questions_are_refused
             a_dropped_question_is_forgotten
         );

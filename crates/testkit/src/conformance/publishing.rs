@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use rockbot_bus::{Assurance, Delivery, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    ContentTrust, Envelope, MessageId, QueueSpec, TraceContext, envelope::TimeBudget, json::Limits,
+    ContentTrust, Envelope, MessageId, QueueSpec, RoutingKey, TraceContext, envelope::TimeBudget,
+    json::Limits,
 };
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, exclusive, key, message, next, soon, take, take_many, work};
+use crate::bed::{Bed, address, exclusive, key, message, next, soon, take, take_many, work};
 
 /// `publish` returns only when the bus has the message.
 pub async fn a_confirmed_message_reaches_its_consumer(bed: Bed) {
@@ -33,21 +34,30 @@ pub async fn an_unroutable_announcement_is_no_error(bed: Bed) {
 
 /// With many publishing at once to served and unserved keys, nobody is told another's fate.
 pub async fn each_publisher_learns_the_fate_of_its_own_message(bed: Bed) {
-    let mut consumer = bed.consume(work("served"), 1000).await;
+    own_fates(bed, work("served"), key("served"), key("unserved")).await;
+}
+
+/// The same of answers, which an adapter may send on one way whoever they are for.
+pub async fn each_answer_has_its_own_fate(bed: Bed) {
+    let (here, gone) = (address("asker", "here"), address("asker", "gone"));
+    own_fates(bed, here.queue(), here.reply_to(), gone.reply_to()).await;
+}
+
+async fn own_fates(bed: Bed, queue: QueueSpec, served: RoutingKey, unserved: RoutingKey) {
+    let mut consumer = bed.consume(queue, 1000).await;
     let mut publishers = JoinSet::new();
     for number in 0..400 {
+        let is_served = number % 2 == 0;
+        let to = if is_served { served.clone() } else { unserved.clone() };
         let bed = bed.clone();
-        publishers.spawn(async move {
-            let to = if number % 2 == 0 { key("served") } else { key("unserved") };
-            (number % 2 == 0, bed.say(&to, "hello").await)
-        });
+        publishers.spawn(async move { (is_served, bed.say(&to, "hello").await) });
     }
     while let Some(told) = publishers.join_next().await {
-        let (served, result) = told.expect("no panic");
+        let (is_served, result) = told.expect("no panic");
         match result {
-            Ok(()) => assert!(served, "an unserved message was called delivered"),
+            Ok(()) => assert!(is_served, "an unserved message was called delivered"),
             Err(PublishError::Unroutable { .. }) => {
-                assert!(!served, "a delivered message was called unroutable");
+                assert!(!is_served, "a delivered message was called unroutable");
             }
             Err(error) => panic!("{error}"),
         }

@@ -1,5 +1,6 @@
 //! What becomes of a delivery.
 
+use futures_util::FutureExt;
 use rockbot_bus::{Settlement, Subscription};
 use rockbot_contracts::{QueueSpec, topology::MAX_DELIVERIES};
 
@@ -14,6 +15,18 @@ pub async fn an_acked_delivery_does_not_come_again(bed: Bed) {
     drop(consumer);
     let mut consumer = bed.consume(work("jobs"), 1).await;
     never("a redelivery to another", consumer.next()).await;
+}
+
+/// Whoever stops waiting for an ack has acked.
+pub async fn an_ack_that_began_takes_effect(bed: Bed) {
+    let mut consumer = bed.consume(work("jobs"), 1).await;
+    bed.say(&key("jobs"), "once").await.expect("taken");
+    let _ = next(&mut consumer).await.settle(Settlement::Ack).now_or_never();
+    bed.say(&key("jobs"), "the next").await.expect("taken");
+    assert_eq!(take(&mut consumer).await, "the next");
+    drop(consumer);
+    let mut consumer = bed.consume(work("jobs"), 1).await;
+    never("a redelivery", consumer.next()).await;
 }
 
 /// A consumer that is done once it holds a message need not say so, and is not held up.

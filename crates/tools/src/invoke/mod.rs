@@ -528,3 +528,18 @@ impl std::fmt::Debug for ToolInvokeHandler {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // By what ADR 0026 says: with all layers, and without what the tool keeps.
+    #[test]
+    fn a_call_that_runs_keeps_little() {
+        fn size<A, B, F: Future>(_: impl FnOnce(A, B) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size::<&'static ToolInvokeHandler, Taken<'static>, _>(ToolInvokeHandler::take);
+        assert!(size <= 2304, "{size} bytes");
+    }
+}
