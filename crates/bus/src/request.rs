@@ -418,12 +418,10 @@ impl Requester {
         let (answer, answered) = oneshot::channel();
         let mut waiting = self.pending.lock();
         let open = waiting.len();
-        let Entry::Vacant(place) = waiting.entry(id.clone()) else {
-            return Err(RequestError::BadCorrelationId { id: id.as_ref().to_owned() });
+        let place = match waiting.entry(id.clone()) {
+            Entry::Vacant(place) if !id.is_empty() => place,
+            _ => return Err(RequestError::BadCorrelationId { id: id.as_ref().to_owned() }),
         };
-        if id.is_empty() {
-            return Err(RequestError::BadCorrelationId { id: String::new() });
-        }
         if in_turn && open >= self.max_pending {
             return Err(RequestError::TooManyPending { limit: self.max_pending });
         }
