@@ -1,6 +1,6 @@
 //! Who runs which tool: announced by handlers, discovered by agents.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -159,6 +159,20 @@ impl ToolSource {
         Self::PLAIN.into_iter().map(|(_, source)| source)
     }
 
+    /// Its name, as patterns of sources have it: `files`, `mcp:github`.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Mcp(server) => format!("mcp:{server}").into(),
+            Self::Agent(agent) => format!("agent:{agent}").into(),
+            Self::Other(source) => source.into(),
+            plain => {
+                let name = Self::PLAIN.iter().find(|(_, source)| source == plain);
+                name.map(|(name, _)| *name).unwrap_or_default().into()
+            }
+        }
+    }
+
     fn parse(text: &str) -> Self {
         if let Some((_, source)) = Self::PLAIN.into_iter().find(|(name, _)| *name == text) {
             return source;
@@ -173,15 +187,7 @@ impl ToolSource {
 
 impl fmt::Display for ToolSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mcp(server) => write!(f, "mcp:{server}"),
-            Self::Agent(agent) => write!(f, "agent:{agent}"),
-            Self::Other(source) => f.write_str(source),
-            plain => match Self::PLAIN.iter().find(|(_, source)| source == plain) {
-                Some((name, _)) => f.write_str(name),
-                None => Ok(()),
-            },
-        }
+        f.write_str(&self.text())
     }
 }
 

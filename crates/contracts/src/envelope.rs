@@ -160,12 +160,13 @@ impl Envelope {
     /// Wraps bytes that are already JSON.
     #[must_use]
     pub fn raw(message_type: &str, body: Vec<u8>) -> Self {
+        let now = unix_ms(SystemTime::now());
         Self {
-            message_id: MessageId::generate(),
+            message_id: MessageId::made_at(now),
             raw_type: message_type.into(),
             correlation_id: None,
             reply_to: None,
-            timestamp: unix_ms(SystemTime::now()) / 1000,
+            timestamp: now / 1000,
             delivery_mode: DeliveryMode::Persistent,
             user_id: None,
             source: None,
@@ -186,7 +187,9 @@ impl Envelope {
     /// qualified name is understood.
     #[must_use]
     pub fn message_type(&self) -> &str {
-        self.raw_type.rsplit('.').next().unwrap_or_default()
+        // Names are too short for a search that prepares itself.
+        let qualifier = self.raw_type.bytes().rposition(|byte| byte == b'.');
+        &self.raw_type[qualifier.map_or(0, |dot| dot + 1)..]
     }
 
     /// Sets the correlation id.

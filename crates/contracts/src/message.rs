@@ -71,11 +71,14 @@ impl Envelope {
         if self.body.len() > limits.bytes {
             return Err(DecodeError::TooLarge { bytes: self.body.len(), limit: limits.bytes });
         }
-        serde_json::from_slice(&self.body).map_err(|source| {
+        let malformed = |reason| DecodeError::Malformed { expected: M::TYPE, reason };
+        // Checked as a whole here, or the parser checks string by string.
+        let text = str::from_utf8(&self.body).map_err(|error| malformed(error.to_string()))?;
+        serde_json::from_str(text).map_err(|source| {
             if json::is_too_deep(&source) {
                 return DecodeError::TooDeep { limit: json::MAX_DEPTH };
             }
-            DecodeError::Malformed { expected: M::TYPE, reason: json::words_of(&source) }
+            malformed(json::words_of(&source))
         })
     }
 }

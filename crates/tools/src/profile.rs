@@ -93,7 +93,7 @@ impl ToolProfile {
     /// Whether the tool of this name and source belongs to it.
     #[must_use]
     pub fn permits(&self, name: &str, source: &ToolSource) -> bool {
-        let source = source.to_string();
+        let source = source.text();
         self.allowed.contain(name, &source) && !self.denied.contain(name, &source)
     }
 

@@ -43,6 +43,7 @@ impl RemoteTool {
         self
     }
 
+    #[expect(clippy::expect_used, reason = "a JSON value always serializes")]
     fn question(&self, arguments: &Value, context: &ToolContext) -> Envelope {
         let (server, tool) = match &self.of_server {
             Some((server, tool)) => (Some(server), tool.as_ref()),
@@ -51,7 +52,7 @@ impl RemoteTool {
         let mut question = Envelope::of(&ToolInvokeRequest {
             tool_call_id: context.tool_call_id.clone(),
             tool_name: tool.to_owned(),
-            arguments: arguments.to_string(),
+            arguments: serde_json::to_string(arguments).expect("a JSON value serializes"),
             session_id: context.session_id.clone(),
         });
         if let Some(server) = server {
