@@ -20,7 +20,7 @@ use crate::{
     shutdown::Shutdown,
     telemetry::{
         Metrics, TelemetrySection,
-        traces::{Identity, Traces},
+        traces::{Identity, SenderError, Traces},
     },
 };
 
@@ -143,7 +143,7 @@ impl Process {
         };
         let traces = match self.start_telling(&telemetry, &service, &log) {
             Ok(traces) => traces,
-            Err(problem) => return self.end(exit::USAGE, &problem),
+            Err((code, problem)) => return self.end(code, &problem),
         };
         let served = runtime.block_on(async {
             let shutdown = Shutdown::on_signal()
@@ -165,18 +165,22 @@ impl Process {
         }
     }
 
-    /// Starts to log, and to send traces where that is configured.
+    /// Starts to log, and to send traces where that is configured. Else an exit code and why.
     fn start_telling(
         self,
         telemetry: &TelemetrySection,
         service: &ServiceSection,
         log: &LogSection,
-    ) -> Result<Option<Traces>, String> {
+    ) -> Result<Option<Traces>, (u8, String)> {
         let Self { name, version, .. } = self;
         let instance = service.instance();
         let identity = Identity { name, version, instance: instance.as_str() };
-        let traces = Traces::start(telemetry, identity).map_err(|problem| problem.to_string())?;
-        logging::start(log, traces.as_ref()).map_err(|problem| problem.to_string())?;
+        let traces = Traces::start(telemetry, identity).map_err(|problem| match problem {
+            SenderError::System(_) => (exit::SOFTWARE, problem.to_string()),
+            _ => (exit::USAGE, problem.to_string()),
+        })?;
+        logging::start(log, traces.as_ref())
+            .map_err(|problem| (exit::USAGE, problem.to_string()))?;
         Ok(traces)
     }
 

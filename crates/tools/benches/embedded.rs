@@ -23,6 +23,7 @@ use rockbot_tools::{
     ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
 
 /// As the binaries have it.
 #[global_allocator]
@@ -77,14 +78,15 @@ fn call() -> ToolCall {
 
 fn main() {
     // The runtime that the rockbot command runs on.
-    let threads =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    threads.block_on(async {
-        tokio::spawn(measure("multi-threaded runtime")).await.expect("no panic");
-    });
-    let single =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    single.block_on(measure("single-threaded runtime"));
+    run(Builder::new_multi_thread(), "multi-threaded runtime");
+    run(Builder::new_current_thread(), "single-threaded runtime");
+}
+
+fn run(mut runtime: Builder, name: &'static str) {
+    let runtime = runtime.enable_all().build().expect("a runtime");
+    // As a task, like a turn of an agent: the runtime looks for news of sockets whenever the future
+    // that it blocks on has waited.
+    runtime.block_on(async { tokio::spawn(measure(name)).await.expect("no panic") });
 }
 
 async fn measure(runtime: &str) {

@@ -1,5 +1,7 @@
 //! `[telemetry]`: where traces go, and how much is in them.
 
+use http::Uri;
+use reqwest::Url;
 use serde::Deserialize;
 
 use super::otlp::headers;
@@ -55,8 +57,7 @@ impl TelemetrySection {
             problems.push("telemetry.sample_ratio must be between 0 and 1".to_owned());
         }
         if let Some(endpoint) = &self.otlp_endpoint {
-            let rest = endpoint.strip_prefix("http://").or(endpoint.strip_prefix("https://"));
-            if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+            if !is_http_url(endpoint) {
                 let what = "telemetry.otlp_endpoint must be a URL such as http://collector:4317";
                 problems.push(what.to_owned());
             }
@@ -77,6 +78,15 @@ impl TelemetrySection {
     }
 }
 
+/// Each of the two parsers, which are those of the two clients, takes what the other does not.
+fn is_http_url(text: &str) -> bool {
+    let has_host = text.parse::<Uri>().is_ok_and(|url| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.host().is_some_and(|host| !host.is_empty())
+    });
+    has_host && text.parse::<Url>().is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +98,8 @@ mod tests {
             ..TelemetrySection::default()
         };
         assert!(good.problems().is_empty());
-        for endpoint in ["collector:4317", "http://", "http:///v1/traces", "ftp://collector"] {
+        let none = ["collector:4317", "http://", "http:///v1/traces", "http://:1", "http://a b"];
+        for endpoint in none.into_iter().chain(["ftp://collector", "http://collector:port"]) {
             let otlp_endpoint = Some(endpoint.to_owned());
             let section = TelemetrySection { otlp_endpoint, ..good.clone() };
             assert_eq!(section.problems().len(), 1, "{endpoint}");
