@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test, against real neighbours.
 
+use std::num::NonZero;
 use std::process::Command;
 use std::thread::JoinHandle;
 
@@ -130,6 +131,9 @@ fn join(starting: Starting) -> Result<Neighbour> {
         .map_err(|_| anyhow!("the thread that starts a server for the tests panicked"))?
 }
 
+/// How many tests run at once, for nextest.
+const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
+
 /// The test runner of this machine with the selection of packages and tests.
 struct Runner {
     words: Vec<String>,
@@ -154,6 +158,11 @@ impl Runner {
     fn command(&self, options: &[&str]) -> Command {
         let mut command = workspace::cargo();
         command.args(if self.nextest { &["nextest", "run"][..] } else { &["test"] });
+        if std::env::var_os(TEST_THREADS).is_none() {
+            // Half of them wait, for a broker, a pod or a time-out.
+            let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+            command.env(TEST_THREADS, (2 * cores).to_string());
+        }
         command.args(options).args(&self.words);
         command
     }

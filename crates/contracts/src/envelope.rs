@@ -101,7 +101,8 @@ impl TimeBudget {
 /// A message: what the bus needs to carry and correlate it, and the payload as JSON bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// Unique id of this message.
+    /// Unique id of this message. Those of one process sort in the order in which they were made:
+    /// a cancel holds for the messages of its conversation that were made before it.
     pub message_id: MessageId,
     /// Record name as it arrived; read it with [`Envelope::message_type`].
     pub raw_type: Arc<str>,
@@ -160,13 +161,12 @@ impl Envelope {
     /// Wraps bytes that are already JSON.
     #[must_use]
     pub fn raw(message_type: &str, body: Vec<u8>) -> Self {
-        let now = unix_ms(SystemTime::now());
         Self {
-            message_id: MessageId::made_at(now),
+            message_id: MessageId::generate(),
             raw_type: message_type.into(),
             correlation_id: None,
             reply_to: None,
-            timestamp: now / 1000,
+            timestamp: unix_ms(SystemTime::now()) / 1000,
             delivery_mode: DeliveryMode::Persistent,
             user_id: None,
             source: None,
@@ -267,6 +267,12 @@ mod tests {
     fn a_qualified_type_is_understood() {
         let envelope = Envelope::raw("RockBot.Tools.ToolInvokeRequest", Vec::new());
         assert_eq!(envelope.message_type(), "ToolInvokeRequest");
+    }
+
+    #[test]
+    fn messages_sort_by_their_ids_also_within_a_millisecond() {
+        let made: Vec<_> = (0..100).map(|_| Envelope::raw("Any", Vec::new()).message_id).collect();
+        assert!(made.is_sorted());
     }
 
     #[test]

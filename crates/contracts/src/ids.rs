@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use uuid::{Timestamp, Uuid};
+use uuid::Uuid;
 
 use crate::trace::Value;
 
@@ -63,7 +63,8 @@ macro_rules! id {
             /// A fresh id: a UUID v7 in its simple form, so that ids sort by time.
             #[must_use]
             pub fn generate() -> Self {
-                Self(simple(Uuid::now_v7()))
+                let mut buffer = Uuid::encode_buffer();
+                Self(Arc::from(&*Uuid::now_v7().simple().encode_lower(&mut buffer)))
             }
 
             /// The id as text.
@@ -145,19 +146,6 @@ id!(
     "an instance id"
 );
 
-impl MessageId {
-    /// A fresh id for a message made at this Unix millisecond. Those of one millisecond are in no
-    /// order, which costs less than the order that [`generate`](Self::generate) keeps.
-    pub(crate) fn made_at(unix_ms: u64) -> Self {
-        let nanos = (unix_ms % 1000) as u32 * 1_000_000;
-        Self(simple(Uuid::new_v7(Timestamp::from_unix_time(unix_ms / 1000, nanos, 0, 0))))
-    }
-}
-
-fn simple(id: Uuid) -> Arc<str> {
-    Arc::from(&*id.simple().encode_lower(&mut Uuid::encode_buffer()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,18 +155,6 @@ mod tests {
         let ids: Vec<_> = (0..100).map(|_| ToolCallId::generate()).collect();
         assert!(ids.iter().all(|id| id.as_str().len() == 32 && !id.as_str().contains('-')));
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
-    }
-
-    #[test]
-    fn a_message_id_is_a_uuid_of_the_millisecond_it_was_made_in() {
-        let ids: Vec<_> = [1_763_935_200_999; 100].map(MessageId::made_at).into();
-        let later = MessageId::made_at(1_763_935_201_000);
-        for (number, id) in ids.iter().enumerate() {
-            let uuid = Uuid::try_parse(id.as_str()).unwrap();
-            assert_eq!(uuid.get_version_num(), 7);
-            assert_eq!(uuid.get_timestamp().unwrap().to_unix(), (1_763_935_200, 999_000_000));
-            assert!(*id < later && !ids[..number].contains(id), "{id}");
-        }
     }
 
     #[test]
