@@ -77,19 +77,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         // Told, because what is not tested is not known to work.
         say::progress("test", "no Kubernetes cluster is named: the scripts manager is NOT tested");
         say::progress("test", "to test it: kind create cluster, then set KUBECONFIG");
-        return process::run(runner.command(runner.without_cluster()).envs(variables()));
+        return process::run(runner.run(runner.without_cluster()).envs(variables()));
     }
-    process::run(runner.command(&[]).envs(variables()))
+    process::run(runner.run(&[]).envs(variables()))
 }
 
 fn names_a_cluster() -> bool {
-    let named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    named("ROCKBOT_TEST_KUBECONFIG") || named("KUBECONFIG")
+    is_set("ROCKBOT_TEST_KUBECONFIG") || is_set("KUBECONFIG")
 }
 
 /// Where nothing may be left out.
 fn in_ci() -> bool {
-    std::env::var_os("CI").is_some_and(|value| !value.is_empty())
+    is_set("CI")
+}
+
+/// A variable without a value counts as none.
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
 fn broker(may_install: bool) -> Result<Neighbour> {
@@ -154,15 +158,21 @@ impl Runner {
         }
     }
 
-    /// Options go before the selection, which may hold a `--` of its own.
-    fn command(&self, options: &[&str]) -> Command {
-        let mut command = workspace::cargo();
-        command.args(if self.nextest { &["nextest", "run"][..] } else { &["test"] });
-        if std::env::var_os(TEST_THREADS).is_none() {
+    /// To run the tests.
+    fn run(&self, options: &[&str]) -> Command {
+        let mut command = self.command(options);
+        if !is_set(TEST_THREADS) {
             // Half of them wait, for a broker, a pod or a time-out.
             let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
             command.env(TEST_THREADS, (2 * cores).to_string());
         }
+        command
+    }
+
+    /// Options go before the selection, which may hold a `--` of its own.
+    fn command(&self, options: &[&str]) -> Command {
+        let mut command = workspace::cargo();
+        command.args(if self.nextest { &["nextest", "run"][..] } else { &["test"] });
         command.args(options).args(&self.words);
         command
     }

@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info};
 
 use crate::{
+    pending::Pending,
     port::{Bus, Publication},
-    request::{MOST_ASKED, Pending},
+    request::MOST_ASKED,
 };
 
 /// How long after the last loss an open question may count as lost. Those who work on questions have

@@ -14,6 +14,7 @@ mod carries;
 pub mod delivery;
 pub mod memory;
 mod observed;
+mod pending;
 pub mod port;
 mod queue_gauge;
 pub mod report;
@@ -24,11 +25,12 @@ pub use carries::{carries, connected};
 pub use delivery::{Delivery, SettleError, Settlement, Settler};
 pub use memory::MemoryBus;
 pub use observed::Observed;
+pub use pending::RequesterStats;
 pub use port::{
     Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Settling,
     Subscription,
 };
 pub use queue_gauge::QueueGauge;
 pub use report::{BusReport, Look, QueueReport};
-pub use request::{Request, RequestError, Requester, RequesterStats};
+pub use request::{Request, RequestError, Requester};
 pub use worker::{Handler, Worker, WorkerStats};

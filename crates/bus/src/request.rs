@@ -1,14 +1,6 @@
 //! Asking over the bus: a correlation id goes out, the answer finds its way to whoever waits.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use metrics::{counter, gauge};
 use rockbot_contracts::{Envelope, RoutingKey, topology::ReplyAddress, trace};
@@ -17,10 +9,11 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::{Span, debug, info, warn};
+use tracing::{Span, debug, info};
 
 use crate::{
     again::{self, OpenQuestion},
+    pending::{Pending, RequesterStats, Ticket},
     port::{Bus, ConsumeError, Publication, PublishError, Subscription},
 };
 
@@ -105,42 +98,6 @@ pub enum RequestError {
     Stopped,
 }
 
-/// Counts of a requester.
-#[derive(Debug, Default)]
-pub struct RequesterStats {
-    late: AtomicU64,
-    interim: AtomicU64,
-    asked_again: AtomicU64,
-    answered: AtomicU64,
-}
-
-impl RequesterStats {
-    /// Answers that nobody waited for: late, foreign, or the second to one question.
-    pub fn late(&self) -> u64 {
-        self.late.load(Ordering::Relaxed)
-    }
-
-    /// Answers that somebody waited for.
-    pub fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
-    }
-
-    /// Messages that came before an answer.
-    pub fn interim(&self) -> u64 {
-        self.interim.load(Ordering::Relaxed)
-    }
-
-    /// Questions sent once more, because it was not known whether they had arrived, or because they
-    /// were still open after several lost connections.
-    pub fn asked_again(&self) -> u64 {
-        self.asked_again.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_asked_again(&self) {
-        self.asked_again.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Asks, and waits for answers on one queue of its own, which it subscribes once, on the first
 /// question.
 pub struct Requester {
@@ -164,20 +121,6 @@ struct AsksAgain {
     /// How often answers were out of reach.
     losses: watch::Receiver<u64>,
     _task: AbortOnDropHandle<()>,
-}
-
-#[derive(Default)]
-pub(crate) struct Pending {
-    waiting: Mutex<HashMap<Arc<str>, Waiter>>,
-    pub(crate) stats: Arc<RequesterStats>,
-}
-
-struct Waiter {
-    since: Instant,
-    answer: oneshot::Sender<Envelope>,
-    on_interim: Option<InterimSink>,
-    /// Once the question is with the bus, where it may be asked again.
-    question: Option<Box<OpenQuestion>>,
 }
 
 impl Requester {
@@ -227,13 +170,13 @@ impl Requester {
     /// How many questions are open.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.pending.lock().len()
+        self.pending.len()
     }
 
     /// How long the oldest open question has been open; `None` without any.
     #[must_use]
     pub fn oldest(&self) -> Option<Duration> {
-        self.pending.lock().values().map(|waiter| waiter.since.elapsed()).max()
+        self.pending.oldest()
     }
 
     /// Whether it listens for answers; it does not before its first question.
@@ -310,7 +253,9 @@ impl Requester {
                     |_| ConsumeError::Disconnected { reason: "no answer in time".to_owned() };
                 Box::pin(timeout_at(deadline, self.listen())).await.map_err(late)??;
             }
-            let (ticket, answer) = self.register(&mut request, in_turn)?;
+            let id = request.envelope.correlation_id.clone().unwrap_or_default();
+            let limit = in_turn.then_some(self.max_pending);
+            let (ticket, answer) = self.pending.open(id, request.on_interim.take(), limit)?;
             let turn = match in_turn {
                 true => Some(match self.window.try_acquire() {
                     Ok(turn) => turn,
@@ -321,7 +266,8 @@ impl Requester {
                 false => None,
             };
             request.envelope.reply_to = Some(self.reply_to.clone());
-            let answer = answered(Box::pin(self.send(request, deadline)), answer).await;
+            let sent = Box::pin(self.send(request, deadline, &ticket));
+            let answer = answered(sent, answer).await;
             ticket.close(answer.is_ok());
             drop(turn);
             answer
@@ -354,7 +300,12 @@ impl Requester {
     }
 
     /// Brings the question to the bus, and keeps it where it may be lost there.
-    async fn send(&self, request: Box<Request>, deadline: Instant) -> Result<(), PublishError> {
+    async fn send(
+        &self,
+        request: Box<Request>,
+        deadline: Instant,
+        ticket: &Ticket<'_>,
+    ) -> Result<(), PublishError> {
         let next = self.publish(request, deadline).await?;
         let asks_again = self.listener.get().and_then(|listener| listener.asks_again.as_ref());
         if let (Some(request), Some(asks_again)) = (next, asks_again) {
@@ -362,7 +313,7 @@ impl Requester {
             let (asker, lines) = (trace::Span::current(), Span::current());
             let Request { key, envelope, give_up, .. } = *request;
             let question = OpenQuestion { key, envelope, deadline, give_up, losses, asker, lines };
-            self.pending.keep(Box::new(question));
+            ticket.keep(Box::new(question));
         }
         Ok(())
     }
@@ -409,27 +360,6 @@ impl Requester {
         }
     }
 
-    fn register(
-        &self,
-        request: &mut Request,
-        in_turn: bool,
-    ) -> Result<(Ticket<'_>, oneshot::Receiver<Envelope>), RequestError> {
-        let id = request.envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
-        let (answer, answered) = oneshot::channel();
-        let mut waiting = self.pending.lock();
-        let open = waiting.len();
-        let place = match waiting.entry(id.clone()) {
-            Entry::Vacant(place) if !id.is_empty() => place,
-            _ => return Err(RequestError::BadCorrelationId { id: id.as_ref().to_owned() }),
-        };
-        if in_turn && open >= self.max_pending {
-            return Err(RequestError::TooManyPending { limit: self.max_pending });
-        }
-        let on_interim = request.on_interim.take();
-        place.insert(Waiter { since: Instant::now(), answer, on_interim, question: None });
-        Ok((Ticket { pending: &self.pending, id, is_closed: false }, answered))
-    }
-
     async fn listen(&self) -> Result<(), ConsumeError> {
         self.listener
             .get_or_try_init(async || {
@@ -447,7 +377,7 @@ impl Requester {
                         pending.take(delivery.into_envelope());
                     }
                     // Nobody will answer any more: whoever waits is told at once.
-                    pending.lock().clear();
+                    pending.close_all();
                 });
                 Ok(Listener { answers: AbortOnDropHandle::new(answers), asks_again })
             })
@@ -468,95 +398,6 @@ async fn answered(
         answer = &mut answer => return answer.map_err(|_| RequestError::Stopped),
     }
     answer.await.map_err(|_| RequestError::Stopped)
-}
-
-/// Closes the question when its asker goes away, for whatever reason.
-struct Ticket<'a> {
-    pending: &'a Pending,
-    id: Arc<str>,
-    is_closed: bool,
-}
-
-impl Ticket<'_> {
-    /// An answered question is closed already.
-    fn close(mut self, answered: bool) {
-        self.is_closed = answered;
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        if !self.is_closed {
-            self.pending.lock().remove(&self.id);
-        }
-    }
-}
-
-impl Pending {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Waiter>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps a question that may be asked again, until it is answered.
-    fn keep(&self, question: Box<OpenQuestion>) {
-        let mut waiting = self.lock();
-        let id = question.envelope.correlation_id.as_deref();
-        if let Some(waiter) = id.and_then(|id| waiting.get_mut(id)) {
-            waiter.question = Some(question);
-        }
-    }
-
-    /// The ids of the open questions that are like that.
-    pub(crate) fn open_questions(&self, like: impl Fn(&OpenQuestion) -> bool) -> Vec<Arc<str>> {
-        let waiting = self.lock();
-        let questions = waiting
-            .iter()
-            .filter(|(_, waiter)| waiter.question.as_ref().is_some_and(|question| like(question)));
-        questions.map(|(id, _)| id.clone()).collect()
-    }
-
-    /// Looks at an open question; `None` when it is open no more.
-    pub(crate) fn with_open_question<T>(
-        &self,
-        id: &str,
-        look: impl FnOnce(&mut OpenQuestion) -> T,
-    ) -> Option<T> {
-        self.lock().get_mut(id)?.question.as_deref_mut().map(look)
-    }
-
-    fn take(&self, envelope: Envelope) {
-        let id = envelope.correlation_id.as_deref().unwrap_or_default();
-        if rockbot_contracts::message::is_interim(envelope.message_type()) {
-            // Called outside the lock: it is the asker's code.
-            let on_interim = self.lock().get(id).map(|waiter| waiter.on_interim.clone());
-            match on_interim {
-                Some(on_interim) => {
-                    self.stats.interim.fetch_add(1, Ordering::Relaxed);
-                    if let Some(on_interim) = on_interim {
-                        on_interim(&envelope);
-                    }
-                }
-                None => debug!(correlation_id = id, "progress of a call that nobody waits for"),
-            }
-            return;
-        }
-        let waiter = self.lock().remove(id);
-        let unwanted = match waiter {
-            Some(waiter) => {
-                self.stats.answered.fetch_add(1, Ordering::Relaxed);
-                waiter.answer.send(envelope).err()
-            }
-            None => Some(envelope),
-        };
-        if let Some(envelope) = unwanted {
-            self.stats.late.fetch_add(1, Ordering::Relaxed);
-            warn!(
-                correlation_id = envelope.correlation_id.as_deref(),
-                r#type = envelope.message_type(),
-                "dropped an answer that nobody waits for"
-            );
-        }
-    }
 }
 
 impl fmt::Debug for Requester {

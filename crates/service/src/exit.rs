@@ -10,7 +10,7 @@ pub const ANSWERED_WITH_ERROR: u8 = 1;
 pub const USAGE: u8 = 64;
 /// Nobody serves what was asked for, or there is no broker.
 pub const UNAVAILABLE: u8 = 69;
-/// A bug.
+/// A bug, or the system has no room for another thread or socket.
 pub const SOFTWARE: u8 = 70;
 /// The output can't be written.
 pub const IO: u8 = 74;

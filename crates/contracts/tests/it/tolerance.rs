@@ -1,8 +1,8 @@
 //! What a reader forgives: unknown fields, missing optional fields, null, newer codes.
 
 use rockbot_contracts::{
-    Executed, HandlerLoad, ToolCatalog, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest,
-    ToolInvokeResponse, ToolSource,
+    DecodeError, Envelope, Executed, HandlerLoad, ToolCatalog, ToolError, ToolErrorCode, ToolHints,
+    ToolInvokeRequest, ToolInvokeResponse, ToolSource, json::Limits,
 };
 use serde::de::DeserializeOwned;
 
@@ -16,6 +16,18 @@ fn unknown_fields_are_ignored() {
         r#"{"toolCallId":"a","toolName":"t","arguments":"{}","sessionId":"s","future":{"x":[1]}}"#,
     );
     assert_eq!(request.tool_name, "t");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_also_in_an_unknown_field() {
+    let decoded = |byte| {
+        let known = br#"{"toolCallId":"a","toolName":"t","arguments":"{}","sessionId":"s","x":""#;
+        let body = [known, &[byte][..], br#""}"#].concat();
+        Envelope::raw("ToolInvokeRequest", body).decode::<ToolInvokeRequest>(Limits::default())
+    };
+    assert_eq!(decoded(b'a').expect("text").tool_name, "t");
+    let error = decoded(0xff).expect_err("no text");
+    assert!(matches!(error, DecodeError::Malformed { .. }), "{error}");
 }
 
 #[test]

@@ -78,13 +78,14 @@ impl TelemetrySection {
     }
 }
 
-/// Each of the two parsers, which are those of the two clients, takes what the other does not.
+/// Each of the two parsers, which are those of the two clients, takes what the other does not. And
+/// only a path may follow the host, since one is added.
 fn is_http_url(text: &str) -> bool {
     let has_host = text.parse::<Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
             && url.host().is_some_and(|host| !host.is_empty())
     });
-    has_host && text.parse::<Url>().is_ok()
+    has_host && text.parse::<Url>().is_ok_and(|url| url.query().or(url.fragment()).is_none())
 }
 
 #[cfg(test)]
@@ -98,8 +99,17 @@ mod tests {
             ..TelemetrySection::default()
         };
         assert!(good.problems().is_empty());
-        let none = ["collector:4317", "http://", "http:///v1/traces", "http://:1", "http://a b"];
-        for endpoint in none.into_iter().chain(["ftp://collector", "http://collector:port"]) {
+        for endpoint in [
+            "collector:4317",
+            "http://",
+            "http:///v1/traces",
+            "http://:1",
+            "http://a b",
+            "ftp://collector",
+            "http://collector:port",
+            "http://collector?x=1",
+            "http://collector#x",
+        ] {
             let otlp_endpoint = Some(endpoint.to_owned());
             let section = TelemetrySection { otlp_endpoint, ..good.clone() };
             assert_eq!(section.problems().len(), 1, "{endpoint}");
