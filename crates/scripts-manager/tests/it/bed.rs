@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
-        core::v1::{Namespace, Pod, ResourceQuota, ServiceAccount},
+        core::v1::{Namespace, Node, Pod, ResourceQuota, ServiceAccount},
         networking::v1::NetworkPolicy,
     },
     jiff::Timestamp,
@@ -49,11 +49,15 @@ pub(crate) struct Bed {
 }
 
 /// Runs a test in namespaces of its own, and removes them whatever comes of it.
+#[expect(clippy::print_stderr, reason = "it goes with what the failed test prints")]
 pub(crate) async fn in_cluster<F: Future<Output = ()> + Send + 'static>(
     test: impl FnOnce(Bed) -> F,
 ) {
     let bed = Bed::make().await;
     let ended = tokio::spawn(test(bed.clone())).await;
+    if ended.is_err() {
+        eprintln!("{}", bed.seen().await);
+    }
     for namespace in [&bed.scripts, &bed.home] {
         bed.remove(namespace).await;
     }
@@ -228,6 +232,31 @@ impl Bed {
 
     fn policies(&self) -> Api<NetworkPolicy> {
         Api::namespaced(self.admin.clone(), &self.scripts)
+    }
+
+    /// What the cluster says of its nodes and of the test's pods: without it, a node that takes no pods
+    /// looks like a script that does not run.
+    async fn seen(&self) -> String {
+        let (nodes, pods) = (Api::<Node>::all(self.admin.clone()), self.pods());
+        let all = ListParams::default();
+        let lists = async { tokio::try_join!(nodes.list(&all), pods.list(&all)) };
+        let (nodes, pods) = match timeout(Duration::from_secs(10), lists).await {
+            Ok(Ok(lists)) => lists,
+            Ok(Err(error)) => return format!("the cluster answers {error}"),
+            Err(_) => return "the cluster does not answer".to_owned(),
+        };
+        let mut seen = String::new();
+        for node in nodes {
+            let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+            let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+            let name = node.metadata.name.unwrap_or_default();
+            seen += &format!("node {name}, taints {taints:?}, conditions {conditions:?}\n");
+        }
+        for pod in pods {
+            let name = pod.metadata.name.unwrap_or_default();
+            seen += &format!("pod {name}: {:?}\n", pod.status.unwrap_or_default());
+        }
+        seen
     }
 
     async fn remove(&self, namespace: &str) {
