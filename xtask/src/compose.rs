@@ -101,7 +101,7 @@ fn validate(tool: &Tool) -> Result<()> {
 
 fn try_out(profile: &str) -> Result<()> {
     let engine = Engine::private()?;
-    let tool = Tool::find(&|program| engine.command_of(program))?;
+    let tool = Tool::find(&|program| engine.command_for(program))?;
     stand_ins::make(&engine, &stand_ins::FOR_BUILDS)?;
     stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
     stand_ins::make(&engine, &stand_ins::FOR_COMPOSE)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::broker::{Ending, ProcessGuard, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, pause, tail};
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
@@ -95,7 +95,7 @@ fn wait(command: &mut Command) -> Result<ExitStatus> {
 /// Waits for a program; `None` when the deadline came first, and then it is ended.
 fn wait_until(command: &mut Command, deadline: Option<Instant>) -> Result<Option<ExitStatus>> {
     check_interrupt()?;
-    let mut guard = ProcessGuard::start(Ending::Ask, None)?;
+    let mut guard = ProcessGuard::start(StopSignal::Terminate, None)?;
     let mut child = command
         .stdin(Stdio::null())
         .process_group(0)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::broker::{Ending, ProcessGuard, connect, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, connect, pause, tail};
 use crate::process::check_interrupt;
 use crate::workspace;
 
@@ -31,7 +31,7 @@ impl Server {
     pub(crate) fn start(name: &'static str, command: &mut Command, port: u16) -> Result<Self> {
         let log = workspace::peers_folder()?.join(format!("{name}.log"));
         let output = File::create(&log)?;
-        let mut guard = ProcessGuard::start(Ending::Kill, None)?;
+        let mut guard = ProcessGuard::start(StopSignal::Kill, None)?;
         let child = command
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)

@@ -13,7 +13,9 @@ use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_testkit::{
     FaultProxy,
-    bed::{fresh_namespace, key, message, soon, test_broker_url, text_of, work},
+    fixture::{
+        fresh_namespace, key, test_broker_url, text_message, text_of, within_timeout, work_queue,
+    },
 };
 use tokio::time::{Instant, sleep};
 
@@ -27,7 +29,7 @@ fn main() {
         let proxy = FaultProxy::start(&test_broker_url()).await;
         let config = RabbitConfig::new(proxy.url(), "recovery").in_namespace(fresh_namespace());
         let bus = RabbitBus::start(&config).expect("a usable URL");
-        let subscription = Subscription::new(work("jobs"), 16);
+        let subscription = Subscription::new(work_queue("jobs"), 16);
         let mut consumer = bus.consume(subscription).await.expect("subscribed");
         println!("| fault, {TIMES} times | median | worst |");
         println!("|---|---:|---:|");
@@ -58,7 +60,7 @@ fn main() {
 async fn arrives(bus: &RabbitBus, consumer: &mut Consumer, text: &str) {
     let published = async {
         loop {
-            let publication = Publication::mandatory(key("jobs"), message(text));
+            let publication = Publication::mandatory(key("jobs"), text_message(text));
             if bus.publish(publication).await.is_ok() {
                 break;
             }
@@ -75,7 +77,7 @@ async fn arrives(bus: &RabbitBus, consumer: &mut Consumer, text: &str) {
             }
         }
     };
-    soon("the message arrives", async { tokio::join!(published, received) }).await;
+    within_timeout("the message arrives", async { tokio::join!(published, received) }).await;
 }
 
 fn report(fault: &str, mut times: Vec<Duration>) {

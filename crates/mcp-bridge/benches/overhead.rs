@@ -30,7 +30,7 @@ use rockbot_mcp_bridge::{
     Bridge, BridgeOptions, BridgeService, ServersFile, transport::DialPolicy,
 };
 use rockbot_store::{Clock, MemoryStore};
-use rockbot_testkit::bed::{address, fresh_namespace, test_broker_url};
+use rockbot_testkit::fixture::{fresh_namespace, reply_address, test_broker_url};
 use rockbot_tools::{
     CallJournal, InvokeOptions, JournalOptions, RemoteTool, Tool, ToolContext, ToolExecutor,
     ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult,
@@ -164,7 +164,7 @@ impl Stage {
         });
 
         let (here, there) = buses(bus).await;
-        let requester = Arc::new(Requester::new(here, address("bench", "one")));
+        let requester = Arc::new(Requester::new(here, reply_address("bench", "one")));
         let handler = plain_handler(&there).await;
         let remote = Arc::new(RemoteTool::new(registration(), requester.clone(), tool_invoke()));
         let over_bus: Call = Arc::new(move || {

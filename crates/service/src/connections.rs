@@ -100,7 +100,7 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_testkit::bed::{never, soon};
+    use rockbot_testkit::fixture::{assert_never, within_timeout};
     use tokio::io::AsyncReadExt;
 
     use super::*;
@@ -118,10 +118,10 @@ mod tests {
         let (mut listener, address) = listener(1).await;
         let _first = TcpStream::connect(address).await.unwrap();
         let _second = TcpStream::connect(address).await.unwrap();
-        let (taken, _) = soon("a connection", listener.accept()).await;
-        never("a second connection", listener.accept()).await;
+        let (taken, _) = within_timeout("a connection", listener.accept()).await;
+        assert_never("a second connection", listener.accept()).await;
         drop(taken);
-        soon("the second connection", listener.accept()).await;
+        within_timeout("the second connection", listener.accept()).await;
     }
 
     #[tokio::test(start_paused = true)]

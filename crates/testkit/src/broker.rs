@@ -1,9 +1,9 @@
-//! A RabbitMQ node of one's own: on free ports of the loopback interface, in a temporary folder,
-//! gone without a trace when its owner is.
+//! A private RabbitMQ node: on free ports of the loopback interface, in a temporary directory, and
+//! removed with its owner.
 //!
-//! Nothing of the machine's own broker, if there is one, is read or written: the node has its own
-//! name, port mapper, cookie, configuration and data. The file needs no async runtime, so that the
-//! chores of the workspace can include it as it is.
+//! It neither reads nor writes anything of the machine's own broker: the node has its own name, port
+//! mapper, cookie, configuration and data. The file needs no async runtime, so that `xtask` can
+//! include it.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
@@ -18,20 +18,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-/// How long a node may take from its start until it speaks AMQP. About 10 s is usual.
+/// The time limit from the start of a node until it speaks AMQP. About 10 s is usual.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// The pause between two looks at a process that has no way to call us.
+/// The interval between two checks of a process that cannot send events.
 const POLL: Duration = Duration::from_millis(100);
-/// How long one look at a port may take.
+/// The time limit for one check of a port.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Ports are taken below the range that systems hand out for outgoing connections, so that a
-/// port found free is not taken by the next client before its server binds it.
+/// Ports are chosen below the ephemeral range, so that no outgoing connection takes a free port before
+/// its server binds it.
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 12_000;
 
-/// Where packages put the server, best first. Debian's `/usr/sbin/rabbitmq-server` is a wrapper
-/// that changes the user and the folder, so the real script comes before anything on `PATH`.
+/// Directories where packages install the server, best first. Debian's `/usr/sbin/rabbitmq-server` is
+/// a wrapper that changes user and directory, so the real script comes before `PATH`.
 const SERVER_FOLDERS: [&str; 6] = [
     "/usr/lib/rabbitmq/bin",
     "/opt/homebrew/opt/rabbitmq/sbin",
@@ -46,24 +46,24 @@ pub const HOW_TO_GET_A_BROKER: &str = "install RabbitMQ 3.10 or later (Debian an
      install rabbitmq-server; macOS: brew install rabbitmq), or set ROCKBOT_TEST_AMQP_URL to a \
      broker that the tests may write to";
 
-/// A running RabbitMQ node that nobody else uses. Dropping it ends the node and removes its data.
+/// A running RabbitMQ node for one owner. Dropping it stops the node and removes its data.
 #[derive(Debug)]
 pub struct PrivateBroker {
-    // Dropped in this order: the processes end before their folder goes.
+    // Dropped in this order: the processes stop before their directory is removed.
     guard: ProcessGuard,
     server: Child,
-    /// None where another node's serves this one too.
+    /// `None` when the node shares the port mapper of another one.
     port_mapper: Option<Child>,
     layout: Layout,
 }
 
 impl PrivateBroker {
-    /// Starts a node on free ports and returns when it speaks AMQP and its management API is up.
-    /// Blocks for about 10 s, at most 120 s.
+    /// Starts a node on free ports and returns when it speaks AMQP and its management API accepts
+    /// connections. Blocks for about 10 s, at most 120 s.
     ///
     /// # Errors
-    /// When RabbitMQ is not installed, or the node ends or stays silent; the message then holds
-    /// the end of the node's log.
+    /// When RabbitMQ is not installed, or the node exits or does not reply; the message then holds the
+    /// end of the node's log.
     pub fn start() -> Result<Self> {
         Self::start_on(free_port()?)
     }
@@ -76,10 +76,10 @@ impl PrivateBroker {
         Self::start_node(amqp_port, "", &[])
     }
 
-    /// Like [`PrivateBroker::start`], with more lines of `rabbitmq.conf` and more plugins.
+    /// Like [`PrivateBroker::start`], with additional lines of `rabbitmq.conf` and plugins.
     ///
     /// # Errors
-    /// As for [`PrivateBroker::start`], and when the node does not take the configuration.
+    /// As for [`PrivateBroker::start`], and when the node rejects the configuration.
     pub fn start_with(configuration: &str, plugins: &[&str]) -> Result<Self> {
         Self::start_node(free_port()?, configuration, plugins)
     }
@@ -91,32 +91,32 @@ impl PrivateBroker {
         Ok(broker)
     }
 
-    /// Like [`PrivateBroker::start`], as a node that can form a cluster with `first`: it has the
-    /// same port mapper and cookie. Returns before the node is ready.
+    /// Like [`PrivateBroker::start`], as a node that can join a cluster with `first`: it has the same port
+    /// mapper and cookie. Returns before the node is ready.
     pub(crate) fn launch_beside(first: &Self) -> Result<Self> {
         Self::launch(Layout::write(free_port()?, Some(&first.layout), "", &[])?)
     }
 
     fn launch(layout: Layout) -> Result<Self> {
-        let mut guard = ProcessGuard::start(Ending::Kill, Some(layout.folder.path()))?;
+        let mut guard = ProcessGuard::start(StopSignal::Kill, Some(layout.folder.path()))?;
         let port_mapper = layout.start_port_mapper(&mut guard)?;
         let server = layout.spawn(&mut Command::new(installed_server()?), "console.log")?;
         guard.watch(&server)?;
         Ok(Self { guard, server, port_mapper, layout })
     }
 
-    /// Stops the node in order and keeps its data, for [`PrivateBroker::start_again`].
+    /// Stops the node gracefully and keeps its data, for [`PrivateBroker::restart`].
     ///
     /// # Errors
     /// When the node does not stop.
     pub fn shut_down(&mut self) -> Result<()> {
-        // It asks the node to end its whole system, which ends the server's process too.
+        // Stops the Erlang runtime, which ends the server's process too.
         self.ctl(&["stop"])?;
         self.server.wait().context("cannot wait for the node")?;
         Ok(())
     }
 
-    /// Ends the node with SIGKILL, as a crash does, and keeps its data.
+    /// Kills the node with SIGKILL, as a crash would, and keeps its data.
     ///
     /// # Errors
     /// When the node cannot be killed.
@@ -128,27 +128,26 @@ impl PrivateBroker {
         Ok(())
     }
 
-    /// Starts the node again on the same ports with the data it left, and returns when it speaks
-    /// AMQP.
+    /// Restarts the node on the same ports with its data, and returns when it speaks AMQP.
     ///
     /// # Errors
     /// As for [`PrivateBroker::start`].
-    pub fn start_again(&mut self) -> Result<()> {
+    pub fn restart(&mut self) -> Result<()> {
         self.relaunch()?;
         self.wait_until_ready(Instant::now() + START_LIMIT)
     }
 
-    /// Starts the node again without waiting for it.
+    /// Restarts the node without waiting until it is ready.
     pub(crate) fn relaunch(&mut self) -> Result<()> {
-        ensure!(!self.is_running(), "the node runs already");
+        ensure!(!self.is_running(), "the node is already running");
         self.server = self.layout.spawn(&mut Command::new(installed_server()?), "console.log")?;
         self.guard.watch(&self.server)
     }
 
-    /// Runs `rabbitmqctl` on this node and returns what it printed.
+    /// Runs `rabbitmqctl` on this node and returns its output.
     ///
     /// # Errors
-    /// When it fails; with what it said.
+    /// When it fails; the message holds its output.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
         let program = installed_server()?.with_file_name("rabbitmqctl");
         let mut command = Command::new(program);
@@ -165,32 +164,32 @@ impl PrivateBroker {
         Ok(printed)
     }
 
-    /// Its name in a cluster.
+    /// Returns the node's name in a cluster.
     #[must_use]
     pub fn node_name(&self) -> String {
         self.layout.node_name()
     }
 
-    /// The URL for another user than `guest`.
+    /// Returns the URL for a user other than `guest`.
     #[must_use]
-    pub fn url_of(&self, user: &str, password: &str) -> String {
+    pub fn url_for(&self, user: &str, password: &str) -> String {
         format!("amqp://{user}:{password}@127.0.0.1:{}/%2f", self.layout.amqp_port)
     }
 
-    /// The URL for AMQP clients: `amqp://guest:guest@127.0.0.1:PORT/%2f`.
+    /// Returns the URL for AMQP clients: `amqp://guest:guest@127.0.0.1:PORT/%2f`.
     #[must_use]
     pub fn amqp_url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.layout.amqp_port)
     }
 
-    /// The base of the management API, without a slash at the end:
+    /// Returns the base URL of the management API, without a trailing slash:
     /// `http://guest:guest@127.0.0.1:PORT`; requests go to `/api/...` below it.
     #[must_use]
     pub fn management_url(&self) -> String {
         format!("http://guest:guest@127.0.0.1:{}", self.layout.management_port)
     }
 
-    /// The end of the node's log and console output.
+    /// Returns the end of the node's console output and log.
     #[must_use]
     pub fn log_tail(&self) -> String {
         let console = tail(&self.layout.folder.path().join("console.log"));
@@ -198,10 +197,10 @@ impl PrivateBroker {
         format!("{console}\n{log}")
     }
 
-    /// Ends the node and removes its data; returns when both are done. Dropping does the same.
+    /// Stops the node and removes its data; returns when both are done. Dropping does the same.
     pub fn stop(self) {}
 
-    /// True while the node's process runs.
+    /// Returns whether the node's process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.server.try_wait(), Ok(None))
     }
@@ -210,7 +209,7 @@ impl PrivateBroker {
         let Layout { amqp_port, management_port, .. } = self.layout;
         while !(speaks_amqp(amqp_port) && accepts(management_port)) {
             if !self.is_running() {
-                bail!("the private RabbitMQ node ended while starting:\n{}", self.log_tail());
+                bail!("the private RabbitMQ node exited while starting:\n{}", self.log_tail());
             }
             ensure!(
                 Instant::now() < deadline,
@@ -228,15 +227,15 @@ impl Drop for PrivateBroker {
     fn drop(&mut self) {
         self.guard.finish();
         for process in std::iter::once(&mut self.server).chain(&mut self.port_mapper) {
-            // The guard has killed both groups; killing the leaders again makes sure that the
-            // wait, which reaps them, ends. Nothing can be done about an error here.
+            // The guard has killed both groups; the second kill ensures that the wait, which reaps
+            // the leaders, returns. Errors have no remedy here.
             let _ = process.kill();
             let _ = process.wait();
         }
     }
 }
 
-/// The folder of a node, with its configuration written and its ports chosen.
+/// The directory of a node, with its configuration and ports.
 #[derive(Debug)]
 struct Layout {
     folder: TempDir,
@@ -245,13 +244,13 @@ struct Layout {
     mapper_port: u16,
     distribution_port: u16,
     cookie: String,
-    /// Whether another node has started the port mapper.
-    mapped: bool,
+    /// Whether another node owns the port mapper.
+    shares_mapper: bool,
 }
 
 impl Layout {
-    /// With `first`, a layout for a node of the same cluster; with more lines of `rabbitmq.conf` and
-    /// more plugins.
+    /// Creates the directory; with `first`, for a node of the same cluster. `configuration` are additional
+    /// lines of `rabbitmq.conf`, `plugins` additional plugins.
     fn write(
         amqp_port: u16,
         first: Option<&Self>,
@@ -266,12 +265,12 @@ impl Layout {
             distribution_port: free_port()?,
             cookie: first
                 .map_or_else(|| format!("ROCKBOT{amqp_port}PRIVATE"), |first| first.cookie.clone()),
-            mapped: first.is_some(),
+            shares_mapper: first.is_some(),
         };
         layout.file("rabbitmq.conf", &(layout.configuration() + configuration))?;
         let plugins = [&["rabbitmq_management"], plugins].concat().join(",");
         layout.file("enabled_plugins", &format!("[{plugins}].\n"))?;
-        // Read instead of /etc/rabbitmq/rabbitmq-env.conf, which belongs to the system's node.
+        // Replaces /etc/rabbitmq/rabbitmq-env.conf, which belongs to the system's node.
         layout.file("rabbitmq-env.conf", "")?;
         let cookie = layout.file(".erlang.cookie", &layout.cookie)?;
         fs::set_permissions(cookie, Permissions::from_mode(0o400))?;
@@ -284,8 +283,8 @@ impl Layout {
         Ok(path)
     }
 
-    /// The alarms for memory and disk are set where a test machine does not trip them: a blocked
-    /// publisher because of somebody else's full disk tells nothing about the code under test.
+    /// Returns the node's `rabbitmq.conf`. The alarms for memory and disk are relaxed: a publisher that
+    /// is blocked by a full disk of the test machine says nothing about the code under test.
     fn configuration(&self) -> String {
         format!(
             "listeners.tcp.1 = 127.0.0.1:{}\n\
@@ -306,7 +305,7 @@ impl Layout {
     }
 
     fn start_port_mapper(&self, guard: &mut ProcessGuard) -> Result<Option<Child>> {
-        if self.mapped {
+        if self.shares_mapper {
             return Ok(None);
         }
         let port = self.mapper_port;
@@ -316,14 +315,14 @@ impl Layout {
         guard.watch(&mapper)?;
         let deadline = Instant::now() + START_LIMIT;
         while !accepts(port) {
-            ensure!(Instant::now() < deadline, "epmd does not answer on port {port}");
+            ensure!(Instant::now() < deadline, "epmd does not accept connections on port {port}");
             pause();
         }
         Ok(Some(mapper))
     }
 
-    /// Starts `command` as the leader of its own process group, with this node's environment and
-    /// its output in the file `log`.
+    /// Starts `command` as the leader of its own process group, with the node's environment and its
+    /// output in the file `log`.
     fn spawn(&self, command: &mut Command, log: &str) -> Result<Child> {
         let output = File::create(self.folder.path().join(log))?;
         self.prepare(command);
@@ -331,7 +330,7 @@ impl Layout {
         command.spawn().with_context(|| format!("cannot start {command:?}"))
     }
 
-    /// Gives `command` the environment of this node and nothing of the machine's own.
+    /// Sets the environment of this node and removes the variables of the system's node.
     fn prepare(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
@@ -357,7 +356,7 @@ impl Layout {
             .env("RABBITMQ_MNESIA_BASE", folder.join("data"))
             .env("RABBITMQ_LOG_BASE", folder.join("log"))
             .env("RABBITMQ_PID_FILE", folder.join("pid"))
-            // Two schedulers that do not spin while idle leave the cores to the tests.
+            // Two schedulers without busy waiting leave the cores to the tests.
             .env(
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none \
@@ -366,7 +365,7 @@ impl Layout {
     }
 }
 
-/// The `rabbitmq-server` script to run, if RabbitMQ is installed.
+/// Returns the path of the `rabbitmq-server` script, if RabbitMQ is installed.
 #[must_use]
 pub fn find_server() -> Option<PathBuf> {
     find_in(SERVER_FOLDERS.iter().map(PathBuf::from), "rabbitmq-server")
@@ -375,10 +374,10 @@ pub fn find_server() -> Option<PathBuf> {
 
 fn installed_server() -> Result<PathBuf> {
     find_server()
-        .with_context(|| format!("there is no rabbitmq-server here: {HOW_TO_GET_A_BROKER}"))
+        .with_context(|| format!("rabbitmq-server is not installed: {HOW_TO_GET_A_BROKER}"))
 }
 
-/// The first file called `name` in the folders of `PATH`.
+/// Returns the first file called `name` in the directories of `PATH`.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     find_in(std::env::split_paths(&std::env::var_os("PATH")?), name)
@@ -388,25 +387,25 @@ fn find_in(folders: impl IntoIterator<Item = PathBuf>, name: &str) -> Option<Pat
     folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Erlang starts its port mapper as a daemon that outlives every node. Ours is started before, in
-/// the foreground, so that it ends with the node.
+/// Returns the path of `epmd`. Erlang would start it as a daemon that outlives every node; this one is
+/// started first and in the foreground, so that it stops with the node.
 fn find_port_mapper(server: &Path) -> Result<PathBuf> {
     let near = ["/opt/homebrew/bin", "/usr/local/bin", "/usr/bin"].map(PathBuf::from);
     find_program("epmd").or_else(|| find_in(near, "epmd")).with_context(|| {
         format!(
-            "{} is installed, but Erlang's epmd is not on PATH: add the folder of Erlang's programs",
+            "{} is installed, but Erlang's epmd is not on PATH: add the directory of Erlang's programs",
             server.display()
         )
     })
 }
 
-/// A port of 127.0.0.1 that nobody listens on, different at each call in one process.
+/// Returns a free port of 127.0.0.1, a different one at each call in one process.
 ///
 /// # Errors
 /// When none of the ports 20000 to 31999 is free.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Test processes that start together have neighbouring ids: let them begin far apart.
+    // Test processes that start together have adjacent ids: spread their first ports.
     let start = std::process::id().wrapping_mul(61);
     for _ in 0..PORTS {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % u32::from(PORTS);
@@ -418,16 +417,16 @@ pub fn free_port() -> Result<u16> {
     bail!("no port between {FIRST_PORT} and {} is free on 127.0.0.1", FIRST_PORT + PORTS - 1)
 }
 
-/// True when something on 127.0.0.1 accepts connections on `port`.
+/// Returns whether a server on 127.0.0.1 accepts connections on `port`.
 #[must_use]
 pub fn accepts(port: u16) -> bool {
     connect(port).is_ok()
 }
 
-/// Opens a connection to `port` on 127.0.0.1 whose every step is bounded.
+/// Connects to `port` on 127.0.0.1. Connect, reads and writes each time out after two seconds.
 ///
 /// # Errors
-/// When nobody accepts within two seconds.
+/// When the connection is not accepted within two seconds.
 pub fn connect(port: u16) -> std::io::Result<TcpStream> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let stream = TcpStream::connect_timeout(&address, PROBE_LIMIT)?;
@@ -436,25 +435,25 @@ pub fn connect(port: u16) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// True when the answer to the AMQP 0-9-1 protocol header is the method `connection.start`.
+/// Returns whether the reply to the AMQP 0-9-1 protocol header is the method `connection.start`.
 fn speaks_amqp(port: u16) -> bool {
     const METHOD_FRAME: u8 = 1;
     const CONNECTION_START: [u8; 4] = [0, 10, 0, 10];
     let Ok(mut stream) = connect(port) else { return false };
-    let mut answer = [0; 11];
+    let mut reply = [0; 11];
     stream.write_all(b"AMQP\x00\x00\x09\x01").is_ok()
-        && stream.read_exact(&mut answer).is_ok()
-        && answer[0] == METHOD_FRAME
-        && answer[7..] == CONNECTION_START
+        && stream.read_exact(&mut reply).is_ok()
+        && reply[0] == METHOD_FRAME
+        && reply[7..] == CONNECTION_START
 }
 
-/// Waits a tenth of a second before the next look at another process.
+/// Waits 100 ms before the next check of another process.
 #[expect(clippy::disallowed_methods, reason = "a process that boots sends no event to wait for")]
 pub fn pause() {
     std::thread::sleep(POLL);
 }
 
-/// The last lines of a log file, or why they cannot be read.
+/// Returns the last 30 lines of a log file, or why it cannot be read.
 #[must_use]
 pub fn tail(log: &Path) -> String {
     const LINES: usize = 30;
@@ -468,31 +467,30 @@ pub fn tail(log: &Path) -> String {
     }
 }
 
-/// How a [`ProcessGuard`] ends the processes it watches.
+/// How a [`ProcessGuard`] stops the processes that it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// At once, without a chance to finish: for servers whose state is thrown away.
+pub enum StopSignal {
+    /// SIGKILL: for servers whose state is discarded.
     Kill,
-    /// Asks first, and kills what is still there after ten seconds: for programs with children
-    /// in process groups of their own, which only they can end.
-    Ask,
-    /// Like [`Ending::Ask`] with SIGQUIT: a database then lets go of its clients and of the memory
-    /// it shares with its children, and saves nothing.
+    /// SIGTERM, then SIGKILL after ten seconds: for programs with children in other process groups,
+    /// which only they can stop.
+    Terminate,
+    /// Like [`StopSignal::Terminate`] with SIGQUIT: PostgreSQL then disconnects its clients, frees its
+    /// shared memory and saves nothing.
     Quit,
 }
 
-/// Ends process groups when its owner is gone, however the owner went: a return, a panic, Ctrl-C
-/// or SIGKILL.
+/// Stops process groups when its owner ends, by a return, a panic, Ctrl-C or SIGKILL.
 ///
-/// It is a small shell in a process group of its own that reads a pipe whose other end only the
-/// owner holds. The end of the pipe is the signal, and the kernel never forgets to send it.
+/// It is a small shell in its own process group that reads a pipe from the owner. The kernel closes
+/// the pipe when the owner ends, and that is the signal.
 #[derive(Debug)]
 pub struct ProcessGuard {
     shell: Child,
     pipe: Option<ChildStdin>,
 }
 
-/// Reads process groups line by line; an empty line means that all ended by themselves.
+/// Reads process groups line by line; an empty line means that all have exited.
 const GUARD_SCRIPT: &str = r#"
 groups=
 while read -r group; do
@@ -512,17 +510,17 @@ fi
 "#;
 
 impl ProcessGuard {
-    /// Starts a guard that also removes `folder` at the end.
+    /// Starts a guard that also removes `folder`.
     ///
     /// # Errors
     /// When `sh` cannot be started.
-    pub fn start(ending: Ending, folder: Option<&Path>) -> Result<Self> {
+    pub fn start(signal: StopSignal, folder: Option<&Path>) -> Result<Self> {
         let mut shell = Command::new("sh")
             .args(["-c", GUARD_SCRIPT, "rockbot-guard"])
-            .arg(match ending {
-                Ending::Kill => "",
-                Ending::Ask => "TERM",
-                Ending::Quit => "QUIT",
+            .arg(match signal {
+                StopSignal::Kill => "",
+                StopSignal::Terminate => "TERM",
+                StopSignal::Quit => "QUIT",
             })
             .arg(folder.unwrap_or(Path::new("")))
             .current_dir("/")
@@ -531,34 +529,33 @@ impl ProcessGuard {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
-            .context("cannot start sh, which ends the processes of the tests")?;
+            .context("cannot start sh, which stops the processes of the tests")?;
         let pipe = shell.stdin.take();
         Ok(Self { shell, pipe })
     }
 
-    /// Watches the process group that `leader` leads; it must have been started with
-    /// `process_group(0)`.
+    /// Watches the process group of `leader`, which must have been started with `process_group(0)`.
     ///
     /// # Errors
-    /// When the guard itself is gone.
+    /// When the guard has exited.
     pub fn watch(&mut self, leader: &Child) -> Result<()> {
-        self.send(&format!("{}\n", leader.id())).context("the guard of the processes is gone")
+        self.send(&format!("{}\n", leader.id())).context("the process guard has exited")
     }
 
-    /// Tells the guard that every process has ended by itself: nothing is killed or removed.
+    /// Stops the guard without effect, because every process has exited: nothing is killed or removed.
     pub fn dismiss(&mut self) {
-        // A guard that is gone already needs no telling.
+        // The guard may have exited already.
         let _ = self.send("\n");
         self.finish();
     }
 
-    /// Ends the watched processes and returns when that is done. Dropping does the same.
+    /// Stops the watched processes and returns when that is done. Dropping does the same.
     pub fn finish(&mut self) {
         drop(self.pipe.take());
         let _ = self.shell.wait();
     }
 
-    /// Has the guard end the processes without waiting for it.
+    /// Has the guard stop the processes without waiting for it.
     pub fn release(&mut self) {
         drop(self.pipe.take());
     }

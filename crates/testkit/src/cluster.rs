@@ -1,4 +1,4 @@
-//! Three RabbitMQ nodes of one's own, joined into a cluster.
+//! A private cluster of three RabbitMQ nodes.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +6,22 @@ use anyhow::Result;
 
 use crate::broker::PrivateBroker;
 
-/// How long all nodes together may take to start: they share the cores.
+/// The time limit for the start of all nodes, which share the cores.
 const START_LIMIT: Duration = Duration::from_secs(150);
 
-/// A cluster on this machine that nobody else uses; gone when dropped.
+/// A RabbitMQ cluster on this machine for one test. Dropping it stops the nodes and removes their data.
 #[derive(Debug)]
 pub struct PrivateCluster {
-    // The last one holds the port mapper of all, so it is dropped last.
+    // The first node owns the port mapper of all, so it is dropped last.
     others: Vec<PrivateBroker>,
     first: PrivateBroker,
 }
 
 impl PrivateCluster {
-    /// Starts three nodes and joins them. Blocks for about half a minute on two cores.
+    /// Starts three nodes and joins them. Blocks for about 30 s on two cores.
     ///
     /// # Errors
-    /// When a node does not start or does not join; with what it said.
+    /// When a node does not start or does not join; the message holds the node's output.
     pub fn start() -> Result<Self> {
         let first = PrivateBroker::start()?;
         let others =
@@ -37,13 +37,13 @@ impl PrivateCluster {
         Ok(cluster)
     }
 
-    /// The URL of the node that always runs.
+    /// Returns the URL of the node that always runs.
     #[must_use]
     pub fn amqp_url(&self) -> String {
         self.first.amqp_url()
     }
 
-    /// Kills two of the three nodes at once, which leaves no majority. Their data stays.
+    /// Kills two of the three nodes, which leaves no majority. Their data is kept.
     ///
     /// # Errors
     /// When a node cannot be killed.
@@ -51,7 +51,7 @@ impl PrivateCluster {
         self.others.iter_mut().try_for_each(PrivateBroker::crash)
     }
 
-    /// Starts the two nodes again and returns when they speak AMQP.
+    /// Restarts the two nodes and returns when they accept AMQP connections.
     ///
     /// # Errors
     /// When a node does not start.

@@ -1,4 +1,4 @@
-//! A collector of traces, over gRPC as programs send them.
+//! A trace collector that receives OTLP over gRPC.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,9 +15,9 @@ use opentelemetry_proto::tonic::{
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 
-use crate::bed::PATIENCE;
+use crate::fixture::TEST_TIMEOUT;
 
-/// Keeps the spans that it is sent, until dropped.
+/// A collector that keeps the received spans until it is dropped.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
@@ -25,14 +25,14 @@ pub struct Collector {
     serving: JoinHandle<()>,
 }
 
-/// What was told of a span.
+/// A received span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// `service.name` of the process.
     pub service: String,
     /// Its name.
     pub name: String,
-    /// The trace it belongs to.
+    /// The id of its trace.
     pub trace: Vec<u8>,
     /// Its id.
     pub id: Vec<u8>,
@@ -56,7 +56,7 @@ impl TraceService for Service {
 }
 
 impl Collector {
-    /// Listens at a free port of this machine.
+    /// Starts a collector on a free port of 127.0.0.1.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -69,32 +69,32 @@ impl Collector {
         Self { address, spans, serving }
     }
 
-    /// Where programs send spans.
+    /// Returns the endpoint for exporters.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// All spans so far.
+    /// Returns all spans received so far.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
         self.spans.borrow().clone()
     }
 
-    /// Waits until the trace of a span called `name` has spans of all these names, two where
-    /// a name is given twice, and returns its spans.
+    /// Waits until a trace with a span called `name` has spans of all `names`, two where a name is
+    /// given twice, and returns its spans.
     ///
     /// # Panics
-    /// When it does not come to that in time; with what came.
+    /// When the trace is not complete in time; the message lists the received spans.
     pub async fn trace_with(&self, name: &str, names: &[&str]) -> Vec<Span> {
         let mut spans = self.spans.clone();
-        let whole = |spans: &Vec<Span>| trace_with(spans, name, names).is_some();
-        let came = timeout(PATIENCE, spans.wait_for(whole)).await;
-        assert!(came.is_ok(), "no trace of {name} with {names:?} in {:#?}", self.outlines());
-        trace_with(&self.spans(), name, names).expect("it came")
+        let complete = |spans: &Vec<Span>| trace_with(spans, name, names).is_some();
+        let received = timeout(TEST_TIMEOUT, spans.wait_for(complete)).await;
+        assert!(received.is_ok(), "no trace of {name} with {names:?} in {:#?}", self.summaries());
+        trace_with(&self.spans(), name, names).expect("a complete trace")
     }
 
-    fn outlines(&self) -> BTreeSet<String> {
+    fn summaries(&self) -> BTreeSet<String> {
         let spans = self.spans();
         spans
             .iter()
@@ -114,18 +114,19 @@ fn trace_with(spans: &[Span], name: &str, names: &[&str]) -> Option<Vec<Span>> {
     traces
         .map(|trace| spans.iter().filter(|span| span.trace == *trace).cloned().collect::<Vec<_>>())
         .find(|trace| {
-            let wanted = |name| names.iter().filter(|one| **one == name).count();
-            let came = |name| trace.iter().filter(|span| span.name == name).count();
-            names.iter().all(|name| came(*name) >= wanted(*name))
+            let expected = |name| names.iter().filter(|other| **other == name).count();
+            let received = |name| trace.iter().filter(|span| span.name == name).count();
+            names.iter().all(|name| received(*name) >= expected(*name))
         })
 }
 
 fn spans_of(request: ExportTraceServiceRequest) -> Vec<Span> {
     let mut all = Vec::new();
-    for of_process in request.resource_spans {
-        let about = of_process.resource.map(|resource| texts(resource.attributes));
-        let service = about.and_then(|mut about| about.remove("service.name")).unwrap_or_default();
-        for span in of_process.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+    for process in request.resource_spans {
+        let resource = process.resource.map(|resource| texts(resource.attributes));
+        let service =
+            resource.and_then(|mut texts| texts.remove("service.name")).unwrap_or_default();
+        for span in process.scope_spans.into_iter().flat_map(|scope| scope.spans) {
             all.push(Span {
                 service: service.clone(),
                 name: span.name,

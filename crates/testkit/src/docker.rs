@@ -1,9 +1,8 @@
-//! A Docker daemon of one's own: behind a socket in a temporary folder, without a network, gone
-//! without a trace when its owner is.
+//! A private Docker daemon: its socket is in a temporary directory, it has no network, and it is
+//! removed with its owner.
 //!
-//! Nothing of the machine's own Docker, if there is one, is read or written. Like
-//! [`broker`](crate::broker), whose guard it uses, the file needs no async runtime, so that the chores
-//! of the workspace can include it as it is.
+//! It neither reads nor writes anything of the machine's own Docker. Like [`broker`](crate::broker),
+//! whose guard it uses, the file needs no async runtime, so that `xtask` can include it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -15,55 +14,55 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::broker::{Ending, ProcessGuard, find_program, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, find_program, pause, tail};
 
-/// How long a daemon may take from its start until it answers. About 2 s is usual.
+/// The time limit from the start of a daemon until it replies. About 2 s is usual.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Where packages put programs that only root starts, which are not on everybody's `PATH`.
+/// Where packages install programs for root, which are not on every user's `PATH`.
 const FOLDERS: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
 
 /// What to do when there is no Docker, for error messages.
 pub const HOW_TO_GET_DOCKER: &str = "a private Docker daemon needs root on Linux and Docker 20.10 or \
-     later (Debian and Ubuntu: apt-get install docker.io); anywhere else set \
-     ROCKBOT_TEST_DOCKER_HOST to a Docker that tests may use, such as unix:///var/run/docker.sock, \
-     and ROCKBOT_TEST_DOCKER_IMAGE to an image there with a python3, such as python:3.12-slim";
+     later (Debian and Ubuntu: apt-get install docker.io); elsewhere set ROCKBOT_TEST_DOCKER_HOST to \
+     a Docker that tests may use, such as unix:///var/run/docker.sock, and ROCKBOT_TEST_DOCKER_IMAGE \
+     to an image with python3, such as python:3.12-slim";
 
-/// A running Docker daemon that nobody else uses. Dropping it ends the daemon with its containers
-/// and removes its data.
+/// A running Docker daemon for one owner. Dropping it stops the daemon and its containers and removes
+/// its data.
 #[derive(Debug)]
 pub struct PrivateDocker {
-    // Dropped in this order: the daemon ends before its folder goes.
+    // Dropped in this order: the daemon stops before its directory is removed.
     guard: ProcessGuard,
     daemon: Child,
     folder: TempDir,
 }
 
 impl PrivateDocker {
-    /// Starts a daemon and returns when it answers. Blocks for about 2 s, at most 60 s.
+    /// Starts a daemon and returns when it replies. Blocks for about 2 s, at most 60 s.
     ///
     /// # Errors
-    /// When Docker is not installed, we are not root, or the daemon ends or stays silent; the
-    /// message then holds the end of its log.
+    /// When Docker is not installed, the process does not run as root, or the daemon exits or does not
+    /// reply; the message then holds the end of its log.
     pub fn start() -> Result<Self> {
         Self::start_in(None)
     }
 
-    /// Like [`PrivateDocker::start`], with images and what was built kept in the folder `data` for the
-    /// next daemon. Two at once can't have it.
+    /// Like [`PrivateDocker::start`], with images and build caches in the directory `data`, which the next
+    /// daemon can use again. Only one daemon can use it at a time.
     ///
     /// # Errors
     /// As for [`PrivateDocker::start`].
-    pub fn start_keeping(data: &Path) -> Result<Self> {
+    pub fn start_with_data_dir(data: &Path) -> Result<Self> {
         Self::start_in(Some(data))
     }
 
     fn start_in(data: Option<&Path>) -> Result<Self> {
         let program = find_daemon()
-            .with_context(|| format!("there is no Docker here: {HOW_TO_GET_DOCKER}"))?;
+            .with_context(|| format!("Docker is not installed: {HOW_TO_GET_DOCKER}"))?;
         let folder = tempfile::Builder::new().prefix("rockbot-docker-").tempdir()?;
-        ensure!(is_root(folder.path())?, "we are not root: {HOW_TO_GET_DOCKER}");
-        // Ends it in order: it unmounts what it has mounted, and ends its containerd.
-        let mut guard = ProcessGuard::start(Ending::Ask, Some(folder.path()))?;
+        ensure!(is_root(folder.path())?, "not running as root: {HOW_TO_GET_DOCKER}");
+        // Gracefully: the daemon unmounts its file systems and stops its containerd.
+        let mut guard = ProcessGuard::start(StopSignal::Terminate, Some(folder.path()))?;
         let own = folder.path().join("data");
         let daemon = serve(&program, folder.path(), data.unwrap_or(&own))?;
         guard.watch(&daemon)?;
@@ -72,43 +71,43 @@ impl PrivateDocker {
         Ok(docker)
     }
 
-    /// The value for `DOCKER_HOST`.
+    /// Returns the value for `DOCKER_HOST`.
     #[must_use]
     pub fn host(&self) -> String {
         format!("unix://{}", self.folder.path().join("docker.sock").display())
     }
 
-    /// Docker's command line, ready for its arguments.
+    /// Returns a command for Docker's command line.
     #[must_use]
     pub fn command(&self) -> Command {
-        self.command_of(Path::new("docker"))
+        self.command_for(Path::new("docker"))
     }
 
-    /// Another program that talks to this daemon, such as `docker-compose`.
+    /// Returns a command for another client of this daemon, such as `docker-compose`.
     #[must_use]
-    pub fn command_of(&self, program: &Path) -> Command {
+    pub fn command_for(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("DOCKER_HOST", self.host()).env("DOCKER_CONFIG", self.folder.path());
         command.env_remove("DOCKER_CONTEXT");
         command
     }
 
-    /// The end of the daemon's log.
+    /// Returns the end of the daemon's log.
     #[must_use]
     pub fn log_tail(&self) -> String {
         tail(&self.folder.path().join("daemon.log"))
     }
 
-    /// True while the daemon's process runs.
+    /// Returns whether the daemon's process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.daemon.try_wait(), Ok(None))
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
-        while !self.answers() {
+        while !self.replies() {
             if !self.is_running() {
-                bail!("the private Docker daemon ended while starting:\n{}", self.log_tail());
+                bail!("the private Docker daemon exited while starting:\n{}", self.log_tail());
             }
             ensure!(
                 Instant::now() < deadline,
@@ -121,7 +120,7 @@ impl PrivateDocker {
         Ok(())
     }
 
-    fn answers(&self) -> bool {
+    fn replies(&self) -> bool {
         let version = self.command().args(["version", "--format", "{{.Server.Version}}"]).output();
         version.is_ok_and(|output| output.status.success())
     }
@@ -130,16 +129,16 @@ impl PrivateDocker {
 impl Drop for PrivateDocker {
     fn drop(&mut self) {
         self.guard.finish();
-        // The guard has ended the daemon; killing it again makes sure that the wait ends.
+        // The guard has stopped the daemon; the kill ensures that the wait returns.
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
 }
 
-/// Starts the daemon as the leader of its own process group. It starts a containerd of its own.
+/// Starts the daemon as the leader of its own process group. It starts its own containerd.
 fn serve(program: &Path, folder: &Path, data: &Path) -> Result<Child> {
     let path = |name: &str| folder.join(name);
-    // Instead of the configuration of the machine's own daemon.
+    // Replaces the configuration of the machine's own daemon.
     fs::write(path("daemon.json"), "{}")?;
     let log = File::create(path("daemon.log"))?;
     Command::new(program)
@@ -163,12 +162,12 @@ fn serve(program: &Path, folder: &Path, data: &Path) -> Result<Child> {
         .context("cannot start dockerd")
 }
 
-/// Whether a folder that we just made belongs to root, and so we are root.
+/// Returns whether root owns `folder`, which this process just created.
 fn is_root(folder: &Path) -> Result<bool> {
     Ok(fs::metadata(folder)?.uid() == 0)
 }
 
-/// The daemon's program, if Docker is installed with its command line.
+/// Returns the path of `dockerd`, if it and the `docker` client are installed.
 #[must_use]
 pub fn find_daemon() -> Option<PathBuf> {
     find_program("docker")?;

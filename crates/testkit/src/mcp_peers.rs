@@ -1,5 +1,4 @@
-//! Real MCP servers, and the protocol's conformance suite: programs that `cargo xtask mcp-peers`
-//! installs.
+//! Real MCP servers and the protocol's conformance suite, installed by `cargo xtask mcp-peers`.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -9,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::broker::{Ending, ProcessGuard, accepts, free_port, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, accepts, free_port, pause, tail};
 
 const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
-/// How long a server may take until it listens. Two seconds are usual.
+/// The time limit until a server listens. Two seconds are usual.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A program that speaks MCP.
@@ -20,30 +19,29 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub enum McpPeer {
     /// npm's `server-everything`: every kind of tool, resource, prompt and notification.
     Everything,
-    /// npm's `server-filesystem`; its arguments are the folders that it may touch.
+    /// npm's `server-filesystem`; its arguments are the directories that it may access.
     Filesystem,
-    /// npm's `server-memory`; `MEMORY_FILE_PATH` in its environment is the file it keeps.
+    /// npm's `server-memory`; `MEMORY_FILE_PATH` in its environment names its file.
     Memory,
     /// PyPI's `mcp-server-time`.
     Time,
     /// PyPI's `mcp-server-git`; takes `--repository FOLDER` and needs `git` on `PATH`.
     Git,
-    /// `xtask/peers/fastmcp_server.py` on PyPI's `fastmcp`, of revision 2026-07-28 and older ones:
+    /// `xtask/peers/fastmcp_server.py` on PyPI's `fastmcp`, for revision 2026-07-28 and older ones:
     /// the tools `echo`, `add`, `slow`, `fail`, `image` and `long_text`.
     FastMcp,
     /// The conformance suite up to revision 2025-11-25: `list`, `server …`, `client …`.
     Conformance,
-    /// The conformance suite that also knows revision 2026-07-28.
+    /// The conformance suite that includes revision 2026-07-28.
     ConformanceNext,
 }
 
 impl McpPeer {
-    /// The program that runs it, and the arguments with which a server speaks over its standard
-    /// input and output. Append what else it takes.
+    /// Returns the program and the arguments for a server on standard input and output. Further
+    /// arguments can be appended.
     ///
     /// # Panics
-    /// When the peers are not installed: a test that needs one and has none fails, and says what
-    /// to do.
+    /// When the peers are not installed; the message says what to do.
     #[must_use]
     pub fn command(self) -> (PathBuf, Vec<String>) {
         let (name, arguments): (_, &[&str]) = match self {
@@ -68,17 +66,17 @@ fn program(name: &str) -> PathBuf {
     let program = PathBuf::from(folder).join(name);
     assert!(
         program.is_file(),
-        "{VARIABLE} names a folder without {name}: run `cargo xtask mcp-peers` and set it as it says"
+        "the directory in {VARIABLE} has no {name}: run `cargo xtask mcp-peers` and set it as it says"
     );
     program
 }
 
-/// A server that speaks over HTTP.
+/// A server over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpPeer {
     /// `server-everything` over streamable HTTP, with sessions.
     EverythingStreamable,
-    /// `server-everything` over the HTTP with server-sent events of revision 2024-11-05.
+    /// `server-everything` over HTTP with server-sent events, as of revision 2024-11-05.
     EverythingSse,
     /// The FastMCP server over streamable HTTP.
     FastMcp,
@@ -112,10 +110,10 @@ fn everything(transport: &str, port: &str) -> Command {
     command
 }
 
-/// An HTTP server of one's own on 127.0.0.1; dropping it ends its whole process group.
+/// A running HTTP server on 127.0.0.1. Dropping it kills its process group.
 #[derive(Debug)]
 pub struct RunningHttpPeer {
-    // Dropped in this order: the processes end before their log goes.
+    // Dropped in this order: the processes stop before their log is removed.
     guard: ProcessGuard,
     child: Child,
     url: String,
@@ -124,24 +122,24 @@ pub struct RunningHttpPeer {
 }
 
 impl RunningHttpPeer {
-    /// Starts a server on a free port, and returns when it listens. Blocks for about two seconds.
+    /// Starts a server on a free port and returns when it listens. Blocks for about two seconds.
     ///
     /// # Panics
-    /// When the server is not installed, ends, or does not listen within a minute.
+    /// When the server is not installed, exits, or does not listen within a minute.
     #[must_use]
     pub fn start(peer: HttpPeer) -> Self {
         Self::start_on(peer, free_port().expect("a free port"))
     }
 
-    /// Like [`RunningHttpPeer::start`], on a chosen port: a server that comes back.
+    /// Like [`RunningHttpPeer::start`], on a chosen port, to simulate a restart.
     ///
     /// # Panics
     /// As for [`RunningHttpPeer::start`].
     #[must_use]
     pub fn start_on(peer: HttpPeer, port: u16) -> Self {
-        let log = tempfile::tempdir().expect("a folder for the log");
+        let log = tempfile::tempdir().expect("a directory for the log");
         let output = File::create(log.path().join("log")).expect("a log");
-        let mut guard = ProcessGuard::start(Ending::Kill, None).expect("a guard");
+        let mut guard = ProcessGuard::start(StopSignal::Kill, None).expect("a guard");
         let child = peer
             .command(port)
             .stdin(Stdio::null())
@@ -153,34 +151,34 @@ impl RunningHttpPeer {
         guard.watch(&child).expect("a guard");
         let url = format!("http://127.0.0.1:{port}/{}", peer.path());
         let mut running = Self { guard, child, url, port, log };
-        running.wait_until_it_listens();
+        running.wait_until_listening();
         running
     }
 
-    /// Where clients connect.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The end of what the server printed.
+    /// Returns the end of the server's output.
     #[must_use]
     pub fn log_tail(&self) -> String {
         tail(&self.log.path().join("log"))
     }
 
-    fn wait_until_it_listens(&mut self) {
+    fn wait_until_listening(&mut self) {
         let deadline = Instant::now() + START_LIMIT;
         while !accepts(self.port) {
-            let ended = self.child.try_wait().expect("the state of a child");
-            assert!(ended.is_none(), "the server ended ({ended:?}):\n{}", self.log_tail());
-            assert!(Instant::now() < deadline, "the server is silent:\n{}", self.log_tail());
+            let exited = self.child.try_wait().expect("the state of a child");
+            assert!(exited.is_none(), "the server exited ({exited:?}):\n{}", self.log_tail());
+            assert!(Instant::now() < deadline, "the server does not listen:\n{}", self.log_tail());
             pause();
         }
     }
@@ -189,7 +187,7 @@ impl RunningHttpPeer {
 impl Drop for RunningHttpPeer {
     fn drop(&mut self) {
         self.guard.finish();
-        // The guard has killed the group; this makes sure that the wait, which reaps, ends.
+        // The guard has killed the group; the second kill ensures that the wait returns.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -204,10 +202,10 @@ mod tests {
 
     const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
-    /// What the server answers to `initialize` over its standard output.
-    fn answer(peer: McpPeer, more: &[&str]) -> serde_json::Value {
+    /// Returns the server's response to `initialize`.
+    fn initialize(peer: McpPeer, more: &[&str]) -> serde_json::Value {
         let (program, arguments) = peer.command();
-        let mut guard = ProcessGuard::start(Ending::Kill, None).unwrap();
+        let mut guard = ProcessGuard::start(StopSignal::Kill, None).unwrap();
         let mut child = Command::new(program)
             .args(arguments)
             .args(more)
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stdio_server_introduces_itself() {
+    fn stdio_servers_respond_to_initialize() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         for (peer, more) in [
@@ -238,18 +236,18 @@ mod tests {
             (McpPeer::Git, &[]),
             (McpPeer::FastMcp, &[]),
         ] {
-            let answer = answer(peer, more);
-            assert!(answer["result"]["serverInfo"]["name"].is_string(), "{peer:?}: {answer}");
+            let response = initialize(peer, more);
+            assert!(response["result"]["serverInfo"]["name"].is_string(), "{peer:?}: {response}");
         }
     }
 
     #[test]
-    fn every_http_server_listens_on_this_machine_alone_and_is_gone_when_dropped() {
+    fn http_servers_listen_on_loopback_until_dropped() {
         for peer in [HttpPeer::EverythingStreamable, HttpPeer::EverythingSse, HttpPeer::FastMcp] {
             let running = RunningHttpPeer::start(peer);
             let port = running.port();
             assert!(accepts(port), "{peer:?}");
-            // Whoever listens on all addresses accepts on this one too.
+            // A server that listens on all addresses would accept on this one too.
             assert!(TcpStream::connect(("127.0.0.2", port)).is_err(), "{peer:?}");
             drop(running);
             assert!(!accepts(port), "{peer:?}");
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn both_conformance_suites_list_their_scenarios() {
+    fn conformance_suites_list_their_scenarios() {
         for (peer, revision) in
             [(McpPeer::Conformance, "2025-11-25"), (McpPeer::ConformanceNext, "2026-07-28")]
         {

@@ -1,8 +1,8 @@
-//! A PostgreSQL server of one's own: on a free port of the loopback interface, in a temporary
-//! folder, gone without a trace when its owner is.
+//! A private PostgreSQL server: on a free port of the loopback interface, in a temporary directory, and
+//! removed with its owner.
 //!
-//! Like [`broker`](crate::broker), whose guard it uses, the file needs no async runtime, so that
-//! the chores of the workspace can include it as it is.
+//! Like [`broker`](crate::broker), whose guard it uses, the file needs no async runtime, so that `xtask`
+//! can include it.
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -15,20 +15,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::broker::{Ending, ProcessGuard, accepts, find_program, free_port, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, accepts, find_program, free_port, pause, tail};
 
-/// How long a server may take from its start until it takes connections. About 1 s is usual.
+/// The time limit from the start of a server until it accepts connections. About 1 s is usual.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Debian keeps one folder for each major version below this one.
+/// Debian's parent directory of one directory per major version.
 const DEBIAN_FOLDER: &str = "/usr/lib/postgresql";
-/// Where else packages put the programs.
+/// Other directories where packages install the programs.
 const FOLDERS: [&str; 4] = [
     "/opt/homebrew/opt/postgresql/bin",
     "/opt/homebrew/bin",
     "/usr/local/opt/postgresql/bin",
     "/usr/local/bin",
 ];
-/// Who runs the server when we are root, which it refuses; the first that this machine has.
+/// Users to run the server as when this process runs as root, which the server refuses; the first that
+/// exists is used.
 const SERVER_USERS: [&str; 2] = ["postgres", "nobody"];
 
 /// What to do when there is no server, for error messages.
@@ -36,25 +37,24 @@ pub const HOW_TO_GET_POSTGRESQL: &str = "install PostgreSQL 13 or later (Debian 
      apt-get install postgresql; macOS: brew install postgresql), or set ROCKBOT_TEST_POSTGRES_URL \
      to a database that the tests may write to";
 
-/// A running PostgreSQL server that nobody else uses. Dropping it ends the server and removes its
-/// data.
+/// A running PostgreSQL server for one owner. Dropping it stops the server and removes its data.
 #[derive(Debug)]
 pub struct PrivatePostgres {
     port: u16,
     password: String,
-    // Dropped in this order: the server ends before its folder goes.
+    // Dropped in this order: the server stops before its directory is removed.
     guard: ProcessGuard,
     server: Child,
     folder: TempDir,
 }
 
 impl PrivatePostgres {
-    /// Starts a server on a free port and returns when it takes connections. Blocks for about 2 s,
-    /// at most 60 s.
+    /// Starts a server on a free port and returns when it accepts connections. Blocks for about 2 s, at
+    /// most 60 s.
     ///
     /// # Errors
-    /// When PostgreSQL is not installed, or the server ends or stays silent; the message then
-    /// holds the end of its log.
+    /// When PostgreSQL is not installed, or the server exits or does not reply; the message then holds
+    /// the end of its log.
     pub fn start() -> Result<Self> {
         Self::start_on(free_port()?)
     }
@@ -65,10 +65,10 @@ impl PrivatePostgres {
     /// As for [`PrivatePostgres::start`].
     pub fn start_on(port: u16) -> Result<Self> {
         let programs = find_programs()
-            .with_context(|| format!("there is no PostgreSQL here: {HOW_TO_GET_POSTGRESQL}"))?;
+            .with_context(|| format!("PostgreSQL is not installed: {HOW_TO_GET_POSTGRESQL}"))?;
         let password = random_password()?;
         let cluster = Cluster::create(&programs, &password)?;
-        let mut guard = ProcessGuard::start(Ending::Quit, Some(cluster.folder.path()))?;
+        let mut guard = ProcessGuard::start(StopSignal::Quit, Some(cluster.folder.path()))?;
         let server = cluster.serve(&programs, port)?;
         guard.watch(&server)?;
         let mut postgres = Self { port, password, guard, server, folder: cluster.folder };
@@ -76,31 +76,31 @@ impl PrivatePostgres {
         Ok(postgres)
     }
 
-    /// The URL for clients: `postgres://rockbot:PASSWORD@127.0.0.1:PORT/postgres`.
+    /// Returns the URL for clients: `postgres://rockbot:PASSWORD@127.0.0.1:PORT/postgres`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://rockbot:{}@127.0.0.1:{}/postgres", self.password, self.port)
     }
 
-    /// The end of the server's log.
+    /// Returns the end of the server's log.
     #[must_use]
     pub fn log_tail(&self) -> String {
         tail(&self.folder.path().join("server.log"))
     }
 
-    /// Ends the server and removes its data; returns when both are done. Dropping does the same.
+    /// Stops the server and removes its data; returns when both are done. Dropping does the same.
     pub fn stop(self) {}
 
-    /// True while the server's process runs.
+    /// Returns whether the server's process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.server.try_wait(), Ok(None))
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
-        while !(accepts(self.port) && self.says_ready()) {
+        while !(accepts(self.port) && self.reports_ready()) {
             if !self.is_running() {
-                bail!("the private PostgreSQL server ended while starting:\n{}", self.log_tail());
+                bail!("the private PostgreSQL server exited while starting:\n{}", self.log_tail());
             }
             ensure!(
                 Instant::now() < deadline,
@@ -113,8 +113,8 @@ impl PrivatePostgres {
         Ok(())
     }
 
-    /// The server writes its state into the file that holds its process id.
-    fn says_ready(&self) -> bool {
+    /// Reads the server's state from the file that holds its process id.
+    fn reports_ready(&self) -> bool {
         let state = fs::read_to_string(self.folder.path().join("data/postmaster.pid"));
         state.is_ok_and(|text| text.lines().any(|line| line.trim() == "ready"))
     }
@@ -123,13 +123,13 @@ impl PrivatePostgres {
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
         self.guard.finish();
-        // The guard has ended the server; killing it again makes sure that the wait ends.
+        // The guard has stopped the server; the kill ensures that the wait returns.
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 }
 
-/// The data of a server, in a folder that its user owns.
+/// The data of a server, in a directory that its user owns.
 struct Cluster {
     folder: TempDir,
     owner: Option<User>,
@@ -157,8 +157,8 @@ impl Cluster {
             .stdin(Stdio::null())
             .output()
             .context("cannot start initdb")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "initdb failed ({}):\n{said}", output.status);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "initdb failed ({}):\n{printed}", output.status);
         Ok(cluster)
     }
 
@@ -167,7 +167,7 @@ impl Cluster {
         let log = File::create(self.folder.path().join("server.log"))?;
         self.command(&programs.join("postgres"))
             .args(["-D", "data", "-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""])
-            // Writes reach the disk as in earnest; the memory is a test's.
+            // Writes reach the disk as in production; memory is reduced for tests.
             .args(["-c", "fsync=on", "-c", "max_connections=300", "-c", "shared_buffers=32MB"])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -177,7 +177,7 @@ impl Cluster {
             .context("cannot start postgres")
     }
 
-    /// A command in our folder, as the folder's owner, with nothing of the machine's own server.
+    /// Returns a command in the server's directory, run as its owner, without `PG*` variables.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.folder.path()).env("HOME", self.folder.path());
@@ -202,13 +202,13 @@ struct User {
 
 impl User {
     fn for_server() -> Result<Self> {
-        let users = fs::read_to_string("/etc/passwd").context("cannot look for a user")?;
+        let users = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
         SERVER_USERS.iter().find_map(|name| Self::parse(&users, name)).with_context(|| {
             format!("PostgreSQL does not run as root: add one of the users {SERVER_USERS:?}")
         })
     }
 
-    /// Lines are `name:password:id:group:...`.
+    /// Parses lines of the form `name:password:id:group:...`.
     fn parse(users: &str, name: &str) -> Option<Self> {
         let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
         let mut numbers = line.split(':').skip(2).map(str::parse);
@@ -216,13 +216,13 @@ impl User {
     }
 }
 
-/// Whether a folder that we just made belongs to root, and so we are root.
+/// Returns whether root owns `folder`, which this process just created.
 fn is_root(folder: &Path) -> Result<bool> {
     use std::os::unix::fs::MetadataExt;
     Ok(fs::metadata(folder)?.uid() == 0)
 }
 
-/// The folder with `initdb` and `postgres` of the newest PostgreSQL, if one is installed.
+/// Returns the directory with `initdb` and `postgres` of the newest installed PostgreSQL.
 #[must_use]
 pub fn find_programs() -> Option<PathBuf> {
     let on_path = || find_program("initdb").and_then(|program| Some(program.parent()?.to_owned()));
@@ -232,7 +232,7 @@ pub fn find_programs() -> Option<PathBuf> {
         .find(|folder| ["initdb", "postgres"].iter().all(|name| folder.join(name).is_file()))
 }
 
-/// The newest version first.
+/// Returns Debian's directories, newest version first.
 fn debian_folders() -> Vec<PathBuf> {
     let entries = fs::read_dir(DEBIAN_FOLDER).into_iter().flatten().flatten();
     let mut versions: Vec<u32> =
@@ -244,7 +244,8 @@ fn debian_folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Other users of this machine must not get in: a superuser of PostgreSQL can start programs.
+/// Generates a password that keeps other users of this machine out: a PostgreSQL superuser can start
+/// programs.
 fn random_password() -> Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

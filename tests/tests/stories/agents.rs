@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use rockbot_bus::{Settlement, Subscription};
 use rockbot_contracts::{AgentName, QueueSpec, UserMessage, json::Limits, topology::user_message};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use rustix::process::{Signal, kill_process};
 use tokio::process::Command;
 
@@ -71,7 +71,7 @@ async fn whoever_waits_for_an_agent_that_does_not_answer_can_leave() {
     let queue = QueueSpec::work(&user_message(&assistant));
     let mut agent = bus.consume(Subscription::new(queue, 16)).await.expect("a queue");
     let mut heard = async || {
-        let delivery = soon("a message", agent.next()).await.expect("a delivery");
+        let delivery = within_timeout("a message", agent.next()).await.expect("a delivery");
         let message: UserMessage =
             delivery.envelope().decode(Limits::default()).expect("a message");
         delivery.settle(Settlement::Ack).await.expect("settled");

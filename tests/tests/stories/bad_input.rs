@@ -9,7 +9,7 @@ use rockbot_contracts::{
     json::Limits,
     topology::{ReplyAddress, tool_invoke},
 };
-use rockbot_testkit::bed::{address, key, never, next, soon};
+use rockbot_testkit::fixture::{assert_never, key, next_delivery, reply_address, within_timeout};
 use rustix::process::Signal;
 
 use crate::{
@@ -28,21 +28,21 @@ impl Stranger {
     async fn at(fleet: &Fleet) -> Self {
         // Our own processes refuse to send what is over the limit; a stranger would not.
         let bus = fleet.bus(|config| config.limits.bytes = 64 * 1024 * 1024).await;
-        let address = address("stranger", "1");
+        let address = reply_address("stranger", "1");
         let answers = Subscription::new(address.queue(), 16);
-        let answers = soon("subscribe", bus.consume(answers)).await.expect("subscribed");
+        let answers = within_timeout("subscribe", bus.consume(answers)).await.expect("subscribed");
         Self { bus, address, answers }
     }
 
     async fn send(&self, envelope: Envelope) {
         let publication = Publication::mandatory(tool_invoke(), envelope);
-        soon("publish", self.bus.publish(publication)).await.expect("taken");
+        within_timeout("publish", self.bus.publish(publication)).await.expect("taken");
     }
 
     async fn answer(&mut self) -> Envelope {
-        let delivery = next(&mut self.answers).await;
+        let delivery = next_delivery(&mut self.answers).await;
         let envelope = delivery.envelope().clone();
-        soon("an ack", delivery.settle(Settlement::Ack)).await.expect("acked");
+        within_timeout("an ack", delivery.settle(Settlement::Ack)).await.expect("acked");
         envelope
     }
 
@@ -81,7 +81,7 @@ async fn what_cannot_be_read_is_answered_and_kept_as_a_dead_letter() {
     let mut stranger = Stranger::at(&fleet).await;
     let queue = QueueSpec::dead_letters_of(&QueueSpec::work(&tool_invoke()).name);
     let letters = stranger.bus.consume(Subscription::new(queue, 16));
-    let mut letters = soon("subscribe", letters).await.expect("subscribed");
+    let mut letters = within_timeout("subscribe", letters).await.expect("subscribed");
 
     let body = |text: &str| Envelope::raw(ToolInvokeRequest::TYPE, text.as_bytes().to_vec());
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
@@ -98,10 +98,10 @@ async fn what_cannot_be_read_is_answered_and_kept_as_a_dead_letter() {
     ];
     for (what, envelope, words) in cases {
         stranger.is_refused(what, envelope, words).await;
-        let letter = next(&mut letters).await;
+        let letter = next_delivery(&mut letters).await;
         let reason = letter.envelope().dead_letter_reason.clone().unwrap_or_default();
         assert!(reason.contains(words), "{what}: {reason}");
-        soon("an ack", letter.settle(Settlement::Ack)).await.expect("acked");
+        within_timeout("an ack", letter.settle(Settlement::Ack)).await.expect("acked");
     }
     still_serves(&fleet, &mut handler).await;
 }
@@ -115,11 +115,11 @@ async fn a_long_text_in_place_of_a_record_costs_neither_the_connection_nor_the_l
     let mut stranger = Stranger::at(&fleet).await;
     let queue = QueueSpec::dead_letters_of(&QueueSpec::work(&tool_invoke()).name);
     let letters = stranger.bus.consume(Subscription::new(queue, 16));
-    let mut letters = soon("subscribe", letters).await.expect("subscribed");
+    let mut letters = within_timeout("subscribe", letters).await.expect("subscribed");
     let long = format!("\"{}\"", "x".repeat(1_000_000)).into_bytes();
     let envelope = Envelope::raw(ToolInvokeRequest::TYPE, long);
     stranger.is_refused("a long text", envelope, "valid").await;
-    let letter = next(&mut letters).await;
+    let letter = next_delivery(&mut letters).await;
     let reason = letter.envelope().dead_letter_reason.clone().unwrap_or_default();
     assert!(reason.contains("valid") && reason.len() < 10_000, "{} bytes", reason.len());
     still_serves(&fleet, &mut handler).await;
@@ -188,7 +188,7 @@ async fn the_same_request_twice_runs_once_and_is_answered_once() {
     let answer = stranger.answer().await;
     let response: ToolInvokeResponse = answer.decode(Limits::default()).expect("a result");
     assert_eq!(response.tool_call_id, request.tool_call_id);
-    never("a second answer", stranger.answers.next()).await;
+    assert_never("a second answer", stranger.answers.next()).await;
     let marker = fs::read_to_string(fleet.path("marker")).expect("the side effect");
     assert_eq!(marker, "started\n", "the command ran more than once");
 }
@@ -199,7 +199,7 @@ async fn answers_that_nobody_takes_and_answers_that_nobody_asked_for_do_no_harm(
     let mut handler = fleet.handler("handler-1").await;
     let mut stranger = Stranger::at(&fleet).await;
     // Nobody consumes this address.
-    let gone = address("gone", "1").tool_result();
+    let gone = reply_address("gone", "1").tool_result();
     stranger.send(Envelope::of(&request("list_files", "{}")).reply_to(gone)).await;
     handler.says("the asker is gone; its answer is dropped").await;
     // A request whose answer would be a request.

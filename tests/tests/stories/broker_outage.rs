@@ -62,7 +62,7 @@ async fn every_process_outlives_the_broker_and_works_again_within_five_seconds()
         }
     };
     assert!(timeout_at(back, dies).await.is_err(), "a process ended with the broker");
-    let (_broker, ()) = act(broker, PrivateBroker::start_again).await;
+    let (_broker, ()) = act(broker, PrivateBroker::restart).await;
     let since = Instant::now();
     handler.says("consuming again queue=\"tool.invoke\"").await;
     agent.says("consuming again queue=\"user.message.assistant\"").await;

@@ -7,8 +7,8 @@ use rockbot_bus::Bus;
 use rockbot_store::{Clock, Prefix, SqliteStore, Store};
 use rockbot_testkit::{
     FaultProxy,
-    bed::{self, soon},
-    proxy::Toward,
+    fixture::{self, within_timeout},
+    proxy::Direction,
 };
 use rustix::process::Signal;
 
@@ -34,7 +34,7 @@ struct Stage {
 impl Stage {
     async fn set() -> Self {
         let fleet = Fleet::new();
-        let proxy = FaultProxy::start(&bed::test_broker_url()).await;
+        let proxy = FaultProxy::start(&fixture::test_broker_url()).await;
         let settings = [SHARED, ("ROCKBOT_BUS__URL", proxy.url())];
         let first = fleet.handler_with("handler-1", &settings).await;
         // Its way out to askers is open from the first answer on.
@@ -60,7 +60,7 @@ impl Stage {
         let file = self.fleet.path("calls.db");
         let store = SqliteStore::open(&file, Clock::System).await.expect("the journal");
         let calls = Prefix::new(["calls"]).expect("a prefix");
-        soon("the end of the call in the journal", async {
+        within_timeout("the end of the call in the journal", async {
             let mut look = tokio::time::interval(std::time::Duration::from_millis(20));
             let ended = |entry: &rockbot_store::Entry| {
                 String::from_utf8_lossy(&entry.value).contains("done")
@@ -80,7 +80,7 @@ impl Stage {
 
 /// Waits until no request is left anywhere.
 async fn settled(fleet: &Fleet, bus: &std::sync::Arc<dyn Bus>) {
-    soon("an empty queue", async {
+    within_timeout("an empty queue", async {
         let mut look = tokio::time::interval(std::time::Duration::from_millis(20));
         loop {
             look.tick().await;
@@ -125,7 +125,7 @@ async fn killed_while_the_tool_runs_it_is_not_run_again_and_the_caller_is_told()
 #[tokio::test]
 async fn killed_after_the_side_effect_and_before_the_answer_the_kept_answer_is_given() {
     let stage = Stage::set().await;
-    stage.proxy.stall_toward(Toward::Broker);
+    stage.proxy.stall_direction(Direction::ToBroker);
     stage.fleet.write("gate", "");
     stage.written_down().await;
     let (told, mark) = stage.ended().await;
@@ -139,7 +139,7 @@ async fn killed_after_the_side_effect_and_before_the_answer_the_kept_answer_is_g
 async fn killed_after_the_answer_and_before_the_ack_nothing_runs_again() {
     let stage = Stage::set().await;
     // The answer goes out; its confirm never comes back, so the request is not acked.
-    stage.proxy.stall_toward(Toward::Client);
+    stage.proxy.stall_direction(Direction::ToClient);
     stage.fleet.write("gate", "");
     stage.written_down().await;
     let (told, mark) = stage.ended().await;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rockbot_testkit::bed::until;
+use rockbot_testkit::fixture::wait_until;
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, Group};
@@ -47,7 +47,7 @@ async fn a_call_that_only_reads_is_run_again_and_answered() {
     let reads = |entry: std::io::Result<fs::DirEntry>| {
         entry.and_then(|entry| fs::read_link(entry.path())).is_ok_and(|path| path == text)
     };
-    until("the search", || fs::read_dir(&open).expect("descriptors").any(reads)).await;
+    wait_until("the search", || fs::read_dir(&open).expect("descriptors").any(reads)).await;
 
     let _second = fleet.handler_in("handler-2", &folder("quick")).await;
     first.send(Signal::KILL);

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fs, sync::Arc, time::Duration};
 
 use rockbot_contracts::Executed;
-use rockbot_testkit::{FaultProxy, bed};
+use rockbot_testkit::{FaultProxy, fixture};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -16,7 +16,7 @@ const CUTS: usize = 100;
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
     let fleet = Fleet::new();
-    let proxy = FaultProxy::start(&bed::test_broker_url()).await;
+    let proxy = FaultProxy::start(&fixture::test_broker_url()).await;
     let through = [("ROCKBOT_BUS__URL", proxy.url()), ("ROCKBOT_STORE__SHARED", "true")];
     let _handlers = (
         fleet.handler_with("handler-1", &through).await,

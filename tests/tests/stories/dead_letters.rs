@@ -9,7 +9,7 @@ use rockbot_contracts::{
     json::Limits,
     topology::{MAX_DELIVERIES, ReplyAddress, tool_invoke},
 };
-use rockbot_testkit::bed::{address, never, next, soon};
+use rockbot_testkit::fixture::{assert_never, next_delivery, reply_address, within_timeout};
 use serde_json::Value;
 
 use crate::{
@@ -27,21 +27,21 @@ struct Asker {
 impl Asker {
     async fn at(fleet: &Fleet) -> Self {
         let bus = fleet.bus(|_| ()).await;
-        let address = address("asker", "1");
+        let address = reply_address("asker", "1");
         let answers = Subscription::new(address.queue(), 16);
-        let answers = soon("subscribe", bus.consume(answers)).await.expect("subscribed");
+        let answers = within_timeout("subscribe", bus.consume(answers)).await.expect("subscribed");
         Self { bus, address, answers }
     }
 
     /// The place of a handler at the queue of calls.
     async fn handlers_place(&self) -> Consumer {
         let work = Subscription::new(QueueSpec::work(&tool_invoke()), 4);
-        soon("subscribe", self.bus.consume(work)).await.expect("subscribed")
+        within_timeout("subscribe", self.bus.consume(work)).await.expect("subscribed")
     }
 
     async fn send(&self, envelope: Envelope) {
         let publication = Publication::mandatory(tool_invoke(), envelope);
-        soon("publish", self.bus.publish(publication)).await.expect("taken");
+        within_timeout("publish", self.bus.publish(publication)).await.expect("taken");
     }
 
     /// Asks for a tool; the id of the call.
@@ -63,9 +63,9 @@ impl Asker {
     }
 
     async fn answer(&mut self) -> Envelope {
-        let delivery = next(&mut self.answers).await;
+        let delivery = next_delivery(&mut self.answers).await;
         let envelope = delivery.envelope().clone();
-        soon("an ack", delivery.settle(Settlement::Ack)).await.expect("acked");
+        within_timeout("an ack", delivery.settle(Settlement::Ack)).await.expect("acked");
         envelope
     }
 }
@@ -75,7 +75,7 @@ impl Asker {
 async fn dies_of(poison: &str, mut work: Consumer, others: usize) -> (u32, usize) {
     let (mut poisoned, mut served) = (0, 0);
     while poisoned < MAX_DELIVERIES || served < others {
-        let delivery = next(&mut work).await;
+        let delivery = next_delivery(&mut work).await;
         let settlement = if delivery.envelope().correlation_id.as_deref() == Some(poison) {
             poisoned += 1;
             Settlement::Retry
@@ -83,16 +83,16 @@ async fn dies_of(poison: &str, mut work: Consumer, others: usize) -> (u32, usize
             served += 1;
             Settlement::Ack
         };
-        soon("a settlement", delivery.settle(settlement)).await.expect("settled");
+        within_timeout("a settlement", delivery.settle(settlement)).await.expect("settled");
     }
-    never("one more delivery", work.next()).await;
+    assert_never("one more delivery", work.next()).await;
     work.cancel().await;
     (poisoned, served)
 }
 
 /// Runs `rockbot` until what it says as JSON holds.
 async fn until_said(fleet: &Fleet, arguments: &[&str], holds: impl Fn(&Value) -> bool) -> Value {
-    soon("it is said", async {
+    within_timeout("it is said", async {
         loop {
             let said = fleet.run(arguments).await.json();
             if holds(&said) {
@@ -272,10 +272,10 @@ async fn messages_that_nobody_takes_are_suspicious() {
     let agent = rockbot_contracts::AgentName::new("assistant").expect("a name");
     let key = rockbot_contracts::topology::user_message(&agent);
     let queue = Subscription::new(QueueSpec::work(&key), 1);
-    drop(soon("subscribe", bus.consume(queue)).await.expect("subscribed"));
+    drop(within_timeout("subscribe", bus.consume(queue)).await.expect("subscribed"));
     let message = Publication::mandatory(key, Envelope::raw("Text", b"{}".to_vec()));
-    soon("publish", bus.publish(message)).await.expect("taken");
-    let doctor = soon("the verdict", async {
+    within_timeout("publish", bus.publish(message)).await.expect("taken");
+    let doctor = within_timeout("the verdict", async {
         loop {
             let ended = fleet.run(&["doctor"]).await;
             if ended.code == Some(1) {

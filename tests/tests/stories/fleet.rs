@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
-use rockbot_testkit::bed::{self, until};
+use rockbot_testkit::fixture::{self, wait_until};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -25,14 +25,14 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().expect("a folder");
-        Self { namespace: bed::fresh_namespace(), folder }
+        Self { namespace: fixture::fresh_namespace(), folder }
     }
 
     /// A program of the fleet with nothing else in its environment, in the fleet's folder.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = self.bare_program(name);
         command
-            .env("ROCKBOT_BUS__URL", bed::test_broker_url())
+            .env("ROCKBOT_BUS__URL", fixture::test_broker_url())
             .env("ROCKBOT_BUS__NAMESPACE", &self.namespace);
         command
     }
@@ -119,11 +119,11 @@ impl Fleet {
 
     /// A connection of the test itself to the bus of the fleet.
     pub(crate) async fn bus(&self, config: impl FnOnce(&mut RabbitConfig)) -> Arc<dyn Bus> {
-        let mut settings = RabbitConfig::new(bed::test_broker_url(), "a story");
+        let mut settings = RabbitConfig::new(fixture::test_broker_url(), "a story");
         settings.namespace.clone_from(&self.namespace);
         config(&mut settings);
         let bus = RabbitBus::start(&settings).expect("a usable URL");
-        bus.connected(bed::PATIENCE).await.expect("the test broker answers");
+        bus.connected(fixture::TEST_TIMEOUT).await.expect("the test broker answers");
         Arc::new(bus)
     }
 
@@ -140,14 +140,14 @@ impl Fleet {
     /// Waits for a file of the fleet.
     pub(crate) async fn exists(&self, name: &str) {
         let path = self.path(name);
-        until(name, || path.exists()).await;
+        wait_until(name, || path.exists()).await;
     }
 
     /// Waits for a line in a file that a command writes, and returns the file's text.
     pub(crate) async fn line_in(&self, name: &str) -> String {
         let path = self.path(name);
         let read = || fs::read_to_string(&path).unwrap_or_default();
-        until(name, || read().ends_with('\n')).await;
+        wait_until(name, || read().ends_with('\n')).await;
         read()
     }
 }
@@ -164,7 +164,7 @@ impl Group {
     }
 
     pub(crate) async fn is_gone(&self) {
-        until("the end of the command", || test_kill_process(self.0).is_err()).await;
+        wait_until("the end of the command", || test_kill_process(self.0).is_err()).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! As much HTTP as it takes to ask a model server what it was sent.
 
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -32,7 +32,7 @@ pub(crate) async fn get(base_url: &str, path: &str) -> String {
 
 /// The status and the body at `path` of `host:port`.
 pub(crate) async fn ask(host: &str, path: &str) -> (u16, String) {
-    let answer = soon("an answer", async {
+    let answer = within_timeout("an answer", async {
         let mut stream = TcpStream::connect(host).await.expect("connected");
         let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");

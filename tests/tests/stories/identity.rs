@@ -12,8 +12,8 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::{
-    bed::{PATIENCE, next, soon},
     broker::PrivateBroker,
+    fixture::{TEST_TIMEOUT, next_delivery, within_timeout},
 };
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -52,7 +52,7 @@ impl Guarded {
     }
 
     fn url(&self, user: &str) -> String {
-        self.broker.url_of(&format!("{}.{user}", self.fleet.namespace), PASSWORD)
+        self.broker.url_for(&format!("{}.{user}", self.fleet.namespace), PASSWORD)
     }
 
     /// A program as `user`, with the rules of production.
@@ -72,7 +72,7 @@ impl Guarded {
     pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
         let config = RabbitConfig::new(self.url(user), user).in_namespace(&self.fleet.namespace);
         let bus = RabbitBus::start(&config).expect("a usable URL");
-        bus.connected(PATIENCE).await.expect("let in");
+        bus.connected(TEST_TIMEOUT).await.expect("let in");
         Arc::new(bus)
     }
 
@@ -135,7 +135,7 @@ async fn each_process_works_as_its_own_user_and_a_worker_serves_no_impostor() {
         mallory.publish(Publication::mandatory(tool_invoke(), forged)).await.expect("queued");
         handler.says(words).await;
         let mut look = tokio::time::interval(Duration::from_millis(20));
-        soon("a dead letter", async {
+        within_timeout("a dead letter", async {
             while guarded.waiting(mallory.as_ref(), "tool.invoke.dlq").await < given_up {
                 look.tick().await;
             }
@@ -153,13 +153,13 @@ async fn a_handler_passes_a_call_on_that_others_were_lost_with() {
     let guarded = Guarded::start().await;
     let lost = guarded.bus("tool-handler").await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
-    let mut requests = soon("subscribe", lost.consume(work)).await.expect("subscribed");
+    let mut requests = within_timeout("subscribe", lost.consume(work)).await.expect("subscribed");
     let asker = guarded.bus("agent.assistant").await;
     let asked = Publication::mandatory(tool_invoke(), request("assistant", "assistant"));
     asker.publish(asked).await.expect("queued");
     for _ in 0..2 {
-        let delivery = next(&mut requests).await;
-        soon("a settlement", delivery.settle(Settlement::Retry)).await.expect("settled");
+        let delivery = next_delivery(&mut requests).await;
+        within_timeout("a settlement", delivery.settle(Settlement::Retry)).await.expect("settled");
     }
     requests.cancel().await;
     drop(requests);

@@ -17,8 +17,8 @@ use rockbot_llm::{
 };
 use rockbot_testkit::{
     FaultProxy,
-    bed::{soon, until},
-    store_bed,
+    fixture::{wait_until, within_timeout},
+    store_fixture,
 };
 use rockbot_tools::{CatalogDirectory, ToolRegistry, outputs::TOOL_OUTPUT};
 use rustix::process::Signal;
@@ -177,7 +177,7 @@ impl Desk {
     }
 
     async fn knows(&self, tool: &str) {
-        until(tool, || self.registry.get(tool).is_some()).await;
+        wait_until(tool, || self.registry.get(tool).is_some()).await;
     }
 
     /// Lets the model go on with a question of a person, in a task of its own.
@@ -196,7 +196,7 @@ impl Desk {
     }
 
     async fn reads(&mut self) -> String {
-        soon("a result", self.read.recv()).await.expect("the model reads")
+        within_timeout("a result", self.read.recv()).await.expect("the model reads")
     }
 }
 
@@ -214,7 +214,7 @@ async fn handler(fleet: &Fleet, instance: &str, store: &str) -> Running {
 async fn ten_megabytes_are_outlined_and_read_from_another_process_than_the_one_that_kept_them() {
     let (fleet, text) = (Fleet::new(), report());
     fleet.write(FILE, &text);
-    let store = store_bed::test_postgres_url();
+    let store = store_fixture::test_postgres_url();
     let first = handler(&fleet, "handler-1", &store).await;
     let mut desk = Desk::open(&fleet, &format!("cat {FILE}")).await;
     desk.knows("bash").await;
@@ -255,7 +255,7 @@ async fn ten_megabytes_are_outlined_and_read_from_another_process_than_the_one_t
 async fn with_the_store_down_the_result_is_cut_with_the_notice_and_nothing_crashes() {
     let fleet = Fleet::new();
     fleet.write(FILE, &report());
-    let store = FaultProxy::start(&store_bed::test_postgres_url()).await;
+    let store = FaultProxy::start(&store_fixture::test_postgres_url()).await;
     let mut running = handler(&fleet, "handler-1", store.url()).await;
     let command = format!("echo $$ > began; until [ -e gate ]; do sleep 0.05; done; cat {FILE}");
     let mut desk = Desk::open(&fleet, &command).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rockbot_testkit::bed::{soon, test_broker_url};
+use rockbot_testkit::fixture::{test_broker_url, within_timeout};
 use rustix::process::Signal;
 use tokio::{
     io::copy_bidirectional,
@@ -76,7 +76,7 @@ async fn probed(admin: &str, expected: u16) -> String {
             }
         }
     };
-    soon("the readiness", told).await
+    within_timeout("the readiness", told).await
 }
 
 #[tokio::test]

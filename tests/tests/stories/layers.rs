@@ -15,7 +15,7 @@ use rockbot_contracts::{
     ToolSource,
     topology::{ReplyAddress, tool_invoke},
 };
-use rockbot_testkit::bed::{soon, until};
+use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::{
     HandlerSection, Redactor, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure,
     ToolInvokeHandler, ToolRegistry, ToolResult, invoke::InvokeWorkers,
@@ -133,17 +133,17 @@ async fn equal_calls_at_once_run_once_for_each_agent_and_again_when_the_definiti
     let stage = Stage::set(json!({"cache": "1h"})).await;
     let (one, two) = (stage.agent("one").await, stage.agent("two").await);
     let calls = [one.calls(100), two.calls(100)];
-    until("all of them wait", || stage.handler.load().running == 200).await;
+    wait_until("all of them wait", || stage.handler.load().running == 200).await;
     stage.gate.add_permits(10);
     for calls in calls {
-        let ended = soon("answers", calls.join_all()).await;
+        let ended = within_timeout("answers", calls.join_all()).await;
         let said: Vec<_> =
             ended.into_iter().map(|one| one.expect("a result").to_text().into_owned()).collect();
         assert!(said.iter().all(|one| *one == said[0]), "{said:?}");
     }
     assert_eq!(stage.runs.load(Ordering::SeqCst), 2, "once for each agent");
     stage.serve("Counts otherwise.");
-    let changed = soon("an answer", Box::pin(one.call())).await.expect("a result");
+    let changed = within_timeout("an answer", Box::pin(one.call())).await.expect("a result");
     assert_eq!(changed.to_text(), "3");
     assert!(stage.workers.drain(Duration::from_secs(5)).await);
 }
@@ -153,10 +153,11 @@ async fn a_rate_is_kept_for_each_agent() {
     let stage = Stage::set(json!({"rate": {"calls": 1, "per": "1h"}})).await;
     stage.gate.add_permits(10);
     let (one, two) = (stage.agent("one").await, stage.agent("two").await);
-    soon("an answer", Box::pin(one.clone().call())).await.expect("the first");
-    let refused = soon("an answer", Box::pin(one.call())).await.expect_err("one too many");
+    within_timeout("an answer", Box::pin(one.clone().call())).await.expect("the first");
+    let refused =
+        within_timeout("an answer", Box::pin(one.call())).await.expect_err("one too many");
     assert_eq!((refused.code(), refused.executed()), (ToolErrorCode::Overloaded, Executed::No));
     assert!(refused.is_retryable() && refused.to_string().contains("call again in"), "{refused}");
-    soon("an answer", Box::pin(two.call())).await.expect("another agent");
+    within_timeout("an answer", Box::pin(two.call())).await.expect("another agent");
     assert!(stage.workers.drain(Duration::from_secs(5)).await);
 }

@@ -1,6 +1,6 @@
 //! MCP servers behind bridges, as processes on a real broker.
 
-use rockbot_testkit::{bed::until, mcp_peers::McpPeer};
+use rockbot_testkit::{fixture::wait_until, mcp_peers::McpPeer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -191,7 +191,7 @@ async fn a_program_moves_to_another_bridge_when_its_own_is_killed() {
 
     // A call is under way when its bridge dies.
     let hanging = fleet.start(&["--json", "mcp", "call", "--timeout", "8", "process", "hang"]);
-    until("the call to begin", || fleet.path("hangs").exists()).await;
+    wait_until("the call to begin", || fleet.path("hangs").exists()).await;
     first.send(Signal::KILL);
     let hung = hanging.ended().await;
     hung.assert_code(75);

@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use rockbot_testkit::bed::PATIENCE;
+use rockbot_testkit::fixture::TEST_TIMEOUT;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
@@ -56,14 +56,14 @@ impl Running {
     /// Waits until standard error holds `words`.
     pub(crate) async fn says(&mut self, words: &str) {
         let heard = self.err.heard.wait_for(|text| text.contains(words));
-        let found = matches!(timeout(PATIENCE, heard).await, Ok(Ok(_)));
+        let found = matches!(timeout(TEST_TIMEOUT, heard).await, Ok(Ok(_)));
         assert!(found, "{} never said {words:?}:\n{}", self.name, self.err.text());
     }
 
     /// Waits until standard output holds `words`.
     pub(crate) async fn prints(&mut self, words: &str) {
         let heard = self.out.heard.wait_for(|text| text.contains(words));
-        let found = matches!(timeout(PATIENCE, heard).await, Ok(Ok(_)));
+        let found = matches!(timeout(TEST_TIMEOUT, heard).await, Ok(Ok(_)));
         assert!(found, "{} never printed {words:?}:\n{}", self.name, self.out.text());
     }
 
@@ -86,7 +86,7 @@ impl Running {
 
     /// Waits for its end.
     pub(crate) async fn ended(self) -> Ended {
-        self.ended_within(PATIENCE * 3).await
+        self.ended_within(TEST_TIMEOUT * 3).await
     }
 
     /// Waits for its end, which must come soon.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc, time::Duration};
 
 use rockbot_bus::Bus;
 use rockbot_contracts::{ToolErrorCode, topology::MAX_DELIVERIES};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use rockbot_tools::{ToolFailure, ToolResult};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -146,7 +146,7 @@ async fn it_is_set_aside_alone_and_two_hundred_innocent_calls_are_answered_once(
     // Mended, it runs, for whoever still waits.
     fleet.write("poison.txt", "abba\n");
     fleet.run(&["dlq", "replay", "tool.invoke"]).await.assert_code(0);
-    let mended = soon("its answer", poison).await.expect("no panic").expect("a result");
+    let mended = within_timeout("its answer", poison).await.expect("no panic").expect("a result");
     assert_eq!(mended.to_text(), "poison.txt:1: abba\n");
     assert_eq!(fleet.waiting_and_dead(&bus).await, (0, 0));
 }

@@ -12,7 +12,7 @@ use rockbot_contracts::{
     BindingPattern, Envelope, InstanceId, QueueSpec, ToolCallId, ToolCancel,
     topology::{tool_cancel, tool_invoke},
 };
-use rockbot_testkit::bed::{PATIENCE, soon};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
 use rustix::{
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -67,7 +67,8 @@ async fn a_user_who_can_send_nothing_sees_a_call_from_the_question_to_the_answer
     let monitor = guarded.bus("monitor").await;
     let cancel = ToolCancel { tool_call_id: ToolCallId::generate(), reason: String::new() };
     let cancel = Publication::mandatory(tool_cancel(), Envelope::of(&cancel));
-    let sent = soon("a refusal", monitor.publish(cancel.within(Duration::from_secs(5)))).await;
+    let sent =
+        within_timeout("a refusal", monitor.publish(cancel.within(Duration::from_secs(5)))).await;
     let refused = sent.expect_err("it may not publish").to_string();
     assert_says(&refused, &["ACCESS_REFUSED"]);
     let people = vec![BindingPattern::new("user.message.*")];
@@ -88,7 +89,9 @@ async fn a_watch_hides_from_no_asker_that_nobody_serves_and_hears_those_who_come
     watch.says("watching").await;
     let bus = fleet.bus(|_| {}).await;
     let request = Envelope::raw("ToolInvokeRequest", b"{}".to_vec());
-    let asked = soon("an error", bus.publish(Publication::mandatory(tool_invoke(), request))).await;
+    let asked =
+        within_timeout("an error", bus.publish(Publication::mandatory(tool_invoke(), request)))
+            .await;
     assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
 
     let _handler = fleet.handler("handler-1").await;
@@ -142,7 +145,7 @@ impl Terminal {
     /// between words.
     async fn shows(&mut self, word: &str) {
         let seen = self.shown.wait_for(|shown| shown.contains(word));
-        let found = matches!(timeout(PATIENCE, seen).await, Ok(Ok(_)));
+        let found = matches!(timeout(TEST_TIMEOUT, seen).await, Ok(Ok(_)));
         assert!(found, "never showed {word:?}:\n{:?}", *self.shown.borrow());
     }
 
@@ -162,7 +165,7 @@ impl Terminal {
 
     /// Waits for its end, after which the terminal must be as it was.
     async fn given_back(mut self) {
-        let status = soon("the end", self.child.wait()).await.expect("it was waited for");
+        let status = within_timeout("the end", self.child.wait()).await.expect("it was waited for");
         // Leaves the other screen, and shows the cursor.
         self.shows("\u{1b}[?1049l").await;
         self.shows("\u{1b}[?25h").await;

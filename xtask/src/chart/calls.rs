@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::broker::{Ending, ProcessGuard, free_port};
+use crate::broker::{ProcessGuard, StopSignal, free_port};
 use crate::{python, say, workspace};
 
 const AIO_PIKA: &str = "aio-pika==10.2.1";
@@ -33,7 +33,7 @@ impl Calls {
     ) -> Result<Self> {
         let environment = workspace::peers_folder()?.join("python-calls");
         python::environment(&environment, &[AIO_PIKA], python::Needs::Dependencies, true)?;
-        let mut guard = ProcessGuard::start(Ending::Kill, None)?;
+        let mut guard = ProcessGuard::start(StopSignal::Kill, None)?;
         let port = free_port()?;
         forward.args(["port-forward", pod, &format!("{port}:5672")]);
         let mut forward = started(&mut forward, &mut guard)?;

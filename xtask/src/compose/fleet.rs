@@ -152,7 +152,7 @@ impl<'a> Fleet<'a> {
     }
 
     fn compose(&self) -> Command {
-        let command = self.engine.command_of(&self.tool.program);
+        let command = self.engine.command_for(&self.tool.program);
         let mut command = self.tool.with_file(command, &self.files.path().join("env"));
         command.args(["--project-name", PROJECT]);
         command

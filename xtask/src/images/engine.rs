@@ -61,8 +61,8 @@ impl Engine {
         say::progress(PART, "starting a private daemon");
         // Released when the file is closed, also by a crash.
         lock.lock().with_context(|| format!("cannot lock {}", folder.display()))?;
-        let private = PrivateDocker::start_keeping(&folder.join("data"))?;
-        let client = Client::find(&|program| private.command_of(program))?;
+        let private = PrivateDocker::start_with_data_dir(&folder.join("data"))?;
+        let client = Client::find(&|program| private.command_for(program))?;
         let engine = Self { client, private: Some(private), _lock: Some(lock) };
         let left = process::answer(engine.docker().args(["ps", "--all", "--quiet"]));
         for container in left.unwrap_or_default().lines() {
@@ -73,13 +73,13 @@ impl Engine {
 
     /// Docker's command line, ready for its arguments.
     pub(crate) fn docker(&self) -> Command {
-        self.command_of(&self.client.program)
+        self.command_for(&self.client.program)
     }
 
     /// Another program that talks to the same daemon.
-    pub(crate) fn command_of(&self, program: &Path) -> Command {
+    pub(crate) fn command_for(&self, program: &Path) -> Command {
         match &self.private {
-            Some(private) => private.command_of(program),
+            Some(private) => private.command_for(program),
             None => Command::new(program),
         }
     }

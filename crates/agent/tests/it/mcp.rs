@@ -13,7 +13,7 @@ use rockbot_contracts::{
 };
 use rockbot_llm::{ScriptedModel, ScriptedTurn};
 use rockbot_store::{Clock, MemoryStore, Store};
-use rockbot_testkit::bed::until;
+use rockbot_testkit::fixture::wait_until;
 use rockbot_tools::{
     ToolContext, ToolFailure, ToolPins, ToolResult,
     mcp::{McpGateway, McpIndex, server_fingerprint},
@@ -357,7 +357,7 @@ async fn a_person_is_asked_about_the_tool_itself_however_it_is_called() {
     let agent = stage.agent(&model);
     let (turn, ear) = start(&agent, message("s", "go"));
     for (question, decision) in [(0, ApprovalDecision::Deny), (1, ApprovalDecision::Allow)] {
-        until("a question", || ear.questions().len() > question).await;
+        wait_until("a question", || ear.questions().len() > question).await;
         let asked = ear.questions().remove(question);
         assert_eq!((asked.tool.as_str(), asked.source.as_str()), ("git__log", "mcp:git"));
         assert!(approvals.answer(&asked.answer("s", decision)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rockbot_agent::{ModelBehaviour, ToolFilter, TurnEvent, TurnOrigin};
 use rockbot_contracts::user::TurnOutcome;
 use rockbot_llm::{FinishReason, ScriptedTurn};
-use rockbot_testkit::inventions;
+use rockbot_testkit::tool_names;
 use rockbot_tools::{EntryPoint, ToolSource};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -20,7 +20,7 @@ const BATCH: usize = 50;
 /// A turn that begins so, whose model tries a thousand names for `tool`.
 async fn check(tool: &Arc<Probe>, entry: EntryPoint, filter: ToolFilter) {
     let name = tool.name();
-    let inventions = inventions::of(name);
+    let inventions = tool_names::variants(name);
     let answers = inventions.chunks(BATCH).map(|names| {
         let names: Vec<_> = names.iter().map(|name| ("", name.as_str(), "{}")).collect();
         Answer::Events(calls(&names, FinishReason::ToolCalls))

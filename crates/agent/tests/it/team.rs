@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use rockbot_agent::{Agent, AgentDefinition, AgentParts, Team, TurnAnswer};
 use rockbot_contracts::{AgentName, user::TurnOutcome};
 use rockbot_llm::{ChatModel, ScriptedTurn};
-use rockbot_testkit::bed::until;
+use rockbot_testkit::fixture::wait_until;
 use rockbot_tools::ToolRegistry;
 use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
@@ -175,11 +175,11 @@ async fn agents_come_and_go_while_the_process_runs() {
     };
     write("a.md", "");
     company.team.watch(folder.path().to_owned());
-    until("a is a tool", || names() == ["a"]).await;
+    wait_until("a is a tool", || names() == ["a"]).await;
     write("b.md", "");
-    until("b is a tool", || names() == ["a", "b"]).await;
+    wait_until("b is a tool", || names() == ["a", "b"]).await;
     write("a.md", "enabled = false");
-    until("a is none any more", || names() == ["b"]).await;
+    wait_until("a is none any more", || names() == ["b"]).await;
     assert!(company.registry.get("agent__a").is_none());
     let b = AgentName::new("b").unwrap();
     assert!(company.team.switch(&b, false));
@@ -188,7 +188,7 @@ async fn agents_come_and_go_while_the_process_runs() {
     write("a.md", "colour = 'red'");
     write("c.md", "primary = true");
     fs::remove_file(folder.path().join("a.md")).unwrap();
-    until("b is left", || names() == ["b"]).await;
+    wait_until("b is left", || names() == ["b"]).await;
     company.team.shut_down(Duration::ZERO).await;
     assert!(company.registry.list().is_empty());
 }

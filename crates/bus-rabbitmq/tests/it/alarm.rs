@@ -1,7 +1,7 @@
 //! The broker is short of memory and blocks whoever publishes.
 
 use rockbot_bus::{Bus, PublishError};
-use rockbot_testkit::{bed::soon, broker::PrivateBroker};
+use rockbot_testkit::{broker::PrivateBroker, fixture::within_timeout};
 use tokio::time::timeout;
 
 use crate::{
@@ -25,7 +25,7 @@ async fn blocked_publishes_fail_by_their_time_out_say_why_and_work_again_after()
     let later = fleet.insist_on("later", "waiting", 5).await;
     memory_limit(&broker, "0.0000001").await;
     // The broker says that it blocks only once something is published; that may still go out.
-    soon("the publisher knows that it is blocked", async {
+    within_timeout("the publisher knows that it is blocked", async {
         while !matches!(
             fleet.say("jobs", "maybe", SHORT).await,
             Err(PublishError::Disconnected { .. })

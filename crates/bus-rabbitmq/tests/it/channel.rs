@@ -5,8 +5,8 @@ use std::time::Duration;
 use rockbot_bus::{Bus, Settlement, Subscription};
 use rockbot_testkit::{
     FaultProxy,
-    bed::{soon, text_of, work},
     broker::PrivateBroker,
+    fixture::{text_of, within_timeout, work_queue},
 };
 use tokio::time::timeout;
 
@@ -26,13 +26,13 @@ async fn a_consumer_whose_channel_is_closed_alone_gets_another() {
     let url = broker.act(|broker| Ok(broker.amqp_url())).await;
     let proxy = FaultProxy::start(&url).await;
     let fleet = Fleet::connect(proxy.url()).await;
-    let subscription = Subscription::new(work("slow"), 1);
+    let subscription = Subscription::new(work_queue("slow"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     let mut others = fleet.record("jobs").await;
     fleet.insist("slow", "held").await;
-    let held = soon("a delivery", consumer.next()).await.expect("alive");
+    let held = within_timeout("a delivery", consumer.next()).await.expect("alive");
     // Its time is over between here and there; the connection and the other consumer live on.
-    let again = soon("the delivery again", consumer.next()).await.expect("alive");
+    let again = within_timeout("the delivery again", consumer.next()).await.expect("alive");
     assert_eq!(text_of(&again), "held");
     assert!(again.is_redelivered());
     held.settle(Settlement::Ack).await.expect_err("its channel is gone");

@@ -5,8 +5,11 @@ use std::time::Duration;
 use rockbot_bus::{Bus, Publication, PublishError, Request, Requester, Settlement, Subscription};
 use rockbot_testkit::{
     FaultProxy,
-    bed::{address, key, message, next, soon, take, test_broker_url, work},
-    proxy::Toward,
+    fixture::{
+        ack_next, key, next_delivery, reply_address, test_broker_url, text_message, within_timeout,
+        work_queue,
+    },
+    proxy::Direction,
 };
 use tokio::time::{Instant, timeout};
 
@@ -29,7 +32,7 @@ async fn cut_again_and_again_it_comes_back_and_loses_nothing_confirmed() {
         proxy.cut_all();
         // Some of these meet the dead connection.
         confirmed.extend(fleet.insist_on("jobs", &format!("cut {cut}"), 10).await);
-        soon("another connection", proxy.connected(connections + 1)).await;
+        within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
         fleet.back("a cut").await;
     }
     confirmed.extend(fleet.insist_on("jobs", "after", 10).await);
@@ -41,12 +44,12 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
     let (proxy, fleet) = behind_a_proxy().await;
     // Not cut, and forgetful.
     let worker = fleet.join(&test_broker_url()).await;
-    let questions = Subscription::new(work("questions"), 1);
+    let questions = Subscription::new(work_queue("questions"), 1);
     let mut questions = worker.bus.consume(questions).await.expect("subscribed");
-    let requester = Requester::new(fleet.bus.clone(), address("asker", "one"));
+    let requester = Requester::new(fleet.bus.clone(), reply_address("asker", "one"));
     let request = Request {
         key: key("questions"),
-        envelope: message("?").correlated("the-call"),
+        envelope: text_message("?").correlated("the-call"),
         timeout: Duration::from_secs(60),
         grace: Duration::ZERO,
         on_interim: None,
@@ -54,22 +57,22 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
         give_up: None,
     };
     let forgets = async {
-        assert_eq!(take(&mut questions).await, "?");
+        assert_eq!(ack_next(&mut questions).await, "?");
         // The broker answers in order: once this one is confirmed, the question is.
         fleet.insist("questions", "after").await;
-        assert_eq!(take(&mut questions).await, "after");
+        assert_eq!(ack_next(&mut questions).await, "after");
         for _ in 0..3 {
             let connections = proxy.connections();
             proxy.cut_all();
-            soon("another connection", proxy.connected(connections + 1)).await;
+            within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
             fleet.back("a cut").await;
         }
         assert_eq!(requester.stats().asked_again(), 0);
-        let again = next(&mut questions).await;
+        let again = next_delivery(&mut questions).await;
         let question = again.envelope().clone();
         again.settle(Settlement::Ack).await.expect("acked");
         let to = question.reply_to.clone().expect("a reply-to");
-        let answer = Publication::mandatory(to, message("!").correlated("the-call"));
+        let answer = Publication::mandatory(to, text_message("!").correlated("the-call"));
         worker.bus.publish(answer).await.expect("published");
         question
     };
@@ -135,16 +138,16 @@ async fn half_a_frame_to_either_side_is_survived() {
     let (proxy, fleet) = behind_a_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
-    for side in [Toward::Broker, Toward::Client] {
+    for side in [Direction::ToBroker, Direction::ToClient] {
         let connections = proxy.connections();
-        proxy.halve_next_frame(side);
+        proxy.truncate_next_chunk(side);
         match fleet.say("jobs", "halved", SHORT * 5).await {
             // A half confirm leaves it open; half a message can be sent again or left open.
             Ok(()) => confirmed.push("halved".to_owned()),
             Err(PublishError::Unconfirmed { .. } | PublishError::Disconnected { .. }) => {}
             Err(error) => panic!("{error}"),
         }
-        soon("another connection", proxy.connected(connections + 1)).await;
+        within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
         fleet.back("half a frame").await;
     }
     confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
@@ -195,7 +198,7 @@ async fn a_slow_network_is_no_fault() {
 #[tokio::test]
 async fn a_consumer_comes_back_though_nobody_waits_for_long() {
     let (proxy, fleet) = behind_a_proxy().await;
-    let subscription = Subscription::new(work("jobs"), 1);
+    let subscription = Subscription::new(work_queue("jobs"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     proxy.cut_all();
     fleet.insist("jobs", "after").await;
@@ -207,34 +210,34 @@ async fn a_consumer_comes_back_though_nobody_waits_for_long() {
         }
     });
     let delivery = delivery.await.expect("in time").expect("the consumer is alive");
-    assert_eq!(rockbot_testkit::bed::text_of(&delivery), "after");
+    assert_eq!(rockbot_testkit::fixture::text_of(&delivery), "after");
 }
 
 #[tokio::test]
 async fn a_message_taken_before_the_cut_comes_again_and_says_so() {
     let (proxy, fleet) = behind_a_proxy().await;
-    let subscription = Subscription::new(work("jobs"), 1);
+    let subscription = Subscription::new(work_queue("jobs"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     fleet.insist("jobs", "held").await;
-    let held = soon("a delivery", consumer.next()).await.expect("alive");
+    let held = within_timeout("a delivery", consumer.next()).await.expect("alive");
     proxy.cut_all();
-    let again = soon("the delivery again", consumer.next()).await.expect("alive");
+    let again = within_timeout("the delivery again", consumer.next()).await.expect("alive");
     assert!(again.is_redelivered());
     held.settle(rockbot_bus::Settlement::Ack).await.expect_err("its channel is gone");
     again.settle(rockbot_bus::Settlement::Ack).await.expect("settled");
     fleet.insist("jobs", "next").await;
-    assert_eq!(take(&mut consumer).await, "next");
+    assert_eq!(ack_next(&mut consumer).await, "next");
 }
 
 #[tokio::test]
 async fn closing_while_disconnected_ends_consumers_and_publishers_at_once() {
     let (proxy, fleet) = behind_a_proxy().await;
-    let subscription = Subscription::new(work("jobs"), 1);
+    let subscription = Subscription::new(work_queue("jobs"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     proxy.refuse();
     proxy.cut_all();
     fleet.interrupted().await;
-    let publication = rockbot_bus::Publication::mandatory(key("jobs"), message("never"));
+    let publication = rockbot_bus::Publication::mandatory(key("jobs"), text_message("never"));
     let (published, next, ()) = timeout(SHORT, async {
         tokio::join!(fleet.bus.publish(publication), consumer.next(), fleet.bus.close())
     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rockbot_bus::{Bus, ConsumeError};
-use rockbot_testkit::bed::{fresh_namespace, soon, test_broker_url};
+use rockbot_testkit::fixture::{fresh_namespace, test_broker_url, within_timeout};
 
 use crate::{
     fleet::{BACK_WITHIN, Fleet, SHORT, start},
@@ -56,7 +56,7 @@ async fn a_connection_closed_by_an_operator_comes_back_once_its_user_may() {
     fleet.insist("jobs", "before").await;
     set_password(&user, "wrong").await;
     // The broker counts a connection a moment after it was opened.
-    soon("the connection is closed", async {
+    within_timeout("the connection is closed", async {
         let of_user = format!("connections/username/{user}");
         // Not faster: the management API falls behind when it is kept busy.
         let mut again = tokio::time::interval(Duration::from_millis(250));

@@ -2,7 +2,7 @@
 
 use lapin::options::ExchangeDeleteOptions;
 use rockbot_bus::PublishError;
-use rockbot_testkit::bed::test_broker_url;
+use rockbot_testkit::fixture::test_broker_url;
 use tokio::time::timeout;
 
 use crate::fleet::{BACK_WITHIN, Fleet, SHORT};

@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use rockbot_bus::{Bus, Publication, PublishError, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::QueueSpec;
-use rockbot_testkit::bed::{self, PATIENCE, fresh_namespace, key, message, soon, text_of, work};
+use rockbot_testkit::fixture::{
+    self, TEST_TIMEOUT, fresh_namespace, key, text_message, text_of, within_timeout, work_queue,
+};
 use tokio::{
     sync::watch,
     time::{Instant, interval, timeout},
@@ -38,18 +40,18 @@ impl Fleet {
 
     async fn in_namespace(url: &str, namespace: String) -> Self {
         let bus = start(url, &namespace);
-        bus.connected(PATIENCE).await.expect("the broker answers");
+        bus.connected(TEST_TIMEOUT).await.expect("the broker answers");
         Self { bus: Arc::new(bus), namespace, url: url.to_owned() }
     }
 
     /// Consumes a work queue, and remembers.
     pub(crate) async fn record(&self, queue: &str) -> Recorder {
-        self.record_queue(work(queue)).await
+        self.record_queue(work_queue(queue)).await
     }
 
     pub(crate) async fn record_queue(&self, queue: QueueSpec) -> Recorder {
         let subscription = Subscription::new(queue, 16);
-        let consumer = soon("subscribe", self.bus.consume(subscription)).await;
+        let consumer = within_timeout("subscribe", self.bus.consume(subscription)).await;
         let mut consumer = consumer.expect("subscribed");
         let (sender, seen) = watch::channel(BTreeSet::new());
         let task = tokio::spawn(async move {
@@ -72,14 +74,14 @@ impl Fleet {
         text: &str,
         within: Duration,
     ) -> Result<(), PublishError> {
-        let publication = Publication::mandatory(key(queue), message(text)).within(within);
+        let publication = Publication::mandatory(key(queue), text_message(text)).within(within);
         let published = timeout(within + SHORT, self.bus.publish(publication)).await;
         published.expect("a publish never outlives its time-out")
     }
 
     /// Publishes again until it is confirmed.
     pub(crate) async fn insist(&self, queue: &str, text: &str) {
-        soon("a confirmed publish", async {
+        within_timeout("a confirmed publish", async {
             let mut again = interval(Duration::from_millis(20));
             while self.say(queue, text, SHORT).await.is_err() {
                 again.tick().await;
@@ -111,7 +113,7 @@ impl Fleet {
 
     /// Waits until the bus notices that it is interrupted.
     pub(crate) async fn interrupted(&self) {
-        bed::until("the loss is noticed", || !self.bus.is_ready()).await;
+        fixture::wait_until("the loss is noticed", || !self.bus.is_ready()).await;
     }
 
     /// What an operator does to the broker behind its back.
@@ -148,7 +150,7 @@ impl Recorder {
     /// Waits until all of these were received.
     pub(crate) async fn received(&mut self, texts: &[String]) {
         let all = |seen: &BTreeSet<String>| texts.iter().all(|text| seen.contains(text));
-        if timeout(PATIENCE, self.seen.wait_for(all)).await.is_err() {
+        if timeout(TEST_TIMEOUT, self.seen.wait_for(all)).await.is_err() {
             let seen = self.seen.borrow();
             let missing: Vec<_> = texts.iter().filter(|text| !seen.contains(*text)).collect();
             panic!("confirmed and not received: {missing:?}");

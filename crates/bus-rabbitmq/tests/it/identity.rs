@@ -17,8 +17,10 @@ use rockbot_contracts::{
     AgentName, QueueSpec, RoutingKey, definitions::Fleet, topology::tool_invoke,
 };
 use rockbot_testkit::{
-    bed::{PATIENCE, address, message, never, next, soon},
     broker::PrivateBroker,
+    fixture::{
+        TEST_TIMEOUT, assert_never, next_delivery, reply_address, text_message, within_timeout,
+    },
 };
 use tempfile::TempDir;
 
@@ -55,12 +57,12 @@ impl Guarded {
     pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
         let config = RabbitConfig::new(self.url(user), user);
         let bus = RabbitBus::start(&config).expect("a usable URL");
-        bus.connected(PATIENCE).await.expect("the user gets in");
+        bus.connected(TEST_TIMEOUT).await.expect("the user gets in");
         Arc::new(bus)
     }
 
     pub(crate) fn url(&self, user: &str) -> String {
-        self.broker.url_of(user, PASSWORD)
+        self.broker.url_for(user, PASSWORD)
     }
 
     async fn connection(&self, user: &str) -> Connection {
@@ -126,7 +128,7 @@ fn text(text: &str) -> AMQPValue {
 fn question(key: RoutingKey) -> Request {
     Request {
         key,
-        envelope: message("?").correlated("the-call"),
+        envelope: text_message("?").correlated("the-call"),
         timeout: Duration::from_secs(10),
         grace: Duration::ZERO,
         on_interim: None,
@@ -144,15 +146,15 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
     let agent = guarded.bus("rockbot.agent.assistant").await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
     let mut requests = handler.consume(work).await.expect("a handler may serve");
-    let asker = Requester::new(agent.clone(), address("assistant", "victim"));
+    let asker = Requester::new(agent.clone(), reply_address("assistant", "victim"));
     let asked = tokio::spawn(async move {
         let answer = asker.ask(question(tool_invoke())).await;
         (asker, answer)
     });
-    let request = next(&mut requests).await;
+    let request = next_delivery(&mut requests).await;
     assert_eq!(request.envelope().user_id.as_deref(), Some("rockbot.agent.assistant"));
     let reply_to = request.envelope().reply_to.clone().expect("an address");
-    let answer = message("!").correlated("the-call");
+    let answer = text_message("!").correlated("the-call");
     handler.publish(Publication::mandatory(reply_to, answer)).await.expect("a handler may answer");
     request.settle(Settlement::Ack).await.expect("settled");
     let (asker, answer) = asked.await.expect("no panic");
@@ -250,18 +252,18 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
     mallory.binds("rockbot.tool.result.mallory.2", "rockbot", key).await.expect("its own answers");
     let mut asked = Box::pin(asker.ask(question(tool_invoke())));
     let request = tokio::select! {
-        request = next(&mut requests) => request,
+        request = next_delivery(&mut requests) => request,
         answer = &mut asked => panic!("answered before it was taken: {answer:?}"),
     };
     let trap = RoutingKey::new(key).expect("a key");
-    let lure = message("forged").correlated("the-call");
+    let lure = text_message("forged").correlated("the-call");
     handler.publish(Publication::mandatory(trap, lure)).await.expect("an answer to mallory");
-    never("a forged answer", &mut asked).await;
+    assert_never("a forged answer", &mut asked).await;
     let reply_to = request.envelope().reply_to.clone().expect("an address");
-    let honest = message("honest").correlated("the-call");
+    let honest = text_message("honest").correlated("the-call");
     handler.publish(Publication::mandatory(reply_to, honest)).await.expect("answered");
-    let answer = soon("the honest answer", asked).await.expect("an answer");
-    assert_eq!(answer.body, message("honest").body);
+    let answer = within_timeout("the honest answer", asked).await.expect("an answer");
+    assert_eq!(answer.body, text_message("honest").body);
     assert_eq!(asker.stats().late(), 0, "the forged answer reached the asker");
 }
 
@@ -269,7 +271,7 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
 async fn an_agent_that_the_broker_was_not_prepared_for_is_told_what_to_do() {
     let guarded = Guarded::start().await;
     let bus = guarded.bus("rockbot.agent.assistant").await;
-    let stranger = address("stranger", "1").queue();
+    let stranger = reply_address("stranger", "1").queue();
     let refused = bus.consume(Subscription::new(stranger, 1)).await;
     let refused = refused.expect_err("not its queue").to_string();
     assert!(refused.contains("ACCESS_REFUSED"), "{refused}");

@@ -27,20 +27,23 @@ use std::sync::Arc;
 
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_testkit::{Bed, bed as kit};
+use rockbot_testkit::{BusFixture, fixture as kit};
 
 /// One process's connection to the fleet in `namespace`.
 async fn connect(namespace: &str, name: &str) -> Arc<dyn Bus> {
     let config = RabbitConfig::new(kit::test_broker_url(), name).in_namespace(namespace);
     let bus = RabbitBus::start(&config).expect("a usable URL");
-    bus.connected(kit::PATIENCE).await.expect("the test broker answers");
+    bus.connected(kit::TEST_TIMEOUT).await.expect("the test broker answers");
     Arc::new(bus)
 }
 
 /// Two connections to a fleet of its own on the shared test broker.
-async fn bed() -> Bed {
+async fn bed() -> BusFixture {
     let namespace = kit::fresh_namespace();
-    Bed { here: connect(&namespace, "here").await, there: connect(&namespace, "there").await }
+    BusFixture {
+        local: connect(&namespace, "local").await,
+        remote: connect(&namespace, "remote").await,
+    }
 }
 
-rockbot_testkit::bus_promises!(crate::bed);
+rockbot_testkit::bus_conformance_tests!(crate::bed);

@@ -12,7 +12,7 @@ use rockbot_contracts::{
         McpServerDetailsRequest, McpServerSummary,
     },
 };
-use rockbot_testkit::bed::{PATIENCE, address, soon};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, reply_address, within_timeout};
 use rockbot_tools::{
     ToolContext, ToolFailure, ToolResult,
     mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex},
@@ -82,7 +82,7 @@ async fn with_its_rights_an_agent_knows_the_servers_of_a_bridge_and_asks_it_abou
     let guarded = Guarded::start().await;
     let bridge = guarded.bus("rockbot.mcp-bridge").await;
     let agent = guarded.bus("rockbot.agent.assistant").await;
-    let requester = Arc::new(Requester::new(agent, address("assistant", "one")));
+    let requester = Arc::new(Requester::new(agent, reply_address("assistant", "one")));
     let known = BusGateway::start(requester).await.expect("listening");
     let gateway = Arc::new(OneServer(watch::Sender::new([server()].into_iter().collect())));
     let instance = InstanceId::new("bridge-0").expect("an instance");
@@ -91,11 +91,12 @@ async fn with_its_rights_an_agent_knows_the_servers_of_a_bridge_and_asks_it_abou
     let manage = manage.await.expect("serving");
     let announcer = IndexAnnouncer::start(bridge, gateway.as_ref(), "mcp-bridge", instance);
     let announcer = announcer.await.expect("announcing");
-    assert!(known.wait_for_any(PATIENCE).await, "the agent hears of it");
+    assert!(known.wait_for_any(TEST_TIMEOUT).await, "the agent hears of it");
     let about = McpServerDetailsRequest { server_name: "GIT".to_owned(), tool_name: None };
-    let details = soon("an answer", known.details(about)).await.expect("shown");
+    let details = within_timeout("an answer", known.details(about)).await.expect("shown");
     assert_eq!(details.server, server());
-    let error = soon("a refusal", known.unregister("git")).await.expect_err("not permitted");
+    let error =
+        within_timeout("a refusal", known.unregister("git")).await.expect_err("not permitted");
     assert_eq!(error.code, McpManageErrorCode::NotPermitted);
     let add = McpRegisterServerRequest {
         server_name: "new".to_owned(),
@@ -103,7 +104,7 @@ async fn with_its_rights_an_agent_knows_the_servers_of_a_bridge_and_asks_it_abou
         arguments: Vec::new(),
         url: None,
     };
-    let error = soon("a refusal", known.register(add)).await.expect_err("by any bridge");
+    let error = within_timeout("a refusal", known.register(add)).await.expect_err("by any bridge");
     assert_eq!(error.code, McpManageErrorCode::NotPermitted);
     announcer.stop().await;
     drop(manage);

@@ -1,7 +1,7 @@
 //! A message that AMQP cannot carry.
 
 use rockbot_bus::{Bus, Publication, PublishError};
-use rockbot_testkit::bed::{key, message, test_broker_url};
+use rockbot_testkit::fixture::{key, test_broker_url, text_message};
 
 use crate::fleet::Fleet;
 
@@ -9,9 +9,9 @@ use crate::fleet::Fleet;
 async fn an_id_or_a_header_too_long_is_refused_by_name_and_harms_nobody() {
     let fleet = Fleet::connect(&test_broker_url()).await;
     let mut recorder = fleet.record("jobs").await;
-    let mut long_id = message("too long");
+    let mut long_id = text_message("too long");
     long_id.correlation_id = Some("x".repeat(300).into());
-    let mut long_header = message("too long");
+    let mut long_header = text_message("too long");
     long_header.source = Some("x".repeat(70_000).into());
     for (envelope, part) in
         [(long_id, "correlation_id has 300 bytes"), (long_header, "all headers has 70")]

@@ -21,7 +21,7 @@ use rockbot_contracts::{
     permissions::{Grants, Permissions},
     topology::tool_invoke,
 };
-use rockbot_testkit::bed::{PATIENCE, message, next, soon};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, next_delivery, text_message, within_timeout};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
     net::{
@@ -259,7 +259,7 @@ async fn bus(guarded: &Guarded, user: &User, rule: Rule) -> (Arc<dyn Bus>, Refus
     let proxy = Refuser::start(&guarded.url(&name), user, rule).await;
     let config = RabbitConfig::new(proxy.url.clone(), name);
     let bus = RabbitBus::start(&config).expect("a usable URL");
-    bus.connected(PATIENCE).await.expect("the user gets in");
+    bus.connected(TEST_TIMEOUT).await.expect("the user gets in");
     (Arc::new(bus), proxy)
 }
 
@@ -275,16 +275,16 @@ async fn a_call_is_answered(rule: Rule) {
     let (agent, _agent_proxy) = bus(&guarded, &assistant(), rule).await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
     let mut requests = handler.consume(work).await.expect("a handler may serve");
-    let asked = message("?").correlated("the-call");
+    let asked = text_message("?").correlated("the-call");
     agent.publish(Publication::mandatory(tool_invoke(), asked)).await.expect("an agent may ask");
-    let request = next(&mut requests).await;
+    let request = next_delivery(&mut requests).await;
     request.settle(Settlement::dead_letter("no")).await.expect("settled");
 
     let queue = QueueSpec::work(&tool_invoke()).name;
     let (operator, _operator_proxy) = bus(&guarded, &User::Operator, rule).await;
     let letters = Subscription::new(QueueSpec::dead_letters_of(&queue), 1);
     let mut letters = operator.consume(letters).await.expect("an operator may read");
-    let letter = soon("the dead letter", letters.next()).await.expect("a letter");
+    let letter = within_timeout("the dead letter", letters.next()).await.expect("a letter");
     assert_eq!(letter.envelope().correlation_id.as_deref(), Some("the-call"));
 }
 
@@ -332,11 +332,11 @@ async fn a_message_that_goes_back_is_rejected_so_that_it_counts() {
     let (agent, _agent_proxy) = bus(&guarded, &assistant(), Rule::AnyRight).await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
     let mut requests = handler.consume(work).await.expect("a handler may serve");
-    agent.publish(Publication::mandatory(tool_invoke(), message("?"))).await.expect("sent");
-    next(&mut requests).await.settle(Settlement::Retry).await.expect("settled");
+    agent.publish(Publication::mandatory(tool_invoke(), text_message("?"))).await.expect("sent");
+    next_delivery(&mut requests).await.settle(Settlement::Retry).await.expect("settled");
     // One that nobody settles goes back by itself.
-    drop(next(&mut requests).await);
-    let third = next(&mut requests).await;
+    drop(next_delivery(&mut requests).await);
+    let third = next_delivery(&mut requests).await;
     assert_eq!(third.attempt(), 3);
     third.settle(Settlement::Ack).await.expect("settled");
     let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);

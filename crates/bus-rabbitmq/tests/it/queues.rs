@@ -5,7 +5,7 @@ use lapin::{
     types::FieldTable,
 };
 use rockbot_bus::{Bus, ConsumeError, Subscription};
-use rockbot_testkit::bed::{exclusive, test_broker_url, work};
+use rockbot_testkit::fixture::{exclusive_queue, test_broker_url, work_queue};
 
 use crate::fleet::Fleet;
 
@@ -26,7 +26,7 @@ async fn a_queue_deleted_under_its_consumer_is_declared_again() {
 #[tokio::test]
 async fn while_one_consumer_cannot_consume_the_bus_is_not_ready() {
     let fleet = Fleet::connect(&test_broker_url()).await;
-    let _news = fleet.record_queue(exclusive("one", "news")).await;
+    let _news = fleet.record_queue(exclusive_queue("one", "news")).await;
     let mut jobs = fleet.record("jobs").await;
     assert!(fleet.bus.is_ready());
     let operator = fleet.operator().await;
@@ -56,7 +56,7 @@ async fn while_one_consumer_cannot_consume_the_bus_is_not_ready() {
 async fn a_queue_of_another_shape_is_refused_with_the_argument_and_both_values() {
     let fleet = Fleet::connect(&test_broker_url()).await;
     let _consumer = fleet.record("jobs").await;
-    let other = Subscription::new(work("jobs").with_max_length(7), 1);
+    let other = Subscription::new(work_queue("jobs").with_max_length(7), 1);
     match fleet.bus.consume(other).await {
         Err(ConsumeError::Refused { queue, reason }) => {
             assert_eq!(queue, "jobs");

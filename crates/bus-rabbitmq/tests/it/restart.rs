@@ -26,7 +26,7 @@ async fn restarted_or_crashed_the_broker_keeps_what_it_confirmed_and_everybody_i
         broker.act(crash).await;
         fleet.interrupted().await;
         fleet.say("jobs", "lost", SHORT).await.expect_err("there is no broker");
-        broker.act(PrivateBroker::start_again).await;
+        broker.act(PrivateBroker::restart).await;
         fleet.back("the broker is back").await;
         let after = fleet.insist_on("jobs", &format!("after {round}"), 20).await;
         jobs.received(&before).await;

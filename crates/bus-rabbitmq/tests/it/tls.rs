@@ -6,8 +6,8 @@ use rockbot_bus::{Bus, ConsumeError, Publication, PublishError, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_testkit::{
-    bed::{PATIENCE, message, until},
     broker::{PrivateBroker, free_port},
+    fixture::{TEST_TIMEOUT, text_message, wait_until},
 };
 use tempfile::TempDir;
 
@@ -91,7 +91,7 @@ fn files(folder: &Path, ca: &str, own: Option<&str>) -> TlsFiles {
 
 async fn connected(url: String, tls: TlsFiles) -> RabbitBus {
     let bus = RabbitBus::start(&RabbitConfig::new(url, "tls").with_tls(tls)).expect("usable");
-    bus.connected(PATIENCE).await.expect("let in");
+    bus.connected(TEST_TIMEOUT).await.expect("let in");
     bus
 }
 
@@ -105,7 +105,7 @@ async fn a_certificate_lets_its_user_in_and_nobody_else() {
     let password = format!("amqps://{assistant}:{PASSWORD}@127.0.0.1:{}/%2f", broker.port);
     for url in [broker.external(assistant), password] {
         let bus = connected(url, own()).await;
-        let asked = bus.publish(Publication::mandatory(tool_invoke(), message("?"))).await;
+        let asked = bus.publish(Publication::mandatory(tool_invoke(), text_message("?"))).await;
         assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
         let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
         let refused = bus.consume(work).await.expect_err("not an agent's").to_string();
@@ -114,7 +114,7 @@ async fn a_certificate_lets_its_user_in_and_nobody_else() {
 
     // The user of the URL signs the messages, and the broker knows whose certificate it is.
     let bus = connected(broker.external("rockbot.agent.mallory"), own()).await;
-    let forged = bus.publish(Publication::mandatory(tool_invoke(), message("?"))).await;
+    let forged = bus.publish(Publication::mandatory(tool_invoke(), text_message("?"))).await;
     let forged = forged.expect_err("signed by another").to_string();
     assert!(forged.contains("PRECONDITION_FAILED"), "{forged}");
 
@@ -147,7 +147,7 @@ async fn a_certificate_lets_its_user_in_and_nobody_else() {
     let early = bus.connected(Duration::from_secs(1)).await;
     assert!(early.is_err(), "let in with an expired certificate");
     copy("assistant", "renewed");
-    until("the renewed certificate", || bus.is_ready()).await;
+    wait_until("the renewed certificate", || bus.is_ready()).await;
 }
 
 #[test]

@@ -4,8 +4,8 @@ use rockbot_bus::{Bus, ConsumeError, Publication, PublishError};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_testkit::{
     FaultProxy,
-    bed::{fresh_namespace, key, message, soon, test_broker_url},
     broker::free_port,
+    fixture::{fresh_namespace, key, test_broker_url, text_message, within_timeout},
 };
 use tokio::time::{Instant, timeout};
 
@@ -19,7 +19,7 @@ async fn reasons(url: &str) -> [String; 2] {
         other => panic!("{other:?}"),
     };
     let began = Instant::now();
-    let publication = Publication::mandatory(key("jobs"), message("never")).within(SHORT);
+    let publication = Publication::mandatory(key("jobs"), text_message("never")).within(SHORT);
     let published = match bus.publish(publication).await {
         Err(PublishError::Disconnected { reason }) => reason,
         other => panic!("{other:?}"),
@@ -54,7 +54,7 @@ async fn a_peer_that_never_answers_costs_one_thread_and_heals() {
     let mut config = RabbitConfig::new(proxy.url(), "fault test").in_namespace(fresh_namespace());
     config.connect_timeout = SHORT;
     let bus = RabbitBus::start(&config).expect("a usable URL");
-    soon("several attempts", proxy.connected(4)).await;
+    within_timeout("several attempts", proxy.wait_for_connections(4)).await;
     let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
     let names = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("comm")));
     assert_eq!(names.filter(|name| name.starts_with("lapin-io")).count(), 1);

@@ -11,8 +11,8 @@ use std::{
 use rockbot_bus::{Bus, Consumer, MemoryBus, PublishError, Request, RequestError, Requester};
 use rockbot_contracts::Envelope;
 use rockbot_testkit::{
-    AlteredBus,
-    bed::{address, key, message, until},
+    InterceptedBus,
+    fixture::{key, reply_address, text_message, wait_until},
 };
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -45,9 +45,10 @@ impl Stage {
                 Err(PublishError::Unconfirmed { key: publication.key, reason })
             }
         };
-        let lossy = AlteredBus::interrupted(Arc::new(bus.clone()), losses.subscribe(), publish);
+        let lossy =
+            InterceptedBus::with_reconnects(Arc::new(bus.clone()), losses.subscribe(), publish);
         let questions = asker::questions(&bus).await;
-        let requester = Arc::new(Requester::new(lossy, address("asker", "one")));
+        let requester = Arc::new(Requester::new(lossy, reply_address("asker", "one")));
         Self { bus, questions, requester, losses, takes }
     }
 
@@ -63,7 +64,7 @@ impl Stage {
     ) -> JoinHandle<Result<Envelope, RequestError>> {
         let request = Request {
             key: key("questions"),
-            envelope: message("why").correlated(id),
+            envelope: text_message("why").correlated(id),
             timeout: Duration::from_secs(600),
             grace: Duration::ZERO,
             on_interim: None,
@@ -152,7 +153,7 @@ async fn only_what_was_open_through_several_and_may_be_asked_twice_is_asked_agai
     stage.is_interrupted(2);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let later = stage.ask("later", true);
-    until("it is open", || stage.requester.pending() == 2).await;
+    wait_until("it is open", || stage.requester.pending() == 2).await;
     stage.is_interrupted(2);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let heard = stage.heard().await;
@@ -183,7 +184,7 @@ async fn one_that_failed_to_go_out_again_has_another_turn_after_the_next_loss() 
     stage.heard().await;
     stage.takes.store(false, Relaxed);
     stage.is_interrupted(3);
-    until("it was tried", || stage.requester.stats().asked_again() == 1).await;
+    wait_until("it was tried", || stage.requester.stats().asked_again() == 1).await;
     stage.takes.store(true, Relaxed);
     stage.is_interrupted(1);
     let again = stage.heard().await;
@@ -204,5 +205,5 @@ async fn however_many_losses_it_is_asked_eight_times() {
     stage.is_interrupted(3);
     let error = asking.await.expect("no panic").expect_err("nobody answers");
     assert!(matches!(error, RequestError::TimedOut { .. }), "{error}");
-    until("all are counted", || stage.requester.stats().asked_again() == 7).await;
+    wait_until("all are counted", || stage.requester.stats().asked_again() == 7).await;
 }

@@ -14,8 +14,8 @@ use rockbot_bus::{
 };
 use rockbot_contracts::Envelope;
 use rockbot_testkit::{
-    AlteredBus,
-    bed::{address, key, message, next, until, work},
+    InterceptedBus,
+    fixture::{key, next_delivery, reply_address, text_message, wait_until, work_queue},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ fn doubtful(
     then: Option<PublishError>,
 ) -> Arc<dyn Bus> {
     let left = Arc::new(AtomicU32::new(unconfirmed));
-    AlteredBus::over(Arc::new(bus), move |bus, publication| {
+    InterceptedBus::new(Arc::new(bus), move |bus, publication| {
         let (left, then) = (left.clone(), then.clone());
         async move {
             let key = publication.key.clone();
@@ -56,14 +56,14 @@ async fn stage(unconfirmed: u32, loses: bool, then: Option<PublishError>) -> Sta
     let bus = MemoryBus::new();
     let questions = asker::questions(&bus).await;
     let doubtful = doubtful(bus.clone(), unconfirmed, loses, then);
-    let requester = Arc::new(Requester::new(doubtful, address("asker", "one")));
+    let requester = Arc::new(Requester::new(doubtful, reply_address("asker", "one")));
     Stage { questions, bus, requester }
 }
 
 fn question(ask_again: bool) -> Request {
     Request {
         key: key("questions"),
-        envelope: message("why").correlated("id"),
+        envelope: text_message("why").correlated("id"),
         timeout: Duration::from_secs(20),
         grace: Duration::ZERO,
         on_interim: None,
@@ -141,7 +141,7 @@ async fn that_a_second_one_surely_failed_says_nothing_about_the_first() {
     let mut stage = stage(1, false, Some(refused)).await;
     let asking = stage.ask(true);
     let first = stage.heard().await;
-    until("the second", || stage.requester.stats().asked_again() == 1).await;
+    wait_until("the second", || stage.requester.stats().asked_again() == 1).await;
     stage.answer(&first).await;
     asking.await.expect("no panic").expect("the answer to the first");
 }
@@ -150,10 +150,10 @@ async fn that_a_second_one_surely_failed_says_nothing_about_the_first() {
 async fn a_question_that_is_given_up_while_it_waits_is_never_sent() {
     let mut stage = stage(0, false, None).await;
     let requester = Arc::new(
-        Requester::new(Arc::new(stage.bus.clone()), address("asker", "two")).with_window(1),
+        Requester::new(Arc::new(stage.bus.clone()), reply_address("asker", "two")).with_window(1),
     );
     let of = |id: &str, give_up: &CancellationToken| Request {
-        envelope: message(id).correlated(id),
+        envelope: text_message(id).correlated(id),
         give_up: Some(give_up.clone()),
         ..question(false)
     };
@@ -163,7 +163,7 @@ async fn a_question_that_is_given_up_while_it_waits_is_never_sent() {
     stage.heard().await;
     let (second, here) = (of("second", &give_up), requester.clone());
     let second = tokio::spawn(async move { here.ask(second).await });
-    until("both", || requester.pending() == 2).await;
+    wait_until("both", || requester.pending() == 2).await;
     give_up.cancel();
     let error = second.await.expect("no panic").expect_err("given up");
     assert!(matches!(error, RequestError::NeverSent { .. }), "{error}");
@@ -174,23 +174,24 @@ async fn a_question_that_is_given_up_while_it_waits_is_never_sent() {
 async fn questions_beyond_the_window_wait_here_and_were_never_sent() {
     let bus = MemoryBus::new();
     let mut questions =
-        bus.consume(Subscription::new(work("questions"), 10)).await.expect("consuming");
-    let requester = Requester::new(Arc::new(bus.clone()), address("asker", "one")).with_window(1);
+        bus.consume(Subscription::new(work_queue("questions"), 10)).await.expect("consuming");
+    let requester =
+        Requester::new(Arc::new(bus.clone()), reply_address("asker", "one")).with_window(1);
     let requester = Arc::new(requester);
-    let of = |id: &str| Request { envelope: message(id).correlated(id), ..question(false) };
+    let of = |id: &str| Request { envelope: text_message(id).correlated(id), ..question(false) };
     let (first, here) = (of("first"), requester.clone());
     let first = tokio::spawn(async move { here.ask(first).await });
-    let heard = next(&mut questions).await;
+    let heard = next_delivery(&mut questions).await;
     let late = requester.ask(Request { timeout: Duration::from_secs(1), ..of("late") }).await;
     assert!(matches!(late, Err(RequestError::NeverSent { window: 1, .. })), "{late:?}");
     let (second, here) = (of("second"), requester.clone());
     let second = tokio::spawn(async move { here.ask(second).await });
     let to = heard.envelope().reply_to.clone().expect("a reply-to");
     for id in ["first", "second"] {
-        let answer = Publication::mandatory(to.clone(), message("done").correlated(id));
+        let answer = Publication::mandatory(to.clone(), text_message("done").correlated(id));
         bus.publish(answer).await.expect("heard");
         if id == "first" {
-            next(&mut questions).await;
+            next_delivery(&mut questions).await;
         }
     }
     first.await.expect("no panic").expect("an answer");

@@ -7,8 +7,8 @@ mod asker;
 #[cfg(test)]
 mod asking_again;
 
-async fn bed() -> rockbot_testkit::Bed {
-    rockbot_testkit::Bed::memory()
+async fn bed() -> rockbot_testkit::BusFixture {
+    rockbot_testkit::BusFixture::memory()
 }
 
-rockbot_testkit::bus_promises!(crate::bed);
+rockbot_testkit::bus_conformance_tests!(crate::bed);

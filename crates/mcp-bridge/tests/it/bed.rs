@@ -7,7 +7,7 @@ use rockbot_contracts::{AgentName, InstanceId, SessionId};
 use rockbot_mcp_bridge::{
     Bridge, BridgeOptions, BridgeService, ServersFile, transport::DialPolicy,
 };
-use rockbot_testkit::bed::{Bed, address, until};
+use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until};
 use rockbot_tools::{
     InvokeOptions, ToolContext, ToolFailure, ToolResult,
     mcp::{BusGateway, McpGateway},
@@ -44,7 +44,7 @@ async fn bridge_with(options: BridgeOptions, servers: Value) -> Arc<Bridge> {
     let bridge = Bridge::new(options);
     bridge.apply(file(&servers)).await;
     let all_ready = || bridge.servers().iter().all(|server| server.ready);
-    until("every server to be connected", all_ready).await;
+    wait_until("every server to be connected", all_ready).await;
     bridge
 }
 
@@ -75,21 +75,21 @@ pub(crate) struct Ways {
 impl Ways {
     pub(crate) async fn to(options: BridgeOptions, servers: Value) -> Self {
         let bridge = bridge_with(options, servers).await;
-        let bed = Bed::memory();
+        let bed = BusFixture::memory();
         let instance = InstanceId::new("bridge-0").expect("an instance");
         let service = BridgeService::start(
-            bed.there.clone(),
+            bed.remote.clone(),
             bridge.clone(),
             None,
             InvokeOptions::running(16),
             instance,
         );
         let service = service.await.expect("a service");
-        let requester = Arc::new(Requester::new(bed.here.clone(), address("tester", "one")));
+        let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("tester", "one")));
         let gateway = BusGateway::start(requester).await.expect("a gateway");
         let known = bridge.servers().len();
         let index = gateway.index();
-        until("the index to arrive", || index.borrow().len() == known).await;
+        wait_until("the index to arrive", || index.borrow().len() == known).await;
         let gateways: [(_, Arc<dyn McpGateway>); 2] =
             [("in this process", bridge.clone()), ("over the bus", gateway)];
         Self { bridge, gateways, service }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{Executed, ToolErrorCode};
-use rockbot_testkit::bed::{soon, until};
+use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::{ToolContext, ToolUpdate, mcp::McpGateway};
 use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
@@ -42,7 +42,7 @@ async fn an_answer_that_cant_be_read_ends_its_own_call_only() {
         assert_eq!(failure.executed(), Executed::Yes);
     }
     assert_eq!(said(&bridge, "odd", "wrong", json!({})).await, "for you");
-    assert_eq!(soon("the call beside", beside).await.unwrap(), "done");
+    assert_eq!(within_timeout("the call beside", beside).await.unwrap(), "done");
     bridge.stop().await;
 }
 
@@ -73,7 +73,7 @@ async fn silence_ends_one_call_and_progress_is_no_silence() {
     assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Timeout, Executed::Unknown));
     assert!(!failure.is_retryable(), "it may have run");
     let told = || std::fs::read_to_string(&cancels).is_ok_and(|text| text.lines().count() == 1);
-    until("the server to hear of the cancel", told).await;
+    wait_until("the server to hear of the cancel", told).await;
     // Ten steps of 300 ms are more than the time-out, and no step is.
     let steps = json!({"steps": 10, "pause": 0.3});
     assert_eq!(said(&bridge, "odd", "progress", steps).await, "done");
@@ -96,7 +96,7 @@ async fn the_askers_deadline_and_cancel_reach_the_server() {
         let cancels = cancels.clone();
         move || std::fs::read_to_string(&cancels).is_ok_and(|text| text.lines().count() == count)
     };
-    until("the first cancel", told(1)).await;
+    wait_until("the first cancel", told(1)).await;
     // Each of the others is cancelled once the server runs it.
     let endless = json!({"steps": 10_000});
     let (patient, mut lines) = following("progress");
@@ -105,18 +105,18 @@ async fn the_askers_deadline_and_cancel_reach_the_server() {
         let (bridge, endless) = (bridge.clone(), endless.clone());
         tokio::spawn(async move { bridge.call("odd", "progress", endless, &patient).await })
     };
-    soon("a sign of the call", lines.recv()).await.unwrap();
+    within_timeout("a sign of the call", lines.recv()).await.unwrap();
     token.cancel();
-    let failure = soon("the cancelled call", running).await.unwrap().unwrap_err();
+    let failure = within_timeout("the cancelled call", running).await.unwrap().unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Cancelled);
-    until("the second cancel", told(2)).await;
+    wait_until("the second cancel", told(2)).await;
     // One whose future is dropped is cancelled too.
     let (dropped, mut lines) = following("progress");
     tokio::select! {
         ended = bridge.call("odd", "progress", endless, &dropped) => panic!("{ended:?}"),
-        line = soon("a sign of the call", lines.recv()) => line.unwrap(),
+        line = within_timeout("a sign of the call", lines.recv()) => line.unwrap(),
     };
-    until("the third cancel", told(3)).await;
+    wait_until("the third cancel", told(3)).await;
     bridge.stop().await;
 }
 

@@ -6,7 +6,7 @@ use rockbot_contracts::mcp::{
     McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest,
 };
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, RegistrationPolicy};
-use rockbot_testkit::bed::{PATIENCE, soon, until};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, wait_until, within_timeout};
 use rockbot_tools::mcp::McpGateway;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ async fn a_server_that_does_not_list_its_tools_is_not_ready_and_says_why() {
     let mut mute = misbehaving();
     mute["args"].as_array_mut().unwrap().push(json!("mute"));
     bridge.apply(file(&json!({"mute": mute}))).await;
-    soon("its failure", bridge.settled(PATIENCE * 2)).await;
+    within_timeout("its failure", bridge.settled(TEST_TIMEOUT * 2)).await;
     let status = bridge.servers().remove(0);
     let why = status.why.unwrap_or_default();
     assert!(!status.ready && why.contains("does not list its tools"), "{why}");
@@ -56,7 +56,7 @@ async fn what_has_settled_can_be_asked_about() {
         (0..8).map(|number| (format!("odd{number}"), misbehaving())).collect();
     let bridge = Bridge::new(BridgeOptions::default());
     bridge.apply(file(&servers.into())).await;
-    soon("all of them", bridge.settled(PATIENCE * 2)).await;
+    within_timeout("all of them", bridge.settled(TEST_TIMEOUT * 2)).await;
     for server in bridge.servers() {
         let request = McpServerDetailsRequest { server_name: server.name, tool_name: None };
         assert!(!bridge.details(request).await.unwrap().tools.is_empty());
@@ -80,7 +80,7 @@ async fn a_server_that_is_not_there_does_not_keep_the_others_and_appears_later()
     std::fs::write(&program, format!("#!/bin/sh\nexec python3 {script}\n")).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).unwrap();
-    until("the late server", || bridge.missing().is_empty()).await;
+    wait_until("the late server", || bridge.missing().is_empty()).await;
     assert_eq!(said(&bridge, "late", "echo", json!({})).await, "{}");
     bridge.stop().await;
 }
@@ -127,7 +127,7 @@ async fn what_a_program_started_ends_with_it() {
     };
     assert!(alive(&child));
     bridge.stop().await;
-    until("the grandchild to be gone", || !alive(&child)).await;
+    wait_until("the grandchild to be gone", || !alive(&child)).await;
 }
 
 #[tokio::test]

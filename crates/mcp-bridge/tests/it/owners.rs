@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
 use rockbot_mcp_bridge::{Bridge, BridgeOptions};
 use rockbot_store::{Clock, ManualClock, MemoryStore, Store};
-use rockbot_testkit::bed::until;
+use rockbot_testkit::fixture::wait_until;
 use rockbot_tools::mcp::McpGateway;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn serves(bridge: &Bridge) -> bool {
 async fn a_program_has_one_owner_and_moves_when_its_owner_leaves() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
     let one = bridge(&store, "one").await;
-    until("the first bridge to serve", || serves(&one)).await;
+    wait_until("the first bridge to serve", || serves(&one)).await;
     let two = bridge(&store, "two").await;
     two.settled(Duration::from_secs(10)).await;
     let status = two.servers().remove(0);
@@ -40,7 +40,7 @@ async fn a_program_has_one_owner_and_moves_when_its_owner_leaves() {
         (ToolErrorCode::Unavailable, Executed::No)
     );
     one.stop().await;
-    until("the second bridge to serve", || serves(&two)).await;
+    wait_until("the second bridge to serve", || serves(&two)).await;
     assert_eq!(said(&two, "odd", "echo", json!({})).await, "{}");
     two.stop().await;
 }
@@ -54,14 +54,14 @@ async fn a_program_moves_when_its_owner_died_without_a_word() {
         let store = store.clone();
         life.spawn(async move { bridge(&store, "one").await }).await.unwrap()
     };
-    until("the first bridge to serve", || serves(&one)).await;
+    wait_until("the first bridge to serve", || serves(&one)).await;
     let two = bridge(&store, "two").await;
     two.settled(Duration::from_secs(10)).await;
     assert!(!serves(&two));
     // With its runtime, everything that the first bridge would have said or done is gone.
     life.shutdown_background();
     clock.advance(Duration::from_secs(16));
-    until("the second bridge to serve", || serves(&two)).await;
+    wait_until("the second bridge to serve", || serves(&two)).await;
     assert_eq!(said(&two, "odd", "echo", json!({})).await, "{}");
     two.stop().await;
 }

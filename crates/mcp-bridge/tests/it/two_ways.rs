@@ -8,7 +8,7 @@ use rockbot_contracts::{
 };
 use rockbot_mcp_bridge::{BridgeOptions, QueueConfig, RegistrationPolicy};
 use rockbot_testkit::{
-    bed::{soon, until},
+    fixture::{wait_until, within_timeout},
     mcp_peers::McpPeer,
 };
 use rockbot_tools::{ToolUpdate, mcp::McpGateway};
@@ -120,7 +120,7 @@ async fn kept_results_and_queues_are_shared() {
             }
         }
     };
-    let failure = soon("the queue is full", full).await;
+    let failure = within_timeout("the queue is full", full).await;
     assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Overloaded, Executed::No));
     running.abort();
     let _ = running.await;
@@ -159,12 +159,12 @@ async fn servers_are_shown_added_and_removed() {
         assert_eq!(error.code, McpManageErrorCode::Conflict, "{way}");
         gateway.register(request("new", "python3")).await.unwrap();
         let index = gateway.index();
-        until("the new server", || index.borrow().get("NEW").is_some()).await;
+        wait_until("the new server", || index.borrow().get("NEW").is_some()).await;
         assert_eq!(text(gateway.as_ref(), "new", "echo", json!({})).await, "{}", "{way}");
         let error = gateway.unregister("odd").await.unwrap_err();
         assert_eq!(error.code, McpManageErrorCode::NotPermitted, "{way}");
         gateway.unregister("New").await.unwrap();
-        until("its end", || index.borrow().get("new").is_none()).await;
+        wait_until("its end", || index.borrow().get("new").is_none()).await;
     }
     ways.end().await;
 }

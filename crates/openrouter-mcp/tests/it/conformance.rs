@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, path::Path, process::Stdio};
 
-use rockbot_testkit::{McpPeer, bed::soon};
+use rockbot_testkit::{McpPeer, fixture::within_timeout};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -94,7 +94,7 @@ async fn check(suite: McpPeer, revision: &str, must_pass: &[Scenario]) {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let said = soon("the end of the suite", run).await.unwrap();
+    let said = within_timeout("the end of the suite", run).await.unwrap();
     let results = results(output.path());
     assert!(!results.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));
 

@@ -1,13 +1,13 @@
 //! Who comes in over HTTP, and who does not.
 
 use reqwest::{Client, RequestBuilder, StatusCode, header::HOST};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::{Value, json};
 
 use crate::program::HttpProgram;
 
 async fn status(request: RequestBuilder) -> StatusCode {
-    soon("an answer", request.send()).await.unwrap().status()
+    within_timeout("an answer", request.send()).await.unwrap().status()
 }
 
 fn client() -> Client {
@@ -29,7 +29,7 @@ fn list(url: &str) -> RequestBuilder {
 async fn any_request_stands_alone_so_any_replica_can_answer_it() {
     let (first, second) = tokio::join!(HttpProgram::start(&[]), HttpProgram::start(&[]));
     for program in [first, second] {
-        let response = soon("an answer", list(&program.mcp()).send()).await.unwrap();
+        let response = within_timeout("an answer", list(&program.mcp()).send()).await.unwrap();
         assert!(!response.headers().contains_key("mcp-session-id"));
         let answer: Value = response.json().await.unwrap();
         assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 6, "{answer}");

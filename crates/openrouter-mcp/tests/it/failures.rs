@@ -1,6 +1,6 @@
 //! What a client learns when OpenRouter fails, and what nobody learns.
 
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::json;
 
 use crate::program::{Client, TRANSPORTS, request, terminate};
@@ -81,7 +81,7 @@ async fn what_clients_say_is_not_logged() {
         client.call("get_api_key", json!({"keyHash": "said-to-it"})).await;
         client.call("get_api_key", json!({"keyHash": "said to it"})).await;
         let unknown = request("said_to_it", json!({}));
-        soon("an answer", client.session.call_tool(unknown)).await.unwrap_err();
+        within_timeout("an answer", client.session.call_tool(unknown)).await.unwrap_err();
         terminate(client.pid).await;
         client.log.line_with("stopping").await;
         let log = client.log.text();

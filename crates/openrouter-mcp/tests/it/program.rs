@@ -9,7 +9,7 @@ use rmcp::{
     service::RunningService,
     transport::{StreamableHttpClientTransport, TokioChildProcess},
 };
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
@@ -64,7 +64,9 @@ impl Log {
         let mut news = self.news.clone();
         let find = || self.lines.lock().unwrap().iter().find(|line| line.contains(text)).cloned();
         let found = news.wait_for(|_| find().is_some());
-        soon(text, found).await.unwrap_or_else(|_| panic!("ended without {text}: {}", self.text()));
+        within_timeout(text, found)
+            .await
+            .unwrap_or_else(|_| panic!("ended without {text}: {}", self.text()));
         find().unwrap()
     }
 
@@ -124,13 +126,15 @@ impl Client {
                 .unwrap();
             let log = Log::of(stderr.unwrap());
             let pid = process.id().unwrap();
-            let session = soon("a session", ().serve_with_lifecycle(process, era)).await.unwrap();
+            let session =
+                within_timeout("a session", ().serve_with_lifecycle(process, era)).await.unwrap();
             return Self { session, log, pid, http: None };
         }
         let program = HttpProgram::start(&settings).await;
         rockbot_service::process::install_tls_provider();
         let transport = StreamableHttpClientTransport::from_uri(program.mcp());
-        let session = soon("a session", ().serve_with_lifecycle(transport, era)).await.unwrap();
+        let session =
+            within_timeout("a session", ().serve_with_lifecycle(transport, era)).await.unwrap();
         let (log, pid) = (program.log.clone(), program.child.id().unwrap());
         Self { session, log, pid, http: Some(program) }
     }
@@ -143,7 +147,7 @@ impl Client {
     /// The text of a tool's answer, and whether it is an error.
     pub(crate) async fn call(&self, tool: &'static str, arguments: Value) -> (bool, String) {
         let called = self.session.call_tool(request(tool, arguments));
-        told(&soon("an answer", called).await.unwrap())
+        told(&within_timeout("an answer", called).await.unwrap())
     }
 }
 

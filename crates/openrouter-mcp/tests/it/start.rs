@@ -5,14 +5,14 @@ use std::{
     process::{Output, Stdio},
 };
 
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 
 use crate::program::{HttpProgram, program};
 use crate::scripted::KEY;
 
 async fn run(settings: &[(&str, &str)], arguments: &[&str]) -> Output {
     let running = program(settings).args(arguments).output();
-    soon("the end", running).await.unwrap()
+    within_timeout("the end", running).await.unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -86,7 +86,7 @@ async fn help_that_cant_be_written_is_exit_code_74() {
     let mut program = program(&[]);
     program.arg("--help").stdout(full).stderr(Stdio::piped());
     let ending = program.spawn().unwrap().wait_with_output();
-    let output = soon("the end", ending).await.unwrap();
+    let output = within_timeout("the end", ending).await.unwrap();
     assert_eq!(output.status.code(), Some(74), "{}", text(&output));
     assert!(text(&output).contains("cannot write the output"), "{}", text(&output));
 }

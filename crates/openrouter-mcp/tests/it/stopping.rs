@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -18,19 +18,19 @@ async fn a_call_under_way_is_answered_before_the_program_ends() {
         let peer = session.peer().clone();
         let call =
             tokio::spawn(async move { peer.call_tool(request("get_credits", json!({}))).await });
-        soon("a question", openrouter.requests.recv()).await.unwrap();
+        within_timeout("a question", openrouter.requests.recv()).await.unwrap();
 
         terminate(pid).await;
         log.line_with("stopping").await;
         released.notify_one();
-        let (is_error, text) = told(&soon("an answer", call).await.unwrap().unwrap());
+        let (is_error, text) = told(&within_timeout("an answer", call).await.unwrap().unwrap());
         assert!(!is_error, "{transport}: {text}");
         match http {
             Some(mut program) => {
-                let status = soon("the end", program.child.wait()).await.unwrap();
+                let status = within_timeout("the end", program.child.wait()).await.unwrap();
                 assert!(status.success(), "{status}: {}", log.text());
             }
-            None => drop(soon("the end", session.waiting()).await.unwrap()),
+            None => drop(within_timeout("the end", session.waiting()).await.unwrap()),
         }
     }
 }
@@ -47,11 +47,11 @@ async fn a_stop_does_not_wait_longer_than_it_may() {
         let peer = client.session.peer().clone();
         let call =
             tokio::spawn(async move { peer.call_tool(request("get_credits", json!({}))).await });
-        soon("a question", openrouter.requests.recv()).await.unwrap();
+        within_timeout("a question", openrouter.requests.recv()).await.unwrap();
 
         terminate(client.pid).await;
         client.log.line_with("stopped before every").await;
-        let called = soon("an end of the call", call).await.unwrap();
+        let called = within_timeout("an end of the call", call).await.unwrap();
         assert!(called.map_or(true, |result| told(&result).0), "{transport}: it is no answer");
     }
 }

@@ -1,7 +1,7 @@
 //! What the tools ask and answer.
 
 use rmcp::{ClientLifecycleMode, model::ProtocolVersion};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::{Value, json};
 
 use crate::program::{Client, TRANSPORTS, request};
@@ -20,7 +20,7 @@ const CALLS: [(&str, &str, &str); 6] = [
 async fn six_tools_are_listed_and_none_changes_anything() {
     for transport in TRANSPORTS {
         let client = Client::of(transport, "http://127.0.0.1:9").await;
-        let tools = soon("a list", client.session.list_all_tools()).await.unwrap();
+        let tools = within_timeout("a list", client.session.list_all_tools()).await.unwrap();
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_ref()).collect();
         assert_eq!(names, CALLS.map(|(name, ..)| name), "{transport}");
         for tool in tools {
@@ -78,7 +78,8 @@ async fn a_tool_that_is_not_there_is_an_error_of_the_protocol() {
     for transport in TRANSPORTS {
         let client = Client::of(transport, "http://127.0.0.1:9").await;
         let unknown = request("delete_api_key", json!({}));
-        let error = soon("an answer", client.session.call_tool(unknown)).await.unwrap_err();
+        let error =
+            within_timeout("an answer", client.session.call_tool(unknown)).await.unwrap_err();
         assert!(error.to_string().contains("no tool of that name"), "{transport}: {error}");
     }
 }

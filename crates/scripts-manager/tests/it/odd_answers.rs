@@ -24,7 +24,7 @@ use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
 use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, ScriptsManager, pod::pod_of};
 use rockbot_store::{Clock, MemoryStore};
-use rockbot_testkit::bed::address;
+use rockbot_testkit::fixture::reply_address;
 use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolContext, ToolFailure};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -417,7 +417,7 @@ async fn nothing_is_served_before_the_network_was_looked_at() {
     );
     let manager = manager.await.unwrap();
     assert_eq!(says.creations.load(Ordering::Relaxed), 1);
-    let agent = BusRunner::new(Arc::new(bus), address("agent", "a"));
+    let agent = BusRunner::new(Arc::new(bus), reply_address("agent", "a"));
     let outcome = agent.run(&script(CODE), &call()).await.unwrap();
     assert_eq!(outcome.stdout, "ok\n");
     let told = outcome.isolation.to_string();

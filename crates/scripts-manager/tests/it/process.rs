@@ -9,7 +9,7 @@ use std::{
 
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_scripts::{BusRunner, ScriptRunner};
-use rockbot_testkit::bed::{address, fresh_namespace, test_broker_url};
+use rockbot_testkit::fixture::{fresh_namespace, reply_address, test_broker_url};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Child,
@@ -119,7 +119,7 @@ async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_never_
         let config = RabbitConfig::new(test_broker_url(), "a test").in_namespace(&namespace);
         let bus = Arc::new(RabbitBus::start(&config).unwrap());
         bus.connected(PATIENCE).await.unwrap();
-        let agent = BusRunner::new(bus, address("agent", "a"));
+        let agent = BusRunner::new(bus, reply_address("agent", "a"));
         let context = call();
         let slow = script("import time; time.sleep(8); print('done')");
         let slow = slow.within(Duration::from_secs(60)).unwrap();

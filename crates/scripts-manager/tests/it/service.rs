@@ -11,7 +11,7 @@ use rockbot_contracts::{InstanceId, ToolErrorCode};
 use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::ScriptsManager;
 use rockbot_store::{Clock, MemoryStore};
-use rockbot_testkit::bed::address;
+use rockbot_testkit::fixture::reply_address;
 use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolFailure};
 
 use crate::bed::{Bed, call, in_cluster, is_running, script};
@@ -40,7 +40,7 @@ async fn an_agent_asks_on_the_bus_and_gets_what_the_pod_printed() {
     in_cluster(async |bed| {
         let (bus, store) = (MemoryBus::new(), Arc::new(MemoryStore::new(Clock::System)));
         let manager = manager(&bed, &bus, &store, "scripts-0", &[]).await;
-        let agent = BusRunner::new(Arc::new(bus), address("agent", "a"));
+        let agent = BusRunner::new(Arc::new(bus), reply_address("agent", "a"));
         let code = "import os; print(os.environ['ROCKBOT_INPUT'] * 2); raise SystemExit(4)";
         let code = script(code).with_input("ab").unwrap();
         let outcome = agent.run(&code, &call()).await.unwrap();
@@ -70,7 +70,7 @@ async fn handed_over(
     let (bus, store) = (MemoryBus::new(), Arc::new(MemoryStore::new(Clock::System)));
     let first = manager(bed, &bus, &store, "scripts-0", probed).await;
     bed.wait_for_none().await;
-    let agent = BusRunner::new(Arc::new(bus.clone()), address("agent", "a"));
+    let agent = BusRunner::new(Arc::new(bus.clone()), reply_address("agent", "a"));
     let (context, slow) = (call(), script("import time; time.sleep(8); print('done')"));
     let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
         bed.wait_for("it runs", 1, is_running).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use rockbot_contracts::Executed;
 use rockbot_scripts::{Script, ScriptLimit, ScriptRunner};
-use rockbot_testkit::bed::{soon, until};
+use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::ToolFailure;
 
 use crate::bed::{WAYS, children, context, plain, printed, run, script, try_run};
@@ -125,7 +125,7 @@ async fn a_script_is_main_with_its_own_folder_and_nothing_of_the_runner() {
     let runner = plain(true).await;
     let server = children("warm")[0].as_raw_nonzero().to_string();
     for _ in 0..3 {
-        until("two have rehearsed", || {
+        wait_until("two have rehearsed", || {
             let scripts = waiting(&server);
             scripts.len() == 2 && scripts.iter().all(|script| has_rehearsed(script))
         })
@@ -190,7 +190,7 @@ async fn a_killed_interpreter_is_replaced() {
     // One that is about to die could still take the request.
     for pid in warm {
         let pid = pid.as_raw_nonzero().to_string();
-        until("it is dead", || is_dead(&pid)).await;
+        wait_until("it is dead", || is_dead(&pid)).await;
     }
     assert_eq!(printed(&runner, "print(2)").await, "2\n");
 }
@@ -202,14 +202,14 @@ async fn spares_that_are_killed_are_replaced() {
     // The keepers; those that took their place; and what waits to be a script of those after them.
     for of_scripts in [false, false, true] {
         let killed = || if of_scripts { waiting(&server) } else { started_by(&server) };
-        until("two are ready", || killed().len() == 2).await;
+        wait_until("two are ready", || killed().len() == 2).await;
         for process in killed() {
             let pid = process.parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-            until("it is dead", || is_dead(&process)).await;
+            wait_until("it is dead", || is_dead(&process)).await;
         }
     }
-    assert_eq!(soon("a spare", printed(&runner, "print(2)")).await, "2\n");
+    assert_eq!(within_timeout("a spare", printed(&runner, "print(2)")).await, "2\n");
     assert_eq!(children("warm")[0].as_raw_nonzero().to_string(), server);
 }
 
@@ -226,20 +226,20 @@ async fn a_deadline_and_a_cancel_hold_while_an_interpreter_starts() {
     rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
     // A spare that is about to die with it could still take the request.
     for process in spares.into_iter().chain([number]) {
-        until("it is dead", || is_dead(&process)).await;
+        wait_until("it is dead", || is_dead(&process)).await;
     }
 
     let mut short = context();
     short.deadline = tokio::time::Instant::now() + Duration::from_secs(1);
     let one = script("print(1)");
-    let ended = soon("the deadline", runner.run(&one, &short)).await;
+    let ended = within_timeout("the deadline", runner.run(&one, &short)).await;
     assert!(
         matches!(ended, Err(ToolFailure::TimedOut { executed: Executed::No, .. })),
         "{ended:?}"
     );
     let context = context();
     let cancel = context.cancellation.clone();
-    let (ended, ()) = soon("the cancel", async {
+    let (ended, ()) = within_timeout("the cancel", async {
         tokio::join!(runner.run(&one, &context), async { cancel.cancel() })
     })
     .await;
@@ -273,7 +273,8 @@ async fn a_closed_runner_leaves_nothing_behind() {
     let runner = plain(true).await;
     assert!(!children("warm").is_empty());
     let endless = try_run(&runner, "while True: pass");
-    let (ended, ()) = soon("the end", async { tokio::join!(endless, runner.close()) }).await;
+    let (ended, ()) =
+        within_timeout("the end", async { tokio::join!(endless, runner.close()) }).await;
     assert!(matches!(ended, Err(ToolFailure::Unavailable { .. })), "{ended:?}");
     assert!(children("warm").is_empty());
     let refused = runner.run(&Script::new("1").unwrap(), &context()).await;

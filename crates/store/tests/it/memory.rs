@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rockbot_store::{Clock, ManualClock, MemoryLimits, MemoryStore, Store, StoreError, Write};
-use rockbot_testkit::store_bed::{done, key};
+use rockbot_testkit::store_fixture::{expect_written, key};
 
-rockbot_testkit::store_promises!(rockbot_testkit::StoreBed::memory);
+rockbot_testkit::store_conformance_tests!(rockbot_testkit::StoreFixture::memory);
 
 #[tokio::test]
 async fn a_full_store_refuses_until_something_expires_or_is_removed() {
@@ -13,13 +13,15 @@ async fn a_full_store_refuses_until_something_expires_or_is_removed() {
     let limits = MemoryLimits { entries: 2, bytes: 100 };
     let store = MemoryStore::with_limits(Clock::from(&hand), limits);
     let minute = Duration::from_secs(60);
-    done(store.write(Write::new(key("a"), "1").for_a_time(minute)).await);
-    done(store.write(Write::new(key("b"), "2")).await);
+    expect_written(store.write(Write::new(key("a"), "1").for_a_time(minute)).await);
+    expect_written(store.write(Write::new(key("b"), "2")).await);
     let full = store.write(Write::new(key("c"), "3")).await;
     assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");
-    done(store.write(Write::new(key("b"), "a replacement needs no room of its own")).await);
+    expect_written(
+        store.write(Write::new(key("b"), "a replacement needs no room of its own")).await,
+    );
     hand.advance(minute);
-    done(store.write(Write::new(key("c"), "3")).await);
+    expect_written(store.write(Write::new(key("c"), "3")).await);
     let large = store.write(Write::new(key("c"), vec![0; 100])).await;
     assert!(matches!(large, Err(StoreError::Full { .. })), "{large:?}");
 }

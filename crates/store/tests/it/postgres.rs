@@ -8,16 +8,16 @@ use std::{
 use futures_util::FutureExt;
 use rockbot_store::{Clock, ManualClock, PostgresStore, Store, StoreError, Timestamp, Write};
 use rockbot_testkit::{
-    StoreBed,
-    bed::{fresh_namespace, soon},
-    store_bed::{Opener, done, key, test_postgres_url},
+    StoreFixture,
+    fixture::{fresh_namespace, within_timeout},
+    store_fixture::{Opener, expect_written, key, test_postgres_url},
 };
 use secrecy::SecretString;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
 
-rockbot_testkit::store_promises!(crate::postgres::bed);
-rockbot_testkit::durable_store_promises!(crate::postgres::bed);
+rockbot_testkit::store_conformance_tests!(crate::postgres::bed);
+rockbot_testkit::durable_store_conformance_tests!(crate::postgres::bed);
 
 /// A schema that no other test has.
 #[derive(Clone)]
@@ -38,7 +38,8 @@ impl Schema {
     }
 
     async fn connect(&self, clock: Clock) -> Result<PostgresStore, StoreError> {
-        soon("an answer from the server", PostgresStore::connect(&self.url(), clock)).await
+        within_timeout("an answer from the server", PostgresStore::connect(&self.url(), clock))
+            .await
     }
 
     async fn remove(&self) {
@@ -56,10 +57,10 @@ async fn run(statements: &str) {
             .expect("done");
         connection.close().await.expect("closed");
     };
-    soon("the server obeys", work).await;
+    within_timeout("the server obeys", work).await;
 }
 
-async fn bed() -> StoreBed {
+async fn bed() -> StoreFixture {
     let hand = ManualClock::new();
     let clock = Clock::from(&hand);
     let schema = Schema::create().await;
@@ -73,7 +74,7 @@ async fn bed() -> StoreBed {
         let gone = gone.clone();
         async move { gone.remove().await }.boxed()
     });
-    StoreBed::new(hand, open, clean).await
+    StoreFixture::new(hand, open, clean).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,11 +85,11 @@ async fn ten_processes_may_start_at_once_on_an_empty_database() {
         let schema = schema.clone();
         tasks.spawn(async move {
             let store = schema.connect(Clock::System).await.expect("connected");
-            done(store.write(Write::new(key(&number.to_string()), "")).await);
+            expect_written(store.write(Write::new(key(&number.to_string()), "")).await);
             store.close().await;
         });
     }
-    soon("all have written", tasks.join_all()).await;
+    within_timeout("all have written", tasks.join_all()).await;
     schema.remove().await;
 }
 
@@ -117,10 +118,10 @@ async fn a_write_that_fails_in_the_database_fails_none_of_its_neighbours() {
         let write = Write::new(key(&format!("{kind}/{number}")), "");
         tasks.spawn(async move { (kind, store.write(write).await) });
     }
-    for (kind, outcome) in soon("all answers", tasks.join_all()).await {
+    for (kind, outcome) in within_timeout("all answers", tasks.join_all()).await {
         match kind {
             "bad" => assert!(matches!(outcome, Err(StoreError::Unusable { .. })), "{outcome:?}"),
-            _ => drop(done(outcome)),
+            _ => drop(expect_written(outcome)),
         }
     }
     store.close().await;
@@ -136,9 +137,9 @@ async fn entries_expire_by_the_time_of_the_server() {
     let apart = now.since(ours).max(ours.since(now));
     assert!(apart < Duration::from_secs(60), "the server's time is {apart:?} from ours");
     let ttl = Duration::from_millis(50);
-    done(store.write(Write::new(key("a"), "").for_a_time(ttl)).await);
+    expect_written(store.write(Write::new(key("a"), "").for_a_time(ttl)).await);
     let expired = async { while store.get(&key("a")).await.expect("read").is_some() {} };
-    soon("the entry expires", expired).await;
+    within_timeout("the entry expires", expired).await;
     assert!(store.now().await.expect("the time") >= now.after(ttl));
     store.close().await;
     schema.remove().await;
@@ -148,7 +149,7 @@ async fn entries_expire_by_the_time_of_the_server() {
 async fn a_store_goes_on_when_the_server_ends_its_connections() {
     let schema = Schema::create().await;
     let store = schema.connect(Clock::System).await.expect("connected");
-    done(store.write(Write::new(key("a"), "before")).await);
+    expect_written(store.write(Write::new(key("a"), "before")).await);
     run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
          WHERE application_name = 'rockbot' AND pid <> pg_backend_pid()")
     .await;
@@ -156,11 +157,11 @@ async fn a_store_goes_on_when_the_server_ends_its_connections() {
         loop {
             match store.write(Write::new(key("a"), "after")).await {
                 Err(StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }) => {}
-                outcome => break done(outcome),
+                outcome => break expect_written(outcome),
             }
         }
     };
-    soon("the store finds a new connection", written).await;
+    within_timeout("the store finds a new connection", written).await;
     store.close().await;
     schema.remove().await;
 }
@@ -170,7 +171,7 @@ async fn a_server_that_cannot_be_reached_or_refuses_us_is_told_without_the_passw
     let connect = |url: String| async move {
         let url = SecretString::from(url);
         let answer = PostgresStore::connect(&url, Clock::System);
-        let error = soon("an answer", answer).await.expect_err("no store");
+        let error = within_timeout("an answer", answer).await.expect_err("no store");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         error
     };

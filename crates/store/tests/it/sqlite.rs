@@ -5,17 +5,17 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 use futures_util::FutureExt;
 use rockbot_store::{Clock, ManualClock, SqliteStore, Store, StoreError, Write};
 use rockbot_testkit::{
-    StoreBed,
-    bed::soon,
-    store_bed::{Opener, done, key},
+    StoreFixture,
+    fixture::within_timeout,
+    store_fixture::{Opener, expect_written, key},
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::task::JoinSet;
 
-rockbot_testkit::store_promises!(crate::sqlite::bed);
-rockbot_testkit::durable_store_promises!(crate::sqlite::bed);
+rockbot_testkit::store_conformance_tests!(crate::sqlite::bed);
+rockbot_testkit::durable_store_conformance_tests!(crate::sqlite::bed);
 
-async fn bed() -> StoreBed {
+async fn bed() -> StoreFixture {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let hand = ManualClock::new();
     let clock = Clock::from(&hand);
@@ -25,11 +25,11 @@ async fn bed() -> StoreBed {
         async { Arc::new(SqliteStore::open(path, clock).await.expect("opened")) as Arc<dyn Store> }
             .boxed()
     });
-    StoreBed::new(hand, open, Arc::new(|| async {}.boxed())).await
+    StoreFixture::new(hand, open, Arc::new(|| async {}.boxed())).await
 }
 
 async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
-    soon("an answer from the file", SqliteStore::open(path, Clock::System)).await
+    within_timeout("an answer from the file", SqliteStore::open(path, Clock::System)).await
 }
 
 /// A connection that knows nothing of stores.
@@ -50,7 +50,7 @@ async fn the_files_are_their_owners_alone_in_a_folder_that_is_created() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new/folder/store.db");
     let store = open(&path).await.expect("opened");
-    done(store.write(Write::new(key("a"), "")).await);
+    expect_written(store.write(Write::new(key("a"), "")).await);
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     for file in ["store.db", "store.db-wal", "store.db-shm"] {
         assert_eq!(mode(&path.with_file_name(file)), 0o600, "{file}");
@@ -105,12 +105,13 @@ async fn many_may_open_a_new_file_at_once() {
         let path = folder.path().join("store.db");
         tasks.spawn(async move {
             let store = SqliteStore::open(path, Clock::System).await.expect("opened");
-            let version = done(store.write(Write::new(key(&number.to_string()), "")).await);
+            let version =
+                expect_written(store.write(Write::new(key(&number.to_string()), "")).await);
             store.close().await;
             version.number()
         });
     }
-    let mut versions = soon("all have written", tasks.join_all()).await;
+    let mut versions = within_timeout("all have written", tasks.join_all()).await;
     versions.sort_unstable();
     assert_eq!(versions, (1..=8).collect::<Vec<_>>());
 }
@@ -136,10 +137,10 @@ async fn a_write_that_fails_in_the_database_fails_none_of_its_batch() {
         let write = Write::new(key(&format!("{kind}/{number}")), "");
         tasks.spawn(async move { (kind, store.write(write).await) });
     }
-    for (kind, outcome) in soon("all answers", tasks.join_all()).await {
+    for (kind, outcome) in within_timeout("all answers", tasks.join_all()).await {
         match kind {
             "bad" => assert!(matches!(outcome, Err(StoreError::Unusable { .. })), "{outcome:?}"),
-            _ => drop(done(outcome)),
+            _ => drop(expect_written(outcome)),
         }
     }
     store.close().await;

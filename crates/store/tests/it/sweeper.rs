@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_store::{Clock, ManualClock, MemoryStore, Store, Sweeper, Write};
 use rockbot_testkit::{
-    bed::soon,
-    store_bed::{done, key},
+    fixture::within_timeout,
+    store_fixture::{expect_written, key},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ async fn expired(hand: &ManualClock, entries: usize) -> MemoryStore {
     let store = MemoryStore::new(Clock::from(hand));
     for number in 0..entries {
         let write = Write::new(key(&number.to_string()), "").for_a_time(MINUTE);
-        done(store.write(write).await);
+        expect_written(store.write(write).await);
     }
     hand.advance(MINUTE);
     store
@@ -27,11 +27,11 @@ async fn a_sweeper_removes_everything_expired_each_time() {
     let sweeper = Sweeper::start(Arc::new(store.clone()), 10 * MINUTE);
     tokio::time::sleep(MINUTE).await;
     assert_eq!(store.sweep(usize::MAX).await, Ok(0));
-    done(store.write(Write::new(key("late"), "").for_a_time(MINUTE)).await);
+    expect_written(store.write(Write::new(key("late"), "").for_a_time(MINUTE)).await);
     hand.advance(MINUTE);
     tokio::time::sleep(10 * MINUTE).await;
     assert_eq!(store.sweep(usize::MAX).await, Ok(0));
-    soon("the sweeper ends", sweeper.stop()).await;
+    within_timeout("the sweeper ends", sweeper.stop()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,9 +39,9 @@ async fn a_stopped_or_dropped_sweeper_sweeps_no_more() {
     let hand = ManualClock::new();
     let store = expired(&hand, 0).await;
     let start = || Sweeper::start(Arc::new(store.clone()), MINUTE);
-    soon("the sweeper ends", start().stop()).await;
+    within_timeout("the sweeper ends", start().stop()).await;
     drop(start());
-    done(store.write(Write::new(key("a"), "").for_a_time(MINUTE)).await);
+    expect_written(store.write(Write::new(key("a"), "").for_a_time(MINUTE)).await);
     hand.advance(MINUTE);
     tokio::time::sleep(10 * MINUTE).await;
     assert_eq!(store.sweep(usize::MAX).await, Ok(1));

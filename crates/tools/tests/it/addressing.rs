@@ -8,7 +8,7 @@ use rockbot_contracts::{
     Envelope, Executed, InstanceId, Message, SessionId, ToolCallId, ToolError, ToolErrorCode,
     ToolInvokeRequest, ToolInvokeResponse, json::Limits, topology::tool_invoke_mcp,
 };
-use rockbot_testkit::bed::{Bed, address};
+use rockbot_testkit::fixture::{BusFixture, reply_address};
 use rockbot_tools::{
     InvokeOptions, RemoteTool, Tool, ToolContext, ToolFailure, ToolInvokeHandler, ToolResult,
     invoke::InvokeWorkers,
@@ -31,17 +31,17 @@ struct Bridge {
 
 impl Bridge {
     async fn start(options: InvokeOptions) -> Self {
-        let bed = Bed::memory();
+        let bed = BusFixture::memory();
         let tools = vec![says("x1", "of Files"), says("read", "plain"), says("Files__read", "no")];
         let (handler, workers) = handler_at(
             &tool_invoke_mcp(),
-            &bed.there,
+            &bed.remote,
             registry_of(tools),
             &InstanceId::generate(),
             options,
         )
         .await;
-        let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "one")));
+        let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", "one")));
         Self { _handler: handler, _workers: workers, requester }
     }
 

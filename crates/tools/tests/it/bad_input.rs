@@ -14,8 +14,8 @@ use rockbot_contracts::{
     ToolInvokeRequest, ToolInvokeResponse, json::Limits, topology::tool_invoke,
 };
 use rockbot_testkit::{
-    Bed,
-    bed::{key, never, next, soon, until},
+    BusFixture,
+    fixture::{assert_never, key, next_delivery, wait_until, within_timeout},
 };
 use rockbot_tools::{ToolHints, ToolResult};
 use tokio::sync::{Notify, Semaphore};
@@ -85,7 +85,7 @@ async fn unreadable_requests_are_answered_counted_and_dead_lettered() {
         let error = check(&fleet, envelope, ToolErrorCode::InvalidArguments).await;
         assert!(error.message.contains(words), "{what}: {}", error.message);
         assert_eq!(fleet.handler.stats().unreadable(), count, "{what}");
-        let letter = next(&mut letters).await;
+        let letter = next_delivery(&mut letters).await;
         let reason = letter.envelope().dead_letter_reason.clone().expect("a reason");
         assert!(reason.contains(words), "{what}: {reason}");
         letter.settle(Settlement::Ack).await.expect("acked");
@@ -170,8 +170,8 @@ async fn a_call_whose_time_is_over_does_not_start() {
     let publication = Publication::mandatory(tool_invoke(), envelope);
     // The requester listens only once it has asked something.
     fleet.call("echo", "{}").await.expect("a result");
-    fleet.bed.here.publish(publication).await.expect("taken");
-    until("the refusal", || fleet.handler.stats().failed(&ToolErrorCode::Timeout) == 1).await;
+    fleet.bed.local.publish(publication).await.expect("taken");
+    wait_until("the refusal", || fleet.handler.stats().failed(&ToolErrorCode::Timeout) == 1).await;
     assert_eq!(fleet.witness.runs.load(Ordering::SeqCst), 0);
 }
 
@@ -182,12 +182,12 @@ async fn a_forged_reply_to_is_not_answered_and_not_run() {
     let asked = request("count", "{}");
     let envelope = Envelope::of(&asked).reply_to(key("user.message.victim"));
     let publication = Publication::mandatory(tool_invoke(), envelope);
-    fleet.bed.here.publish(publication).await.expect("taken");
+    fleet.bed.local.publish(publication).await.expect("taken");
     let queue = QueueSpec::work(&tool_invoke());
     let mut letters = fleet.bed.consume(QueueSpec::dead_letters_of(&queue.name), 10).await;
-    let letter = next(&mut letters).await;
+    let letter = next_delivery(&mut letters).await;
     assert!(letter.envelope().dead_letter_reason.as_deref().unwrap().contains("reply-to"));
-    never("a forged message", victim.next()).await;
+    assert_never("a forged message", victim.next()).await;
     assert_eq!(fleet.witness.runs.load(Ordering::SeqCst), 0);
 }
 
@@ -196,18 +196,18 @@ async fn a_redelivered_call_runs_again_only_where_that_does_no_harm() {
     for (hints, code) in
         [(ToolHints::default(), Some(ToolErrorCode::OutcomeUnknown)), (ToolHints::READ_ONLY, None)]
     {
-        let bed = Bed::memory();
+        let bed = BusFixture::memory();
         // A first worker takes the call and dies with it, before the handler is there.
         let mut first = bed.consume(QueueSpec::work(&tool_invoke()), 1).await;
         let agent = agent_of(&bed, "look", hints);
         let calling = tokio::spawn(agent("{}"));
-        drop(next(&mut first).await);
+        drop(next_delivery(&mut first).await);
         drop(first);
         let mut definition = registration("look");
         definition.hints = hints;
         let look = tool(definition, async |_, _| Ok(ToolResult::text("seen")));
-        let (_handler, _workers, _) = handler_of(&bed.there, vec![look], 4).await;
-        let ended = soon("an answer", calling).await.expect("no panic");
+        let (_handler, _workers, _) = handler_of(&bed.remote, vec![look], 4).await;
+        let ended = within_timeout("an answer", calling).await.expect("no panic");
         match code {
             Some(code) => {
                 let failure = ended.expect_err("it may have run");
@@ -222,7 +222,7 @@ async fn a_redelivered_call_runs_again_only_where_that_does_no_harm() {
 
 #[tokio::test]
 async fn nobody_serving_is_told_at_once_and_did_not_run() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let agent = agent_of(&bed, "echo", ToolHints::default());
     let failure = agent("{}").await.expect_err("nobody serves it");
     assert_eq!(failure.code(), ToolErrorCode::Unavailable);
@@ -232,7 +232,7 @@ async fn nobody_serving_is_told_at_once_and_did_not_run() {
 
 #[tokio::test]
 async fn the_same_call_twice_at_once_runs_once_and_is_settled_with_the_first() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     let runs = Arc::new(AtomicU32::new(0));
     let (inside, entered, counted) = (gate.clone(), begun.clone(), runs.clone());
@@ -245,7 +245,7 @@ async fn the_same_call_twice_at_once_runs_once_and_is_settled_with_the_first() {
             Ok(ToolResult::text("done"))
         }
     });
-    let (handler, workers, _) = handler_of(&bed.there, vec![slow], 4).await;
+    let (handler, workers, _) = handler_of(&bed.remote, vec![slow], 4).await;
     let asker = key("tool.result.agent.one");
     let mut answers = bed.consume(QueueSpec::reply(&asker, vec![(&asker).into()]), 10).await;
     let asked = request("slow", "{}");
@@ -253,14 +253,14 @@ async fn the_same_call_twice_at_once_runs_once_and_is_settled_with_the_first() {
         Envelope::of(&asked).correlated(asked.tool_call_id.as_str()).reply_to(asker.clone());
     for _ in 0..2 {
         let publication = Publication::mandatory(tool_invoke(), envelope.clone());
-        bed.here.publish(publication).await.expect("taken");
+        bed.local.publish(publication).await.expect("taken");
     }
-    soon("the tool", begun.notified()).await;
-    never("an answer before the end", answers.next()).await;
+    within_timeout("the tool", begun.notified()).await;
+    assert_never("an answer before the end", answers.next()).await;
     gate.add_permits(2);
-    let answer = next(&mut answers).await;
+    let answer = next_delivery(&mut answers).await;
     assert_eq!(answer.envelope().message_type(), ToolInvokeResponse::TYPE);
-    never("a second answer", answers.next()).await;
+    assert_never("a second answer", answers.next()).await;
     assert_eq!((runs.load(Ordering::SeqCst), handler.stats().ok()), (1, 1));
     assert!(workers.drain(Duration::from_secs(5)).await, "both deliveries are settled");
 }

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Requester};
 use rockbot_contracts::{InstanceId, RoutingKey, SessionId, topology::tool_invoke};
-use rockbot_testkit::bed::{Bed, address};
+use rockbot_testkit::fixture::{BusFixture, reply_address};
 use rockbot_tools::{
     InvokeOptions, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
     ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
@@ -124,7 +124,7 @@ pub(crate) fn tools(witness: &Arc<Witness>) -> Vec<Arc<dyn Tool>> {
 
 /// A handler and an agent's end.
 pub(crate) struct Fleet {
-    pub(crate) bed: Bed,
+    pub(crate) bed: BusFixture,
     pub(crate) handler: Arc<ToolInvokeHandler>,
     pub(crate) workers: InvokeWorkers,
     pub(crate) requester: Arc<Requester>,
@@ -167,10 +167,10 @@ pub(crate) async fn handler_at(
 
 impl Fleet {
     pub(crate) async fn start() -> Self {
-        let bed = Bed::memory();
+        let bed = BusFixture::memory();
         let witness = Arc::new(Witness::default());
-        let (handler, workers, registry) = handler_of(&bed.there, tools(&witness), 16).await;
-        let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "one")));
+        let (handler, workers, registry) = handler_of(&bed.remote, tools(&witness), 16).await;
+        let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", "one")));
         let remote = Arc::new(ToolRegistry::new());
         for definition in registry.list() {
             let tool = RemoteTool::new(definition, requester.clone(), tool_invoke());
@@ -206,11 +206,11 @@ impl Fleet {
 
 /// An agent's end for one remote tool, whoever serves it.
 pub(crate) fn agent_of(
-    bed: &Bed,
+    bed: &BusFixture,
     name: &'static str,
     hints: ToolHints,
 ) -> impl Fn(&'static str) -> BoxFuture<'static, Result<ToolResult, ToolFailure>> {
-    let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", "one")));
+    let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", "one")));
     let agent = requester.address().agent().clone();
     let registry = Arc::new(ToolRegistry::new());
     let definition = ToolRegistration { hints, ..registration(name) };

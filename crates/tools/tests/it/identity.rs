@@ -9,8 +9,8 @@ use rockbot_contracts::{
     topology::{suspects_of, tool_invoke},
 };
 use rockbot_testkit::{
-    Bed,
-    bed::{address, next, until},
+    BusFixture,
+    fixture::{next_delivery, reply_address, wait_until},
 };
 use rockbot_tools::{InvokeOptions, ToolExecutor, ToolInvokeHandler, ToolRegistry};
 
@@ -27,7 +27,7 @@ fn request(user: Option<&str>, agent: &str) -> Envelope {
     let mut envelope = Envelope::of(&request)
         .correlated(request.tool_call_id.as_str())
         .from_source(agent)
-        .reply_to(address(agent, "one").tool_result())
+        .reply_to(reply_address(agent, "one").tool_result())
         .within(Duration::from_secs(10));
     envelope.user_id = user.map(Into::into);
     envelope
@@ -39,7 +39,7 @@ async fn check(askers: Askers, user: Option<&str>, served: bool) {
 
 /// Sends a request to a worker that hears `askers`: whether it is served.
 async fn check_at(key: &RoutingKey, askers: Askers, user: Option<&str>, served: bool) {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let registry = Arc::new(ToolRegistry::new());
     for tool in tools(&Arc::new(Witness::default())) {
         registry.register(tool).expect("registered");
@@ -49,21 +49,21 @@ async fn check_at(key: &RoutingKey, askers: Askers, user: Option<&str>, served: 
     let own = Some("rockbot.tool-handler".into());
     let options = InvokeOptions { askers, user: own, ..InvokeOptions::running(1) };
     let handler =
-        ToolInvokeHandler::new(executor, bed.there.clone(), "handler", &instance, options);
+        ToolInvokeHandler::new(executor, bed.remote.clone(), "handler", &instance, options);
     let _workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
-    let mut answers = bed.consume(address("assistant", "one").queue(), 1).await;
+    let mut answers = bed.consume(reply_address("assistant", "one").queue(), 1).await;
     let sent = Publication::mandatory(key.clone(), request(user, "assistant"));
-    bed.here.publish(sent).await.expect("queued");
+    bed.local.publish(sent).await.expect("queued");
     if served {
-        next(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
+        next_delivery(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
         assert_eq!(handler.stats().unreadable(), 0);
     } else {
         let work = QueueSpec::work(&tool_invoke());
         let mut given_up = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
-        let letter = next(&mut given_up).await;
+        let letter = next_delivery(&mut given_up).await;
         assert!(letter.envelope().dead_letter_reason.is_some());
         letter.settle(Settlement::Ack).await.expect("settled");
-        until("the count", || handler.stats().unreadable() == 1).await;
+        wait_until("the count", || handler.stats().unreadable() == 1).await;
         assert_eq!(handler.stats().ok(), 0, "it ran");
     }
 }

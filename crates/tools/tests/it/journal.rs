@@ -16,8 +16,8 @@ use rockbot_contracts::{
 };
 use rockbot_store::{Clock, ManualClock, MemoryStore, Prefix, Store};
 use rockbot_testkit::{
-    AlteredBus,
-    bed::{Bed, key, never, next, soon},
+    InterceptedBus,
+    fixture::{BusFixture, assert_never, key, next_delivery, within_timeout},
 };
 use rockbot_tools::{
     CallJournal, InvokeOptions, JournalOptions, Tool, ToolHints, ToolInvokeHandler, ToolResult,
@@ -30,7 +30,7 @@ use crate::fleet::{handler_at, registration, registry_of, tool};
 
 /// Handlers on one bus and one store, and a tool that counts its runs and waits at a gate.
 struct Stage {
-    bed: Bed,
+    bed: BusFixture,
     store: Arc<dyn Store>,
     clock: ManualClock,
     gate: Arc<Semaphore>,
@@ -48,7 +48,7 @@ struct Running {
 
 impl Stage {
     async fn set() -> Self {
-        let (bed, clock) = (Bed::memory(), ManualClock::new());
+        let (bed, clock) = (BusFixture::memory(), ManualClock::new());
         let store = Arc::new(MemoryStore::new(Clock::from(&clock)));
         let asker = key("tool.result.agent.one");
         let queue = QueueSpec::reply(&asker, vec![(&asker).into()]);
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     async fn handler(&self, key: &RoutingKey, shared: bool) -> Running {
-        self.handler_on(&self.bed.there, key, shared).await
+        self.handler_on(&self.bed.remote, key, shared).await
     }
 
     async fn handler_on(&self, bus: &Arc<dyn Bus>, key: &RoutingKey, shared: bool) -> Running {
@@ -113,11 +113,11 @@ impl Stage {
             envelope = envelope.asked_again();
         }
         let publication = Publication::mandatory(at.clone(), envelope);
-        self.bed.here.publish(publication).await.expect("taken");
+        self.bed.local.publish(publication).await.expect("taken");
     }
 
     async fn answer(&mut self) -> Envelope {
-        let delivery = next(&mut self.answers).await;
+        let delivery = next_delivery(&mut self.answers).await;
         let envelope = delivery.envelope().clone();
         delivery.settle(Settlement::Ack).await.expect("acked");
         envelope
@@ -204,8 +204,8 @@ async fn the_same_call_at_once_at_two_handlers_runs_once_and_both_answer() {
     let call = call("write");
     stage.ask(&tool_invoke(), &call).await;
     stage.ask(&elsewhere(), &call).await;
-    soon("a run", stage.begun.notified()).await;
-    never("an answer before the end", stage.answers.next()).await;
+    within_timeout("a run", stage.begun.notified()).await;
+    assert_never("an answer before the end", stage.answers.next()).await;
     stage.gate.add_permits(2);
     for _ in 0..2 {
         assert_eq!(stage.result().await, "done, run 1");
@@ -220,7 +220,7 @@ async fn a_call_asked_again_while_its_answer_goes_out_is_answered_again() {
     let mut stage = Stage::set().await;
     let confirm = Arc::new(Semaphore::new(0));
     let (asker, late) = (stage.asker.clone(), confirm.clone());
-    let slow = AlteredBus::over(stage.bed.there.clone(), move |bus, publication| {
+    let slow = InterceptedBus::new(stage.bed.remote.clone(), move |bus, publication| {
         let late = late.clone();
         let is_answer = publication.key == asker;
         async move {
@@ -237,7 +237,7 @@ async fn a_call_asked_again_while_its_answer_goes_out_is_answered_again() {
     assert_eq!(stage.result().await, "done, run 1");
     // Whoever asked may have been gone when that came, and asks again before it is confirmed.
     stage.ask(&tool_invoke(), &call).await;
-    never("another answer before it is", stage.answers.next()).await;
+    assert_never("another answer before it is", stage.answers.next()).await;
     confirm.add_permits(2);
     assert_eq!(stage.result().await, "done, run 1");
     assert_eq!(stage.runs(), 1);
@@ -251,7 +251,7 @@ async fn of_a_call_that_runs_elsewhere_nobody_says_that_it_did_not_run() {
     let _there = stage.handler(&elsewhere(), true).await;
     let call = call("write");
     stage.ask(&tool_invoke(), &call).await;
-    soon("a run", stage.begun.notified()).await;
+    within_timeout("a run", stage.begun.notified()).await;
     // Not marked as coming again, and with little time.
     stage.ask_within(&elsewhere(), &call, Duration::from_millis(300)).await;
     assert_eq!(stage.error().await, (ToolErrorCode::Timeout, Executed::Unknown));
@@ -267,13 +267,13 @@ async fn a_call_whose_handler_died_runs_again_only_where_that_does_no_harm() {
         let here = stage.handler(&tool_invoke(), true).await;
         let call = call(name);
         stage.ask(&tool_invoke(), &call).await;
-        soon("a run", stage.begun.notified()).await;
+        within_timeout("a run", stage.begun.notified()).await;
         // It dies without a word: its lease is still there.
         drop(here);
         let _there = stage.handler(&elsewhere(), true).await;
         let again = Call { again: true, ..call };
         stage.ask(&elsewhere(), &again).await;
-        never("an answer while it may live", stage.answers.next()).await;
+        assert_never("an answer while it may live", stage.answers.next()).await;
         stage.gate.add_permits(10);
         stage.clock.advance(Duration::from_secs(11));
         match expected {
@@ -297,7 +297,7 @@ async fn a_handler_that_stopped_in_order_is_not_waited_for() {
     let here = stage.handler(&tool_invoke(), true).await;
     let call = call("write");
     stage.ask(&tool_invoke(), &call).await;
-    soon("a run", stage.begun.notified()).await;
+    within_timeout("a run", stage.begun.notified()).await;
     assert!(!here.workers.drain(Duration::ZERO).await, "the call was under way");
     here.journal.stop().await;
     let _there = stage.handler(&tool_invoke(), true).await;
@@ -379,7 +379,7 @@ async fn an_id_with_other_arguments_is_refused_while_the_call_runs() {
     let _here = stage.handler(&tool_invoke(), true).await;
     let call = call("write");
     stage.ask(&tool_invoke(), &call).await;
-    soon("a run", stage.begun.notified()).await;
+    within_timeout("a run", stage.begun.notified()).await;
     let mut other = call.clone();
     other.request.arguments = r#"{"text":"other"}"#.to_owned();
     stage.ask(&tool_invoke(), &other).await;
@@ -397,14 +397,14 @@ async fn calls_that_wait_for_a_dead_handlers_lease_take_no_room_from_others() {
     let lost: Vec<_> = (0..6).map(|_| call("write")).collect();
     for call in &lost {
         stage.ask(&tool_invoke(), call).await;
-        soon("a run", stage.begun.notified()).await;
+        within_timeout("a run", stage.begun.notified()).await;
     }
     drop(here);
     let _there = stage.handler(&elsewhere(), true).await;
     for call in lost {
         stage.ask(&elsewhere(), &Call { again: true, ..call }).await;
     }
-    never("an answer while it may live", stage.answers.next()).await;
+    assert_never("an answer while it may live", stage.answers.next()).await;
     stage.gate.add_permits(1);
     stage.ask(&elsewhere(), &call("write")).await;
     assert_eq!(stage.result().await, "done, run 7");

@@ -12,7 +12,7 @@ use rockbot_bus::Requester;
 use rockbot_contracts::{
     Executed, InstanceId, SessionId, ToolErrorCode, ToolHints, topology::tool_invoke,
 };
-use rockbot_testkit::bed::{Bed, address, soon, until};
+use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until, within_timeout};
 use rockbot_tools::{
     CallAccount, CallSection, HandlerSection, Redactor, RemoteTool, Tool, ToolCall, ToolContext,
     ToolExecutor, ToolFailure, ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult,
@@ -27,7 +27,7 @@ const SECRET: &str = "hunter2hunter2";
 
 /// A handler whose layers are configured, with tools that count their runs.
 struct Stage {
-    bed: Bed,
+    bed: BusFixture,
     registry: Arc<ToolRegistry>,
     handler: Arc<ToolInvokeHandler>,
     account: Arc<CallAccount>,
@@ -52,7 +52,7 @@ impl Stage {
     async fn set(section: Value) -> Self {
         let section: HandlerSection = serde_json::from_value(section).expect("a section");
         assert_eq!(section.problems(), [""; 0]);
-        let bed = Bed::memory();
+        let bed = BusFixture::memory();
         let (runs, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
         let at_the_gate =
             |name: &str, ends: Ends| at_the_gate(definition(name), &runs, &gate, ends);
@@ -71,7 +71,7 @@ impl Stage {
         let account = layers.account.clone().expect("an account");
         let executor = Arc::new(ToolExecutor::with_layers(registry.clone(), layers));
         let instance = InstanceId::generate();
-        let (bus, options) = (bed.there.clone(), section.options());
+        let (bus, options) = (bed.remote.clone(), section.options());
         let handler = ToolInvokeHandler::new(executor, bus, "handler", &instance, options);
         let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
         Self { bed, registry, handler, account, runs, gate, _workers: workers }
@@ -79,7 +79,8 @@ impl Stage {
 
     /// An agent's end, which calls whatever there is.
     fn agent(&self, name: &str) -> Agent {
-        let requester = Arc::new(Requester::new(self.bed.here.clone(), address(name, "one")));
+        let requester =
+            Arc::new(Requester::new(self.bed.local.clone(), reply_address(name, "one")));
         let context = ToolContext::new(
             "",
             SessionId::new("session").expect("an id"),
@@ -128,7 +129,7 @@ impl Agent {
             ToolContext::new(tool, self.context.session_id.clone(), self.context.agent.clone());
         let arguments = r#"{"text":"equal"}"#.into();
         let call = self.executor.execute(ToolCall { context: fresh, arguments });
-        soon("an answer", Box::pin(call)).await
+        within_timeout("an answer", Box::pin(call)).await
     }
 
     fn calls(&self, tool: &'static str, count: u32) -> Called {
@@ -157,7 +158,7 @@ async fn a_hundred_equal_calls_at_once_run_once_and_those_of_two_agents_twice() 
     let stage = Stage::set(cached).await;
     let (one, two) = (stage.agent("one"), stage.agent("two"));
     let calls = [one.calls("read", 100), two.calls("read", 100)];
-    until("all of them wait", || stage.handler.load().running == 200).await;
+    wait_until("all of them wait", || stage.handler.load().running == 200).await;
     stage.gate.add_permits(200);
     for calls in calls {
         all_say(calls, "what it says").await;
@@ -196,9 +197,9 @@ async fn tools_of_a_server_share_its_queue() {
     let stage = Stage::set(section).await;
     let agent = stage.agent("one");
     let running = agent.calls("read", 1);
-    until("it runs", || stage.runs() == 1).await;
+    wait_until("it runs", || stage.runs() == 1).await;
     let waiting = agent.calls("list", 1);
-    until("it waits", || stage.handler.load().waiting == 1).await;
+    wait_until("it waits", || stage.handler.load().waiting == 1).await;
     let (code, executed, _) = refused(agent.call("list").await);
     assert_eq!((code, executed), (ToolErrorCode::Overloaded, Executed::No));
     assert_eq!(stage.runs(), 1, "one runs at a time");

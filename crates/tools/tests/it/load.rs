@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rockbot_contracts::{HandlerLoad, InstanceId, ToolHints, topology::tool_invoke};
-use rockbot_testkit::bed::{Bed, until};
+use rockbot_testkit::fixture::{BusFixture, wait_until};
 use rockbot_tools::{InvokeOptions, ToolResult};
 use tokio::sync::watch;
 
@@ -11,7 +11,7 @@ use crate::fleet::{agent_of, handler_at, registration, registry_of, tool};
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_tells_the_calls_that_began_from_those_that_wait_for_room() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let (open, gate) = watch::channel(false);
     let held = tool(registration("held"), move |_, _| {
         let mut gate = gate.clone();
@@ -23,13 +23,13 @@ async fn a_handler_tells_the_calls_that_began_from_those_that_wait_for_room() {
     let (registry, instance) = (registry_of(vec![held]), InstanceId::generate());
     let options = InvokeOptions { backlog: 8, ..InvokeOptions::running(2) };
     let (handler, _workers) =
-        handler_at(&tool_invoke(), &bed.there, registry, &instance, options).await;
+        handler_at(&tool_invoke(), &bed.remote, registry, &instance, options).await;
     assert_eq!(handler.load(), HandlerLoad::default());
 
     let call = agent_of(&bed, "held", ToolHints::default());
     let calls: Vec<_> = (0..5).map(|_| tokio::spawn(call("{}"))).collect();
     let counts = || (handler.load().running, handler.load().waiting);
-    until("two run and three wait", || counts() == (2, 3)).await;
+    wait_until("two run and three wait", || counts() == (2, 3)).await;
     tokio::time::advance(Duration::from_secs(4)).await;
     let oldest = handler.load().oldest_ms.expect("calls are in hand");
     assert!((4_000..20_000).contains(&oldest), "{oldest} ms");
@@ -38,5 +38,5 @@ async fn a_handler_tells_the_calls_that_began_from_those_that_wait_for_room() {
     for call in calls {
         call.await.expect("not aborted").expect("answered");
     }
-    until("nothing is left", || handler.load() == HandlerLoad::default()).await;
+    wait_until("nothing is left", || handler.load() == HandlerLoad::default()).await;
 }

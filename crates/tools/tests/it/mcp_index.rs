@@ -9,7 +9,7 @@ use rockbot_contracts::{
     mcp::{McpMetadataRefreshRequest, McpServersIndexed},
     topology::{tool_meta_mcp, tool_meta_mcp_refresh},
 };
-use rockbot_testkit::bed::{Bed, next, until};
+use rockbot_testkit::fixture::{BusFixture, next_delivery, wait_until};
 use rockbot_tools::{
     catalog::{FORGET_AFTER, HEARTBEAT},
     mcp::IndexAnnouncer,
@@ -27,7 +27,7 @@ async fn index_in(delivery: Delivery) -> McpServersIndexed {
 
 #[tokio::test]
 async fn servers_are_known_whoever_starts_first() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let before = agent(&bed, "one").await;
     let _bridge = Bridge::start(&bed, "b", ScriptedGateway::of([server("Git", &["log"])])).await;
     assert!(before.wait_for_any(PATIENCE).await, "told on start");
@@ -40,38 +40,38 @@ async fn servers_are_known_whoever_starts_first() {
 
 #[tokio::test]
 async fn changes_are_followed_and_a_goodbye_is_believed() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let bridge = Bridge::start(&bed, "b", ScriptedGateway::of([server("git", &["log"])])).await;
     let known = agent(&bed, "one").await;
-    until("the first server", || names(known.as_ref()) == ["git"]).await;
+    wait_until("the first server", || names(known.as_ref()) == ["git"]).await;
     bridge.gateway.change(|index| index.insert(server("time", &["now"])));
-    until("the new server", || names(known.as_ref()) == ["git", "time"]).await;
+    wait_until("the new server", || names(known.as_ref()) == ["git", "time"]).await;
     bridge.gateway.change(|index| {
         index.remove("git");
         index.insert(server("time", &["now", "later"]));
     });
-    until("the removal", || names(known.as_ref()) == ["time"]).await;
+    wait_until("the removal", || names(known.as_ref()) == ["time"]).await;
     bridge.announcer.stop().await;
-    until("the goodbye", || names(known.as_ref()).is_empty()).await;
+    wait_until("the goodbye", || names(known.as_ref()).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bridge_that_died_is_forgotten_and_its_servers_stay_while_another_has_them() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let known = agent(&bed, "one").await;
     let dies = Bridge::start(&bed, "a", ScriptedGateway::of([server("git", &[])])).await;
     let _lives = Bridge::start(&bed, "b", ScriptedGateway::of([server("time", &[])])).await;
-    until("both", || names(known.as_ref()) == ["git", "time"]).await;
+    wait_until("both", || names(known.as_ref()) == ["git", "time"]).await;
     drop(dies);
     advance(FORGET_AFTER / 2).await;
-    until("still believed", || names(known.as_ref()) == ["git", "time"]).await;
+    wait_until("still believed", || names(known.as_ref()) == ["git", "time"]).await;
     advance(FORGET_AFTER / 2).await;
-    until("forgotten", || names(known.as_ref()) == ["time"]).await;
+    wait_until("forgotten", || names(known.as_ref()) == ["time"]).await;
 }
 
 #[tokio::test]
 async fn what_an_agent_missed_is_asked_for_again() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let known = agent(&bed, "one").await;
     let instance = InstanceId::new("b").unwrap();
     // A bridge of which only a delta is heard: what it adds to was lost.
@@ -90,8 +90,8 @@ async fn what_an_agent_missed_is_asked_for_again() {
     let mut beat = tokio::time::interval(Duration::from_millis(200));
     let refresh = loop {
         tokio::select! {
-            refresh = next(&mut refreshes) => break refresh,
-            _ = beat.tick() => bed.there.publish(said.clone()).await.expect("said"),
+            refresh = next_delivery(&mut refreshes) => break refresh,
+            _ = beat.tick() => bed.remote.publish(said.clone()).await.expect("said"),
         }
     };
     let asked: McpMetadataRefreshRequest =
@@ -100,22 +100,22 @@ async fn what_an_agent_missed_is_asked_for_again() {
     assert!(names(known.as_ref()).is_empty());
     let whole = McpServersIndexed { is_complete: true, since: None, ..delta };
     let said = Publication::announcement(tool_meta_mcp(), Envelope::of(&whole));
-    bed.there.publish(said).await.expect("said");
-    until("what was missed", || names(known.as_ref()) == ["late"]).await;
+    bed.remote.publish(said).await.expect("said");
+    wait_until("what was missed", || names(known.as_ref()) == ["late"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_changes_at_once_are_one_announcement_and_silence_is_broken_in_time() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let queue = QueueSpec::exclusive(&tool_meta_mcp(), &InstanceId::generate());
     let mut heard = bed.consume(queue, 64).await;
     let gateway = ScriptedGateway::of([]);
     let instance = InstanceId::new("b").unwrap();
     let _announcer =
-        IndexAnnouncer::start(bed.there.clone(), gateway.as_ref(), "mcp-bridge", instance)
+        IndexAnnouncer::start(bed.remote.clone(), gateway.as_ref(), "mcp-bridge", instance)
             .await
             .expect("announcing");
-    let mut said = async || index_in(next(&mut heard).await).await;
+    let mut said = async || index_in(next_delivery(&mut heard).await).await;
     assert!(said().await.is_complete);
     for number in 0..100 {
         gateway.change(|index| index.insert(server(&format!("s{number}"), &[])));
@@ -133,16 +133,16 @@ async fn a_hundred_changes_at_once_are_one_announcement_and_silence_is_broken_in
 
 #[tokio::test]
 async fn whoever_asks_for_one_server_is_told_of_that_one() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let bridge = ScriptedGateway::of([server("Git", &["log"]), server("time", &["now"])]);
     let _bridge = Bridge::start(&bed, "b", bridge).await;
     let queue = QueueSpec::exclusive(&tool_meta_mcp(), &InstanceId::generate());
     let mut heard = bed.consume(queue, 64).await;
     let ask = McpMetadataRefreshRequest { server_name: Some("GIT".to_owned()) };
     let ask = Publication::announcement(tool_meta_mcp_refresh(), Envelope::of(&ask));
-    bed.here.publish(ask).await.expect("asked");
+    bed.local.publish(ask).await.expect("asked");
     loop {
-        let said = index_in(next(&mut heard).await).await;
+        let said = index_in(next_delivery(&mut heard).await).await;
         if !said.is_complete {
             let names: Vec<_> = said.servers.iter().map(|one| one.name.as_str()).collect();
             assert_eq!(names, ["Git"]);
@@ -153,7 +153,7 @@ async fn whoever_asks_for_one_server_is_told_of_that_one() {
 
 #[tokio::test]
 async fn an_announcement_too_large_for_the_bus_goes_out_without_the_names_of_tools() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let name = "n".repeat(100);
     let tools: Vec<_> = (0..60_000).map(|number| format!("{name}{number}")).collect();
     let mut large = server("large", &["x"]);

@@ -10,7 +10,9 @@ use rockbot_contracts::{
     mcp::{McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest},
     topology::{mcp_manage, mcp_manage_at, tool_invoke_mcp, tool_invoke_mcp_at},
 };
-use rockbot_testkit::bed::{Bed, address, key, never, next, soon, until};
+use rockbot_testkit::fixture::{
+    BusFixture, assert_never, key, next_delivery, reply_address, wait_until, within_timeout,
+};
 use rockbot_tools::{InvokeOptions, ToolContext, ToolResult, mcp::McpGateway};
 use serde_json::json;
 
@@ -30,11 +32,11 @@ fn add(server: &str) -> McpRegisterServerRequest {
 
 #[tokio::test]
 async fn a_server_is_shown_by_the_bridge_that_has_it() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let one = Bridge::start(&bed, "one", ScriptedGateway::of([server("git", &["log"])])).await;
     let two = Bridge::start(&bed, "two", ScriptedGateway::of([server("Time", &["now"])])).await;
     let known = agent(&bed, "one").await;
-    until("both", || names(known.as_ref()) == ["git", "Time"]).await;
+    wait_until("both", || names(known.as_ref()) == ["git", "Time"]).await;
     // Many times: a shared queue would hand every other one to the wrong bridge.
     for _ in 0..6 {
         let details = known.details(about("time")).await.expect("shown");
@@ -49,11 +51,11 @@ async fn a_server_is_shown_by_the_bridge_that_has_it() {
 
 #[tokio::test]
 async fn a_server_that_moved_is_shown_by_another_bridge() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let dies = Bridge::start(&bed, "a", ScriptedGateway::of([server("git", &["log"])])).await;
     let _lives = Bridge::start(&bed, "b", ScriptedGateway::of([server("git", &["log"])])).await;
     let known = agent(&bed, "one").await;
-    until("known", || names(known.as_ref()) == ["git"]).await;
+    wait_until("known", || names(known.as_ref()) == ["git"]).await;
     assert!(dies.manage.drain(Duration::from_secs(1)).await);
     drop(dies.announcer);
     known.details(about("git")).await.expect("shown by the other");
@@ -61,21 +63,21 @@ async fn a_server_that_moved_is_shown_by_another_bridge() {
 
 #[tokio::test]
 async fn a_server_is_added_and_removed_over_the_bus() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let _bridge = Bridge::start(&bed, "b", ScriptedGateway::of([])).await;
     let known = agent(&bed, "one").await;
     let added = known.register(add("new")).await.expect("added");
     assert_eq!(added.name, "new");
-    until("announced", || names(known.as_ref()) == ["new"]).await;
+    wait_until("announced", || names(known.as_ref()) == ["new"]).await;
     known.unregister("NEW").await.expect("removed");
-    until("gone", || names(known.as_ref()).is_empty()).await;
+    wait_until("gone", || names(known.as_ref()).is_empty()).await;
     let error = known.unregister("new").await.expect_err("not there");
     assert_eq!(error.code, McpManageErrorCode::NotFound);
 }
 
 #[tokio::test]
 async fn without_a_bridge_that_is_told_at_once() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let known = agent(&bed, "one").await;
     let error = known.details(about("git")).await.expect_err("nobody is there");
     assert_eq!(error.code, McpManageErrorCode::Unavailable);
@@ -84,11 +86,11 @@ async fn without_a_bridge_that_is_told_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_is_told_in_time() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let gateway = ScriptedGateway::that_hangs(server("stuck", &[]));
     let _bridge = Bridge::start(&bed, "b", gateway).await;
     let known = agent(&bed, "one").await;
-    until("known", || names(known.as_ref()) == ["stuck"]).await;
+    wait_until("known", || names(known.as_ref()) == ["stuck"]).await;
     let began = tokio::time::Instant::now();
     let error = known.details(about("stuck")).await.expect_err("it hangs");
     assert_eq!(error.code, McpManageErrorCode::Unavailable);
@@ -98,7 +100,7 @@ async fn a_server_that_hangs_is_told_in_time() {
 
 /// A request of `user` in the name of `agent`, and what becomes of it.
 async fn check(askers: Askers, user: Option<&str>, reply_to: RoutingKey, served: bool) {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let gateway = ScriptedGateway::of([server("git", &[])]);
     let _bridge = Bridge::hearing(&bed, "b", gateway.clone(), askers).await;
     let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
@@ -108,23 +110,23 @@ async fn check(askers: Askers, user: Option<&str>, reply_to: RoutingKey, served:
         .from_source("assistant")
         .reply_to(reply_to);
     envelope.user_id = user.map(Into::into);
-    bed.here.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
+    bed.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
     if served {
-        next(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
+        next_delivery(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
     } else {
         let work = QueueSpec::work(&mcp_manage());
         let mut given_up = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
-        let letter = next(&mut given_up).await;
+        let letter = next_delivery(&mut given_up).await;
         assert!(letter.envelope().dead_letter_reason.is_some());
         letter.settle(Settlement::Ack).await.expect("settled");
-        never("an answer", answers.next()).await;
+        assert_never("an answer", answers.next()).await;
         assert!(gateway.asked.lock().unwrap().is_empty(), "it was asked");
     }
 }
 
 #[tokio::test]
 async fn a_request_that_is_not_its_senders_own_is_given_up() {
-    let own = || address("assistant", "one").for_mcp_management().reply_to();
+    let own = || reply_address("assistant", "one").for_mcp_management().reply_to();
     for askers in [Askers::Anybody, Askers::Known] {
         check(askers, Some("rockbot.agent.assistant"), own(), true).await;
         check(askers, Some("rockbot.agent.mallory"), own(), false).await;
@@ -142,9 +144,9 @@ async fn an_answer_goes_to_no_other_kind_of_address() {
 
 #[tokio::test]
 async fn a_request_that_cannot_be_read_is_answered_and_kept() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let _bridge = Bridge::start(&bed, "b", ScriptedGateway::of([])).await;
-    let reply_to = address("assistant", "one").for_mcp_management();
+    let reply_to = reply_address("assistant", "one").for_mcp_management();
     let mut answers = bed.consume(reply_to.queue(), 1).await;
     let work = QueueSpec::work(&mcp_manage());
     let mut letters = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
@@ -152,18 +154,18 @@ async fn a_request_that_cannot_be_read_is_answered_and_kept() {
         let envelope = Envelope::raw("McpServerDetailsRequest", body.to_vec())
             .correlated("id")
             .reply_to(reply_to.reply_to());
-        bed.here.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
-        let answer = next(&mut answers).await;
+        bed.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
+        let answer = next_delivery(&mut answers).await;
         let error: McpManageError = answer.envelope().decode(Limits::default()).expect("an error");
         assert_eq!(error.code, McpManageErrorCode::InvalidRequest);
         answer.settle(Settlement::Ack).await.expect("settled");
-        next(&mut letters).await.settle(Settlement::Ack).await.expect("settled");
+        next_delivery(&mut letters).await.settle(Settlement::Ack).await.expect("settled");
     }
 }
 
 #[tokio::test]
 async fn a_call_goes_to_a_bridge_that_has_the_server() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let known = agent(&bed, "one").await;
     let mut kept = Vec::new();
     for (name, servers) in [("a", vec!["both"]), ("b", vec!["both", "alone"])] {
@@ -177,16 +179,16 @@ async fn a_call_goes_to_a_bridge_that_has_the_server() {
         let options = InvokeOptions::running(4).addressed(Arc::new(addressing));
         let registry = registry_of(vec![says]);
         let (handler, workers) =
-            handler_at(&tool_invoke_mcp(), &bed.there, registry, &instance, options).await;
+            handler_at(&tool_invoke_mcp(), &bed.remote, registry, &instance, options).await;
         let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));
         let also = handler.start_also(inbox).await.expect("consuming");
         let servers = servers.into_iter().map(|name| server(name, &["read"]));
         let bridge = Bridge::start(&bed, name, ScriptedGateway::of(servers)).await;
         kept.push((handler, workers, also, bridge));
     }
-    until("known", || names(known.as_ref()) == ["alone", "both"]).await;
+    wait_until("known", || names(known.as_ref()) == ["alone", "both"]).await;
     let call = async |server| {
-        let agent = address("agent", "one").agent().clone();
+        let agent = reply_address("agent", "one").agent().clone();
         let context = ToolContext::new("read", SessionId::generate(), agent);
         known.call(server, "read", json!({}), &context).await
     };
@@ -198,7 +200,7 @@ async fn a_call_goes_to_a_bridge_that_has_the_server() {
             who.insert(call("both").await.expect("there").to_text().into_owned());
         }
     };
-    soon("both to be asked", shared).await;
+    within_timeout("both to be asked", shared).await;
     let failure = call("nowhere").await.expect_err("nobody has it");
     assert_eq!(failure.code(), ToolErrorCode::ToolNotFound);
     assert_eq!(failure.executed(), Executed::No);
@@ -206,10 +208,10 @@ async fn a_call_goes_to_a_bridge_that_has_the_server() {
 
 #[tokio::test]
 async fn a_request_to_a_bridge_that_died_fails_at_once() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let instance = InstanceId::new("dead").unwrap();
     let request: McpServerDetailsRequest = about("git");
     let envelope = Envelope::of(&request).correlated("id");
     let sent = Publication::mandatory(mcp_manage_at(&instance), envelope);
-    assert!(bed.here.publish(sent).await.is_err());
+    assert!(bed.local.publish(sent).await.is_err());
 }

@@ -15,7 +15,7 @@ use rockbot_contracts::{
         McpServerDetailsRequest, McpServerSummary, McpToolDefinition,
     },
 };
-use rockbot_testkit::bed::{Bed, address};
+use rockbot_testkit::fixture::{BusFixture, reply_address};
 use rockbot_tools::{
     ToolContext, ToolFailure, ToolResult,
     mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex, server_fingerprint},
@@ -138,30 +138,30 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    pub(crate) async fn start(bed: &Bed, name: &str, gateway: Arc<ScriptedGateway>) -> Self {
+    pub(crate) async fn start(bed: &BusFixture, name: &str, gateway: Arc<ScriptedGateway>) -> Self {
         Self::hearing(bed, name, gateway, Askers::Anybody).await
     }
 
     pub(crate) async fn hearing(
-        bed: &Bed,
+        bed: &BusFixture,
         name: &str,
         gateway: Arc<ScriptedGateway>,
         askers: Askers,
     ) -> Self {
         let instance = InstanceId::new(name).unwrap();
         let port: Arc<dyn McpGateway> = gateway.clone();
-        let manage = ManageWorker::start(&bed.there, port, "mcp-bridge", &instance, askers);
+        let manage = ManageWorker::start(&bed.remote, port, "mcp-bridge", &instance, askers);
         let manage = manage.await.expect("serving");
         let announcer =
-            IndexAnnouncer::start(bed.there.clone(), gateway.as_ref(), "mcp-bridge", instance);
+            IndexAnnouncer::start(bed.remote.clone(), gateway.as_ref(), "mcp-bridge", instance);
         let announcer = announcer.await.expect("announcing");
         Self { gateway, announcer, manage }
     }
 }
 
 /// An agent's end.
-pub(crate) async fn agent(bed: &Bed, instance: &str) -> Arc<BusGateway> {
-    let requester = Arc::new(Requester::new(bed.here.clone(), address("agent", instance)));
+pub(crate) async fn agent(bed: &BusFixture, instance: &str) -> Arc<BusGateway> {
+    let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", instance)));
     BusGateway::start(requester).await.expect("listening")
 }
 

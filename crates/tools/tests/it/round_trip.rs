@@ -9,7 +9,9 @@ use rockbot_bus::Requester;
 use rockbot_contracts::{
     AgentName, Executed, QueueSpec, SessionId, ToolErrorCode, topology::tool_invoke,
 };
-use rockbot_testkit::bed::{Bed, address, next, soon, until};
+use rockbot_testkit::fixture::{
+    BusFixture, next_delivery, reply_address, wait_until, within_timeout,
+};
 use rockbot_tools::{RemoteTool, Tool, ToolCall, ToolContext, ToolUpdate};
 use serde_json::json;
 
@@ -75,12 +77,12 @@ async fn cancelling_reaches_the_tool_and_the_asker_learns_that_it_ran() {
     let call = tokio::spawn(async move {
         caller.agent.execute(ToolCall { context, arguments: "{}".into() }).await
     });
-    soon("the tool starts", fleet.witness.started.notified()).await;
+    within_timeout("the tool starts", fleet.witness.started.notified()).await;
     cancellation.cancel();
-    let failure = soon("the end", call).await.expect("no panic").expect_err("cancelled");
+    let failure = within_timeout("the end", call).await.expect("no panic").expect_err("cancelled");
     assert_eq!(failure.code(), ToolErrorCode::Cancelled);
     assert_eq!(failure.executed(), Executed::Yes);
-    until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+    wait_until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test]
@@ -88,10 +90,10 @@ async fn an_asker_that_goes_away_stops_the_tool() {
     let fleet = Arc::new(Fleet::start().await);
     let caller = fleet.clone();
     let call = tokio::spawn(async move { caller.call("hang", "{}").await });
-    soon("the tool starts", fleet.witness.started.notified()).await;
+    within_timeout("the tool starts", fleet.witness.started.notified()).await;
     call.abort();
-    until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
-    until("nothing runs", || fleet.handler.running() == 0).await;
+    wait_until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+    wait_until("nothing runs", || fleet.handler.running() == 0).await;
 }
 
 #[tokio::test]
@@ -103,7 +105,7 @@ async fn a_hanging_tool_times_out_with_the_workers_word_that_it_ran() {
     assert_eq!(failure.executed(), Executed::Yes);
     assert!(!failure.is_retryable());
     assert_eq!(failure.model_text(), "(tool failed: timeout)");
-    until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+    wait_until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test]
@@ -118,22 +120,22 @@ async fn draining_finishes_and_answers_what_is_under_way() {
         tokio::spawn(
             async move { agent.execute(ToolCall { context, arguments: "{}".into() }).await },
         );
-    soon("the tool starts", witness.started.notified()).await;
+    within_timeout("the tool starts", witness.started.notified()).await;
     assert!(workers.drain(Duration::from_secs(10)).await, "drained in time");
-    let failure = soon("the end", call).await.expect("no panic").expect_err("it hangs");
+    let failure = within_timeout("the end", call).await.expect("no panic").expect_err("it hangs");
     assert_eq!(failure.executed(), Executed::Yes);
 }
 
 #[tokio::test]
 async fn an_agent_that_works_for_another_asks_as_the_process_that_it_is_in() {
-    let bed = Bed::memory();
+    let bed = BusFixture::memory();
     let mut requests = bed.consume(QueueSpec::work(&tool_invoke()), 1).await;
-    let requester = Arc::new(Requester::new(bed.here.clone(), address("assistant", "one")));
+    let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("assistant", "one")));
     let tool = RemoteTool::new(registration("echo"), requester, tool_invoke());
     let member = AgentName::new("librarian").expect("a name");
     let context = ToolContext::new("echo", SessionId::generate(), member);
     let asked = tokio::spawn(async move { tool.call(json!({}), &context).await });
-    let request = next(&mut requests).await;
+    let request = next_delivery(&mut requests).await;
     assert_eq!(request.envelope().source.as_deref(), Some("assistant"), "the broker's word");
     asked.abort();
 }

@@ -12,7 +12,7 @@ use rockbot_bus::Requester;
 use rockbot_contracts::{
     AgentName, Executed, InstanceId, SessionId, ToolErrorCode, topology::tool_invoke,
 };
-use rockbot_testkit::bed::{Bed, address, soon, until};
+use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until, within_timeout};
 use rockbot_tools::{
     AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, Tool, ToolCall, ToolContext,
     ToolExecutor, ToolFailure, ToolInvokeHandler, ToolResult, invoke::InvokeWorkers,
@@ -27,7 +27,7 @@ use crate::fleet::{handler_at, registration, registry_of, tool};
 
 /// A handler of `echo`, which answers at once, and `wait`, which waits at a gate.
 struct Stage {
-    bed: Bed,
+    bed: BusFixture,
     gate: Arc<Semaphore>,
     begun: Arc<AtomicU32>,
     changed: Arc<Notify>,
@@ -38,17 +38,18 @@ type Called = JoinSet<Result<ToolResult, ToolFailure>>;
 
 impl Stage {
     async fn set(options: InvokeOptions) -> Self {
-        let bed = Bed::memory();
+        let bed = BusFixture::memory();
         let (gate, begun, changed) = (Arc::new(Semaphore::new(0)), Arc::default(), Arc::default());
         let tools = tools(&gate, &begun, &changed);
         let instance = InstanceId::generate();
         let handler =
-            handler_at(&tool_invoke(), &bed.there, registry_of(tools), &instance, options).await;
+            handler_at(&tool_invoke(), &bed.remote, registry_of(tools), &instance, options).await;
         Self { bed, gate, begun, changed, _handler: handler }
     }
 
     fn agent(&self, name: &str) -> Agent {
-        let requester = Arc::new(Requester::new(self.bed.here.clone(), address(name, "one")));
+        let requester =
+            Arc::new(Requester::new(self.bed.local.clone(), reply_address(name, "one")));
         let name = requester.address().agent().clone();
         let remote = |name| -> Arc<dyn Tool> {
             Arc::new(RemoteTool::new(registration(name), requester.clone(), tool_invoke()))
@@ -58,7 +59,7 @@ impl Stage {
     }
 
     async fn begun(&self, count: u32) {
-        soon("calls that run", async {
+        within_timeout("calls that run", async {
             while self.begun.load(Ordering::SeqCst) < count {
                 self.changed.notified().await;
             }
@@ -105,7 +106,7 @@ fn calls(agent: &Agent, tool: &'static str, count: u32) -> Called {
 }
 
 async fn all_ended(mut calls: Called) {
-    soon("answers", async {
+    within_timeout("answers", async {
         while let Some(ended) = calls.join_next().await {
             ended.expect("no panic").expect("a result");
         }
@@ -124,7 +125,7 @@ async fn a_tool_that_hangs_does_not_stop_the_others() {
     assert_eq!(stage.begun.load(Ordering::SeqCst), 6, "three quarters of the handler");
     stage.gate.add_permits(200);
     let mut refused = 0;
-    while let Some(ended) = soon("an answer", hanging.join_next()).await {
+    while let Some(ended) = within_timeout("an answer", hanging.join_next()).await {
         if let Err(failure) = ended.expect("no panic") {
             let told = (failure.code(), failure.executed());
             assert_eq!(told, (ToolErrorCode::Overloaded, Executed::No));
@@ -146,12 +147,12 @@ async fn ten_thousand_calls_of_one_agent_do_not_keep_another_waiting() {
     let before = stage.begun.load(Ordering::SeqCst);
     let done = tokio::spawn(all_ended(quiet));
     let mut released = 0;
-    soon("the quiet agent's answers", async {
+    within_timeout("the quiet agent's answers", async {
         while !done.is_finished() {
             stage.gate.add_permits(1);
             released += 1;
             let expected = before + released;
-            until("the next call", || stage.begun.load(Ordering::SeqCst) >= expected).await;
+            wait_until("the next call", || stage.begun.load(Ordering::SeqCst) >= expected).await;
         }
     })
     .await;
@@ -169,7 +170,8 @@ async fn a_queue_of_tools_that_is_full_refuses_and_did_not_run_the_call() {
     let stage = Stage::set(options).await;
     let agent = stage.agent("agent");
     let mut hanging = calls(&agent, "wait", 3);
-    let refused = soon("a refusal", hanging.join_next()).await.expect("one").expect("no panic");
+    let refused =
+        within_timeout("a refusal", hanging.join_next()).await.expect("one").expect("no panic");
     let failure = refused.expect_err("there is no room");
     assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Overloaded, Executed::No));
     assert!(failure.is_retryable());

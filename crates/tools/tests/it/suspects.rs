@@ -16,8 +16,11 @@ use rockbot_contracts::{
 };
 use rockbot_store::{Clock, ManualClock, MemoryStore, Store};
 use rockbot_testkit::{
-    AlteredBus,
-    bed::{Bed, address, exclusive, never, next, soon, until},
+    InterceptedBus,
+    fixture::{
+        BusFixture, assert_never, exclusive_queue, next_delivery, reply_address, wait_until,
+        within_timeout,
+    },
 };
 use rockbot_tools::{
     CallJournal, InvokeOptions, JournalOptions, Tool, ToolContext, ToolInvokeHandler, ToolResult,
@@ -30,7 +33,7 @@ use crate::fleet::{handler_at, registration, registry_of, tool};
 
 /// A bus where one handler after the other comes and goes, their journal, and one who asks.
 struct Stage {
-    bed: Bed,
+    bed: BusFixture,
     store: Arc<dyn Store>,
     clock: ManualClock,
     answers: Consumer,
@@ -53,11 +56,11 @@ type Running = (Arc<ToolInvokeHandler>, InvokeWorkers);
 
 impl Stage {
     async fn set() -> Self {
-        let (bed, clock) = (Bed::memory(), ManualClock::new());
+        let (bed, clock) = (BusFixture::memory(), ManualClock::new());
         // A handler was here before, one that knew nothing of suspects.
         drop(bed.consume(QueueSpec::work(&tool_invoke()), 1).await);
         let store = Arc::new(MemoryStore::new(Clock::from(&clock)));
-        let answers = bed.consume(address("assistant", "one").queue(), 500).await;
+        let answers = bed.consume(reply_address("assistant", "one").queue(), 500).await;
         let gate = Some(Arc::new(Semaphore::new(0)));
         let witness = Arc::new(Witness { gate, ..Witness::default() });
         Self { bed, store, clock, answers, witness }
@@ -98,7 +101,7 @@ impl Stage {
     }
 
     async fn handler(&self) -> Running {
-        self.handler_on(&self.bed.there).await
+        self.handler_on(&self.bed.remote).await
     }
 
     /// A handler that finds what the ones before it wrote down.
@@ -118,7 +121,7 @@ impl Stage {
 
     async fn send(&self, request: Envelope) {
         let publication = Publication::mandatory(tool_invoke(), request);
-        self.bed.here.publish(publication).await.expect("taken");
+        self.bed.local.publish(publication).await.expect("taken");
     }
 
     async fn requests(&self) -> Consumer {
@@ -131,14 +134,14 @@ impl Stage {
             let mut handler = self.requests().await;
             let mut hands = Vec::new();
             for _ in 0..count {
-                hands.push(next(&mut handler).await);
+                hands.push(next_delivery(&mut handler).await);
             }
             drop(handler);
         }
     }
 
     async fn answer(&mut self) -> Envelope {
-        let delivery = next(&mut self.answers).await;
+        let delivery = next_delivery(&mut self.answers).await;
         let envelope = delivery.envelope().clone();
         delivery.settle(Settlement::Ack).await.expect("acked");
         envelope
@@ -160,7 +163,7 @@ impl Stage {
         let (work, suspects) =
             (QueueSpec::work(&tool_invoke()), QueueSpec::suspects(&tool_invoke()));
         let names = [work.name.clone(), suspects.name, work.dead_letters().name];
-        let report = self.bed.here.inspect(&names).await.expect("a report");
+        let report = self.bed.local.inspect(&names).await.expect("a report");
         let left = report.queues.iter().map(|queue| queue.depth().map_or(0, |depth| depth.ready));
         left.collect::<Vec<_>>().try_into().expect("three")
     }
@@ -179,7 +182,7 @@ fn request(tool: &str, id: &str) -> Envelope {
     };
     Envelope::of(&request)
         .correlated(id)
-        .reply_to(address("assistant", "one").tool_result())
+        .reply_to(reply_address("assistant", "one").tool_result())
         .from_source("assistant")
         .within(Duration::from_secs(60))
 }
@@ -188,7 +191,7 @@ fn request(tool: &str, id: &str) -> Envelope {
 async fn what_two_handlers_were_lost_with_moves_with_all_that_its_answer_needs() {
     let mut stage = Stage::set().await;
     let suspects = suspects_of(&tool_invoke());
-    let mut monitor = stage.bed.consume(exclusive("monitor", suspects.as_str()), 10).await;
+    let mut monitor = stage.bed.consume(exclusive_queue("monitor", suspects.as_str()), 10).await;
     let mut asked = request("write", "call");
     (asked.asked, asked.mcp_server) = (2, Some("files".into()));
     asked.trace = TraceContext { parent: Some("00-1-2-01".into()), state: Some("a=b".into()) };
@@ -197,14 +200,14 @@ async fn what_two_handlers_were_lost_with_moves_with_all_that_its_answer_needs()
     let (handler, _workers) = stage.handler().await;
     stage.answers("call").await;
 
-    let moved = next(&mut monitor).await.envelope().clone();
+    let moved = next_delivery(&mut monitor).await.envelope().clone();
     let (length, left) = (asked.budget.expect("one").timeout, moved.budget.expect("one").timeout);
     assert!(left <= length && !left.is_zero(), "{left:?}");
     assert_ne!(moved.message_id, asked.message_id);
     let (message_id, budget) = (asked.message_id.clone(), asked.budget);
     assert_eq!(Envelope { message_id, budget, ..moved }, asked);
     assert_eq!((handler.stats().moved(), handler.stats().ok(), stage.runs("call")), (1, 1, 1));
-    until("nothing is left", || handler.running() == 0).await;
+    wait_until("nothing is left", || handler.running() == 0).await;
     assert_eq!(stage.left().await, [0, 0, 0]);
 }
 
@@ -213,7 +216,7 @@ async fn a_call_lost_once_stays_where_it_is() {
     let mut stage = Stage::set().await;
     stage.ask("write", "call").await;
     let mut lost = stage.requests().await;
-    drop(next(&mut lost).await);
+    drop(next_delivery(&mut lost).await);
     drop(lost);
     let (handler, _workers) = stage.handler().await;
     stage.answers("call").await;
@@ -232,11 +235,11 @@ async fn a_call_that_kills_each_handler_is_given_up_alone_and_the_innocent_are_a
     let mut lives = 0;
     while stage.left().await[2] == 0 {
         let handler = stage.handler().await;
-        soon("the poison", stage.witness.killed.notified()).await;
+        within_timeout("the poison", stage.witness.killed.notified()).await;
         lives += 1;
         let life = Arc::downgrade(&handler.0);
         drop(handler);
-        until("its end", || life.strong_count() == 0).await;
+        wait_until("its end", || life.strong_count() == 0).await;
         // And the end of its lease.
         stage.clock.advance(Duration::from_secs(11));
     }
@@ -256,12 +259,12 @@ async fn a_call_that_kills_each_handler_is_given_up_alone_and_the_innocent_are_a
         assert!(answered.contains_key(id), "{id} has no answer");
         assert!(number % 2 == 0 || stage.runs(id) == 1, "{id} ran {} times", stage.runs(id));
     }
-    until("nothing is left", || handler.running() == 0).await;
+    wait_until("nothing is left", || handler.running() == 0).await;
     assert_eq!(stage.left().await, [0, 0, 1]);
     let letters = QueueSpec::suspects(&tool_invoke()).dead_letters();
     assert_eq!(letters, QueueSpec::work(&tool_invoke()).dead_letters());
     let mut letters = stage.bed.consume(letters, 1).await;
-    let letter = next(&mut letters).await;
+    let letter = next_delivery(&mut letters).await;
     assert_eq!(letter.envelope().correlation_id.as_deref(), Some("poison"));
     assert_eq!(letter.envelope().dead_letter_reason.as_deref(), Some("delivered too often"));
 }
@@ -273,7 +276,7 @@ async fn suspects_run_one_at_a_time_beside_the_others_and_are_finished_when_it_s
     stage.ask("read", "second").await;
     stage.lost_twice(2).await;
     let (handler, workers) = stage.handler().await;
-    soon("the first suspect", stage.witness.waits.notified()).await;
+    within_timeout("the first suspect", stage.witness.waits.notified()).await;
     stage.ask("read", "fresh").await;
     stage.answers("fresh").await;
     assert_eq!((stage.left().await, stage.runs("second")), ([0, 1, 0], 0));
@@ -281,7 +284,7 @@ async fn suspects_run_one_at_a_time_beside_the_others_and_are_finished_when_it_s
     let drained = tokio::spawn(workers.drain(Duration::from_secs(10)));
     stage.lets_go(1);
     stage.answers("first").await;
-    assert!(soon("the end", drained).await.expect("no panic"));
+    assert!(within_timeout("the end", drained).await.expect("no panic"));
     // Who comes next takes the rest.
     let _next = stage.handler().await;
     stage.answers("second").await;
@@ -294,13 +297,13 @@ async fn a_call_that_runs_here_is_not_moved_when_it_comes_again() {
     stage.ask("wait", "call").await;
     stage.lost_twice(1).await;
     let mut held = stage.bed.consume(QueueSpec::work(&tool_invoke()), 1).await;
-    let third = next(&mut held).await;
+    let third = next_delivery(&mut held).await;
     let (handler, _workers) = stage.handler().await;
     stage.ask("wait", "call").await;
-    soon("a run", stage.witness.waits.notified()).await;
+    within_timeout("a run", stage.witness.waits.notified()).await;
     drop(held);
     drop(third);
-    never("an answer before the end", stage.answers.next()).await;
+    assert_never("an answer before the end", stage.answers.next()).await;
     assert_eq!((handler.stats().moved(), stage.left().await), (0, [0, 0, 0]));
     stage.lets_go(1);
     stage.answers("call").await;
@@ -309,7 +312,7 @@ async fn a_call_that_runs_here_is_not_moved_when_it_comes_again() {
 
 /// The stage's bus, where messages to the suspects wait for room, or are refused.
 fn narrow(stage: &Stage, room: Option<Arc<Semaphore>>) -> Arc<dyn Bus> {
-    AlteredBus::over(stage.bed.there.clone(), move |bus, publication| {
+    InterceptedBus::new(stage.bed.remote.clone(), move |bus, publication| {
         let room = room.clone();
         async move {
             let key = publication.key.clone();
@@ -331,9 +334,9 @@ async fn nothing_starts_while_suspects_are_being_moved() {
     let room = Arc::new(Semaphore::new(0));
     let _handler = stage.handler_on(&narrow(&stage, Some(room.clone()))).await;
     stage.ask("read", "fresh").await;
-    never("an answer", stage.answers.next()).await;
+    assert_never("an answer", stage.answers.next()).await;
     room.add_permits(1);
-    never("an answer before the last is moved", stage.answers.next()).await;
+    assert_never("an answer before the last is moved", stage.answers.next()).await;
     room.add_permits(1);
     let mut answered = Vec::new();
     for _ in 0..3 {
@@ -351,6 +354,6 @@ async fn a_suspect_that_can_not_be_moved_runs_where_it_is() {
     stage.lost_twice(1).await;
     let (handler, _workers) = stage.handler_on(&narrow(&stage, None)).await;
     stage.answers("suspect").await;
-    until("the settlement", || handler.running() == 0).await;
+    wait_until("the settlement", || handler.running() == 0).await;
     assert_eq!((handler.stats().moved(), stage.left().await), (0, [0, 0, 0]));
 }

@@ -2,7 +2,7 @@
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_mcp_bridge::{Bridge, BridgeOptions};
-use rockbot_testkit::bed::{PATIENCE, soon, until};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, wait_until, within_timeout};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -19,10 +19,10 @@ async fn a_bridge_serves_after_a_login_and_says_when_it_needs_another() {
     let bridge =
         Bridge::new(BridgeOptions { dial: loopback(), tokens, ..BridgeOptions::default() });
     bridge.apply(file(&json!({"shut": {"url": authority.mcp()}}))).await;
-    soon("the refusal", bridge.settled(PATIENCE * 2)).await;
+    within_timeout("the refusal", bridge.settled(TEST_TIMEOUT * 2)).await;
     assert!(!bridge.servers()[0].ready);
     finish(bridge.log_in("Shut").await.unwrap().expect("it was refused")).await;
-    until("the session", || bridge.servers()[0].ready).await;
+    wait_until("the session", || bridge.servers()[0].ready).await;
     assert_eq!(said(&bridge, "shut", "good", json!({})).await, "good");
 
     authority.revoke();

@@ -14,7 +14,7 @@ use rockbot_mcp_bridge::oauth::{Grant, Login, OAuthError, OAuthSettings, OAuthTo
 use rockbot_mcp_bridge::transport::{
     ConnectError, FailureClass, RemoteServer, TokenSource, call_failure_class, failure_class, http,
 };
-use rockbot_testkit::bed::{PATIENCE, soon};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
 
@@ -66,7 +66,7 @@ async fn browse(url: &str) -> String {
 }
 
 async fn log_in(settings: &OAuthSettings) {
-    finish(soon("the login", Login::begin(settings, None)).await.unwrap()).await;
+    finish(within_timeout("the login", Login::begin(settings, None)).await.unwrap()).await;
 }
 
 async fn finish(login: Login) {
@@ -74,7 +74,7 @@ async fn finish(login: Login) {
         let url = login.url().to_owned();
         async move { browse(&url).await }
     });
-    soon("the return", login.finish(PATIENCE)).await.unwrap();
+    within_timeout("the return", login.finish(TEST_TIMEOUT)).await.unwrap();
     assert!(page.await.unwrap().contains("close this window"));
 }
 
@@ -83,7 +83,7 @@ async fn a_machine_gets_its_token_by_itself_and_keeps_it_to_itself() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
     let settings = settings(&authority, folder.path(), machine());
     let session = session(&settings).await;
-    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
     assert_eq!(authority.grants("client_credentials"), 1);
 
     let files: Vec<_> = settings.folder.read_dir().unwrap().map(Result::unwrap).collect();
@@ -111,7 +111,7 @@ async fn a_token_that_is_about_to_expire_is_replaced_before_it_is_sent() {
     let settings = settings(&authority, folder.path(), machine());
     let session = session(&settings).await;
     let before = authority.grants("client_credentials");
-    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
     assert!(authority.grants("client_credentials") > before);
 }
 
@@ -121,7 +121,7 @@ async fn a_token_that_is_refused_is_replaced_once_for_all_calls() {
     let session = session(&settings(&authority, folder.path(), machine())).await;
     authority.revoke();
     let calls = (0..8).map(|_| call(session.peer(), "good"));
-    soon("the calls", try_join_all(calls)).await.unwrap();
+    within_timeout("the calls", try_join_all(calls)).await.unwrap();
     assert_eq!(authority.grants("client_credentials"), 2);
 }
 
@@ -144,7 +144,7 @@ async fn a_person_logs_in_once_and_the_process_refreshes() {
     let session = session(&settings).await;
     assert_eq!(authority.grants("refresh_token"), 0);
     authority.revoke();
-    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
     assert_eq!(authority.grants("refresh_token"), 1);
 
     // The refresh token was replaced too: the new one is in the file.
@@ -162,10 +162,11 @@ async fn what_can_not_be_refreshed_wants_the_person_again() {
     let session = session(&settings).await;
     authority.revoke();
     authority.forget_refresh_tokens();
-    let error = soon("the call", call(session.peer(), "good")).await.expect_err("no token");
+    let error =
+        within_timeout("the call", call(session.peer(), "good")).await.expect_err("no token");
     assert_eq!(call_failure_class(&error), Some(FailureClass::Unauthorised));
     log_in(&settings).await;
-    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
 }
 
 #[tokio::test]
@@ -175,10 +176,10 @@ async fn a_login_in_another_process_takes_over_with_the_client_that_it_registere
     log_in(&settings).await;
     let session = session(&settings).await;
     authority.revoke();
-    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
     log_in(&settings).await;
     authority.revoke();
-    assert_eq!(soon("the call", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
     let refreshed = authority.books().asked.last().unwrap().clone();
     assert_eq!(refreshed["client_id"], "registered-2");
 }
@@ -205,7 +206,7 @@ async fn a_refusal_is_told_in_plain_text() {
     let login = Login::begin(&settings, None).await.unwrap();
     let url = login.url().to_owned();
     tokio::spawn(async move { browse(&url).await });
-    match soon("the return", login.finish(PATIENCE)).await {
+    match within_timeout("the return", login.finish(TEST_TIMEOUT)).await {
         Err(OAuthError::Refused(why)) => assert_eq!(why, "access_denied31m"),
         other => panic!("{other:?}"),
     }
@@ -218,12 +219,15 @@ async fn only_the_browser_of_this_login_ends_it() {
     let login = Login::begin(&settings, None).await.unwrap();
     let url = reqwest::Url::parse(login.url()).unwrap();
     let back = url.query_pairs().find(|(name, _)| name == "redirect_uri").unwrap().1.into_owned();
-    let waiting = tokio::spawn(login.finish(PATIENCE));
+    let waiting = tokio::spawn(login.finish(TEST_TIMEOUT));
     for forged in ["?code=x&state=forged", "?error=access_denied", "/else?code=x", ""] {
-        assert_eq!(soon(forged, browse(&format!("{back}{forged}"))).await, "Nothing is here.");
+        assert_eq!(
+            within_timeout(forged, browse(&format!("{back}{forged}"))).await,
+            "Nothing is here."
+        );
     }
     browse(url.as_str()).await;
-    soon("the return", waiting).await.unwrap().unwrap();
+    within_timeout("the return", waiting).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -231,7 +235,7 @@ async fn nobody_is_waited_for_without_end() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
     let settings = settings(&authority, folder.path(), person());
     let login = Login::begin(&settings, None).await.unwrap();
-    let gone = soon("the end", login.finish(Duration::from_millis(50))).await;
+    let gone = within_timeout("the end", login.finish(Duration::from_millis(50))).await;
     assert!(matches!(gone, Err(OAuthError::TimedOut)), "{gone:?}");
 }
 
@@ -248,7 +252,7 @@ async fn a_server_can_not_send_us_inside_to_be_authorised() {
         let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
         authority.books().elsewhere = Some(elsewhere.to_owned());
         let settings = settings(&authority, folder.path(), machine());
-        assert_eq!(soon(elsewhere, failed(&settings)).await, FailureClass::Unauthorised);
+        assert_eq!(within_timeout(elsewhere, failed(&settings)).await, FailureClass::Unauthorised);
         assert!(authority.books().asked.is_empty(), "{elsewhere}");
     }
 }

@@ -11,7 +11,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rockbot_mcp_bridge::transport::{
     DialPolicy, FailureClass, RemoteServer, failure_class, http, sse, websocket,
 };
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -42,13 +42,13 @@ async fn class_of(over: Over, server: &RemoteServer) -> FailureClass {
     let failed = match over {
         Over::Http => match http::connect(&server).await {
             Ok(transport) => {
-                let error = soon(&what, ().serve(transport)).await.expect_err(&what);
+                let error = within_timeout(&what, ().serve(transport)).await.expect_err(&what);
                 return failure_class(&error);
             }
             Err(error) => Some(error),
         },
-        Over::Sse => soon(&what, sse::connect(&server)).await.err(),
-        Over::WebSocket => soon(&what, websocket::connect(&server)).await.err(),
+        Over::Sse => within_timeout(&what, sse::connect(&server)).await.err(),
+        Over::WebSocket => within_timeout(&what, websocket::connect(&server)).await.err(),
     };
     failed.expect(&what).class()
 }
@@ -114,14 +114,14 @@ async fn a_server_whose_authority_is_trusted_is_called_over_tls() {
     let trusting = DialPolicy { authorities: vec![certificate], ..loopback() };
     let server = with(&format!("https://localhost:{port}/mcp"), trusting);
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
-    assert_eq!(soon("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
+    assert_eq!(within_timeout("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
 
     let (mut tls, port, certificate) = Tls::bind().await;
     tokio::spawn(async move { echo(tls.accept().await.0).await });
     let trusting = DialPolicy { authorities: vec![certificate], ..loopback() };
     let server = with(&format!("wss://localhost:{port}/mcp"), trusting);
     let session = open(websocket::connect(&server).await.unwrap()).await.unwrap();
-    assert_eq!(soon("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
+    assert_eq!(within_timeout("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
 }
 
 #[tokio::test]

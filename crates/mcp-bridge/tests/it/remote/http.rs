@@ -16,7 +16,7 @@ use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt
 use rockbot_mcp_bridge::transport::{
     DialPolicy, FailureClass, RemoteServer, call_failure_class, failure_class, http,
 };
-use rockbot_testkit::bed::{never, soon};
+use rockbot_testkit::fixture::{assert_never, within_timeout};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -137,10 +137,10 @@ async fn a_bad_answer_in_json_ends_only_its_own_call() {
         hostile.waits().await;
         let json = json!({"as": "json"}).as_object().unwrap().clone();
         let params = CallToolRequestParams::new(tool).with_arguments(json);
-        let error = soon(tool, session.call_tool(params)).await.expect_err(tool);
+        let error = within_timeout(tool, session.call_tool(params)).await.expect_err(tool);
         assert!(error.to_string().contains(expected), "{tool}: {error}");
         hostile.release();
-        assert_eq!(soon("beside", beside).await.unwrap().unwrap(), "waited");
+        assert_eq!(within_timeout("beside", beside).await.unwrap().unwrap(), "waited");
     }
 }
 
@@ -149,9 +149,9 @@ async fn a_session_that_is_gone_fails_its_call_as_not_run_and_ends() {
     for tool in ["gone", "unknown-session"] {
         let (_, url) = hostile().await;
         let session = session(&url).await;
-        let error = soon(tool, call(session.peer(), tool)).await.expect_err(tool);
+        let error = within_timeout(tool, call(session.peer(), tool)).await.expect_err(tool);
         assert_eq!(call_failure_class(&error), Some(FailureClass::Gone), "{error}");
-        soon("the end of the session", session.waiting()).await.unwrap();
+        within_timeout("the end of the session", session.waiting()).await.unwrap();
     }
 }
 
@@ -177,7 +177,7 @@ async fn an_answer_that_was_cut_is_asked_for_again_where_the_server_keeps_it() {
     }
     let router = Router::new().route("/mcp", post(cut).get(rest)).with_state(Hostile::new());
     let session = session(&(serve(router).await + "/mcp")).await;
-    assert_eq!(soon("the call", call(session.peer(), "any")).await.unwrap(), "the rest");
+    assert_eq!(within_timeout("the call", call(session.peer(), "any")).await.unwrap(), "the rest");
 }
 
 #[tokio::test]
@@ -194,11 +194,14 @@ async fn a_server_that_knows_no_standing_stream_keeps_its_session() {
         let router = Router::new().route("/mcp", post(answer).get(refuse));
         let url = serve(router.with_state(Hostile::new())).await + "/mcp";
         let session = session(&url).await;
-        soon("the stream is asked for", gets.recv()).await.unwrap();
+        within_timeout("the stream is asked for", gets.recv()).await.unwrap();
         for _ in 0..3 {
-            assert_eq!(soon("a call", call(session.peer(), "good")).await.unwrap(), "good");
+            assert_eq!(
+                within_timeout("a call", call(session.peer(), "good")).await.unwrap(),
+                "good"
+            );
         }
-        never("the end of the session", session.waiting()).await;
+        assert_never("the end of the session", session.waiting()).await;
     }
 }
 
@@ -208,8 +211,9 @@ async fn a_slow_answer_is_waited_for_and_silence_is_not() {
     let policy = DialPolicy { idle_timeout: Duration::from_millis(500), ..loopback() };
     let server = RemoteServer::new(Url::parse(&url).unwrap(), Arc::new(policy));
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
-    assert_eq!(soon("drip", call(session.peer(), "drip")).await.unwrap(), "dripped");
-    let error = soon("mute", call(session.peer(), "mute")).await.expect_err("nothing came");
+    assert_eq!(within_timeout("drip", call(session.peer(), "drip")).await.unwrap(), "dripped");
+    let error =
+        within_timeout("mute", call(session.peer(), "mute")).await.expect_err("nothing came");
     assert!(error.to_string().contains("ended before it was complete"), "{error}");
 }
 
@@ -219,7 +223,7 @@ async fn a_call_that_is_given_up_leaves_the_session() {
     let session = session(&url).await;
     let short = Duration::from_millis(50);
     call_within(session.peer(), "wait", short).await.expect_err("nobody answers");
-    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
     drop(hostile);
 }
 
@@ -241,7 +245,7 @@ async fn configured_headers_are_sent_and_not_printed() {
     server.url.set_query(Some("key=hush"));
     assert!(!format!("{server:?}").contains("hush"));
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
-    assert_eq!(soon("echo", call(session.peer(), "any")).await.unwrap(), "hush");
+    assert_eq!(within_timeout("echo", call(session.peer(), "any")).await.unwrap(), "hush");
 }
 
 #[tokio::test]
@@ -298,7 +302,8 @@ async fn the_class_of_a_failed_handshake_survives_it() {
         let server = server(&format!("{url}{path}"));
         for mode in [ClientLifecycleMode::Initialize, both()] {
             let transport = http::connect(&server).await.unwrap();
-            let failed = soon(path, ().serve_with_lifecycle(transport, mode.clone())).await;
+            let failed =
+                within_timeout(path, ().serve_with_lifecycle(transport, mode.clone())).await;
             let error = failed.err().unwrap_or_else(|| panic!("{path} opened"));
             assert_eq!(failure_class(&error), expected, "{path} {mode:?}: {error:?}");
             let fell_back = matches!(error, ClientInitializeError::LegacyFallbackFailed { .. });

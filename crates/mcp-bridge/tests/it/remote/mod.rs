@@ -16,7 +16,7 @@ use rmcp::service::{ClientInitializeError, PeerRequestOptions, RoleClient, Runni
 use rmcp::transport::Transport;
 use rmcp::{Peer, ServiceError};
 use rockbot_mcp_bridge::transport::{DialPolicy, RemoteServer};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use tokio::task::JoinHandle;
 
 pub(crate) type Session = RunningService<RoleClient, ()>;
@@ -40,13 +40,13 @@ pub(crate) async fn open<T>(transport: T) -> Result<Session, Box<ClientInitializ
 where
     T: Transport<RoleClient> + 'static,
 {
-    let session = soon("a session", ().serve(transport)).await;
+    let session = within_timeout("a session", ().serve(transport)).await;
     session.map_err(Box::new)
 }
 
 /// Calls a tool; its text, or why there is none.
 pub(crate) async fn call(peer: &Peer<RoleClient>, tool: &str) -> Result<String, ServiceError> {
-    call_within(peer, tool, rockbot_testkit::bed::PATIENCE).await
+    call_within(peer, tool, rockbot_testkit::fixture::TEST_TIMEOUT).await
 }
 
 async fn call_within(
@@ -80,11 +80,15 @@ async fn ends_only_its_own_call(
     expected: &str,
 ) {
     let beside = calling(session, "wait");
-    soon("the call beside it", hostile.waits()).await;
-    let error = soon(tool, call(session.peer(), tool)).await.expect_err(tool);
+    within_timeout("the call beside it", hostile.waits()).await;
+    let error = within_timeout(tool, call(session.peer(), tool)).await.expect_err(tool);
     assert!(error.to_string().contains(expected), "{tool}: {error}");
     assert!(!beside.is_finished(), "{tool}");
     hostile.release();
-    assert_eq!(soon("beside", beside).await.unwrap().unwrap(), "waited", "{tool}");
-    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good", "{tool}");
+    assert_eq!(within_timeout("beside", beside).await.unwrap().unwrap(), "waited", "{tool}");
+    assert_eq!(
+        within_timeout("after", call(session.peer(), "good")).await.unwrap(),
+        "good",
+        "{tool}"
+    );
 }

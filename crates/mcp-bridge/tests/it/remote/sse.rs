@@ -12,7 +12,7 @@ use futures_util::stream;
 use reqwest::Url;
 use rmcp::transport::Transport;
 use rockbot_mcp_bridge::transport::{ConnectError, FailureClass, call_failure_class, sse};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 
@@ -127,10 +127,11 @@ async fn a_line_that_does_not_end_ends_its_call_at_once_and_is_read_away() {
             server.say("\n\n".to_owned()).await;
         }
     });
-    let error = soon("the call", call(session.peer(), "wait")).await.expect_err("too large");
+    let error =
+        within_timeout("the call", call(session.peer(), "wait")).await.expect_err("too large");
     assert!(error.to_string().contains("more than 16777216 bytes"), "{error}");
-    soon("the rest", endless).await.unwrap();
-    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good");
+    within_timeout("the rest", endless).await.unwrap();
+    assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
 }
 
 #[tokio::test]
@@ -139,24 +140,27 @@ async fn an_answer_to_nobody_is_nobodys() {
     let session = session(&url).await;
     let short = std::time::Duration::from_millis(100);
     call_within(session.peer(), "wrong-id", short).await.expect_err("nobody answered");
-    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
 }
 
 #[tokio::test]
 async fn a_message_that_is_rejected_fails_its_call_alone() {
     let (_, url) = Server::start().await;
     let session = session(&url).await;
-    let error = soon("rejected", call(session.peer(), "rejected")).await.expect_err("404");
+    let error =
+        within_timeout("rejected", call(session.peer(), "rejected")).await.expect_err("404");
     assert_eq!(call_failure_class(&error), Some(FailureClass::Gone));
-    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
 }
 
 #[tokio::test]
 async fn the_end_of_the_stream_is_the_end_of_the_session() {
     let (_, url) = Server::start().await;
     let session = session(&url).await;
-    soon("the call", call(session.peer(), "half-event")).await.expect_err("the stream ended");
-    soon("the end of the session", session.waiting()).await.unwrap();
+    within_timeout("the call", call(session.peer(), "half-event"))
+        .await
+        .expect_err("the stream ended");
+    within_timeout("the end of the session", session.waiting()).await.unwrap();
 }
 
 #[tokio::test]
@@ -164,7 +168,7 @@ async fn closing_ends_the_stream() {
     let (server, url) = Server::start().await;
     let mut transport = sse::connect(&super::server(&format!("{url}/sse"))).await.unwrap();
     transport.close().await.unwrap();
-    soon("the server sees it", server.left()).await;
+    within_timeout("the server sees it", server.left()).await;
     assert!(transport.receive().await.is_none());
 }
 
@@ -172,7 +176,7 @@ async fn closing_ends_the_stream() {
 async fn dropping_ends_the_stream() {
     let (server, url) = Server::start().await;
     drop(sse::connect(&super::server(&format!("{url}/sse"))).await.unwrap());
-    soon("the server sees it", server.left()).await;
+    within_timeout("the server sees it", server.left()).await;
 }
 
 #[tokio::test]
@@ -189,7 +193,7 @@ async fn messages_are_posted_to_the_server_itself_and_nowhere_else() {
     ] {
         let mut server = server(&format!("{url}/sse"));
         server.url.query_pairs_mut().append_pair("first", first);
-        let error = soon(first, sse::connect(&server)).await.err().expect(first);
+        let error = within_timeout(first, sse::connect(&server)).await.err().expect(first);
         assert_eq!(error.class(), expected, "{first}: {error}");
     }
 }
@@ -213,7 +217,7 @@ async fn a_stream_that_is_none_says_why() {
         ("/401", FailureClass::Unauthorised),
         ("/404", FailureClass::Gone),
     ] {
-        let failed = soon(path, sse::connect(&server(&format!("{url}{path}")))).await;
+        let failed = within_timeout(path, sse::connect(&server(&format!("{url}{path}")))).await;
         let error = failed.err().expect(path);
         assert_eq!(error.class(), expected, "{path}: {error}");
         if let ConnectError::Unauthorised { challenge } = error {

@@ -10,7 +10,7 @@ use rmcp::service::RequestContext;
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleServer, ServiceExt};
 use rockbot_mcp_bridge::transport::{FailureClass, failure_class, websocket};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -115,11 +115,13 @@ async fn converse(hostile: Hostile, stream: TcpStream) {
 }
 
 async fn session(url: &str) -> Session {
-    open(soon("connected", websocket::connect(&server(url))).await.unwrap()).await.unwrap()
+    open(within_timeout("connected", websocket::connect(&server(url))).await.unwrap())
+        .await
+        .unwrap()
 }
 
 async fn class_of(url: &str) -> FailureClass {
-    let failed = soon(url, websocket::connect(&server(url))).await;
+    let failed = within_timeout(url, websocket::connect(&server(url))).await;
     failed.err().expect("no session").class()
 }
 
@@ -171,10 +173,10 @@ where
 async fn a_server_is_listed_and_called() {
     let url = listen(echo).await;
     let session = session(&url).await;
-    let tools = soon("the list", session.list_all_tools()).await.unwrap();
+    let tools = within_timeout("the list", session.list_all_tools()).await.unwrap();
     assert_eq!(tools[0].name, "echo");
-    assert_eq!(soon("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
-    soon("the end", session.cancel()).await.unwrap();
+    assert_eq!(within_timeout("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
+    within_timeout("the end", session.cancel()).await.unwrap();
 }
 
 #[tokio::test]
@@ -191,14 +193,14 @@ async fn a_bad_answer_ends_only_its_own_call() {
     }
     let short = std::time::Duration::from_millis(100);
     call_within(session.peer(), "wrong-id", short).await.expect_err("nobody answered");
-    assert_eq!(soon("after", call(session.peer(), "good")).await.unwrap(), "good");
+    assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
 }
 
 #[tokio::test]
 async fn a_server_that_asks_whether_we_are_there_is_told() {
     let (_, url) = hostile().await;
     let session = session(&url).await;
-    assert_eq!(soon("pong", call(session.peer(), "ponged")).await.unwrap(), "ponged");
+    assert_eq!(within_timeout("pong", call(session.peer(), "ponged")).await.unwrap(), "ponged");
 }
 
 #[tokio::test]
@@ -206,8 +208,8 @@ async fn a_message_beyond_all_bounds_and_a_cut_one_end_the_session() {
     for tool in ["fatal", "cut"] {
         let (_, url) = hostile().await;
         let session = session(&url).await;
-        soon(tool, call(session.peer(), tool)).await.expect_err(tool);
-        soon("the end of the session", session.waiting()).await.unwrap();
+        within_timeout(tool, call(session.peer(), tool)).await.expect_err(tool);
+        within_timeout("the end of the session", session.waiting()).await.unwrap();
     }
 }
 
@@ -240,8 +242,8 @@ async fn closing_says_farewell_and_ends_the_connection() {
         }
     });
     let mut transport = websocket::connect(&server(&url.await)).await.unwrap();
-    soon("closed", transport.close()).await.unwrap();
-    soon("the farewell", farewells.recv()).await.unwrap();
+    within_timeout("closed", transport.close()).await.unwrap();
+    within_timeout("the farewell", farewells.recv()).await.unwrap();
     assert!(transport.receive().await.is_none());
 }
 
@@ -300,10 +302,11 @@ async fn configured_headers_are_sent_but_none_of_the_handshakes_own() {
     .await;
     let mut server = server(&url);
     server.headers.insert("X-Key".into(), "hush".to_owned().into());
-    soon("refused", websocket::connect(&server)).await.err().expect("no upgrade");
-    let request = soon("the request", keys.recv()).await.unwrap();
+    within_timeout("refused", websocket::connect(&server)).await.err().expect("no upgrade");
+    let request = within_timeout("the request", keys.recv()).await.unwrap();
     assert!(request.contains("x-key: hush\r\n"), "{request}");
     server.headers.insert("Sec-WebSocket-Key".into(), "mine".to_owned().into());
-    let error = soon("refused", websocket::connect(&server)).await.err().expect("refused");
+    let error =
+        within_timeout("refused", websocket::connect(&server)).await.err().expect("refused");
     assert_eq!(error.class(), FailureClass::Refused);
 }

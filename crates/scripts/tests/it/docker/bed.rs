@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rockbot_contracts::{AgentName, SessionId};
 use rockbot_scripts::{DockerOptions, DockerRunner, Script, ScriptOutcome, ScriptRunner};
-use rockbot_testkit::bed::{PATIENCE, soon};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::process::Command;
 
@@ -67,7 +67,7 @@ impl Stage {
     /// Runs a script to its end.
     pub(super) async fn try_run(&self, script: &Script) -> Result<ScriptOutcome, ToolFailure> {
         let context = context();
-        soon("the end of a script", self.runner.run(script, &context)).await
+        within_timeout("the end of a script", self.runner.run(script, &context)).await
     }
 
     /// Runs a script, of which there must be an outcome.
@@ -92,7 +92,7 @@ impl Stage {
     /// Returns when the script of a call runs.
     pub(super) async fn running(&self, context: &ToolContext) {
         let name = DockerRunner::container_name(&context.tool_call_id);
-        soon("the script runs", async {
+        within_timeout("the script runs", async {
             while !self.docker(&["top", &name]).await.contains("-X utf8 /tmp/script.py") {}
         })
         .await;
@@ -107,12 +107,15 @@ impl Stage {
 
     /// Returns when there is no container of a call.
     pub(super) async fn gone(&self, context: &ToolContext) {
-        soon("the container is gone", async { while self.has_container(context).await {} }).await;
+        within_timeout("the container is gone", async {
+            while self.has_container(context).await {}
+        })
+        .await;
     }
 
     /// Nothing is left of a call once the runner has cleared away.
     pub(super) async fn clear_of(&self, context: &ToolContext) {
-        self.runner.stop(PATIENCE).await;
+        self.runner.stop(TEST_TIMEOUT).await;
         assert!(!self.has_container(context).await, "a container is left");
     }
 }

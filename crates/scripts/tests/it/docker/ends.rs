@@ -5,7 +5,7 @@ use std::{process::Stdio, time::Duration};
 use futures_util::FutureExt;
 use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
 use rockbot_scripts::{DockerOptions, ScriptRunner};
-use rockbot_testkit::bed::{never, soon};
+use rockbot_testkit::fixture::{assert_never, within_timeout};
 use rockbot_tools::ToolContext;
 use tokio::{process::Command, time::Instant};
 
@@ -17,7 +17,7 @@ const FOREVER: &str = "import time; time.sleep(600)";
 async fn a_time_out_ends_a_script() {
     let (stage, context) = (Stage::set(), context());
     let script = script(FOREVER).within(Duration::from_secs(1)).unwrap();
-    let failure = soon("the end", stage.runner.run(&script, &context)).await.unwrap_err();
+    let failure = within_timeout("the end", stage.runner.run(&script, &context)).await.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Timeout);
     assert_eq!(failure.executed(), Executed::Yes);
     stage.clear_of(&context).await;
@@ -27,7 +27,8 @@ async fn a_time_out_ends_a_script() {
 async fn the_deadline_of_the_call_ends_a_script_before_its_own_time_out() {
     let stage = Stage::set();
     let context = ToolContext { deadline: Instant::now() + Duration::from_secs(4), ..context() };
-    let failure = soon("the end", stage.runner.run(&script(FOREVER), &context)).await.unwrap_err();
+    let failure =
+        within_timeout("the end", stage.runner.run(&script(FOREVER), &context)).await.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Timeout);
     stage.clear_of(&context).await;
 }
@@ -36,7 +37,8 @@ async fn the_deadline_of_the_call_ends_a_script_before_its_own_time_out() {
 async fn a_deadline_that_has_passed_runs_nothing() {
     let stage = Stage::set();
     let context = ToolContext { deadline: Instant::now(), ..context() };
-    let failure = soon("the end", stage.runner.run(&brief("1"), &context)).await.unwrap_err();
+    let failure =
+        within_timeout("the end", stage.runner.run(&brief("1"), &context)).await.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Timeout);
     assert_eq!(failure.executed(), Executed::No);
     stage.clear_of(&context).await;
@@ -69,7 +71,7 @@ async fn a_cancel_before_the_container_is_there_leaves_none() {
         }
         drop(run);
         stage.clear_of(&context).await;
-        never("a container", async { while !stage.has_container(&context).await {} }).await;
+        assert_never("a container", async { while !stage.has_container(&context).await {} }).await;
     }
 }
 
@@ -125,7 +127,7 @@ async fn containers_that_should_have_ended_are_swept_at_the_start() {
     let (late, early) = (leave("1000").await, leave("99999999999").await);
     let _again = Stage::set();
     let listed = async || stage.docker(&["ps", "--all", "--quiet", "--no-trunc"]).await;
-    soon("the late one is gone", async { while listed().await.contains(&late) {} }).await;
+    within_timeout("the late one is gone", async { while listed().await.contains(&late) {} }).await;
     assert!(listed().await.contains(&early));
     stage.docker(&["rm", "--force", &early]).await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_scripts::{Requirements, ScriptLimit, ScriptRunner};
-use rockbot_testkit::bed::{never, soon};
+use rockbot_testkit::fixture::{assert_never, within_timeout};
 use tokio::net::TcpListener;
 
 use super::bed::{Stage, brief, context, script};
@@ -88,7 +88,7 @@ async fn ten_gigabytes_of_output_end_at_the_first_megabyte() {
     let code = "import os\nfor _ in range(10 << 14): os.write(1, b'x' * 65536)";
     let script = script(code);
     let run = stage.runner.run(&script, &context);
-    let outcome = soon("the end", run).await.unwrap();
+    let outcome = within_timeout("the end", run).await.unwrap();
     assert_eq!(outcome.ended_by, Some(ScriptLimit::Output));
     assert_eq!((outcome.exit_code, outcome.stdout.len()), (137, 1 << 20));
     stage.clear_of(&context).await;
@@ -194,10 +194,10 @@ async fn there_is_no_network() {
     );
     let stage = Stage::set();
     let run = stage.printed(&code);
-    let heard = never("a connection", async { listener.accept().await.unwrap() });
+    let heard = assert_never("a connection", async { listener.accept().await.unwrap() });
     let (printed, ()) = tokio::join!(run, heard);
     assert_eq!(printed, "[(1, 'lo')]");
-    never("a connection", listener.accept()).await;
+    assert_never("a connection", listener.accept()).await;
 }
 
 #[tokio::test]

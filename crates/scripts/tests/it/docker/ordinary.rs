@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
 use rockbot_scripts::{DockerOptions, DockerRunner, PreparedImage, Requirements, ScriptRunner};
-use rockbot_testkit::bed::soon;
+use rockbot_testkit::fixture::within_timeout;
 use rockbot_tools::ToolContext;
 
 use super::bed::{Stage, context, options, script};
@@ -96,7 +96,8 @@ async fn a_call_whose_script_runs_is_not_run_again() {
         first.cancellation.cancel();
     };
     let (ended, ()) =
-        soon("both", async { tokio::join!(stage.runner.run(&script, &first), again) }).await;
+        within_timeout("both", async { tokio::join!(stage.runner.run(&script, &first), again) })
+            .await;
     assert_eq!(ended.unwrap_err().executed(), Executed::Yes);
     stage.clear_of(&first).await;
 }
@@ -124,7 +125,7 @@ async fn more_scripts_than_run_at_once_all_have_their_turn() {
         scripts.push((script(&format!("print({number})")), context()));
     }
     let runs = scripts.iter().map(|(script, context)| stage.runner.run(script, context));
-    let outcomes = soon("all", futures_util::future::try_join_all(runs)).await.unwrap();
+    let outcomes = within_timeout("all", futures_util::future::try_join_all(runs)).await.unwrap();
     let printed: String = outcomes.into_iter().map(|outcome| outcome.stdout).collect();
     assert_eq!(printed.replace('\n', ""), "012345678");
     for (_, context) in &scripts {

@@ -1,4 +1,4 @@
-//! A bus that does something else with what is published, or says that it was interrupted.
+//! A bus whose publishes a test intercepts, and whose consumers report reconnects on command.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use rockbot_bus::{
 use rockbot_contracts::QueueName;
 use tokio::sync::watch;
 
-/// Another bus whose [`Bus::publish`] is the test's own; all else is passed on.
-pub struct AlteredBus<F> {
+/// A wrapper of a bus that replaces [`Bus::publish`]; everything else is delegated.
+pub struct InterceptedBus<F> {
     bus: Arc<dyn Bus>,
     publish: F,
     resumptions: Option<watch::Receiver<u64>>,
 }
 
-/// A consumer that says how often it was interrupted, whatever it was.
-struct Interrupted {
+/// A consumer that reports the test's number of reconnects.
+struct Reconnecting {
     consumer: Consumer,
     resumptions: watch::Receiver<u64>,
 }
 
-impl<F, P> AlteredBus<F>
+impl<F, P> InterceptedBus<F>
 where
     F: Fn(Arc<dyn Bus>, Publication) -> P + Send + Sync + 'static,
     P: Future<Output = Result<(), PublishError>> + Send + 'static,
 {
-    /// `publish` is given the bus below, to publish there what and when it wants.
-    pub fn over(bus: Arc<dyn Bus>, publish: F) -> Arc<dyn Bus> {
+    /// Wraps `bus`. `publish` receives it with each publication, and publishes what and when it wants.
+    pub fn new(bus: Arc<dyn Bus>, publish: F) -> Arc<dyn Bus> {
         Arc::new(Self { bus, publish, resumptions: None })
     }
 
-    /// The same with consumers that say that they were interrupted as often as `resumptions` does.
-    pub fn interrupted(
+    /// Wraps `bus` with consumers that report the number of reconnects in `resumptions`.
+    pub fn with_reconnects(
         bus: Arc<dyn Bus>,
         resumptions: watch::Receiver<u64>,
         publish: F,
@@ -43,7 +43,7 @@ where
     }
 }
 
-impl<F, P> Bus for AlteredBus<F>
+impl<F, P> Bus for InterceptedBus<F>
 where
     F: Fn(Arc<dyn Bus>, Publication) -> P + Send + Sync + 'static,
     P: Future<Output = Result<(), PublishError>> + Send + 'static,
@@ -56,7 +56,7 @@ where
         Box::pin(async move {
             let consumer = self.bus.consume(subscription).await?;
             Ok(match self.resumptions.clone() {
-                Some(resumptions) => Consumer::new(Interrupted { consumer, resumptions }),
+                Some(resumptions) => Consumer::new(Reconnecting { consumer, resumptions }),
                 None => consumer,
             })
         })
@@ -78,7 +78,7 @@ where
     }
 }
 
-impl DeliverySource for Interrupted {
+impl DeliverySource for Reconnecting {
     fn next(&mut self) -> BoxFuture<'_, Option<Delivery>> {
         Box::pin(self.consumer.next())
     }

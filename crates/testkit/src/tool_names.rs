@@ -1,9 +1,9 @@
-//! Names that a model may come up with for a tool that it was not offered.
+//! Variants of a tool's name that a model may invent for a tool that it was not offered.
 
 use std::collections::BTreeSet;
 
-/// How many.
-const MANY: usize = 1000;
+/// The number of variants of one name.
+const VARIANTS: usize = 1000;
 
 const SEPARATORS: [char; 40] = [
     ' ', '.', '/', ':', '\\', '|', '+', '=', '~', '^', '@', '#', '$', '%', '&', '*', ',', ';', '!',
@@ -43,30 +43,30 @@ const LOOKALIKES: [(char, &str); 14] = [
     ('v', "ѵν"),
 ];
 
-/// A thousand different ways to write the name of a tool: other case, other separators, what looks
-/// or cleans up alike, namespaces, white space, and what a model may wrap around a name. The same
-/// each time; the name itself is among them.
+/// Returns a thousand ways to write the name of a tool: other case, other separators, look-alikes and
+/// names that normalize to the same one, namespaces, white space, and wrappers that models add. The
+/// result is deterministic; the name itself is the first.
 #[must_use]
-pub fn of(name: &str) -> Vec<String> {
+pub fn variants(name: &str) -> Vec<String> {
     let mut all = vec![name.to_owned()];
     all.extend(separators(name));
     all.extend(namespaces(name));
     all.extend(wrapped(name));
     all.extend(lookalikes(name));
-    all.extend(typing(name));
+    all.extend(typos(name));
     all.extend(cases(name));
-    // One after the other, with something before it.
+    // All of them again behind each joint.
     let simple = all.clone();
     all.extend(
         JOINTS.iter().flat_map(|joint| simple.iter().map(move |one| format!("{joint}{one}"))),
     );
     let mut seen = BTreeSet::new();
     all.retain(|one| seen.insert(one.clone()));
-    all.truncate(MANY);
+    all.truncate(VARIANTS);
     all
 }
 
-/// What becomes the same name when it is cleaned, and what nearly does.
+/// Names that normalize to the same one, and near misses.
 fn separators(name: &str) -> Vec<String> {
     let mut all = Vec::new();
     for separator in SEPARATORS {
@@ -127,13 +127,13 @@ fn lookalikes(name: &str) -> Vec<String> {
         let alike = LOOKALIKES.iter().find(|(plain, _)| *plain == letter);
         let alike = alike.map_or("", |(_, alike)| *alike).chars();
         all.extend(alike.map(|other| format!("{}{other}{}", &name[..at], &name[at + 1..])));
-        all.extend(INVISIBLE.map(|unseen| format!("{}{unseen}{}", &name[..at], &name[at..])));
+        all.extend(INVISIBLE.map(|invisible| format!("{}{invisible}{}", &name[..at], &name[at..])));
     }
     all
 }
 
-/// A letter too few, too many, or in the wrong place.
-fn typing(name: &str) -> Vec<String> {
+/// One letter omitted, doubled or transposed.
+fn typos(name: &str) -> Vec<String> {
     let mut all = Vec::new();
     for at in 1..name.len() {
         let (before, after) = name.split_at(at);
@@ -165,10 +165,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_written_a_thousand_different_ways() {
+    fn variants_are_distinct_and_complete() {
         for name in ["bash", "mcp_register_server"] {
-            let all = of(name);
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), MANY, "{name}");
+            let all = variants(name);
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), VARIANTS, "{name}");
             assert_eq!(all[0], name);
         }
     }

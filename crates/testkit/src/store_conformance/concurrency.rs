@@ -1,0 +1,121 @@
+//! Concurrent writers on both connections.
+
+use std::{future::Future, sync::Arc};
+
+use rockbot_store::{Expected, MAX_VALUE_BYTES, Store, StoreError, Version, Write, Written};
+use tokio::task::JoinSet;
+
+use crate::{
+    fixture::within_timeout,
+    store_fixture::{StoreFixture, expect_written, key},
+};
+
+const WRITERS: usize = 32;
+
+/// Runs one task for each writer, half of them on each connection, and returns their results.
+async fn run_writers<T, F>(
+    fixture: &StoreFixture,
+    task: impl Fn(usize, Arc<dyn Store>) -> F,
+) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    for number in 0..WRITERS {
+        let store = if number % 2 == 0 { &fixture.local } else { &fixture.remote };
+        tasks.spawn(task(number, Arc::clone(store)));
+    }
+    within_timeout("all writers", tasks.join_all()).await
+}
+
+async fn check_one_writer_succeeds(fixture: StoreFixture, expected: Expected) {
+    let outcomes = run_writers(&fixture, |number, store| async move {
+        let write = Write::new(key("a"), number.to_string()).expecting(expected);
+        (number, store.write(write).await.expect("a result"))
+    })
+    .await;
+    let entry = fixture.get("a").await.expect("one write succeeded");
+    for (number, outcome) in outcomes {
+        let succeeded = entry.value == number.to_string();
+        match outcome {
+            Written::Done(version) => {
+                assert!(succeeded && version == entry.version, "write {number} was lost");
+            }
+            Written::Conflict(present) => assert!(!succeeded && present.as_ref() == Some(&entry)),
+        }
+    }
+}
+
+pub async fn one_concurrent_create_succeeds(fixture: StoreFixture) {
+    check_one_writer_succeeds(fixture, Expected::Absent).await;
+}
+
+pub async fn one_concurrent_update_succeeds(fixture: StoreFixture) {
+    let version = fixture.put("a", "before").await;
+    check_one_writer_succeeds(fixture, Expected::Version(version)).await;
+}
+
+pub async fn concurrent_increments_are_all_counted(fixture: StoreFixture) {
+    fixture.put("count", "0").await;
+    run_writers(&fixture, |_, store| async move {
+        let mut entry = store.get(&key("count")).await.expect("read").expect("an entry");
+        loop {
+            let count: usize = String::from_utf8_lossy(&entry.value).parse().expect("a number");
+            let write = Write::new(key("count"), (count + 1).to_string());
+            let expected = Expected::Version(entry.version);
+            match store.write(write.expecting(expected)).await.expect("a result") {
+                Written::Done(_) => break,
+                Written::Conflict(present) => entry = present.expect("it is never removed"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(fixture.value("count").await.expect("an entry"), WRITERS.to_string());
+}
+
+pub async fn rejected_write_does_not_fail_others(fixture: StoreFixture) {
+    let taken = fixture.put("taken", "").await;
+    let outcomes = run_writers(&fixture, |number, store| async move {
+        let name = format!("other/{number}");
+        let write = match number % 4 {
+            0 => Write::new(key(&name), vec![0; MAX_VALUE_BYTES + 1]),
+            1 => Write::new(key("taken"), "").expecting(Expected::Absent),
+            _ => Write::new(key(&name), "fine"),
+        };
+        (number, store.write(write).await)
+    })
+    .await;
+    for (number, outcome) in outcomes {
+        match number % 4 {
+            0 => assert!(matches!(outcome, Err(StoreError::TooLarge { .. })), "{outcome:?}"),
+            1 => assert!(matches!(outcome, Ok(Written::Conflict(Some(_)))), "{outcome:?}"),
+            _ => assert!(expect_written(outcome) > taken),
+        }
+    }
+    assert_eq!(fixture.names("other").await.len(), WRITERS / 2);
+}
+
+pub async fn versions_grow_under_concurrent_removals(fixture: StoreFixture) {
+    const ROUNDS: usize = 8;
+    let key = key("contended");
+    let contended = key.clone();
+    run_writers(&fixture, |number, store| {
+        let key = contended.clone();
+        async move {
+            let mut seen = Version::from_number(0);
+            for _ in 0..ROUNDS {
+                if number % 4 == 0 {
+                    store.remove(&key, Expected::Anything).await.expect("a result");
+                } else if let Some(entry) = store.get(&key).await.expect("read") {
+                    assert!(entry.version >= seen, "{} after {seen}", entry.version);
+                    seen = entry.version;
+                }
+                let version = expect_written(store.write(Write::new(key.clone(), "x")).await);
+                assert!(version > seen, "wrote {version} after {seen}");
+                seen = version;
+            }
+        }
+    })
+    .await;
+}
