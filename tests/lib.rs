@@ -1,1 +1,1 @@
-//! Stories of the whole fleet live in `tests/`; this library is empty.
+//! End-to-end tests of the whole fleet live in `tests/`; this library is empty.

@@ -1,4 +1,4 @@
-//! Whole-fleet stories and house rules, in one test binary.
+//! Workspace rules, enforced as tests.
 
 #[cfg(test)]
-mod house_rules;
+mod workspace_rules;

@@ -1,4 +1,4 @@
-//! Who may import whom, read from `cargo metadata`.
+//! Which packages may import which, read from `cargo metadata`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::{assert_kept, root};
 
-/// The floor of each package: imports only go to a lower number, so neighbours never meet.
-const FLOORS: [(&str, u8); 16] = [
+/// The layer of each package: imports only go to a lower number, so packages of one layer never
+/// import each other.
+const LAYERS: [(&str, u8); 16] = [
     ("rockbot-contracts", 0),
     ("rockbot-child", 1),
     ("rockbot-service", 1),
@@ -26,13 +27,13 @@ const FLOORS: [(&str, u8); 16] = [
     ("rockbot-tool-handler", 5),
     ("rockbot-cli", 6),
 ];
-/// Packages beside the house: they may look at any floor, and no floor builds on them.
-const BESIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
-/// A newcomer's first build must not pay for Kubernetes, and the account tools are a server of
-/// their own.
+/// Packages outside the layers: they may import any layer, and no layer imports them.
+const OUTSIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
+/// A newcomer's first build must not pay for Kubernetes, and the account tools are a separate
+/// server.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
-/// Outside crates that one package alone may import. `deny.toml` has the same for the whole tree.
-const FENCED: [(&str, &str); 9] = [
+/// External crates that only one package may import. `deny.toml` has the same for the whole tree.
+const CONFINED: [(&str, &str); 9] = [
     ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
     ("sqlx", "rockbot-store"),
@@ -51,34 +52,34 @@ struct Import {
 }
 
 #[test]
-fn every_package_stands_on_a_floor_or_beside_the_house() {
-    let floors = floors();
-    let homeless = packages()
+fn every_package_has_a_layer() {
+    let layers = layers();
+    let unassigned = packages()
         .into_iter()
         .map(|package| text(&package["name"]))
-        .filter(|name| !floors.contains_key(name.as_str()) && !BESIDE.contains(&name.as_str()));
+        .filter(|name| !layers.contains_key(name.as_str()) && !OUTSIDE.contains(&name.as_str()));
     assert_kept(
-        &homeless
-            .map(|name| format!("{name}: give it a floor in FLOORS, after an ADR that says why"))
+        &unassigned
+            .map(|name| format!("{name}: assign a layer in LAYERS, after an ADR that says why"))
             .collect::<Vec<_>>(),
     );
 }
 
 #[test]
-fn imports_only_go_down_and_neighbours_never_meet() {
-    let floors = floors();
+fn imports_only_go_down_the_layers() {
+    let layers = layers();
     let mut broken = Vec::new();
-    // A benchmark may measure an adapter from the floor above: it ships with nobody.
+    // A benchmark may measure an adapter of a higher layer: it is never shipped.
     for Import { package, dependency, .. } in imports().into_iter().filter(|import| !import.dev) {
         let (Some(own), Some(below)) =
-            (floors.get(package.as_str()), floors.get(dependency.as_str()))
+            (layers.get(package.as_str()), layers.get(dependency.as_str()))
         else {
             continue;
         };
         if below >= own {
             broken.push(format!(
-                "{package} (floor {own}) imports {dependency} (floor {below}): move what both \
-                 need to a lower floor, or pass it in as a port"
+                "{package} (layer {own}) imports {dependency} (layer {below}): move what both \
+                 need to a lower layer, or pass it in as a port"
             ));
         }
     }
@@ -86,10 +87,10 @@ fn imports_only_go_down_and_neighbours_never_meet() {
 }
 
 #[test]
-fn nothing_but_tests_imports_what_stands_beside_the_house() {
+fn packages_outside_the_layers_are_dev_dependencies() {
     let broken = imports().into_iter().filter(|import| {
         let Import { package, dependency, dev } = import;
-        BESIDE.contains(&dependency.as_str()) && !dev && !BESIDE.contains(&package.as_str())
+        OUTSIDE.contains(&dependency.as_str()) && !dev && !OUTSIDE.contains(&package.as_str())
     });
     assert_kept(
         &broken
@@ -101,19 +102,21 @@ fn nothing_but_tests_imports_what_stands_beside_the_house() {
 }
 
 #[test]
-fn chores_compile_without_the_house() {
+fn xtask_imports_no_workspace_crate() {
     let broken = imports()
         .into_iter()
         .filter(|import| import.package == "xtask" && import.dependency.starts_with("rockbot-"));
     assert_kept(
         &broken
-            .map(|import| format!("xtask: drop {}; every chore waits for it", import.dependency))
+            .map(|import| {
+                format!("xtask: remove {}; every task waits for it to compile", import.dependency)
+            })
             .collect::<Vec<_>>(),
     );
 }
 
 #[test]
-fn the_command_line_program_composes_neither_kubernetes_nor_account_tools() {
+fn cli_imports_neither_kubernetes_nor_account_tools() {
     let broken = imports().into_iter().filter(|import| {
         import.package == "rockbot-cli" && NEVER_IN_CLI.contains(&import.dependency.as_str())
     });
@@ -125,12 +128,12 @@ fn the_command_line_program_composes_neither_kubernetes_nor_account_tools() {
 }
 
 #[test]
-fn an_outside_system_is_met_in_one_crate() {
+fn external_systems_are_confined_to_one_crate() {
     let mut broken = Vec::new();
     for Import { package, dependency, .. } in imports() {
-        for (outside, owner) in FENCED {
-            if dependency == outside && package != owner {
-                broken.push(format!("{package} imports {outside}: go through {owner}"));
+        for (confined, owner) in CONFINED {
+            if dependency == confined && package != owner {
+                broken.push(format!("{package} imports {confined}: go through {owner}"));
             }
         }
     }
@@ -138,7 +141,7 @@ fn an_outside_system_is_met_in_one_crate() {
 }
 
 #[test]
-fn a_folder_is_named_like_its_package_and_keeps_the_lints_of_the_workspace() {
+fn packages_follow_their_folder_and_the_workspace_lints() {
     let mut broken = Vec::new();
     for package in packages() {
         let manifest = text(&package["manifest_path"]);
@@ -155,8 +158,8 @@ fn a_folder_is_named_like_its_package_and_keeps_the_lints_of_the_workspace() {
     assert_kept(&broken);
 }
 
-fn floors() -> BTreeMap<&'static str, u8> {
-    FLOORS.into_iter().collect()
+fn layers() -> BTreeMap<&'static str, u8> {
+    LAYERS.into_iter().collect()
 }
 
 fn imports() -> Vec<Import> {

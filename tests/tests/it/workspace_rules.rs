@@ -1,7 +1,7 @@
-//! The rules of the house, kept by machine. Each broken rule names the file and what to do.
+//! Workspace rules. A failure names the file and what to do.
 
 mod documents;
-mod floors;
+mod layers;
 mod sources;
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Where the programs are that the stories run.
+//! Where the programs are that the e2e tests run.
 
 use std::{
     env,
@@ -29,11 +29,11 @@ fn up_to_date() -> PathBuf {
     // Cargo put this test into `<target>/<profile>/deps/`.
     let test = env::current_exe().expect("the path of this test");
     let folder = test.ancestors().nth(2).expect("a folder of a profile").to_path_buf();
-    let lock = File::create(folder.join("rockbot-stories.lock")).expect("a lock file");
+    let lock = File::create(folder.join("rockbot-e2e.lock")).expect("a lock file");
     lock.lock().expect("locked");
     // Nextest runs each test in a process of its own, and gives all of one run the same id.
     let run = env::var("NEXTEST_RUN_ID").ok();
-    let mark = folder.join("rockbot-stories.built");
+    let mark = folder.join("rockbot-e2e.built");
     let built = fs::read_to_string(&mark).ok();
     if run.is_none() || run != built {
         build(&folder);
@@ -53,7 +53,7 @@ fn build(folder: &Path) {
         .args(["build", "--quiet", "--locked", "--workspace", "--profile", profile])
         // With a test among the targets, features are those of a test run: nothing but the
         // programs themselves is compiled again.
-        .args(["--test", "stories"])
+        .args(["--test", "e2e"])
         .args(NAMES.iter().flat_map(|name| ["--bin", name]))
         .arg("--target-dir")
         .arg(target)
@@ -68,5 +68,5 @@ fn build(folder: &Path) {
     }
     let output = cargo.output().expect("cargo can be started");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "the programs of the stories can't be built:\n{said}");
+    assert!(output.status.success(), "the programs cannot be built:\n{said}");
 }
