@@ -26,7 +26,7 @@ impl TurnAccount {
                     None => spent.unpriced_calls = 1,
                 }
             }
-            None => (spent.untold_calls, spent.unpriced_calls) = (1, 1),
+            None => (spent.unmetered_calls, spent.unpriced_calls) = (1, 1),
         }
         self.spent().turn += spent;
     }
@@ -107,7 +107,7 @@ mod tests {
             model_calls: 5,
             prompt_tokens: 200,
             completion_tokens: 10,
-            untold_calls: 1,
+            unmetered_calls: 1,
             tool_calls: 1,
             tool_bytes_in: 10,
             tool_bytes_out: 20,

@@ -78,8 +78,8 @@ fn encode_headers(envelope: &Envelope) -> FieldTable {
         put(Header::TimeoutMs, number(timeout_ms));
         put(Header::Deadline, number(budget.deadline_unix_ms));
     }
-    if envelope.asked > 1 {
-        put(Header::Asked, number(envelope.asked.into()));
+    if envelope.attempt > 1 {
+        put(Header::Attempt, number(envelope.attempt.into()));
     }
     for (header, text) in texts(envelope) {
         if let Some(text) = text {
@@ -127,7 +127,7 @@ pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
         destination: None,
         wire: WIRE_VERSION,
         budget: None,
-        asked: 1,
+        attempt: 1,
         trust: None,
         tool_provider: None,
         mcp_server: None,
@@ -151,10 +151,10 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
                 let wire = as_number(value).and_then(|wire| u32::try_from(wire).ok());
                 envelope.wire = wire.unwrap_or(u32::MAX);
             }
-            Header::Asked => {
+            Header::Attempt => {
                 let asked = as_number(value).and_then(|asked| u32::try_from(asked).ok());
                 // A count that can't be read is of somebody who counts.
-                envelope.asked = asked.unwrap_or(u32::MAX).max(1);
+                envelope.attempt = asked.unwrap_or(u32::MAX).max(1);
             }
             Header::TimeoutMs => timeout_ms = as_number(value),
             Header::Deadline => deadline = as_number(value),

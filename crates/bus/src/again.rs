@@ -55,14 +55,14 @@ impl OpenQuestion {
     fn may_be_lost(&self, losses: u64) -> bool {
         let given_up = self.give_up.as_ref().is_some_and(CancellationToken::is_cancelled);
         let in_time = self.deadline > Instant::now();
-        let wanted = in_time && !given_up && self.envelope.asked < MOST_ASKED;
+        let wanted = in_time && !given_up && self.envelope.attempt < MOST_ASKED;
         wanted && losses.saturating_sub(self.losses) >= LOSSES
     }
 
     /// Counts it as asked once more, after so many losses, and says where and what to send.
     fn once_more(&mut self, losses: u64) -> Publication {
         self.losses = losses;
-        self.envelope = self.envelope.clone().asked_again();
+        self.envelope = self.envelope.clone().next_attempt();
         let left = self.deadline.saturating_duration_since(Instant::now());
         let publication =
             Publication::mandatory(self.key.clone(), self.envelope.clone().within(left));
@@ -102,13 +102,13 @@ async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) 
             .then(|| (question.once_more(losses), question.asker.clone(), question.lines.clone()))
     });
     let Some((publication, asker, lines)) = next.flatten() else { return };
-    let asked = publication.envelope.asked;
+    let asked = publication.envelope.attempt;
     let asking = async {
         info!(
             correlation_id = &*id,
             asked, "no answer since the connection was lost; asking again under the same id"
         );
-        pending.stats.count_asked_again();
+        pending.stats.count_retry();
         if let Err(error) = bus.publish(publication).await {
             debug!(correlation_id = &*id, %error,
                 "asking again failed; the next time is after the next loss");

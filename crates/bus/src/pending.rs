@@ -23,7 +23,7 @@ use crate::{
 pub struct RequesterStats {
     late: AtomicU64,
     interim: AtomicU64,
-    asked_again: AtomicU64,
+    retries: AtomicU64,
     answered: AtomicU64,
 }
 
@@ -45,12 +45,12 @@ impl RequesterStats {
 
     /// Questions sent once more, because it was not known whether they had arrived, or because they
     /// were still open after several lost connections.
-    pub fn asked_again(&self) -> u64 {
-        self.asked_again.load(Ordering::Relaxed)
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_asked_again(&self) {
-        self.asked_again.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -197,7 +197,7 @@ impl Requester {
             gauge!("rockbot_bus_reply_consumers").set(listens);
             let stats = requester.stats();
             counter!("rockbot_requests_late_replies_total").absolute(stats.late());
-            counter!("rockbot_requests_asked_again_total").absolute(stats.asked_again());
+            counter!("rockbot_requests_retries_total").absolute(stats.retries());
         }
     }
 
@@ -328,7 +328,7 @@ impl Requester {
     ) -> Result<Option<Box<Request>>, PublishError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (ask_again, asked) = (request.ask_again, request.envelope.asked);
+            let (ask_again, asked) = (request.ask_again, request.envelope.attempt);
             let key = request.key.clone();
             let (envelope, next) = match ask_again && asked < MOST_ASKED {
                 true => (request.envelope.clone(), Some(request)),
@@ -354,8 +354,8 @@ impl Requester {
             tokio::time::sleep(pause).await;
             info!(correlation_id = next.envelope.correlation_id.as_deref(), asked, %error,
                 "asking again under the same id");
-            self.pending.stats.count_asked_again();
-            next.envelope = next.envelope.asked_again();
+            self.pending.stats.count_retry();
+            next.envelope = next.envelope.next_attempt();
             request = next;
         }
     }

@@ -169,14 +169,14 @@ pub(crate) fn usage(usage: &TurnUsage) -> String {
 }
 
 fn spending(spent: &Spending) -> String {
-    let Spending { model_calls, prompt_tokens, completion_tokens, untold_calls, .. } = spent;
+    let Spending { model_calls, prompt_tokens, completion_tokens, unmetered_calls, .. } = spent;
     let Spending { tool_calls, tool_bytes_in, tool_bytes_out, .. } = spent;
     let mut told = format!("{}, ", counted(*model_calls, "model call"));
-    match untold_calls {
+    match unmetered_calls {
         0 => told.push_str(&format!("{prompt_tokens} + {completion_tokens} tokens")),
-        _ if untold_calls == model_calls => told.push_str("tokens not told"),
+        _ if unmetered_calls == model_calls => told.push_str("tokens not told"),
         _ => told.push_str(&format!(
-            "{prompt_tokens} + {completion_tokens} tokens and those of {untold_calls} not told"
+            "{prompt_tokens} + {completion_tokens} tokens and those of {unmetered_calls} not told"
         )),
     }
     let (bytes_in, bytes_out) = (size(*tool_bytes_in), size(*tool_bytes_out));
@@ -267,14 +267,18 @@ mod tests {
         };
         let all = "2 model calls, 1200 + 80 tokens, 1 tool call (30 B in, 2.0 KiB out), $0.0023";
         assert_eq!(spending(&told), all);
-        let partly = Spending { untold_calls: 1, unpriced_calls: 1, tool_calls: 0, ..told };
+        let partly = Spending { unmetered_calls: 1, unpriced_calls: 1, tool_calls: 0, ..told };
         assert_eq!(
             spending(&partly),
             "2 model calls, 1200 + 80 tokens and those of 1 not told, 0 tool calls, $0.0023 \
              without 1 of unknown price"
         );
-        let nothing =
-            Spending { model_calls: 1, untold_calls: 1, unpriced_calls: 1, ..Spending::default() };
+        let nothing = Spending {
+            model_calls: 1,
+            unmetered_calls: 1,
+            unpriced_calls: 1,
+            ..Spending::default()
+        };
         assert_eq!(spending(&nothing), "1 model call, tokens not told, 0 tool calls");
     }
 

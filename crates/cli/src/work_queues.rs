@@ -31,7 +31,7 @@ pub(crate) fn known(settings: &Settings) -> Result<Vec<QueueName>, Failure> {
         agents.extend(defined.into_iter().map(|agent| agent.name));
     }
     let mut names =
-        vec![QueueSpec::work(&tool_invoke()).name, QueueSpec::suspects(&tool_invoke()).name];
+        vec![QueueSpec::work(&tool_invoke()).name, QueueSpec::quarantine(&tool_invoke()).name];
     for agent in agents {
         let name = QueueSpec::work(&user_message(&agent)).name;
         if !names.contains(&name) {
@@ -49,7 +49,7 @@ pub(crate) fn named(typed: &str, settings: &Settings) -> Result<QueueName, Failu
     let bare = typed.strip_prefix(&prefix).unwrap_or(typed);
     let bare = bare.strip_suffix(".dlq").unwrap_or(bare);
     let name = QueueName::new(bare).exits(exit::USAGE)?;
-    let suspects = [tool_invoke(), tool_invoke_mcp()].map(|key| QueueSpec::suspects(&key));
+    let suspects = [tool_invoke(), tool_invoke_mcp()].map(|key| QueueSpec::quarantine(&key));
     let beside = suspects.into_iter().find(|queue| queue.name == name);
     Ok(beside.map_or(name, |queue| queue.gives_up_as))
 }
@@ -96,7 +96,7 @@ mod tests {
         let names = known(&settings).unwrap();
         let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
         let agents = ["user.message.assistant", "user.message.writer"];
-        assert_eq!(names, [&["tool.invoke", "tool.invoke.suspect"][..], &agents].concat());
+        assert_eq!(names, [&["tool.invoke", "tool.invoke.quarantine"][..], &agents].concat());
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
             "fleet.tool.invoke",
             "tool.invoke.dlq",
             "fleet.tool.invoke.dlq",
-            "fleet.tool.invoke.suspect",
+            "fleet.tool.invoke.quarantine",
         ] {
             assert_eq!(named(typed, &settings).unwrap().as_str(), "tool.invoke", "{typed}");
         }

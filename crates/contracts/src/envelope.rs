@@ -127,7 +127,7 @@ pub struct Envelope {
     pub budget: Option<TimeBudget>,
     /// How often its sender has sent it under this correlation id: 1, or more when it could not
     /// tell whether an earlier one arrived.
-    pub asked: u32,
+    pub attempt: u32,
     /// How far the content may be trusted.
     pub trust: Option<ContentTrust>,
     /// Kind of the tool provider.
@@ -173,7 +173,7 @@ impl Envelope {
             destination: None,
             wire: WIRE_VERSION,
             budget: None,
-            asked: 1,
+            attempt: 1,
             trust: None,
             tool_provider: None,
             mcp_server: None,
@@ -227,11 +227,11 @@ impl Envelope {
         self
     }
 
-    /// The same question once more, as a message of its own.
+    /// Turns it into the next attempt: a message of its own under the same correlation id.
     #[must_use]
-    pub fn asked_again(mut self) -> Self {
+    pub fn next_attempt(mut self) -> Self {
         self.message_id = MessageId::generate();
-        self.asked = self.asked.saturating_add(1);
+        self.attempt = self.attempt.saturating_add(1);
         self
     }
 

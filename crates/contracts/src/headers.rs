@@ -21,8 +21,8 @@ pub enum Header {
     TimeoutMs,
     /// When the budget ends, in Unix milliseconds.
     Deadline,
-    /// How often the asker has sent this question under its correlation id.
-    Asked,
+    /// How often the requester has sent this request under its correlation id.
+    Attempt,
     /// How far the content may be trusted.
     ContentTrust,
     /// Kind of the tool provider, such as `mcp` or `web`.
@@ -60,7 +60,7 @@ impl Header {
         Self::Wire,
         Self::TimeoutMs,
         Self::Deadline,
-        Self::Asked,
+        Self::Attempt,
         Self::ContentTrust,
         Self::ToolProvider,
         Self::McpServer,
@@ -76,7 +76,7 @@ impl Header {
             Self::Wire => "wire",
             Self::TimeoutMs => "timeout-ms",
             Self::Deadline => "deadline",
-            Self::Asked => "asked",
+            Self::Attempt => "attempt",
             Self::ContentTrust => "content-trust",
             Self::ToolProvider => "tool-provider",
             Self::McpServer => "mcp-server",

@@ -96,7 +96,7 @@ mod tests {
     fn names_end_where_an_instance_begins() {
         check("tool.invoke", "tool.invoke");
         check("tool.invoke.mcp", "tool.invoke.mcp");
-        check("tool.invoke.suspect", "tool.invoke");
+        check("tool.invoke.quarantine", "tool.invoke");
         check("tool.invoke.mcp.at.b-1", "tool.invoke.mcp.at");
         check("tool.result.assistant.01", "tool.result");
         check(topology::mcp_manage().as_str(), "mcp.manage");

@@ -11,7 +11,7 @@ use crate::{
         BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey,
         SCRIPT_RESULT, TOOL_INVOKE_MCP_AT, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_MESSAGE,
         USER_RESPONSE, doctor_ping, mcp_manage, monitored_answers, monitored_requests,
-        script_invoke, suspects_of, tool_cancel, tool_catalog_announce, tool_catalog_refresh,
+        quarantine_of, script_invoke, tool_cancel, tool_catalog_announce, tool_catalog_refresh,
         tool_invoke, tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default,
         user_approval, user_message, word,
     },
@@ -178,7 +178,7 @@ impl Grants {
 
     /// With a work queue of tool calls, and the one beside it that only its workers send to.
     fn serves_calls(mut self, key: RoutingKey) -> Self {
-        let suspects = suspects_of(&key);
+        let suspects = quarantine_of(&key);
         self.publishes.push(one(&suspects));
         self.hears.push(one(&suspects));
         self.queues.push(one(&suspects));
@@ -337,8 +337,8 @@ mod tests {
             (Publish, "user.message.assistant", false),
             (Publish, "user.message.mallory", false),
             (Publish, "tool.invoke.other", false),
-            (Publish, "tool.invoke.suspect", false),
-            (Publish, "tool.invoke.mcp.suspect", false),
+            (Publish, "tool.invoke.quarantine", false),
+            (Publish, "tool.invoke.mcp.quarantine", false),
             (Publish, "xtool.invoke", false),
             (Publish, "tool.invoke\n", false),
             (Publish, "user.response.a.b", false),
@@ -378,7 +378,7 @@ mod tests {
             (Consume, "rockbot.tool.invoke", false),
             (Consume, "rockbot.tool.invoke.mcp", false),
             (Consume, "rockbot.tool.invoke.dlq", false),
-            (Consume, "rockbot.tool.invoke.suspect", false),
+            (Consume, "rockbot.tool.invoke.quarantine", false),
             (Consume, "rockbot.user.message.assistant.dlq", false),
             (PublishTo, "rockbot", true),
             (PublishTo, "rockbot.dlx", true),
@@ -447,7 +447,7 @@ mod tests {
     fn suspects_are_sent_and_read_by_the_workers_of_their_queue_alone() {
         let queues = [("tool.invoke", User::ToolHandler), ("tool.invoke.mcp", User::McpBridge)];
         for (queue, worker) in queues {
-            let suspects = format!("{queue}.suspect");
+            let suspects = format!("{queue}.quarantine");
             for user in [agent("assistant"), agent("suspect")].iter().chain(&User::SERVICES) {
                 let own = *user == worker;
                 check(user, Publish, &suspects, own);
@@ -474,7 +474,7 @@ mod tests {
             (Bind, "#", false),
             (Bind, "tool.#", false),
             (Bind, "tool.invoke.#", false),
-            (Bind, "tool.invoke.suspect", false),
+            (Bind, "tool.invoke.quarantine", false),
             (Bind, "tool.invoke.mcp.at.bridge-0", false),
             (Bind, "tool.result.assistant.i", false),
             (Bind, "user.message.assistant", false),
@@ -529,7 +529,7 @@ mod tests {
             (BindQueue, "rockbot.user.message.assistant", true),
             (BindQueue, "rockbot.user.message.assistant.dlq", false),
             (BindQueue, "rockbot.tool.invoke", true),
-            (BindQueue, "rockbot.tool.invoke.suspect", false),
+            (BindQueue, "rockbot.tool.invoke.quarantine", false),
             (BindQueue, "rockbot.tool.result.assistant.i", false),
             (Declare, "rockbot.tool.invoke", false),
             (Consume, "rockbot.tool.invoke", false),

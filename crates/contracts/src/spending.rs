@@ -1,22 +1,22 @@
-//! What a turn took: model calls, tokens, tool calls, bytes and money.
+//! Usage of a turn: model calls, tokens, tool calls, bytes and money.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// What was spent on something.
+/// Usage of a turn, a conversation or an agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spending {
-    /// Answers of models.
+    /// Calls of a model.
     pub model_calls: u64,
-    /// Tokens that models read, as far as their servers told.
+    /// Prompt tokens, as far as the model servers reported them.
     pub prompt_tokens: u64,
-    /// Tokens that models wrote, as far as their servers told.
+    /// Completion tokens, as far as the model servers reported them.
     pub completion_tokens: u64,
-    /// Answers whose tokens no server told; they are not in the sums.
-    pub untold_calls: u64,
-    /// Tool calls, also those that were refused.
+    /// Model calls whose server reported no token counts; the sums lack them.
+    pub unmetered_calls: u64,
+    /// Tool calls, including refused ones.
     pub tool_calls: u64,
     /// Bytes of their arguments.
     pub tool_bytes_in: u64,
@@ -24,7 +24,7 @@ pub struct Spending {
     pub tool_bytes_out: u64,
     /// Millionths of a US dollar, as far as prices are known.
     pub cost_micros: u64,
-    /// Answers whose price is not known; they are not in the sum.
+    /// Model calls whose price is unknown; the sum lacks them.
     pub unpriced_calls: u64,
 }
 
@@ -34,7 +34,7 @@ impl AddAssign for Spending {
             model_calls,
             prompt_tokens,
             completion_tokens,
-            untold_calls,
+            unmetered_calls,
             tool_calls,
             tool_bytes_in,
             tool_bytes_out,
@@ -45,7 +45,7 @@ impl AddAssign for Spending {
             (model_calls, other.model_calls),
             (prompt_tokens, other.prompt_tokens),
             (completion_tokens, other.completion_tokens),
-            (untold_calls, other.untold_calls),
+            (unmetered_calls, other.unmetered_calls),
             (tool_calls, other.tool_calls),
             (tool_bytes_in, other.tool_bytes_in),
             (tool_bytes_out, other.tool_bytes_out),

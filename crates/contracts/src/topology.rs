@@ -246,9 +246,9 @@ pub struct QueueSpec {
 
 /// How often a message of a work queue is delivered before it is dead-lettered.
 pub const MAX_DELIVERIES: u32 = 5;
-/// How often one of a queue for suspects is: it was delivered twice before, so this makes as many in
+/// How often one of a quarantine queue is: it was delivered twice before, so this makes as many in
 /// all.
-pub const SUSPECT_DELIVERIES: u32 = MAX_DELIVERIES - 2;
+pub const QUARANTINE_DELIVERIES: u32 = MAX_DELIVERIES - 2;
 /// The reason that a bus gives for a dead letter that was delivered [`MAX_DELIVERIES`] times.
 pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
 /// Default cap on a work queue.
@@ -275,12 +275,12 @@ impl QueueSpec {
         Self::new(name, QueueKind::Work, bindings, WORK_QUEUE_LENGTH)
     }
 
-    /// The work queue beside that of `key`, for what workers were lost with; see [`suspects_of`].
+    /// The work queue beside that of `key`, for what workers were lost with; see [`quarantine_of`].
     /// It gives up to the same dead letters.
     #[must_use]
-    pub fn suspects(key: &RoutingKey) -> Self {
+    pub fn quarantine(key: &RoutingKey) -> Self {
         let gives_up_as = QueueName(key.0.clone());
-        Self { gives_up_as, deliveries: SUSPECT_DELIVERIES, ..Self::work(&suspects_of(key)) }
+        Self { gives_up_as, deliveries: QUARANTINE_DELIVERIES, ..Self::work(&quarantine_of(key)) }
     }
 
     fn new(
@@ -434,11 +434,11 @@ pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{MCP_MANAGE_AT}.{}", word(bridge.as_str())))
 }
 
-/// `<key>.suspect`: requests of `key`, one of this file's, that workers were lost with. Only workers
+/// `<key>.quarantine`: requests of `key`, one of this file's, that workers were lost with. Only workers
 /// send there.
 #[must_use]
-pub fn suspects_of(key: &RoutingKey) -> RoutingKey {
-    RoutingKey::built(format!("{key}.suspect"))
+pub fn quarantine_of(key: &RoutingKey) -> RoutingKey {
+    RoutingKey::built(format!("{key}.quarantine"))
 }
 
 /// The requests for calls that a monitor hears. Each has a work queue that outlives its workers.

@@ -13,8 +13,8 @@ use serde::Deserialize;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueConfig {
     /// Calls that run at once, at least 1. Default twice as many as there are cores, at most 64.
-    #[serde(default = "QueueConfig::default_concurrent")]
-    pub concurrent: u16,
+    #[serde(default = "QueueConfig::default_concurrency")]
+    pub concurrency: u16,
     /// Calls that wait; one more is answered `overloaded`. Default 1024.
     #[serde(default)]
     pub waiting: Option<u16>,
@@ -24,7 +24,7 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    fn default_concurrent() -> u16 {
+    fn default_concurrency() -> u16 {
         QueueRules::default().running.try_into().unwrap_or(u16::MAX)
     }
 }
@@ -36,7 +36,7 @@ pub(crate) fn queues(configured: &BTreeMap<String, QueueConfig>) -> Queues {
     let default = QueueRules::default();
     let queue = |(name, config): (&String, &QueueConfig)| {
         let rules = QueueRules {
-            running: config.concurrent.into(),
+            running: config.concurrency.into(),
             waiting: config.waiting.map_or(default.waiting, usize::from),
             wait: config.wait.and_then(Period::duration).unwrap_or(default.wait),
         };

@@ -64,8 +64,8 @@ impl McpSection {
             problems.push("mcp.init_concurrency: must be at least 1".to_owned());
         }
         for (name, queue) in &self.queues {
-            if queue.concurrent == 0 {
-                problems.push(format!("mcp.queues.{name}.concurrent: must be at least 1"));
+            if queue.concurrency == 0 {
+                problems.push(format!("mcp.queues.{name}.concurrency: must be at least 1"));
             }
         }
         for target in &self.allow_private {

@@ -70,7 +70,7 @@ async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
         "{answered} of {CALLS} calls have their result; executed: {told:?}; connections: {}; asked \
          again: {}; late answers: {}; dead: {dead}; waiting: {waiting}",
         proxy.connections(),
-        caller.requester.stats().asked_again(),
+        caller.requester.stats().retries(),
         caller.requester.stats().late(),
     );
     assert!(proxy.connections() > 3, "the connections were cut");

@@ -131,7 +131,7 @@ async fn poison_is_set_aside_after_five_deliveries_and_runs_when_it_is_replayed(
         (&"ToolInvokeRequest".into(), &"asker".into())
     );
     assert_eq!(letter["reason"], "delivered too often");
-    assert_eq!((&letter["deliveries"], &letter["asked"]), (&5.into(), &1.into()));
+    assert_eq!((&letter["deliveries"], &letter["attempt"]), (&5.into(), &1.into()));
     assert_eq!(letter.get("body"), None, "bodies are shown on request only");
     let id = letter["messageId"].as_str().expect("an id");
     let shown = fleet.run(&["dlq", "show", "tool.invoke", "--id", id, "--body"]).await;

@@ -98,7 +98,7 @@ impl Fleet {
     /// How many calls wait for a handler, suspects included, and how many are dead letters.
     pub(crate) async fn waiting_and_dead(&self, bus: &Arc<dyn Bus>) -> (u32, u32) {
         let calls = QueueSpec::work(&tool_invoke());
-        let suspects = QueueSpec::suspects(&tool_invoke());
+        let suspects = QueueSpec::quarantine(&tool_invoke());
         let queues = [calls.dead_letters().name, calls.name, suspects.name];
         let report = bus.inspect(&queues).await.expect("a report");
         let ready = |at: usize| report.queues[at].depth().map_or(0, |depth| depth.ready);

@@ -168,7 +168,7 @@ fn judge(outcome: &Result<ToolResult, ToolFailure>, runs: Option<usize>) -> &'st
 }
 
 async fn only_the_poison_is_dead(fleet: &Fleet) {
-    let said = fleet.run(&["--json", "dlq", "show", "tool.invoke.suspect", "--body"]).await;
+    let said = fleet.run(&["--json", "dlq", "show", "tool.invoke.quarantine", "--body"]).await;
     said.assert_code(0);
     let said = said.json();
     let letters = said["letters"].as_array().expect("letters");
@@ -181,7 +181,7 @@ async fn only_the_poison_is_dead(fleet: &Fleet) {
     let queues = fleet.run(&["--json", "dlq", "list"]).await.json();
     let told = |at: usize| [&queues[at]["name"], &queues[at]["ready"]].map(Value::clone);
     assert_eq!(told(0), [json!("tool.invoke"), json!(0)]);
-    assert_eq!(told(1), [json!("tool.invoke.suspect"), json!(0)]);
+    assert_eq!(told(1), [json!("tool.invoke.quarantine"), json!(0)]);
 }
 
 #[tokio::test]

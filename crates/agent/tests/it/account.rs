@@ -23,7 +23,7 @@ async fn an_answer_tells_what_it_took_and_the_conversation_adds_up() {
     };
     let agent = stage.agent(&model);
     let TurnUsage { turn: first, session, .. } = *say(&agent, "look").await.usage.unwrap();
-    assert_eq!((first.model_calls, first.tool_calls, first.untold_calls), (2, 2, 0));
+    assert_eq!((first.model_calls, first.tool_calls, first.unmetered_calls), (2, 2, 0));
     assert_eq!(first.tool_bytes_in, r#"{"n":1}{}"#.len() as u64);
     assert!(first.tool_bytes_out > first.tool_bytes_in, "a refused call is read by the model too");
     assert_eq!(first.cost_micros, first.prompt_tokens + first.completion_tokens);

@@ -72,7 +72,7 @@ prop_compose! {
         trace in (text(), text()),
         wire: u32,
         budget in budget(),
-        asked in 1..=u32::MAX,
+        attempt in 1..=u32::MAX,
         trust in option::of(proptest::sample::select(&ContentTrust::ALL[..])),
         body in vec(any::<u8>(), 0..64),
     ) -> Envelope {
@@ -91,7 +91,7 @@ prop_compose! {
             destination,
             wire,
             budget,
-            asked,
+            attempt,
             trust,
             tool_provider,
             mcp_server,

@@ -67,7 +67,7 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
             within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
             fleet.back("a cut").await;
         }
-        assert_eq!(requester.stats().asked_again(), 0);
+        assert_eq!(requester.stats().retries(), 0);
         let again = next_delivery(&mut questions).await;
         let question = again.envelope().clone();
         again.settle(Settlement::Ack).await.expect("acked");
@@ -78,7 +78,7 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
     };
     let (answer, question) = tokio::join!(requester.ask(request), forgets);
     answer.expect("an answer");
-    assert_eq!((question.asked, requester.stats().asked_again()), (2, 1));
+    assert_eq!((question.attempt, requester.stats().retries()), (2, 1));
 }
 
 /// The client library forgets an operation that begins at the wrong moment.

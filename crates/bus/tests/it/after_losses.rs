@@ -95,12 +95,12 @@ async fn what_was_lost_behind_the_bus_is_asked_again_and_counted() {
     let first = stage.heard().await;
     stage.is_interrupted(3);
     let second = stage.heard().await;
-    assert_eq!((first.asked, second.asked), (1, 2));
+    assert_eq!((first.attempt, second.attempt), (1, 2));
     assert_eq!(second.correlation_id.as_deref(), Some("id"));
     assert_ne!(first.message_id, second.message_id);
     stage.answer(&second).await;
     asking.await.expect("no panic").expect("an answer");
-    assert_eq!((stage.requester.stats().asked_again(), stage.requester.pending()), (1, 0));
+    assert_eq!((stage.requester.stats().retries(), stage.requester.pending()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,8 +114,8 @@ async fn a_run_of_losses_is_waited_out() {
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     let again = stage.heard().await;
-    assert_eq!((again.asked, since.elapsed().as_secs()), (2, 3 * 3 + 5));
-    assert_eq!(stage.requester.stats().asked_again(), 1, "once for all of them");
+    assert_eq!((again.attempt, since.elapsed().as_secs()), (2, 3 * 3 + 5));
+    assert_eq!(stage.requester.stats().retries(), 1, "once for all of them");
     stage.answer(&again).await;
     asking.await.expect("no panic").expect("an answer");
 }
@@ -133,7 +133,7 @@ async fn a_run_of_losses_without_an_end_is_not() {
         }
     });
     let again = stage.heard().await;
-    assert_eq!((again.asked, since.elapsed().as_secs()), (2, 15));
+    assert_eq!((again.attempt, since.elapsed().as_secs()), (2, 15));
     losing.abort();
     stage.answer(&again).await;
     asking.await.expect("no panic").expect("an answer");
@@ -157,10 +157,10 @@ async fn only_what_was_open_through_several_and_may_be_asked_twice_is_asked_agai
     stage.is_interrupted(2);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let heard = stage.heard().await;
-    assert_eq!((heard.correlation_id.as_deref(), heard.asked), (Some("later"), 1));
+    assert_eq!((heard.correlation_id.as_deref(), heard.attempt), (Some("later"), 1));
     stage.answer(&heard).await;
     later.await.expect("no panic").expect("an answer");
-    assert_eq!(stage.requester.stats().asked_again(), 0);
+    assert_eq!(stage.requester.stats().retries(), 0);
     once.abort();
 }
 
@@ -173,7 +173,7 @@ async fn what_was_given_up_is_not_asked_again() {
     give_up.cancel();
     stage.is_interrupted(3);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!((stage.requester.pending(), stage.requester.stats().asked_again()), (1, 0));
+    assert_eq!((stage.requester.pending(), stage.requester.stats().retries()), (1, 0));
     asking.abort();
 }
 
@@ -184,11 +184,11 @@ async fn one_that_failed_to_go_out_again_has_another_turn_after_the_next_loss() 
     stage.heard().await;
     stage.takes.store(false, Relaxed);
     stage.is_interrupted(3);
-    wait_until("it was tried", || stage.requester.stats().asked_again() == 1).await;
+    wait_until("it was tried", || stage.requester.stats().retries() == 1).await;
     stage.takes.store(true, Relaxed);
     stage.is_interrupted(1);
     let again = stage.heard().await;
-    assert_eq!((again.asked, stage.requester.stats().asked_again()), (3, 2));
+    assert_eq!((again.attempt, stage.requester.stats().retries()), (3, 2));
     stage.answer(&again).await;
     asking.await.expect("no panic").expect("an answer");
 }
@@ -197,13 +197,13 @@ async fn one_that_failed_to_go_out_again_has_another_turn_after_the_next_loss() 
 async fn however_many_losses_it_is_asked_eight_times() {
     let mut stage = Stage::new().await;
     let asking = stage.ask("id", true);
-    assert_eq!(stage.heard().await.asked, 1);
+    assert_eq!(stage.heard().await.attempt, 1);
     for asked in 2..=8 {
         stage.is_interrupted(3);
-        assert_eq!(stage.heard().await.asked, asked);
+        assert_eq!(stage.heard().await.attempt, asked);
     }
     stage.is_interrupted(3);
     let error = asking.await.expect("no panic").expect_err("nobody answers");
     assert!(matches!(error, RequestError::TimedOut { .. }), "{error}");
-    wait_until("all are counted", || stage.requester.stats().asked_again() == 7).await;
+    wait_until("all are counted", || stage.requester.stats().retries() == 7).await;
 }

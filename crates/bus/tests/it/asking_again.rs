@@ -92,10 +92,10 @@ async fn a_question_that_was_lost_is_asked_again_and_counted() {
     let mut stage = stage(2, true, None).await;
     let asking = stage.ask(true);
     let heard = stage.heard().await;
-    assert_eq!((heard.asked, heard.correlation_id.as_deref()), (3, Some("id")));
+    assert_eq!((heard.attempt, heard.correlation_id.as_deref()), (3, Some("id")));
     stage.answer(&heard).await;
     asking.await.expect("no panic").expect("an answer");
-    assert_eq!(stage.requester.stats().asked_again(), 2);
+    assert_eq!(stage.requester.stats().retries(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +105,7 @@ async fn the_answer_to_the_first_of_two_is_taken() {
     let first = stage.heard().await;
     stage.answer(&first).await;
     asking.await.expect("no panic").expect("an answer");
-    assert_eq!(first.asked, 1);
+    assert_eq!(first.attempt, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +114,7 @@ async fn each_time_it_is_a_message_of_its_own() {
     let asking = stage.ask(true);
     let (first, second) = (stage.heard().await, stage.heard().await);
     assert_ne!(first.message_id, second.message_id);
-    assert_eq!((first.asked, second.asked), (1, 2));
+    assert_eq!((first.attempt, second.attempt), (1, 2));
     stage.answer(&second).await;
     asking.await.expect("no panic").expect("an answer");
 }
@@ -131,7 +131,7 @@ async fn asking_again_has_an_end_and_an_answer_is_still_waited_for() {
     let stage = stage(u32::MAX, true, None).await;
     let error = stage.ask(true).await.expect("no panic").expect_err("nobody answers");
     assert!(matches!(error, RequestError::TimedOut { .. }), "{error}");
-    assert_eq!(stage.requester.stats().asked_again(), 7);
+    assert_eq!(stage.requester.stats().retries(), 7);
     assert_eq!(stage.requester.pending(), 0);
 }
 
@@ -141,7 +141,7 @@ async fn that_a_second_one_surely_failed_says_nothing_about_the_first() {
     let mut stage = stage(1, false, Some(refused)).await;
     let asking = stage.ask(true);
     let first = stage.heard().await;
-    wait_until("the second", || stage.requester.stats().asked_again() == 1).await;
+    wait_until("the second", || stage.requester.stats().retries() == 1).await;
     stage.answer(&first).await;
     asking.await.expect("no panic").expect("the answer to the first");
 }

@@ -103,7 +103,7 @@ pub(super) async fn replay(
 
 /// The message in place of a dead letter: asked again, with as much time as it had.
 fn once_more(letter: &Envelope) -> Envelope {
-    let mut again = letter.clone().asked_again();
+    let mut again = letter.clone().next_attempt();
     again.dead_letter_reason = None;
     again.budget = letter.budget.map(|budget| {
         let said = budget.timeout < UNSAID;
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(texts(&arrived), ["0", "1"]);
         for (number, again) in arrived.iter().enumerate() {
             assert_eq!(again.correlation_id.as_deref(), Some(&*format!("call-{number}")));
-            assert_eq!((again.asked, &again.dead_letter_reason), (2, &None));
+            assert_eq!((again.attempt, &again.dead_letter_reason), (2, &None));
             assert!(!ids.contains(&again.message_id.to_string()));
             assert_eq!(again.budget.unwrap().timeout, Duration::from_secs(60));
             assert!(again.remaining().unwrap() > Duration::from_secs(50));

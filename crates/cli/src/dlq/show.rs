@@ -84,7 +84,7 @@ fn to_json(letter: &Envelope, body: bool) -> Value {
         "source": letter.source.as_deref(),
         "replyTo": letter.reply_to,
         "timestamp": letter.timestamp,
-        "asked": letter.asked,
+        "attempt": letter.attempt,
         "deliveries": deliveries(letter),
         "reason": letter.dead_letter_reason.as_deref(),
         "bytes": letter.body.len(),
@@ -102,7 +102,7 @@ fn to_text(letter: &Envelope, now: u64) -> String {
         0 => "–".to_owned(),
         timestamp => show::ago(timestamp, now),
     };
-    let asked = show::count(letter.asked as usize, "time");
+    let asked = show::count(letter.attempt as usize, "time");
     let sent = format!("{when}, {asked}, by {}", or_dash(&letter.source));
     let mut reason = or_dash(&letter.dead_letter_reason).to_string();
     if let Some(deliveries) = deliveries(letter) {

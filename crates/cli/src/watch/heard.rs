@@ -191,7 +191,7 @@ fn asked(
         server: envelope.mcp_server.as_deref().map(name),
         session,
         budget: envelope.budget.map(|budget| budget.timeout),
-        times: envelope.asked,
+        times: envelope.attempt,
         arguments,
     }
 }

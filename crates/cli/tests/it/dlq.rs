@@ -9,7 +9,10 @@ fn a_fresh_bus_has_no_dead_letters() {
     assert_says(&said.out, &["QUEUE", "DEAD LETTERS", "tool.invoke", "user.message.assistant"]);
     let list = workshop.check(&["dlq", "list", "--json"], 0).json();
     assert_eq!(list[0]["deadLetters"], 0);
-    assert_eq!((&list[1]["name"], &list[1]["ready"]), (&"tool.invoke.suspect".into(), &0.into()));
+    assert_eq!(
+        (&list[1]["name"], &list[1]["ready"]),
+        (&"tool.invoke.quarantine".into(), &0.into())
+    );
     assert_eq!((&list[2]["exists"], &list[2]["ready"]), (&false.into(), &().into()));
     let said = workshop.check(&["dlq", "show", "tool.invoke"], 0);
     assert_eq!(said.out, "tool.invoke: 0 dead letters, 0 shown\n");

@@ -234,7 +234,7 @@ fn usage() -> TurnUsage {
         model_calls: 3,
         prompt_tokens: 1200,
         completion_tokens: 80,
-        untold_calls: 1,
+        unmetered_calls: 1,
         tool_calls: 2,
         tool_bytes_in: 64,
         tool_bytes_out: 512,

@@ -92,7 +92,7 @@ async fn kept_results_and_queues_are_shared() {
     servers["Odd"]["cache"] = json!("1h");
     servers["Odd"]["toolsReadOnly"] = json!(["count"]);
     servers["Odd"]["queue"] = json!("one");
-    let one = QueueConfig { concurrent: 1, waiting: Some(0), wait: None };
+    let one = QueueConfig { concurrency: 1, waiting: Some(0), wait: None };
     let queues = [("one".to_owned(), one)].into();
     let ways = Ways::to(BridgeOptions { queues, ..BridgeOptions::default() }, servers).await;
     for (way, gateway) in &ways.gateways {

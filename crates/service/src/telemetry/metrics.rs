@@ -74,7 +74,11 @@ pub const CATALOGUE: [(Kind, &str, &str); 37] = [
     (Kind::Gauge, "rockbot_requests_pending", "Questions that wait for an answer."),
     (Kind::Gauge, "rockbot_requests_oldest_seconds", "Age of the oldest open question."),
     (Kind::Counter, "rockbot_requests_late_replies_total", "Answers that nobody waited for."),
-    (Kind::Counter, "rockbot_requests_asked_again_total", "Questions sent once more."),
+    (
+        Kind::Counter,
+        "rockbot_requests_retries_total",
+        "Requests sent again because no confirm or reply came.",
+    ),
     (Kind::Counter, "rockbot_agent_turns_total", "Turns that ended, by how."),
     (Kind::Histogram, "rockbot_agent_turn_duration_seconds", "How long turns took."),
     (Kind::Counter, "rockbot_llm_requests_total", "Questions to models, by how they ended."),

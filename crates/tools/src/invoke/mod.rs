@@ -259,7 +259,7 @@ impl ToolInvokeHandler {
         let cancels = Worker::start(bus, cancels, Arc::new(Cancels(self.clone()))).await?;
         let from = |queue| Arc::new(Requests { handler: self.clone(), queue });
         // The queue for suspects is there before the first is moved to it, and is worked on after.
-        let alone = QueueSpec::suspects(key);
+        let alone = QueueSpec::quarantine(key);
         let suspects = bus.consume(Subscription::new(alone.clone(), 1)).await?;
         let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
         let requests = Worker::start(bus, requests, from(Queue::Requests)).await?;

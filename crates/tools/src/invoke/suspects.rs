@@ -9,7 +9,7 @@ use std::{future::Future, time::Duration};
 
 use rockbot_bus::{Bus, Delivery, Publication, PublishError};
 use rockbot_contracts::{
-    AgentName, Envelope, MessageId, envelope::TimeBudget, topology::suspects_of,
+    AgentName, Envelope, MessageId, envelope::TimeBudget, topology::quarantine_of,
 };
 use tokio::sync::watch;
 
@@ -43,7 +43,7 @@ impl<'a> Taken<'a> {
     /// Whether somebody may have had the call before.
     pub(super) fn came_before(self) -> bool {
         let suspect = self.queue == Queue::Suspects;
-        suspect || self.delivery.is_redelivered() || self.envelope().asked > 1
+        suspect || self.delivery.is_redelivered() || self.envelope().attempt > 1
     }
 
     /// Whether it is to be moved before it runs.
@@ -73,7 +73,7 @@ impl Moves {
     ) -> Result<(), PublishError> {
         self.0.send_modify(|moves| *moves += 1);
         let _under_way = Move(self);
-        let key = suspects_of(taken.delivery.routing_key());
+        let key = quarantine_of(taken.delivery.routing_key());
         let copy = copy_of(taken.envelope(), asker);
         bus.publish(Publication::mandatory(key, copy).within(MOVE_WITHIN)).await
     }
@@ -124,7 +124,7 @@ mod tests {
         let mut request = Envelope::raw("ToolInvokeRequest", b"{}".to_vec())
             .correlated("the-call")
             .reply_to(RoutingKey::new("tool.result.assistant.1").expect("a key"));
-        request.asked = 3;
+        request.attempt = 3;
         request.mcp_server = Some("files".into());
         request.trace = TraceContext { parent: Some("00-1-2-01".into()), state: None };
         let copy = copy_of(&request, &assistant());

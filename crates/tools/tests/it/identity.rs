@@ -6,7 +6,7 @@ use rockbot_bus::{Publication, Settlement};
 use rockbot_contracts::{
     Envelope, InstanceId, QueueSpec, RoutingKey, SessionId, ToolCallId, ToolInvokeRequest,
     identity::Askers,
-    topology::{suspects_of, tool_invoke},
+    topology::{quarantine_of, tool_invoke},
 };
 use rockbot_testkit::{
     BusFixture,
@@ -89,7 +89,7 @@ async fn whoever_the_broker_does_not_know_is_served_only_where_anybody_is() {
 async fn what_handlers_pass_on_is_its_askers_and_is_taken_only_where_they_send() {
     let handler = Some("rockbot.tool-handler");
     check(Askers::Known, handler, false).await;
-    let suspects = suspects_of(&tool_invoke());
+    let suspects = quarantine_of(&tool_invoke());
     check_at(&suspects, Askers::Known, handler, true).await;
     for stranger in [None, Some("guest"), Some("rockbot.mcp-bridge"), Some("rockbot.agent.mallory")]
     {

@@ -110,7 +110,7 @@ impl Stage {
             .from_source(call.agent.as_str())
             .within(time);
         if call.again {
-            envelope = envelope.asked_again();
+            envelope = envelope.next_attempt();
         }
         let publication = Publication::mandatory(at.clone(), envelope);
         self.bed.local.publish(publication).await.expect("taken");

@@ -12,7 +12,7 @@ use rockbot_contracts::{
     Envelope, InstanceId, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode, ToolHints,
     ToolInvokeRequest, ToolInvokeResponse, TraceContext,
     json::Limits,
-    topology::{suspects_of, tool_invoke},
+    topology::{quarantine_of, tool_invoke},
 };
 use rockbot_store::{Clock, ManualClock, MemoryStore, Store};
 use rockbot_testkit::{
@@ -161,7 +161,7 @@ impl Stage {
     /// How many requests, suspects and dead letters wait.
     async fn left(&self) -> [u32; 3] {
         let (work, suspects) =
-            (QueueSpec::work(&tool_invoke()), QueueSpec::suspects(&tool_invoke()));
+            (QueueSpec::work(&tool_invoke()), QueueSpec::quarantine(&tool_invoke()));
         let names = [work.name.clone(), suspects.name, work.dead_letters().name];
         let report = self.bed.local.inspect(&names).await.expect("a report");
         let left = report.queues.iter().map(|queue| queue.depth().map_or(0, |depth| depth.ready));
@@ -190,10 +190,10 @@ fn request(tool: &str, id: &str) -> Envelope {
 #[tokio::test]
 async fn what_two_handlers_were_lost_with_moves_with_all_that_its_answer_needs() {
     let mut stage = Stage::set().await;
-    let suspects = suspects_of(&tool_invoke());
+    let suspects = quarantine_of(&tool_invoke());
     let mut monitor = stage.bed.consume(exclusive_queue("monitor", suspects.as_str()), 10).await;
     let mut asked = request("write", "call");
-    (asked.asked, asked.mcp_server) = (2, Some("files".into()));
+    (asked.attempt, asked.mcp_server) = (2, Some("files".into()));
     asked.trace = TraceContext { parent: Some("00-1-2-01".into()), state: Some("a=b".into()) };
     stage.send(asked.clone()).await;
     stage.lost_twice(1).await;
@@ -261,7 +261,7 @@ async fn a_call_that_kills_each_handler_is_given_up_alone_and_the_innocent_are_a
     }
     wait_until("nothing is left", || handler.running() == 0).await;
     assert_eq!(stage.left().await, [0, 0, 1]);
-    let letters = QueueSpec::suspects(&tool_invoke()).dead_letters();
+    let letters = QueueSpec::quarantine(&tool_invoke()).dead_letters();
     assert_eq!(letters, QueueSpec::work(&tool_invoke()).dead_letters());
     let mut letters = stage.bed.consume(letters, 1).await;
     let letter = next_delivery(&mut letters).await;
@@ -316,7 +316,7 @@ fn narrow(stage: &Stage, room: Option<Arc<Semaphore>>) -> Arc<dyn Bus> {
         let room = room.clone();
         async move {
             let key = publication.key.clone();
-            if key == suspects_of(&tool_invoke()) {
+            if key == quarantine_of(&tool_invoke()) {
                 let Some(room) = room else { return Err(PublishError::Refused { key }) };
                 room.acquire().await.expect("the room stays").forget();
             }
