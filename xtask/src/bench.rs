@@ -70,11 +70,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted(Measurement::Layers) {
         say::heading("layers: more and more of them around a tool, alternated");
-        process::run(&mut Command::new(build("rockbot-tools", "layers")?))?;
+        process::run(&mut Command::new(build("rockbot-tool-rpc", "layers")?))?;
     }
     if wanted(Measurement::Lists) {
         say::heading("lists: the tools that a model is told of");
-        process::run(&mut Command::new(build("rockbot-tools", "model_list")?))?;
+        process::run(&mut Command::new(build("rockbot-agent", "model_list")?))?;
     }
     // The rest is built together.
     let alone =
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     say::heading("building");
-    let embedded = build("rockbot-tools", "embedded")?;
+    let embedded = build("rockbot-tool-rpc", "embedded")?;
     let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;
     let recovery = build("rockbot-bus-rabbitmq", "recovery")?;
     let overhead = build("rockbot-mcp-bridge", "overhead")?;

@@ -1,4 +1,4 @@
-//! How long it takes to make a model's list of 200 tools: `cargo bench -p rockbot-tools --bench
+//! How long it takes to make a model's list of 200 tools: `cargo bench -p rockbot-agent --bench
 //! model_list`.
 
 #![allow(clippy::print_stdout, clippy::expect_used, reason = "a benchmark prints and may fail")]
@@ -6,9 +6,10 @@
 use std::{hint::black_box, sync::Arc, time::Instant};
 
 use futures_util::future::BoxFuture;
+use rockbot_agent::{ModelList, ModelListLog};
 use rockbot_tools::{
-    ModelList, ModelListLog, Tool, ToolContext, ToolFailure, ToolFilter, ToolHints, ToolProfile,
-    ToolRegistration, ToolRegistry, ToolResult, ToolScope, ToolSource,
+    Tool, ToolContext, ToolFailure, ToolFilter, ToolHints, ToolProfile, ToolRegistration,
+    ToolRegistry, ToolResult, ToolScope, ToolSource,
 };
 use serde_json::{Value, json};
 

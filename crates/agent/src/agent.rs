@@ -8,7 +8,8 @@ use std::{
 
 use rockbot_contracts::{AgentName, Spending, UserMessage, trace::Span, user::TurnOutcome};
 use rockbot_llm::ChatModel;
-use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry, WorkingMemory};
+use rockbot_memory::WorkingMemory;
+use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 

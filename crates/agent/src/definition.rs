@@ -5,8 +5,8 @@ mod read;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use crate::strategy::ExecutionStrategy;
 use rockbot_contracts::AgentName;
-use rockbot_tools::ExecutionStrategy;
 pub use rockbot_tools::ToolFilter;
 
 use crate::mcp::McpRules;

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::ToolCallId;
+use rockbot_memory::{MemoryOwner, Saving, WorkingMemory, WorkingMemoryError};
 use rockbot_tools::{
-    MemoryOwner, Saving, WorkingMemory, WorkingMemoryError,
     chunk::{Chunk, Section, chunks, sections},
     outline::document_outline,
     outputs::TOOL_OUTPUT,

@@ -19,11 +19,13 @@ use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
 use rockbot_store::{Clock, reachable};
-use rockbot_tools::{
-    ApprovalSection, CallAccount, CatalogDirectory, LayerOptions, Outputs, OutputsSection,
-    Redactor, ReplyProbe, Tool, ToolOutput, ToolPins, ToolRegistry, guide_tools, guides,
+use rockbot_tool_rpc::{
+    CatalogDirectory, ReplyProbe,
     mcp::{BusGateway, McpGateway},
-    outputs,
+};
+use rockbot_tools::{
+    ApprovalSection, CallAccount, LayerOptions, Outputs, OutputsSection, Redactor, Tool,
+    ToolOutput, ToolPins, ToolRegistry, guide_tools, guides, outputs,
 };
 use secrecy::ExposeSecret;
 
@@ -146,12 +148,16 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let pins_all = all_pins.is_some();
     let pins = match all_pins.or(mcp_pins) {
         Some(url) => {
-            let store = rockbot_store::connect(&url, Clock::System).await;
+            let store = rockbot_store_sql::connect(&url, Clock::System).await;
             Some(store.map_err(|problem| unavailable(&format!("pins: {url}: {problem}")))?)
         }
         None => None,
     };
-    let memory = AgentMemory::open(&memory).await.map_err(|problem| unavailable(&problem))?;
+    let memory = AgentMemory::open(&memory, |url| async move {
+        rockbot_store_sql::connect(&url, Clock::System).await
+    })
+    .await
+    .map_err(|problem| unavailable(&problem))?;
     let memory = memory.map(Arc::new);
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);

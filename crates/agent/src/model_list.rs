@@ -6,9 +6,8 @@ use std::{
 };
 
 use rockbot_contracts::ToolRegistration;
+use rockbot_tools::{names::assign, registry::Registered, scope::ToolScope};
 use tracing::info;
-
-use crate::{names::assign, registry::Registered, scope::ToolScope};
 
 /// A model's list of tools, for one request.
 ///
@@ -141,12 +140,43 @@ impl ModelListLog {
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
-    use crate::{
-        ToolFilter, ToolProfile, ToolRegistry,
-        names::MAX_NAME_BYTES,
-        testing::{Echo, registration},
+    use futures_util::future::BoxFuture;
+    use rockbot_tools::{
+        Tool, ToolContext, ToolFailure, ToolFilter, ToolHints, ToolProfile, ToolRegistry,
+        ToolResult, ToolSource, names::MAX_NAME_BYTES,
     };
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    struct Idle(ToolRegistration);
+
+    impl Tool for Idle {
+        fn registration(&self) -> &ToolRegistration {
+            &self.0
+        }
+
+        fn call<'a>(
+            &'a self,
+            _: Value,
+            _: &'a ToolContext,
+        ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+            Box::pin(std::future::ready(Ok(ToolResult::text("done"))))
+        }
+    }
+
+    fn registration(name: &str) -> ToolRegistration {
+        ToolRegistration {
+            name: name.to_owned(),
+            label: None,
+            description: "a tool of a test".to_owned(),
+            tool_description: None,
+            parameters: json!({"type": "object"}),
+            source: ToolSource::Internal,
+            hints: ToolHints::default(),
+            timeout_ms: None,
+        }
+    }
 
     fn finish(list: ModelList<'_>, name_bytes: usize) -> (Vec<String>, ModelNames) {
         let (tools, names) = list.finish(name_bytes, &ModelListLog::default());
@@ -159,7 +189,7 @@ mod tests {
         let scope = ToolScope::new(ToolProfile::main(), filter);
         let registry = ToolRegistry::new();
         for name in ["c", "b", "a"] {
-            registry.register(Arc::new(Echo(registration(name)))).unwrap();
+            registry.register(Arc::new(Idle(registration(name)))).unwrap();
         }
         let mut list = ModelList::new(&scope, 3);
         registry.all().iter().for_each(|tool| list.add(tool));

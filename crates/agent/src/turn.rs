@@ -8,14 +8,15 @@ mod trust;
 
 use std::sync::Arc;
 
+use crate::{
+    model_list::{ModelList, ModelListLog, ModelNames},
+    strategy::{ExecutionStrategy, Steering},
+};
 use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
     AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolChoice, ToolDefinition,
 };
-use rockbot_tools::{
-    Approver, ExecutionStrategy, LayerOptions, ModelList, ModelListLog, Steering, ToolHook,
-    ToolRegistration, ToolRegistry, ToolScope, model_list::ModelNames,
-};
+use rockbot_tools::{Approver, LayerOptions, ToolHook, ToolRegistration, ToolRegistry, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};

@@ -9,7 +9,7 @@ use rockbot_bus::{BusReport, report::QueueDepth};
 use rockbot_contracts::HandlerLoad;
 use rockbot_scripts::Isolation;
 use rockbot_service::exit;
-use rockbot_tools::catalog::KnownHandler;
+use rockbot_tool_rpc::catalog::KnownHandler;
 use serde_json::json;
 
 use self::{

@@ -14,12 +14,13 @@ use rockbot_scripts::{ExecutePythonScript, LazyScripts, RunnerName, local::Sandb
 use rockbot_service::exit;
 use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
+use rockbot_tool_rpc::{
+    CallJournal, CatalogDirectory, JournalOptions,
+    mcp::{BusGateway, McpGateway},
+};
 use rockbot_toolkit::files;
 use rockbot_tools::{
-    CallJournal, CatalogDirectory, JournalOptions, LayerOptions, Outputs, Redactor, ToolOutput,
-    ToolRegistry,
-    layers::fleet::FleetStore,
-    mcp::{BusGateway, McpGateway},
+    LayerOptions, Outputs, Redactor, ToolOutput, ToolRegistry, layers::fleet::FleetStore,
 };
 
 use crate::{
@@ -88,7 +89,7 @@ impl Fleet {
             true => StoreUrl::Memory,
             false => settings.store.parse().map_err(Failure::usage)?,
         };
-        let store = rockbot_store::connect(&url, Clock::System).await;
+        let store = rockbot_store_sql::connect(&url, Clock::System).await;
         let store = store.map_err(|error| unusable(&url, &error))?;
         let mut fleet = if settings.embeds() {
             let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());

@@ -10,7 +10,8 @@ use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreError};
-use rockbot_tools::{CatalogDirectory, ToolPins, ToolRegistry, guide_tools, guides, outputs};
+use rockbot_tool_rpc::CatalogDirectory;
+use rockbot_tools::{ToolPins, ToolRegistry, guide_tools, guides, outputs};
 
 use crate::{
     ending::{Exits, Failure},
@@ -38,7 +39,12 @@ impl Host {
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
-        let memory = AgentMemory::open(&settings.memory).await.map_err(unusable)?.map(Arc::new);
+        let memory = AgentMemory::open(&settings.memory, |url| async move {
+            rockbot_store_sql::connect(&url, Clock::System).await
+        })
+        .await
+        .map_err(unusable)?
+        .map(Arc::new);
         // Without servers there is nothing to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
@@ -140,6 +146,6 @@ fn unusable(error: MemoryError) -> Failure {
 /// Where the definitions of tools are kept that are trusted, if they are.
 pub(crate) async fn pins_store(settings: &Settings) -> Result<Option<Arc<dyn Store>>, Failure> {
     let Some(url) = settings.pins.url().map_err(Failure::usage)? else { return Ok(None) };
-    let store = rockbot_store::connect(&url, Clock::System).await;
+    let store = rockbot_store_sql::connect(&url, Clock::System).await;
     store.map(Some).map_err(|error| Failure::unavailable(format!("pins.store: {url}: {error}")))
 }

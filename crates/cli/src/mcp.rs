@@ -10,7 +10,8 @@ use rockbot_contracts::mcp::{
     McpServerDetailsRequest,
 };
 use rockbot_service::exit;
-use rockbot_tools::{ToolRegistry, mcp::McpTool};
+use rockbot_tool_rpc::mcp::McpTool;
+use rockbot_tools::ToolRegistry;
 use serde_json::json;
 
 use crate::{

@@ -9,8 +9,9 @@ use rockbot_mcp_bridge::McpSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
+use rockbot_tool_rpc::HandlerSection;
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::{ApprovalSection, HandlerSection, OutputsSection, Redactor};
+use rockbot_tools::{ApprovalSection, OutputsSection, Redactor};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::arguments::Common;

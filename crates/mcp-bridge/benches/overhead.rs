@@ -31,11 +31,13 @@ use rockbot_mcp_bridge::{
 };
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::fixture::{fresh_namespace, reply_address, test_broker_url};
-use rockbot_tools::{
-    CallJournal, InvokeOptions, JournalOptions, RemoteTool, Tool, ToolContext, ToolExecutor,
-    ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult,
-    ToolSource,
+use rockbot_tool_rpc::{
+    CallJournal, InvokeOptions, JournalOptions, RemoteTool, ToolInvokeHandler,
     mcp::{BusGateway, McpGateway},
+};
+use rockbot_tools::{
+    Tool, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistration, ToolRegistry,
+    ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -135,7 +137,7 @@ struct Stage {
     service: BridgeService,
     _direct: RunningService<RoleClient, ()>,
     _server: Option<tokio::process::Child>,
-    _handler: rockbot_tools::invoke::InvokeWorkers,
+    _handler: rockbot_tool_rpc::invoke::InvokeWorkers,
 }
 
 impl Stage {
@@ -350,7 +352,7 @@ impl Tool for PlainEcho {
     }
 }
 
-async fn plain_handler(bus: &Arc<dyn Bus>) -> rockbot_tools::invoke::InvokeWorkers {
+async fn plain_handler(bus: &Arc<dyn Bus>) -> rockbot_tool_rpc::invoke::InvokeWorkers {
     let registry = Arc::new(ToolRegistry::new());
     registry.register(Arc::new(PlainEcho(registration()))).expect("registered");
     let executor = Arc::new(ToolExecutor::new(registry));

@@ -13,7 +13,8 @@ use rockbot_contracts::{
     mcp::{McpServerDetailsRequest, McpToolDefinition},
 };
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile, oauth::Login, transport::DialPolicy};
-use rockbot_tools::{ToolContext, mcp::McpGateway};
+use rockbot_tool_rpc::mcp::McpGateway;
+use rockbot_tools::ToolContext;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

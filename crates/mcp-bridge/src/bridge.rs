@@ -17,10 +17,10 @@ use rockbot_contracts::{
 };
 use rockbot_llm::ChatModel;
 use rockbot_store::Store;
+use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
 use rockbot_tools::{
     Executed, LayerOptions, ResultCache, ToolCall, ToolContext, ToolExecutor, ToolFailure,
     ToolRegistry, ToolResult,
-    mcp::{McpGateway, McpIndex},
 };
 use serde_json::Value;
 use tokio::{

@@ -9,10 +9,10 @@ use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVI
 use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
-use rockbot_store::{Clock, StoreSection, StoreUrl, connect_patiently, reachable};
-use rockbot_tools::{
-    CallJournal, HandlerSection, JournalOptions, Redactor, layers::fleet::FleetStore,
-};
+use rockbot_store::{Clock, StoreSection, StoreUrl, reachable};
+use rockbot_store_sql::connect_patiently;
+use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
+use rockbot_tools::{Redactor, layers::fleet::FleetStore};
 use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.

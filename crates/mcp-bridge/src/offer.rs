@@ -10,9 +10,10 @@ use rockbot_contracts::{
     ToolRegistration,
     mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
 };
+use rockbot_tool_rpc::mcp::{McpIndex, outside_text::plain};
 use rockbot_tools::{
     CallPolicy, RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
-    mcp::{McpIndex, outside_text::plain, server_fingerprint},
+    fingerprint::server_fingerprint,
     names::{DEFAULT_NAME_BYTES, with_hash},
 };
 use serde_json::Value;

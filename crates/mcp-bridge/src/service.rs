@@ -7,7 +7,7 @@ use rockbot_contracts::{
     InstanceId, QueueSpec,
     topology::{tool_invoke_mcp, tool_invoke_mcp_at},
 };
-use rockbot_tools::{
+use rockbot_tool_rpc::{
     InvokeOptions, ToolInvokeHandler,
     invoke::InvokeWorkers,
     mcp::{IndexAnnouncer, ManageWorker},

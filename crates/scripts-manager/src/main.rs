@@ -9,8 +9,9 @@ use rockbot_scripts_manager::{KubernetesRunner, PodsSection, SERVICE, ScriptsMan
 use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
-use rockbot_store::{Clock, StoreSection, connect_patiently, reachable};
-use rockbot_tools::{CallJournal, HandlerSection, JournalOptions};
+use rockbot_store::{Clock, StoreSection, reachable};
+use rockbot_store_sql::connect_patiently;
+use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
 #[global_allocator]

@@ -5,10 +5,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::script_invoke};
 use rockbot_scripts::{RunScript, ScriptConversation};
-use rockbot_tools::{
-    CallJournal, HandlerSection, Redactor, RegisterError, ToolExecutor, ToolInvokeHandler,
-    ToolRegistry, invoke::InvokeWorkers,
-};
+use rockbot_tool_rpc::{CallJournal, HandlerSection, ToolInvokeHandler, invoke::InvokeWorkers};
+use rockbot_tools::{Redactor, RegisterError, ToolExecutor, ToolRegistry};
 use tracing::warn;
 
 use crate::runner::KubernetesRunner;

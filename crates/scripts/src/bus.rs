@@ -9,7 +9,8 @@ use rockbot_contracts::{
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
     topology::{ReplyAddress, script_invoke},
 };
-use rockbot_tools::{RemoteCall, ToolContext, ToolFailure, remote_call::unreadable};
+use rockbot_tool_rpc::{RemoteCall, remote_call::unreadable};
+use rockbot_tools::{ToolContext, ToolFailure};
 
 use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
 
@@ -81,9 +82,8 @@ mod tests {
     use rockbot_contracts::{
         AgentName, Executed, InstanceId, RoutingKey, SessionId, ToolErrorCode, script::ScriptLimit,
     };
-    use rockbot_tools::{
-        InvokeOptions, ToolExecutor, ToolInvokeHandler, ToolRegistry, invoke::InvokeWorkers,
-    };
+    use rockbot_tool_rpc::{InvokeOptions, ToolInvokeHandler, invoke::InvokeWorkers};
+    use rockbot_tools::{ToolExecutor, ToolRegistry};
     use serde_json::json;
     use tokio::time::Instant;
 

@@ -13,9 +13,8 @@ use rockbot_contracts::{
     script::{ScriptInvokeRequest, ScriptInvokeResponse, ScriptLimit},
     topology::is_script_reply,
 };
-use rockbot_tools::{
-    Conversation, Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult, ToolSource,
-};
+use rockbot_tool_rpc::Conversation;
+use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -2,11 +2,7 @@
 
 use futures_util::{Stream, StreamExt};
 
-use crate::{
-    clock::Timestamp,
-    key::Key,
-    port::{Entry, MAX_PAGE_BYTES, StoreError, Version},
-};
+use rockbot_store::{Entry, Key, MAX_PAGE_BYTES, StoreError, Timestamp, Version};
 
 /// Value, version, and when it expires.
 pub(crate) type EntryRow = (Vec<u8>, i64, Option<i64>);

@@ -51,8 +51,9 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// A part of a millisecond counts as a whole one: nothing expires before its time.
-pub(crate) fn millis(duration: Duration) -> i64 {
+/// Converts a duration to milliseconds, rounded up so that nothing expires early.
+#[must_use]
+pub fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
@@ -76,8 +77,9 @@ impl Clock {
         self.manual().unwrap_or_else(|| SystemTime::now().into())
     }
 
-    /// The test's time, if a test moves the clock.
-    pub(crate) fn manual(&self) -> Option<Timestamp> {
+    /// Returns the time of a manual clock, and `None` for the system clock.
+    #[must_use]
+    pub fn manual(&self) -> Option<Timestamp> {
         match self {
             Self::System => None,
             Self::Manual(hand) => Some(hand.now()),

@@ -132,13 +132,15 @@ impl Prefix {
         &self.from
     }
 
-    /// What all keys of the page after `after` are greater than; the prefix itself is no key.
-    pub(crate) fn start_after<'a>(&'a self, after: Option<&'a Key>) -> &'a str {
+    /// Returns the lower bound, itself excluded, of the page of keys that follows `after`.
+    #[must_use]
+    pub fn start_after<'a>(&'a self, after: Option<&'a Key>) -> &'a str {
         after.map_or(self.as_str(), |key| self.as_str().max(key.as_str()))
     }
 
-    /// The first text after the range of keys below the prefix.
-    pub(crate) fn end(&self) -> &str {
+    /// Returns the upper bound, itself excluded, of the keys below the prefix.
+    #[must_use]
+    pub fn end(&self) -> &str {
         &self.before
     }
 }

@@ -1,8 +1,9 @@
 //! Shared state with a time to live, behind one port.
 //!
 //! - [`Store`]: what every store can do: compare and write, list, forget. [`MemoryStore`] does it
-//!   in one process, [`SqliteStore`] in a file, [`PostgresStore`] in a database. All pass one
-//!   conformance suite. [`connect`] opens the one that a [`StoreUrl`] names.
+//!   in one process; the crate `rockbot-store-sql` has a store in a file and one in a database. All
+//!   pass one conformance suite.
+//! - [`StoreUrl`]: which store.
 //! - [`Key`] and [`Prefix`]: where something is kept.
 //! - [`Version`]: one counter for each store that only grows, so that it fences.
 //! - [`Lease`]: one holder at a time, for a while.
@@ -15,12 +16,10 @@ pub mod key;
 pub mod lease;
 pub mod memory;
 pub mod port;
-pub mod postgres;
+mod postgres_address;
 mod reachable;
-mod row;
 mod section;
 pub mod shelf;
-pub mod sqlite;
 pub mod sweeper;
 pub mod url;
 
@@ -32,10 +31,8 @@ pub use port::{
     Entry, Expected, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_VALUE_BYTES, Store, StoreError, Version,
     Write, Written,
 };
-pub use postgres::PostgresStore;
 pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};
 pub use shelf::{Document, Placed, Shelf, ShelfError};
-pub use sqlite::SqliteStore;
 pub use sweeper::Sweeper;
-pub use url::{InvalidStoreUrl, StoreUrl, connect, connect_patiently};
+pub use url::{InvalidStoreUrl, StoreUrl};

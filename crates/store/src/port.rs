@@ -83,8 +83,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is gone at that moment.
-    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
+    /// Returns whether the entry has expired at `now`.
+    #[must_use]
+    pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }
 }
@@ -140,8 +141,9 @@ pub enum Expected {
 }
 
 impl Expected {
-    /// Whether `entry`, which has not expired, is as expected.
-    pub(crate) fn is_met_by(self, entry: Option<&Entry>) -> bool {
+    /// Returns whether `entry`, which has not expired, meets the expectation.
+    #[must_use]
+    pub fn is_met_by(self, entry: Option<&Entry>) -> bool {
         match self {
             Self::Anything => true,
             Self::Absent => entry.is_none(),
@@ -184,7 +186,11 @@ impl Write {
         self
     }
 
-    pub(crate) fn check_size(&self) -> Result<(), StoreError> {
+    /// Checks the size of the value; every store calls it before it writes.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`] above [`MAX_VALUE_BYTES`].
+    pub fn check_size(&self) -> Result<(), StoreError> {
         match self.value.len() {
             bytes if bytes > MAX_VALUE_BYTES => {
                 Err(StoreError::TooLarge { bytes, limit: MAX_VALUE_BYTES })

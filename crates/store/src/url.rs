@@ -1,18 +1,10 @@
 //! Which store: an address from the configuration.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
-use tokio::time::sleep;
-use tracing::warn;
 
-use crate::{
-    clock::Clock,
-    memory::MemoryStore,
-    port::{Store, StoreError},
-    postgres::{self, PostgresStore},
-    sqlite::SqliteStore,
-};
+use crate::postgres_address::PostgresAddress;
 
 /// Where a store is: `memory:`, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
 ///
@@ -47,7 +39,7 @@ impl StoreUrl {
             Some(("memory", _)) => Err(invalid("write `memory:` with nothing after it".into())),
             Some(("sqlite", path)) => sqlite_path(path).map(Self::Sqlite).map_err(invalid),
             Some(("postgres" | "postgresql", _)) => {
-                postgres::parse(url).map_err(invalid)?;
+                PostgresAddress::parse(text).map_err(invalid)?;
                 Ok(Self::Postgres(url.clone()))
             }
             _ => Err(invalid("it begins with none of memory:, sqlite: and postgres:".into())),
@@ -72,55 +64,11 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Memory => f.write_str("memory"),
             Self::Sqlite(path) => write!(f, "SQLite file {}", path.display()),
-            Self::Postgres(url) => match postgres::parse(url) {
-                Ok(options) => {
-                    write!(f, "PostgreSQL at {}:{}", options.get_host(), options.get_port())
-                }
+            Self::Postgres(url) => match PostgresAddress::parse(url.expose_secret()) {
+                Ok(address) => write!(f, "PostgreSQL at {address}"),
                 Err(_) => f.write_str("PostgreSQL"),
             },
         }
-    }
-}
-
-/// Opens the store at an address.
-///
-/// # Errors
-/// As for [`SqliteStore::open`] and [`PostgresStore::connect`].
-pub async fn connect(url: &StoreUrl, clock: Clock) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(match url {
-        StoreUrl::Memory => Arc::new(MemoryStore::new(clock)),
-        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, clock).await?),
-        StoreUrl::Postgres(url) => Arc::new(PostgresStore::connect(url, clock).await?),
-    })
-}
-
-/// The pause between two attempts to reach a store that is not there yet.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// Opens the store at an address, and waits for it as long as it takes: in a cluster a database may
-/// come up later than its users. None when `stopped` comes first.
-///
-/// # Errors
-/// When it is there and can't be used.
-pub async fn connect_patiently(
-    url: &StoreUrl,
-    clock: Clock,
-    stopped: impl Future<Output = ()>,
-) -> Result<Option<Arc<dyn Store>>, StoreError> {
-    let opened = async {
-        loop {
-            match connect(url, clock.clone()).await {
-                Err(error @ StoreError::Unavailable { .. }) => {
-                    warn!(%error, %url, "waiting for the store");
-                    sleep(AGAIN_AFTER).await;
-                }
-                ended => break ended,
-            }
-        }
-    };
-    tokio::select! {
-        opened = opened => opened.map(Some),
-        () = stopped => Ok(None),
     }
 }
 

@@ -8,11 +8,11 @@ use std::{sync::Arc, time::Duration};
 use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::tool_invoke};
 use rockbot_scripts::{ExecutePythonScript, Scripts};
-use rockbot_toolkit::files::{self, FilesConfig, FilesError};
-use rockbot_tools::{
-    CallJournal, CatalogAnnouncer, HandlerSection, LayerOptions, RegisterError, Tool, ToolExecutor,
-    ToolInvokeHandler, ToolRegistry, invoke::InvokeWorkers,
+use rockbot_tool_rpc::{
+    CallJournal, CatalogAnnouncer, HandlerSection, ToolInvokeHandler, invoke::InvokeWorkers,
 };
+use rockbot_toolkit::files::{self, FilesConfig, FilesError};
+use rockbot_tools::{LayerOptions, RegisterError, Tool, ToolExecutor, ToolRegistry};
 
 /// The name of the service on the bus.
 pub const SERVICE: &str = "tool-handler";

@@ -8,12 +8,13 @@ use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
-use rockbot_store::{Clock, StoreSection, connect_patiently, reachable};
+use rockbot_store::{Clock, StoreSection, reachable};
+use rockbot_store_sql::connect_patiently;
 use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, tools};
+use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::{
-    CallJournal, HandlerSection, JournalOptions, LayerOptions, Outputs, OutputsSection, Redactor,
-    ToolOutput, layers::fleet::FleetStore,
+    LayerOptions, Outputs, OutputsSection, Redactor, ToolOutput, layers::fleet::FleetStore,
 };
 use secrecy::ExposeSecret;
 

@@ -18,9 +18,10 @@ use rockbot_contracts::{
     AgentName, InstanceId, SessionId,
     topology::{ReplyAddress, tool_invoke},
 };
+use rockbot_tool_rpc::{InvokeOptions, RemoteTool, ToolInvokeHandler};
 use rockbot_tools::{
-    InvokeOptions, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
-    ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
+    Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistration,
+    ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::runtime::Builder;

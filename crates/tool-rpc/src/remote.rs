@@ -7,14 +7,14 @@ use rockbot_bus::Requester;
 use rockbot_contracts::{
     ContentBlock, Envelope, RoutingKey, ToolInvokeRequest, ToolInvokeResponse, ToolRegistration,
 };
-use serde_json::Value;
-
-use crate::{
+use rockbot_tools::{
     failure::ToolFailure,
-    remote_call::{RemoteCall, unreadable},
     result::ToolResult,
     tool::{Tool, ToolContext},
 };
+use serde_json::Value;
+
+use crate::remote_call::{RemoteCall, unreadable};
 
 /// The provider of tools of MCP servers, as the header has it.
 const MCP: &str = "mcp";

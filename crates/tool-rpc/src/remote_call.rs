@@ -7,14 +7,13 @@ use rockbot_contracts::{
     ContentTrust, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel, ToolError,
     ToolProgress, json::Limits, topology::tool_cancel,
 };
-use tokio::time::timeout;
-use tracing::{debug, warn};
-
-use crate::{
+use rockbot_tools::{
     failure::ToolFailure,
     result::ToolResult,
     tool::{ToolContext, ToolUpdate},
 };
+use tokio::time::timeout;
+use tracing::{debug, warn};
 
 /// How much longer than the call's budget the asker waits, so that the worker's own word on a
 /// time-out (which says whether the tool ran) arrives, even from a tool that ends its children in

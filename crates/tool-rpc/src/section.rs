@@ -3,12 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::identity::Askers;
-use serde::Deserialize;
-use tracing::warn;
-
-use crate::{
+use rockbot_tools::{
     call_section::CallSection,
-    invoke::{AdmissionLimits, InvokeOptions, QueueLimits, queue_of_server},
     layers::{
         CallAccount, CallPolicies, LayerOptions, ResultCache,
         fleet::FleetStore,
@@ -18,6 +14,10 @@ use crate::{
     period::Period,
     redaction::Redactor,
 };
+use serde::Deserialize;
+use tracing::warn;
+
+use crate::invoke::{AdmissionLimits, InvokeOptions, QueueLimits, queue_of_server};
 
 /// `[handler]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -237,7 +237,7 @@ impl HandlerSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layers::{CallPolicy, cache::Tenant};
+    use rockbot_tools::layers::{CallPolicy, cache::Tenant};
 
     #[test]
     fn a_tool_is_in_one_queue() {

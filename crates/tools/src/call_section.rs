@@ -89,7 +89,8 @@ impl FleetSection {
 
 impl CallSection {
     /// What is wrong with it, in words for an operator; `at` is where it is.
-    pub(crate) fn problems(&self, at: &str) -> Vec<String> {
+    #[must_use]
+    pub fn problems(&self, at: &str) -> Vec<String> {
         let mut problems = Vec::new();
         let mut problem = |key: &str, what: &str| problems.push(format!("{at}.{key}: {what}"));
         if let Some(rate) = &self.rate
@@ -115,7 +116,8 @@ impl CallSection {
 
     /// The policy of what is called `of`; limits for the fleet only where there is a store for them,
     /// with their places under `place`.
-    pub(crate) fn policy(
+    #[must_use]
+    pub fn policy(
         &self,
         of: &str,
         place: &str,

@@ -148,7 +148,8 @@ impl ToolFailure {
 
     /// The same of a call that may have run before: that it did not begin this time does not mean
     /// that it never did.
-    pub(crate) fn of_a_second_run(mut self) -> Self {
+    #[must_use]
+    pub fn of_a_second_run(mut self) -> Self {
         if let Self::TimedOut { executed, .. } | Self::Cancelled { executed } = &mut self
             && *executed == Executed::No
         {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::mcp::registration_fingerprint;
+use crate::fingerprint::registration_fingerprint;
 
 /// How long a definition that was found to be trusted is not asked about again. So long an old
 /// definition may be used after another process approved a new one.

@@ -11,7 +11,7 @@ use rockbot_contracts::{ToolRegistration, ToolSource};
 use tokio::sync::watch;
 
 use crate::{
-    mcp::registration_fingerprint,
+    fingerprint::registration_fingerprint,
     names::{MAX_NAME_BYTES, sanitise},
     tool::Tool,
 };

@@ -7,9 +7,8 @@ use rockbot_contracts::{
     AgentName, InstanceId, SessionId, ToolHints, ToolRegistration, ToolSource,
     topology::{ReplyAddress, tool_invoke},
 };
-use rockbot_tools::{
-    RemoteTool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry, ToolResult,
-};
+use rockbot_tool_rpc::RemoteTool;
+use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
 
 /// Calls tools. Clones share one queue of answers.

@@ -4,7 +4,8 @@
 use std::fs;
 
 use rockbot_bus::Bus;
-use rockbot_store::{Clock, Prefix, SqliteStore, Store};
+use rockbot_store::{Clock, Prefix, Store};
+use rockbot_store_sql::SqliteStore;
 use rockbot_testkit::{
     FaultProxy,
     fixture::{self, within_timeout},

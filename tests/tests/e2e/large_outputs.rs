@@ -20,7 +20,8 @@ use rockbot_testkit::{
     fixture::{wait_until, within_timeout},
     store_fixture,
 };
-use rockbot_tools::{CatalogDirectory, ToolRegistry, outputs::TOOL_OUTPUT};
+use rockbot_tool_rpc::CatalogDirectory;
+use rockbot_tools::{ToolRegistry, outputs::TOOL_OUTPUT};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};

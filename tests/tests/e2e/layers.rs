@@ -16,9 +16,9 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::fixture::{wait_until, within_timeout};
+use rockbot_tool_rpc::{HandlerSection, RemoteTool, ToolInvokeHandler, invoke::InvokeWorkers};
 use rockbot_tools::{
-    HandlerSection, Redactor, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure,
-    ToolInvokeHandler, ToolRegistry, ToolResult, invoke::InvokeWorkers,
+    Redactor, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry, ToolResult,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinSet};

@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use crate::strategy::{ExecutionStrategy, MAX_PARALLEL};
 use rockbot_contracts::AgentName;
-use rockbot_tools::{ExecutionStrategy, arguments::is_schema, strategy::MAX_PARALLEL};
+use rockbot_tools::arguments::is_schema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Table;

@@ -7,11 +7,11 @@ use rockbot_contracts::{
     AgentName, Executed, SessionId,
     mcp::{McpManageError, McpManageErrorCode, McpServerDetailsRequest, McpServerSummary},
 };
+use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
 use rockbot_tools::{
     ApprovalQuestion, Approver, ToolContext, ToolFailure, ToolPins, ToolRegistry, ToolResult,
     ToolScope, ToolSource,
     layers::{approve, pin},
-    mcp::{McpGateway, McpIndex},
 };
 use serde_json::Value;
 use tokio::time::{Instant, timeout};

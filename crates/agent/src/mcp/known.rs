@@ -10,12 +10,13 @@ use rockbot_contracts::{
     mcp::{McpServerDetails, McpToolDefinition},
 };
 use rockbot_store::StoreError;
+use rockbot_tool_rpc::mcp::{
+    McpIndex,
+    outside_text::{is_name, plain},
+};
 use rockbot_tools::{
     PinnedDefinition, PinnedTool, Refused, ToolPins, ToolRegistry, ToolScope, ToolSource,
-    mcp::{
-        McpIndex, definition_fingerprint,
-        outside_text::{is_name, plain},
-    },
+    fingerprint::definition_fingerprint,
     names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, sanitise, with_hash},
 };
 

@@ -12,7 +12,8 @@ mod sessions;
 
 use std::{fmt, sync::Arc};
 
-use rockbot_tools::{ToolPins, mcp::McpGateway};
+use rockbot_tool_rpc::mcp::McpGateway;
+use rockbot_tools::ToolPins;
 
 pub(crate) use self::offer::McpOffer;
 pub use self::{

@@ -2,11 +2,12 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use rockbot_store::{Clock, Store, StoreError, Sweeper, connect};
-use rockbot_tools::{
-    Guide, Outputs, OutputsSection, Tool, WorkingMemory,
+use rockbot_memory::{
+    WorkingMemory,
     working_memory::{self, working_memory_tools},
 };
+use rockbot_store::{Store, StoreError, StoreUrl, Sweeper};
+use rockbot_tools::{Guide, Outputs, OutputsSection, Tool};
 
 use super::{
     facts::Facts, inventory::Inventory, log::ConversationLog, recall::Recall, rules::Rules,
@@ -57,14 +58,22 @@ pub struct AgentMemory {
 }
 
 impl AgentMemory {
-    /// Opens the store that the section names; none when memory is off. Needs a Tokio runtime.
+    /// Opens the store that the section names with `connect`; none when memory is off. Needs a Tokio
+    /// runtime.
     ///
     /// # Errors
     /// See [`MemoryError`].
-    pub async fn open(section: &MemorySection) -> Result<Option<Self>, MemoryError> {
+    pub async fn open<F>(
+        section: &MemorySection,
+        connect: impl FnOnce(StoreUrl) -> F,
+    ) -> Result<Option<Self>, MemoryError>
+    where
+        F: Future<Output = Result<Arc<dyn Store>, StoreError>>,
+    {
         let Some(url) = section.url().map_err(MemoryError::Section)? else { return Ok(None) };
-        let store = connect(&url, Clock::System).await;
-        let store = store.map_err(|source| MemoryError::Store { url: url.to_string(), source })?;
+        let name = url.to_string();
+        let store = connect(url).await;
+        let store = store.map_err(|source| MemoryError::Store { url: name, source })?;
         Ok(Some(Self::new(store, section)))
     }
 

@@ -7,8 +7,9 @@ use std::{
 };
 
 use rockbot_contracts::AgentName;
+use rockbot_memory::Ranker;
 use rockbot_store::{Document, Expected, Placed, Shelf, ShelfError, Store, Version};
-use rockbot_tools::{Ranker, ToolFailure};
+use rockbot_tools::ToolFailure;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use tokio::{task::spawn_blocking, time::Instant};

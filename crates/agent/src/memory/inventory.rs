@@ -1,7 +1,7 @@
 //! What is in working memory, told in every turn.
 
 use futures_util::future::BoxFuture;
-use rockbot_tools::{MemoryOwner, WorkingMemory};
+use rockbot_memory::{MemoryOwner, WorkingMemory};
 use tracing::debug;
 
 use crate::context::{ContextPart, ContextSource, Moment};

@@ -7,10 +7,9 @@ use std::{
 };
 
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
+use rockbot_memory::{Ranker, excerpt};
 use rockbot_store::{Expected, Shelf, ShelfError, Store};
-use rockbot_tools::{
-    Ranker, Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource, excerpt,
-};
+use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{task::spawn_blocking, time::timeout};

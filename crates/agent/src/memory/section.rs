@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rockbot_memory::working_memory::WorkingMemoryLimits;
 use rockbot_store::{StoreUrl, state_folder};
-use rockbot_tools::working_memory::WorkingMemoryLimits;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 

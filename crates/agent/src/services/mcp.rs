@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use rockbot_contracts::AgentName;
-use rockbot_tools::mcp::{
+use rockbot_tool_rpc::mcp::{
     McpGateway,
     outside_text::{is_name, plain},
 };

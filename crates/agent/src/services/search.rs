@@ -4,9 +4,8 @@ use std::{fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, ready};
 use rockbot_contracts::AgentName;
-use rockbot_tools::{
-    Guide, Ranker, Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource,
-};
+use rockbot_memory::Ranker;
+use rockbot_tools::{Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -112,7 +111,7 @@ impl ServiceSearch {
         };
         let found = Ranker::over(services.iter().map(text)).search(query, most);
         let best = found.first().map_or(1.0, |best| best.score);
-        let fit = |hit: &rockbot_tools::ranker::Ranked| {
+        let fit = |hit: &rockbot_memory::ranker::Ranked| {
             Some(Fit { service: services.get(hit.text)?.clone(), relevance: hit.score / best })
         };
         Some(found.iter().filter_map(fit).collect())

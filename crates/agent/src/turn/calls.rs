@@ -8,7 +8,8 @@ use std::{
 
 use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
 use rockbot_llm::ToolCallRequest;
-use rockbot_tools::{MemoryOwner, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
+use rockbot_memory::MemoryOwner;
+use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep};
 

@@ -14,9 +14,9 @@ use rockbot_contracts::{
 use rockbot_llm::{ScriptedModel, ScriptedTurn};
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_testkit::fixture::wait_until;
+use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
 use rockbot_tools::{
-    ToolContext, ToolFailure, ToolPins, ToolResult,
-    mcp::{McpGateway, McpIndex, server_fingerprint},
+    ToolContext, ToolFailure, ToolPins, ToolResult, fingerprint::server_fingerprint,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;

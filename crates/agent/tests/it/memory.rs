@@ -7,9 +7,10 @@ use rockbot_agent::{Agent, AgentDefinition, AgentMemory, AgentParts, MemorySecti
 use rockbot_contracts::{AgentName, SessionId, ToolErrorCode};
 use rockbot_llm::{ChatMessage, ChatModel};
 use rockbot_store::{
-    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, SqliteStore, Store, StoreError,
-    Timestamp, Write, Written,
+    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, Store, StoreError, Timestamp,
+    Write, Written,
 };
+use rockbot_store_sql::SqliteStore;
 use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

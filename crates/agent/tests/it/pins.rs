@@ -27,7 +27,7 @@ async fn call(store: &Arc<dyn Store>, tool: &Arc<Probe>) -> (bool, String) {
 
 #[tokio::test]
 async fn a_changed_definition_is_neither_offered_nor_called_until_it_is_approved() {
-    let store = rockbot_store::connect(&StoreUrl::Memory, Clock::System).await.unwrap();
+    let store = rockbot_store_sql::connect(&StoreUrl::Memory, Clock::System).await.unwrap();
     let first = Probe::new("read", Does::Echo);
     assert_eq!(call(&store, &first).await, (true, r#"{"n":1}"#.to_owned()));
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use rockbot_agent::ExecutionStrategy;
 use rockbot_agent::{TurnAnswer, TurnEvent};
 use rockbot_contracts::user::TurnOutcome;
 use rockbot_llm::{ChatMessage, FinishReason};
-use rockbot_tools::ExecutionStrategy;
 use tokio::sync::Semaphore;
 
 use crate::stage::{

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use rockbot_agent::ExecutionStrategy;
 use rockbot_agent::{ToolFilter, TurnEvent};
 use rockbot_contracts::{Executed, ToolErrorCode, user::TurnOutcome};
 use rockbot_llm::{ChatMessage, FinishReason, ScriptedTurn, ToolCallRequest};
-use rockbot_tools::ExecutionStrategy;
 use serde_json::json;
 
 use crate::stage::{Answer, Canned, Does, Ear, Probe, Stage, Witness, calls, message, say, says};

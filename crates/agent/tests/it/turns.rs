@@ -155,7 +155,7 @@ async fn a_cancel_reaches_the_tool_and_leaves_a_valid_conversation() {
         Answer::Events(says("Hello.")),
     ]));
     let mut stage = Stage::new().with(&stuck).with(&echo);
-    stage.definition.strategy = rockbot_tools::ExecutionStrategy::Sequential;
+    stage.definition.strategy = rockbot_agent::ExecutionStrategy::Sequential;
     let agent = stage.agent(&model);
     let (turn, _) = start(&agent, message("s", "go"));
     stuck.is_called().await;

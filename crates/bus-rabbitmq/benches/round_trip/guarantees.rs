@@ -10,7 +10,7 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{InstanceId, QueueKind, QueueName};
 use rockbot_store::{Clock, StoreUrl};
-use rockbot_tools::{CallJournal, JournalOptions};
+use rockbot_tool_rpc::{CallJournal, JournalOptions};
 
 use crate::{
     child::Child,
@@ -107,7 +107,7 @@ pub async fn journal(
         }
         _ => return None,
     };
-    let store = rockbot_store::connect(&url, Clock::System).await.expect("a store");
+    let store = rockbot_store_sql::connect(&url, Clock::System).await.expect("a store");
     let options = JournalOptions { shared: true, ..JournalOptions::default() };
     Some(CallJournal::start(store, instance, options))
 }

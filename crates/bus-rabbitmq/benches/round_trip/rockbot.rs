@@ -15,9 +15,12 @@ use rockbot_contracts::{
     AgentName, InstanceId, SessionId, ToolRegistration,
     topology::{ReplyAddress, tool_invoke},
 };
+use rockbot_tool_rpc::{
+    AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, ToolInvokeHandler,
+};
 use rockbot_tools::{
-    AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, Tool, ToolCall, ToolContext,
-    ToolExecutor, ToolFailure, ToolHints, ToolInvokeHandler, ToolRegistry, ToolResult, ToolSource,
+    Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry, ToolResult,
+    ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Notify, task::JoinSet};

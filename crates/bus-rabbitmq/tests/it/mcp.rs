@@ -13,10 +13,8 @@ use rockbot_contracts::{
     },
 };
 use rockbot_testkit::fixture::{TEST_TIMEOUT, reply_address, within_timeout};
-use rockbot_tools::{
-    ToolContext, ToolFailure, ToolResult,
-    mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex},
-};
+use rockbot_tool_rpc::mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex};
+use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use serde_json::Value;
 use tokio::sync::watch;
 

@@ -26,7 +26,7 @@ text = "It says: {{result.read_file}}"
 /// What an agent in another process sees of a tool: these descriptions, one after the other.
 async fn seen(store: &Path, tool: &str, descriptions: &[&str]) {
     let url = StoreUrl::Sqlite(store.to_owned());
-    let store = rockbot_store::connect(&url, Clock::System).await.unwrap();
+    let store = rockbot_store_sql::connect(&url, Clock::System).await.unwrap();
     let pins = ToolPins::new(store.clone(), AgentName::new("assistant").unwrap());
     for description in descriptions {
         let definition = PinnedDefinition::of(&ToolRegistration {

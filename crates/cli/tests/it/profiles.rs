@@ -22,7 +22,12 @@ async fn tools() -> Vec<ToolRegistration> {
     tools.push(Arc::new(ToolOutput::new(Outputs::new(store, OutputsSection::default()))));
     tools.push(ServiceSearch::new(Vec::new()).tool());
     let section = MemorySection { store: Some("memory:".into()), ..MemorySection::default() };
-    let memory = AgentMemory::open(&section).await.unwrap().unwrap();
+    let memory = AgentMemory::open(&section, |url| async move {
+        rockbot_store_sql::connect(&url, Clock::System).await
+    })
+    .await
+    .unwrap()
+    .unwrap();
     tools.extend(memory.tools());
     let mut all: Vec<_> = tools.iter().map(|tool| tool.registration().clone()).collect();
     all.extend(management_tools());

@@ -16,7 +16,7 @@ use rmcp::{
     transport::Transport,
 };
 use rockbot_child::{Pipes, ProcessGroup};
-use rockbot_tools::mcp::outside_text::plain;
+use rockbot_tool_rpc::mcp::outside_text::plain;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},

@@ -8,10 +8,11 @@ use rockbot_mcp_bridge::{
     Bridge, BridgeOptions, BridgeService, ServersFile, transport::DialPolicy,
 };
 use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until};
-use rockbot_tools::{
-    InvokeOptions, ToolContext, ToolFailure, ToolResult,
+use rockbot_tool_rpc::{
+    InvokeOptions,
     mcp::{BusGateway, McpGateway},
 };
+use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

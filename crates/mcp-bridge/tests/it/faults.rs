@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
-use rockbot_tools::{ToolContext, ToolUpdate, mcp::McpGateway};
+use rockbot_tool_rpc::mcp::McpGateway;
+use rockbot_tools::{ToolContext, ToolUpdate};
 use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 

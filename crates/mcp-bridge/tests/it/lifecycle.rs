@@ -7,7 +7,7 @@ use rockbot_contracts::mcp::{
 };
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, RegistrationPolicy};
 use rockbot_testkit::fixture::{TEST_TIMEOUT, wait_until, within_timeout};
-use rockbot_tools::mcp::McpGateway;
+use rockbot_tool_rpc::mcp::McpGateway;
 use serde_json::json;
 
 use crate::bed::{bridge, call, file, misbehaving, said};
@@ -93,7 +93,7 @@ async fn a_swarm_of_changes_is_asked_about_once() {
         said(&bridge, "odd", "storm", json!({})).await;
     }
     said(&bridge, "odd", "grow", json!({})).await;
-    let grown = |index: &rockbot_tools::mcp::McpIndex| {
+    let grown = |index: &rockbot_tool_rpc::mcp::McpIndex| {
         index.get("odd").is_some_and(|odd| odd.tool_names.iter().any(|name| name == "grown0"))
     };
     let told = tokio::time::timeout(Duration::from_secs(10), index.wait_for(grown)).await.is_ok();

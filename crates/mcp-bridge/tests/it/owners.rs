@@ -6,7 +6,7 @@ use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
 use rockbot_mcp_bridge::{Bridge, BridgeOptions};
 use rockbot_store::{Clock, ManualClock, MemoryStore, Store};
 use rockbot_testkit::fixture::wait_until;
-use rockbot_tools::mcp::McpGateway;
+use rockbot_tool_rpc::mcp::McpGateway;
 use serde_json::json;
 
 use crate::bed::{call, file, misbehaving, said};

@@ -11,7 +11,8 @@ use rockbot_testkit::{
     fixture::{wait_until, within_timeout},
     mcp_peers::McpPeer,
 };
-use rockbot_tools::{ToolUpdate, mcp::McpGateway};
+use rockbot_tool_rpc::mcp::McpGateway;
+use rockbot_tools::ToolUpdate;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 

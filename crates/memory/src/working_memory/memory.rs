@@ -4,6 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use rockbot_contracts::{Executed, ToolCallId};
 use rockbot_store::{Document, Expected, Placed, Shelf, ShelfError, Store, StoreError};
+use rockbot_tools::failure::ToolFailure;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
 use tracing::warn;
@@ -12,7 +13,6 @@ use super::{
     address::{Address, MemoryOwner, Space},
     found::{MemoryEntry, MemoryHit, MemorySearch, ranked},
 };
-use crate::failure::ToolFailure;
 
 /// How often a change is tried again that another process got in the way of.
 const ATTEMPTS: usize = 8;

@@ -4,6 +4,12 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
+use rockbot_tools::{
+    failure::ToolFailure,
+    guides::Guide,
+    result::ToolResult,
+    tool::{Tool, ToolContext},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -11,12 +17,6 @@ use super::{
     address::MemoryOwner,
     found::{MemoryEntry, MemorySearch},
     memory::{Saving, WorkingMemory},
-};
-use crate::{
-    failure::ToolFailure,
-    guides::Guide,
-    result::ToolResult,
-    tool::{Tool, ToolContext},
 };
 
 /// How to use them, for models.

@@ -4,15 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
 use rockbot_contracts::{AgentName, SessionId};
-use rockbot_store::{
-    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, SqliteStore, Store, StoreError,
-    Timestamp, Write, Written,
-};
-use rockbot_tools::{
-    MemoryOwner, Saving, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry,
-    WorkingMemory, WorkingMemoryError,
+use rockbot_memory::{
+    MemoryOwner, Saving, WorkingMemory, WorkingMemoryError,
     working_memory::{GUIDE, MemorySearch, WorkingMemoryLimits, working_memory_tools},
 };
+use rockbot_store::{
+    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, Store, StoreError, Timestamp,
+    Write, Written,
+};
+use rockbot_store_sql::SqliteStore;
+use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry};
 use serde_json::{Value, json};
 
 fn store() -> Arc<dyn Store> {

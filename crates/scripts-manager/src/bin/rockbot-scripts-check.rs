@@ -12,7 +12,7 @@ use rockbot_service::{
     AdminSection, BusSection, Configuration, Process, ServeError, ServiceSection,
 };
 use rockbot_store::StoreSection;
-use rockbot_tools::HandlerSection;
+use rockbot_tool_rpc::HandlerSection;
 
 const PROCESS: Process = Process {
     name: "rockbot-scripts-check",

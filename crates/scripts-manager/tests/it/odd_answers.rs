@@ -25,7 +25,8 @@ use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, ScriptsManager, pod::pod_of};
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::fixture::reply_address;
-use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolContext, ToolFailure};
+use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
+use rockbot_tools::{ToolContext, ToolFailure};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

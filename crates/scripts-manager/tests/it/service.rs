@@ -12,7 +12,8 @@ use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::ScriptsManager;
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::fixture::reply_address;
-use rockbot_tools::{CallJournal, HandlerSection, JournalOptions, ToolFailure};
+use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
+use rockbot_tools::ToolFailure;
 
 use crate::bed::{Bed, call, in_cluster, is_running, script};
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use sqlx::{Error, error::DatabaseError};
 
-use crate::port::StoreError;
+use rockbot_store::StoreError;
 
 /// What an error means when nothing was changed.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

@@ -11,6 +11,10 @@ mod statements;
 use std::{future::Future, io, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
+use rockbot_store::{
+    Clock, Entry, Expected, Key, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Timestamp, Version,
+    Write, Written, clock::millis,
+};
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::{
     ConnectOptions, Connection, PgPool, Postgres,
@@ -20,12 +24,7 @@ use sqlx::{
 use tokio::time::timeout;
 
 use self::failure::{explain, explain_change};
-use crate::{
-    clock::{Clock, Timestamp, millis},
-    key::{Key, Prefix},
-    port::{Entry, Expected, MAX_PAGE_ENTRIES, Store, StoreError, Version, Write, Written},
-    row::{self, EntryRow, KeyedRow},
-};
+use crate::row::{self, EntryRow, KeyedRow};
 
 /// Most connections of one store. More would share each of the server's commits, and take long to
 /// open all at once on a busy machine; a server has 100 for everybody unless it is told otherwise.
@@ -183,7 +182,7 @@ impl PostgresStore {
 }
 
 /// Reads the address, without connecting. The reason never holds the password.
-pub(crate) fn parse(url: &SecretString) -> Result<PgConnectOptions, String> {
+fn parse(url: &SecretString) -> Result<PgConnectOptions, String> {
     url.expose_secret().parse().map_err(|error: sqlx::Error| {
         format!(
             "{error}; expected postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special \

@@ -3,7 +3,7 @@
 use sqlx::{Connection, PgConnection};
 
 use super::{answered, failure::explain};
-use crate::port::StoreError;
+use rockbot_store::StoreError;
 
 /// The version of the tables below.
 const SCHEMA: i64 = 1;

@@ -2,7 +2,7 @@
 
 use sqlx::Error;
 
-use crate::port::StoreError;
+use rockbot_store::StoreError;
 
 // Primary result codes, https://www.sqlite.org/rescode.html
 const BUSY: i32 = 5;

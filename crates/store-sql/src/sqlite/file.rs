@@ -15,7 +15,7 @@ use sqlx::{
 use tokio::time::{Instant, sleep};
 
 use super::failure::{explain, is_busy};
-use crate::port::StoreError;
+use rockbot_store::StoreError;
 
 /// "RkBt" in ASCII: how a file says in its header whose it is.
 const APPLICATION_ID: i64 = 0x526b_4274;

@@ -10,16 +10,15 @@ mod writer;
 use std::{future::Future, path::Path, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
+use rockbot_store::{
+    Clock, Entry, Expected, Key, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Timestamp, Write,
+    Written,
+};
 use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
 use tokio::time::timeout;
 
 use self::{failure::explain, writer::Writer};
-use crate::{
-    clock::{Clock, Timestamp},
-    key::{Key, Prefix},
-    port::{Entry, Expected, MAX_PAGE_ENTRIES, Store, StoreError, Write, Written},
-    row::{self, EntryRow, KeyedRow},
-};
+use crate::row::{self, EntryRow, KeyedRow};
 
 const READERS: u32 = 4;
 /// How long to wait for a connection that reads.

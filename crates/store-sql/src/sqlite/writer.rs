@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rockbot_store::{Clock, Entry, Expected, Key, StoreError, Timestamp, Version, Write, Written};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -13,12 +14,7 @@ use tokio_util::{
 };
 
 use super::failure::{explain, explain_commit};
-use crate::{
-    clock::{Clock, Timestamp},
-    key::Key,
-    port::{Entry, Expected, StoreError, Version, Write, Written},
-    row::{self, EntryRow},
-};
+use crate::row::{self, EntryRow};
 
 /// Most changes that wait, and most that are committed at once.
 const QUEUE: usize = 256;

@@ -6,7 +6,8 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use rockbot_store::{Clock, ManualClock, PostgresStore, Store, StoreError, Timestamp, Write};
+use rockbot_store::{Clock, ManualClock, Store, StoreError, Timestamp, Write};
+use rockbot_store_sql::PostgresStore;
 use rockbot_testkit::{
     StoreFixture,
     fixture::{fresh_namespace, within_timeout},

@@ -3,7 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use futures_util::FutureExt;
-use rockbot_store::{Clock, ManualClock, SqliteStore, Store, StoreError, Write};
+use rockbot_store::{Clock, ManualClock, Store, StoreError, Write};
+use rockbot_store_sql::SqliteStore;
 use rockbot_testkit::{
     StoreFixture,
     fixture::within_timeout,

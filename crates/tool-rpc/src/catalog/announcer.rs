@@ -7,12 +7,12 @@ use rockbot_contracts::{
     ContentTrust, Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
+use rockbot_tools::registry::ToolRegistry;
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::HEARTBEAT;
-use crate::registry::ToolRegistry;
 
 /// Announces a registry: on start, on every change, when asked, every ten seconds, and for the last
 /// time when stopped.

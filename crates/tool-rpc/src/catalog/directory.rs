@@ -9,6 +9,7 @@ use rockbot_contracts::{
     json::Limits,
     topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
 };
+use rockbot_tools::registry::ToolRegistry;
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -17,7 +18,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::FORGET_AFTER;
-use crate::{registry::ToolRegistry, remote::RemoteTool};
+use crate::remote::RemoteTool;
 
 /// Most handler processes that one agent keeps track of.
 const MOST_HANDLERS: usize = 1024;

@@ -12,9 +12,8 @@ use std::{
 };
 
 use rockbot_contracts::{AgentName, ToolRegistration};
+use rockbot_tools::layers::policy::server_name;
 use tokio::{sync::oneshot, time::timeout};
-
-use crate::layers::policy::server_name;
 
 /// Bounds of a queue of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -304,10 +303,23 @@ impl Drop for Place<'_> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use rockbot_contracts::ToolSource;
+    use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
+    use serde_json::json;
 
     use super::*;
-    use crate::testing::registration;
+
+    fn registration(name: &str) -> ToolRegistration {
+        ToolRegistration {
+            name: name.to_owned(),
+            label: None,
+            description: "a tool of a test".to_owned(),
+            tool_description: None,
+            parameters: json!({"type": "object"}),
+            source: ToolSource::Internal,
+            hints: ToolHints::default(),
+            timeout_ms: None,
+        }
+    }
 
     fn agent(name: &str) -> AgentName {
         AgentName::new(name).expect("a name")

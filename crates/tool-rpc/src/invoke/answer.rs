@@ -8,6 +8,7 @@ use rockbot_contracts::{
     AgentName, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest,
     ToolInvokeResponse, message::DecodeError,
 };
+use rockbot_tools::{failure::ToolFailure, result::ToolResult};
 use tracing::{debug, info, warn};
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
     journal::{Begun, CallJournal, KeptAnswer},
     stats::HandlerStats,
 };
-use crate::{failure::ToolFailure, result::ToolResult};
 
 /// Who asks, where the answer goes, and under which id it is waited for.
 pub(super) struct Asker {

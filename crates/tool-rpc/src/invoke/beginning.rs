@@ -8,6 +8,7 @@ use std::{
 use metrics::histogram;
 use rockbot_contracts::{Executed, ToolHints, ToolInvokeRequest};
 use rockbot_store::StoreError;
+use rockbot_tools::{failure::ToolFailure, registry::Registered, tool::ToolContext};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
@@ -17,7 +18,6 @@ use super::{
     journal::{Begun, CallInQuestion, CallJournal, Entrance},
     suspects::{Moves, Taken},
 };
-use crate::{failure::ToolFailure, registry::Registered, tool::ToolContext};
 
 /// What all calls of a handler wait for, in this order.
 #[derive(Clone, Copy)]

@@ -17,9 +17,9 @@ use std::{
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use rockbot_contracts::{Envelope, HandlerLoad, labels::OTHER};
+use rockbot_tools::status::CallStatus;
 
 use super::stats::HandlerStats;
-use crate::status::CallStatus;
 
 /// Tools with series of their own. The others, and what is no tool, are counted together.
 const MOST_TOOLS: usize = 500;
@@ -109,7 +109,7 @@ impl Meters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ToolResult;
+    use rockbot_tools::ToolResult;
 
     #[test]
     fn tools_without_end_share_a_series() {

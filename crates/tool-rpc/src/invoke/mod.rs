@@ -23,10 +23,7 @@ use rockbot_contracts::{
     AgentName, Envelope, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolInvokeRequest,
     identity::Askers, json::Limits, tool::REPLY_PROBE, topology::tool_cancel, trace,
 };
-use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info, info_span, warn};
-
-use crate::{
+use rockbot_tools::{
     executor::ToolExecutor,
     failure::ToolFailure,
     layers::{CallAccount, ToolCall},
@@ -35,6 +32,8 @@ use crate::{
     status::CallStatus,
     tool::ToolContext,
 };
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::{
     admission::Admission,

@@ -10,10 +10,9 @@ use rockbot_contracts::{
     ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest, ToolProgress,
     topology::progress_key,
 };
+use rockbot_tools::tool::{ToolUpdate, UpdateSink};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::debug;
-
-use crate::tool::{ToolUpdate, UpdateSink};
 
 /// Progress that waits to go out; what comes on top is dropped, since the next line replaces it.
 const MOST_WAITING: usize = 1024;

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockbot_contracts::ToolErrorCode;
-
-use crate::{failure::ToolFailure, result::ToolResult};
+use rockbot_tools::{failure::ToolFailure, result::ToolResult};
 
 /// Counts of a handler since it started.
 #[derive(Debug, Default)]

@@ -20,6 +20,11 @@ use rockbot_contracts::{
         tool_meta_mcp_refresh,
     },
 };
+use rockbot_tools::{
+    failure::ToolFailure,
+    result::ToolResult,
+    tool::{Tool, ToolContext},
+};
 use serde_json::Value;
 use tokio::{
     sync::watch,
@@ -33,13 +38,7 @@ use super::{
     ask_bridge::{ask, refusal},
     bridges::{Bridges, Heard},
 };
-use crate::{
-    catalog::FORGET_AFTER,
-    failure::ToolFailure,
-    remote::RemoteTool,
-    result::ToolResult,
-    tool::{Tool, ToolContext},
-};
+use crate::{catalog::FORGET_AFTER, remote::RemoteTool};
 
 /// How long a bridge may take to show a server, and to add one.
 const DETAILS_WITHIN: Duration = Duration::from_secs(25);

@@ -5,11 +5,11 @@ use rockbot_contracts::mcp::{
     McpManageError, McpRegisterServerRequest, McpServerDetails, McpServerDetailsRequest,
     McpServerSummary,
 };
+use rockbot_tools::{failure::ToolFailure, result::ToolResult, tool::ToolContext};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::McpIndex;
-use crate::{failure::ToolFailure, result::ToolResult, tool::ToolContext};
 
 /// MCP servers: those of a bridge in this process, or of the bridges on the bus. Both behave the
 /// same.

@@ -6,27 +6,19 @@
 //! - [`McpTool`]: one of their tools under a name of its own, for a model;
 //! - [`BusGateway`] and [`IndexAnnouncer`] with [`ManageWorker`]: the two ends on the bus, side by
 //!   side because they are one protocol;
-//! - [`outside_text`]: what servers write, made fit to be shown;
-//! - [`definition_fingerprint`], [`server_fingerprint`]: what changes when a definition does.
+//! - [`outside_text`]: what servers write, made fit to be shown.
 
 mod announcer;
 mod ask_bridge;
 mod bridges;
 mod bus_gateway;
-mod fingerprint;
 mod gateway;
 mod index;
 mod manage;
 pub mod outside_text;
 mod tool;
 
-pub(crate) use self::fingerprint::registration_fingerprint;
 pub use self::{
-    announcer::IndexAnnouncer,
-    bus_gateway::BusGateway,
-    fingerprint::{definition_fingerprint, server_fingerprint},
-    gateway::McpGateway,
-    index::McpIndex,
-    manage::ManageWorker,
-    tool::McpTool,
+    announcer::IndexAnnouncer, bus_gateway::BusGateway, gateway::McpGateway, index::McpIndex,
+    manage::ManageWorker, tool::McpTool,
 };

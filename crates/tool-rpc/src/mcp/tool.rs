@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolRegistration, mcp::McpToolDefinition};
-use serde_json::Value;
-
-use super::McpGateway;
-use crate::{
+use rockbot_tools::{
     failure::ToolFailure,
     result::ToolResult,
     tool::{Tool, ToolContext},
 };
+use serde_json::Value;
+
+use super::McpGateway;
 
 /// One tool of one server. Where it goes is kept here; its model name is never taken apart.
 pub struct McpTool {

@@ -9,10 +9,8 @@ use rockbot_contracts::{
     ToolInvokeRequest, ToolInvokeResponse, json::Limits, topology::tool_invoke_mcp,
 };
 use rockbot_testkit::fixture::{BusFixture, reply_address};
-use rockbot_tools::{
-    InvokeOptions, RemoteTool, Tool, ToolContext, ToolFailure, ToolInvokeHandler, ToolResult,
-    invoke::InvokeWorkers,
-};
+use rockbot_tool_rpc::{InvokeOptions, RemoteTool, ToolInvokeHandler, invoke::InvokeWorkers};
+use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolResult};
 use serde_json::json;
 
 use crate::fleet::{handler_at, registration, registry_of, tool};

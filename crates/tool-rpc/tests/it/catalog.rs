@@ -11,9 +11,8 @@ use std::{
 use rockbot_bus::Requester;
 use rockbot_contracts::{HandlerLoad, InstanceId};
 use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until};
-use rockbot_tools::{
-    CatalogAnnouncer, CatalogDirectory, ToolRegistry, ToolResult, catalog::FORGET_AFTER,
-};
+use rockbot_tool_rpc::{CatalogAnnouncer, CatalogDirectory, catalog::FORGET_AFTER};
+use rockbot_tools::{ToolRegistry, ToolResult};
 
 use crate::fleet::{registration, tool};
 

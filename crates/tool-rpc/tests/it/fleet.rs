@@ -12,10 +12,10 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Requester};
 use rockbot_contracts::{InstanceId, RoutingKey, SessionId, topology::tool_invoke};
 use rockbot_testkit::fixture::{BusFixture, reply_address};
+use rockbot_tool_rpc::{InvokeOptions, RemoteTool, ToolInvokeHandler, invoke::InvokeWorkers};
 use rockbot_tools::{
-    InvokeOptions, RemoteTool, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
-    ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
-    invoke::InvokeWorkers,
+    Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistration,
+    ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;

@@ -12,7 +12,8 @@ use rockbot_testkit::{
     BusFixture,
     fixture::{next_delivery, reply_address, wait_until},
 };
-use rockbot_tools::{InvokeOptions, ToolExecutor, ToolInvokeHandler, ToolRegistry};
+use rockbot_tool_rpc::{InvokeOptions, ToolInvokeHandler};
+use rockbot_tools::{ToolExecutor, ToolRegistry};
 
 use crate::fleet::{Witness, tools};
 

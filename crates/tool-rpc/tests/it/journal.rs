@@ -19,10 +19,10 @@ use rockbot_testkit::{
     InterceptedBus,
     fixture::{BusFixture, assert_never, key, next_delivery, within_timeout},
 };
-use rockbot_tools::{
-    CallJournal, InvokeOptions, JournalOptions, Tool, ToolHints, ToolInvokeHandler, ToolResult,
-    invoke::InvokeWorkers,
+use rockbot_tool_rpc::{
+    CallJournal, InvokeOptions, JournalOptions, ToolInvokeHandler, invoke::InvokeWorkers,
 };
+use rockbot_tools::{Tool, ToolHints, ToolResult};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore};
 

@@ -13,10 +13,10 @@ use rockbot_contracts::{
     Executed, InstanceId, SessionId, ToolErrorCode, ToolHints, topology::tool_invoke,
 };
 use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until, within_timeout};
+use rockbot_tool_rpc::{HandlerSection, RemoteTool, ToolInvokeHandler, invoke::InvokeWorkers};
 use rockbot_tools::{
-    CallAccount, CallSection, HandlerSection, Redactor, RemoteTool, Tool, ToolCall, ToolContext,
-    ToolExecutor, ToolFailure, ToolInvokeHandler, ToolRegistration, ToolRegistry, ToolResult,
-    ToolSource, invoke::InvokeWorkers,
+    CallAccount, CallSection, Redactor, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure,
+    ToolRegistration, ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinSet};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rockbot_contracts::{HandlerLoad, InstanceId, ToolHints, topology::tool_invoke};
 use rockbot_testkit::fixture::{BusFixture, wait_until};
-use rockbot_tools::{InvokeOptions, ToolResult};
+use rockbot_tool_rpc::InvokeOptions;
+use rockbot_tools::ToolResult;
 use tokio::sync::watch;
 
 use crate::fleet::{agent_of, handler_at, registration, registry_of, tool};

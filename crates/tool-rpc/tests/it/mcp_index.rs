@@ -10,7 +10,7 @@ use rockbot_contracts::{
     topology::{tool_meta_mcp, tool_meta_mcp_refresh},
 };
 use rockbot_testkit::fixture::{BusFixture, next_delivery, wait_until};
-use rockbot_tools::{
+use rockbot_tool_rpc::{
     catalog::{FORGET_AFTER, HEARTBEAT},
     mcp::IndexAnnouncer,
 };
@@ -161,7 +161,7 @@ async fn an_announcement_too_large_for_the_bus_goes_out_without_the_names_of_too
     let _bridge = Bridge::start(&bed, "b", ScriptedGateway::of([large])).await;
     let known = agent(&bed, "one").await;
     assert!(known.wait_for_any(PATIENCE).await);
-    let index = rockbot_tools::mcp::McpGateway::index(Arc::as_ref(&known)).borrow().clone();
+    let index = rockbot_tool_rpc::mcp::McpGateway::index(Arc::as_ref(&known)).borrow().clone();
     let large = index.get("large").expect("known");
     assert_eq!((large.tool_names.len(), large.tool_count), (0, 1));
 }

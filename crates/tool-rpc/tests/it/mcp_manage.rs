@@ -13,7 +13,8 @@ use rockbot_contracts::{
 use rockbot_testkit::fixture::{
     BusFixture, assert_never, key, next_delivery, reply_address, wait_until, within_timeout,
 };
-use rockbot_tools::{InvokeOptions, ToolContext, ToolResult, mcp::McpGateway};
+use rockbot_tool_rpc::{InvokeOptions, mcp::McpGateway};
+use rockbot_tools::{ToolContext, ToolResult};
 use serde_json::json;
 
 use crate::{

@@ -16,10 +16,8 @@ use rockbot_contracts::{
     },
 };
 use rockbot_testkit::fixture::{BusFixture, reply_address};
-use rockbot_tools::{
-    ToolContext, ToolFailure, ToolResult,
-    mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex, server_fingerprint},
-};
+use rockbot_tool_rpc::mcp::{BusGateway, IndexAnnouncer, ManageWorker, McpGateway, McpIndex};
+use rockbot_tools::{ToolContext, ToolFailure, ToolResult, fingerprint::server_fingerprint};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

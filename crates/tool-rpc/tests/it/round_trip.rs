@@ -12,7 +12,8 @@ use rockbot_contracts::{
 use rockbot_testkit::fixture::{
     BusFixture, next_delivery, reply_address, wait_until, within_timeout,
 };
-use rockbot_tools::{RemoteTool, Tool, ToolCall, ToolContext, ToolUpdate};
+use rockbot_tool_rpc::RemoteTool;
+use rockbot_tools::{Tool, ToolCall, ToolContext, ToolUpdate};
 use serde_json::json;
 
 use crate::fleet::{Fleet, registration};

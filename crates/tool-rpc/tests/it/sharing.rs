@@ -13,10 +13,11 @@ use rockbot_contracts::{
     AgentName, Executed, InstanceId, SessionId, ToolErrorCode, topology::tool_invoke,
 };
 use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until, within_timeout};
-use rockbot_tools::{
-    AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, Tool, ToolCall, ToolContext,
-    ToolExecutor, ToolFailure, ToolInvokeHandler, ToolResult, invoke::InvokeWorkers,
+use rockbot_tool_rpc::{
+    AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, ToolInvokeHandler,
+    invoke::InvokeWorkers,
 };
+use rockbot_tools::{Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
 use serde_json::Value;
 use tokio::{
     sync::{Notify, Semaphore},

@@ -22,10 +22,10 @@ use rockbot_testkit::{
         within_timeout,
     },
 };
-use rockbot_tools::{
-    CallJournal, InvokeOptions, JournalOptions, Tool, ToolContext, ToolInvokeHandler, ToolResult,
-    invoke::InvokeWorkers,
+use rockbot_tool_rpc::{
+    CallJournal, InvokeOptions, JournalOptions, ToolInvokeHandler, invoke::InvokeWorkers,
 };
+use rockbot_tools::{Tool, ToolContext, ToolResult};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore};
 

@@ -90,7 +90,8 @@ impl CallPolicies {
 }
 
 /// The name by which what is said of a server or a source is found, in lower case.
-pub(crate) fn server_name(source: &ToolSource) -> String {
+#[must_use]
+pub fn server_name(source: &ToolSource) -> String {
     match source {
         ToolSource::Mcp(server) => server.to_lowercase(),
         other => other.to_string().to_lowercase(),

@@ -16,10 +16,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{AgentName, SessionId};
 use rockbot_store::{Clock, MemoryStore};
+use rockbot_tool_rpc::HandlerSection;
 use rockbot_tools::{
-    CallPolicy, HandlerSection, LayerOptions, Redactor, Tool, ToolCall, ToolContext, ToolExecutor,
-    ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult, ToolSource,
-    layers::fleet::FleetStore,
+    CallPolicy, LayerOptions, Redactor, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure,
+    ToolHints, ToolRegistration, ToolRegistry, ToolResult, ToolSource, layers::fleet::FleetStore,
 };
 use serde_json::{Value, json};
 

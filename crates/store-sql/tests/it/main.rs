@@ -1,0 +1,6 @@
+//! Both SQL stores pass the conformance suite. `cargo xtask test` provides PostgreSQL.
+
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod postgres;
+mod sqlite;

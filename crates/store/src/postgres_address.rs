@@ -1,0 +1,105 @@
+//! Checks of a PostgreSQL URL that need no database driver.
+
+use std::fmt;
+
+const EXPECTED: &str = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special \
+    characters percent-encoded";
+
+const DEFAULT_HOST: &str = "localhost";
+const DEFAULT_PORT: u16 = 5432;
+
+/// The values that libpq knows for `sslmode`.
+const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+
+/// Host and port of a PostgreSQL server, without credentials.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PostgresAddress {
+    host: String,
+    port: u16,
+}
+
+impl PostgresAddress {
+    /// Reads the address from a URL. The driver checks the rest when it connects.
+    ///
+    /// # Errors
+    /// When port, host or `sslmode` are invalid; the message never holds the password.
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+        let invalid = |reason: &str| format!("{reason}; {EXPECTED}");
+        let (_, rest) = url.split_once("://").ok_or_else(|| invalid("missing `//`"))?;
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let authority = before.split('/').next().unwrap_or_default();
+        let server = authority.rsplit_once('@').map_or(authority, |(_, server)| server);
+        let (host, port) = split_port(server).ok_or_else(|| invalid("invalid host"))?;
+        let mut host = Some(host).filter(|host| !host.is_empty()).map(ToOwned::to_owned);
+        let mut port = Some(port).filter(|port| !port.is_empty());
+        for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            match key {
+                "host" | "hostaddr" => host = Some(value.to_owned()),
+                "port" => port = Some(value),
+                "sslmode" | "ssl-mode" if !SSL_MODES.contains(&&*value.to_ascii_lowercase()) => {
+                    return Err(invalid("unknown sslmode"));
+                }
+                _ => {}
+            }
+        }
+        let port = port.map_or(Ok(DEFAULT_PORT), str::parse);
+        let port = port.map_err(|_| invalid("invalid port number"))?;
+        Ok(Self { host: host.unwrap_or_else(|| DEFAULT_HOST.to_owned()), port })
+    }
+}
+
+/// Splits a server into host and port, either of which may be empty.
+fn split_port(server: &str) -> Option<(&str, &str)> {
+    if let Some(rest) = server.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        return if port.is_empty() {
+            Some((host, ""))
+        } else {
+            Some((host, port.strip_prefix(':')?))
+        };
+    }
+    let (host, port) = server.split_once(':').unwrap_or((server, ""));
+    host.chars().all(|c| !c.is_whitespace() && !c.is_control()).then_some((host, port))
+}
+
+impl fmt::Display for PostgresAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(url: &str, expected: &str) {
+        assert_eq!(PostgresAddress::parse(url).unwrap().to_string(), expected, "{url}");
+    }
+
+    #[test]
+    fn address_comes_from_authority_or_parameters() {
+        check("postgres://me:p%40ss@db:5433/rockbot", "db:5433");
+        check("postgres://db", "db:5432");
+        check("postgres:///rockbot", "localhost:5432");
+        check("postgres://[::1]:5433/rockbot", "::1:5433");
+        check("postgres://me@/rockbot?host=/run/postgresql&port=5434", "/run/postgresql:5434");
+        check("postgres://db/rockbot?sslmode=verify-full", "db:5432");
+    }
+
+    #[test]
+    fn invalid_address_error_names_the_expected_form() {
+        for url in [
+            "postgres:db",
+            "postgres://me:hunter2@db:port/x",
+            "postgres://me:hunter2@db:70000/x",
+            "postgres://me:hunter2@db/x?port=none",
+            "postgres://me:hunter2@db/x?sslmode=maybe",
+            "postgres://me:hunter2@[::1/x",
+        ] {
+            let error = PostgresAddress::parse(url).unwrap_err();
+            assert!(error.ends_with(EXPECTED) && !error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+}

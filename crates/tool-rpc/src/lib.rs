@@ -1,0 +1,26 @@
+//! Both ends of a tool call on the bus, side by side because they are one protocol.
+//!
+//! - [`RemoteTool`] and [`RemoteCall`]: the caller's end;
+//! - [`ToolInvokeHandler`]: the handler's end, with its journal, admission and quarantine;
+//! - [`HandlerSection`]: the configuration of a process that runs tools;
+//! - [`catalog`]: how agents learn which tools the handlers run;
+//! - [`mcp`]: MCP servers over the bus;
+//! - [`ReplyProbe`]: checks that replies still arrive.
+
+pub mod catalog;
+pub mod invoke;
+pub mod mcp;
+pub mod remote;
+pub mod remote_call;
+pub mod reply_probe;
+pub mod section;
+
+pub use catalog::{CatalogAnnouncer, CatalogDirectory};
+pub use invoke::{
+    Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
+    JournalOptions, QueueLimits, ToolInvokeHandler,
+};
+pub use remote::RemoteTool;
+pub use remote_call::RemoteCall;
+pub use reply_probe::{Replies, ReplyProbe};
+pub use section::{HandlerSection, QueueSection};
