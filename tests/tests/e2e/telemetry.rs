@@ -126,7 +126,7 @@ async fn one_call_moves_the_counts_by_one() {
     let call = ["tools", "call", "bash", r#"{"command": "true"}"#];
     fleet.run(&call).await.assert_code(0);
     let after = counts().await;
-    let labels = r#"{tool_name="bash",status="ok"}"#;
+    let labels = r#"{status="ok",tool_name="bash"}"#;
     assert_says(
         &after,
         &[
@@ -138,11 +138,11 @@ async fn one_call_moves_the_counts_by_one() {
         ],
     );
     // It is counted after its answer was confirmed, which the asker need not wait for.
-    let acked = r#"rockbot_bus_deliveries_total{queue="tool.invoke",outcome="acked"} 1"#;
+    let acked = r#"rockbot_bus_deliveries_total{outcome="acked",queue="tool.invoke"} 1"#;
     while !counts().await.contains(acked) {}
     // A tool that nobody has makes no series of its own.
     fleet.run(&["tools", "call", "bash", r#"{"command": "exit 3"}"#]).await;
-    assert_says(&counts().await, &[r#"{tool_name="bash",status="tool_error"} 1"#]);
+    assert_says(&counts().await, &[r#"{status="tool_error",tool_name="bash"} 1"#]);
 }
 
 #[tokio::test]
