@@ -36,7 +36,7 @@ const OUTSIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
 /// server.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
 /// External crates that only one package may import. `deny.toml` has the same for the whole tree.
-const CONFINED: [(&str, &str); 11] = [
+const CONFINED: [(&str, &str); 13] = [
     ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
     ("sqlx", "rockbot-store-sql"),
