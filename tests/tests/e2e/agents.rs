@@ -97,7 +97,7 @@ async fn chat_with_silent_agent_can_be_interrupted() {
         () = pressing => unreachable!(),
     };
     ended.assert_code(75);
-    assert_says(&ended.err, &["the agent has not answered"]);
+    assert_says(&ended.err, &["no answer yet; the turn is being cancelled"]);
 }
 
 #[tokio::test]

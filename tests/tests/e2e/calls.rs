@@ -64,10 +64,10 @@ async fn stopping_handler_finishes_call_and_withdraws_tools() {
 
     let refused = fleet.run(&["tools", "call", "list_files"]).await;
     refused.assert_code(69);
-    assert_says(&refused.err, &["nobody serves list_files"]);
+    assert_says(&refused.err, &["no handler is available for tool list_files"]);
     let doctor = fleet.run(&["doctor"]).await;
     doctor.assert_code(69);
-    assert_says(&doctor.err, &["no handler announced itself"]);
+    assert_says(&doctor.err, &["no tool handler is available"]);
 }
 
 #[tokio::test]

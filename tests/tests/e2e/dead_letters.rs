@@ -285,6 +285,6 @@ async fn doctor_warns_about_unconsumed_messages() {
     });
     assert_says(
         &doctor.await.err,
-        &["1 message in user.message.assistant, and nobody consumes it"],
+        &["1 message in user.message.assistant, but it has no consumer"],
     );
 }

@@ -52,15 +52,15 @@ async fn monitor_user_observes_call_from_request_to_reply() {
     seen.assert_code(0);
     let events: Vec<Value> =
         seen.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let [asked, answered] = &events[..] else { panic!("{}", seen.out) };
-    assert_eq!((&asked["event"], &answered["event"]), (&"asked".into(), &"answered".into()));
-    assert_eq!((&asked["call"], &asked["tool"]), (&answered["call"], &"read_file".into()));
-    assert_eq!((&asked["agent"], &asked["state"]), (&"cli".into(), &"asked".into()));
+    let [requested, replied] = &events[..] else { panic!("{}", seen.out) };
+    assert_eq!((&requested["event"], &replied["event"]), (&"requested".into(), &"replied".into()));
+    assert_eq!((&requested["call"], &requested["tool"]), (&replied["call"], &"read_file".into()));
+    assert_eq!((&requested["agent"], &requested["state"]), (&"cli".into(), &"requested".into()));
     let user = format!("{}.cli", guarded.fleet.namespace);
-    assert_eq!((&asked["user"], &asked["key"]), (&user.into(), &"tool.invoke".into()));
-    assert_eq!((&answered["state"], &answered["executed"]), (&"ok".into(), &"yes".into()));
-    assert_eq!(answered["worker"], "tool-handler/handler-1");
-    assert!(answered["latencyMs"].as_f64().is_some_and(|latency| latency > 0.0), "{answered}");
+    assert_eq!((&requested["user"], &requested["key"]), (&user.into(), &"tool.invoke".into()));
+    assert_eq!((&replied["state"], &replied["executed"]), (&"ok".into(), &"yes".into()));
+    assert_eq!(replied["handler"], "tool-handler/handler-1");
+    assert!(replied["latencyMs"].as_f64().is_some_and(|latency| latency > 0.0), "{replied}");
     assert!(!seen.out.contains("notes.md") && !seen.out.contains(SECRET), "{}", seen.out);
 
     // Nothing else is open to that user, and watching is open to no other.
@@ -97,7 +97,7 @@ async fn watch_keeps_unserved_calls_unroutable() {
     let _handler = fleet.handler("handler-1").await;
     loop {
         tokio::select! {
-            () = watch.prints(r#""event":"asked""#) => break,
+            () = watch.prints(r#""event":"requested""#) => break,
             called = fleet.run(&CALL) => called.assert_code(0),
         }
     }
