@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{AgentName, Spending, UserMessage, trace::Span, user::TurnOutcome};
+use rockbot_contracts::{AgentName, Spending, UserMessage, trace, user::TurnOutcome};
 use rockbot_llm::ChatModel;
 use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry, WorkingMemory};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
@@ -210,8 +210,8 @@ impl Agent {
             return refused;
         }
         let (answer, answered) = oneshot::channel();
-        let asking = Span::current();
-        let said = Said { text: message.text, origin, progress, asking, answer };
+        let requester = trace::current();
+        let said = Said { text: message.text, origin, progress, requester, answer };
         let inbound = if message.cancel { Inbound::Cancel(said) } else { Inbound::Say(said) };
         let delivered = self.inner.roster.deliver(&message.session_id, inbound, |inbox, id| {
             let (setup, roster) = (self.inner.setup.clone(), self.inner.roster.clone());

@@ -163,7 +163,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     }
     let address = ReplyAddress::new(definition.name.clone(), instance);
     let requester = Arc::new(Requester::new(bus.clone(), address.clone()));
-    health.look(requester.gauges());
+    health.refresh_with(requester.gauges());
     let gateway = BusGateway::start(requester.clone()).await;
     let gateway = gateway.map_err(|problem| unavailable(&problem))?;
     let servers = McpServices::new(gateway.clone(), &definition);

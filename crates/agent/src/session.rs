@@ -6,9 +6,7 @@ mod waiting;
 use std::sync::Arc;
 
 use rockbot_contracts::{
-    SessionId, Spending, TurnUsage,
-    trace::{self, Span},
-    user::TurnOutcome,
+    SessionId, Spending, TraceContext, TurnUsage, trace, user::TurnOutcome,
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -34,8 +32,8 @@ pub(crate) struct Said {
     pub(crate) text: String,
     pub(crate) origin: TurnOrigin,
     pub(crate) progress: ProgressSink,
-    /// What its sender does, of which the turn is a part.
-    pub(crate) asking: Span,
+    /// The sender's place in its trace, which the turn continues.
+    pub(crate) requester: TraceContext,
     pub(crate) answer: oneshot::Sender<TurnAnswer>,
 }
 
@@ -130,8 +128,8 @@ impl Session {
     /// Runs one turn, while messages that arrive steer it, cancel it, or wait for the next.
     async fn turn(&mut self, first: Said) {
         let cancellation = self.stop.abandon.child_token();
-        let Said { text, origin, progress, asking, answer } = first;
-        let span = telemetry::invoke_agent(&asking, &self.setup.definition.name, &self.id);
+        let Said { text, origin, progress, requester, answer } = first;
+        let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
         let begun = Instant::now();
         self.waiting.begin(origin.entry.profile());
         let turn = Turn::new(
@@ -143,11 +141,11 @@ impl Session {
             progress,
             cancellation.clone(),
         );
-        let context = span.context();
+        let context = trace::context_of(&span);
         let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
-        let lines = info_span!("turn", trace_id);
-        let turn = turn.after(self.spent).run(text).instrument(lines);
-        let mut turn = Box::pin(span.clone().within(turn));
+        let log_span = info_span!("turn", trace_id);
+        let turn = turn.after(self.spent).run(text).instrument(log_span);
+        let mut turn = Box::pin(turn.instrument(span.clone()));
         let mut ended = loop {
             tokio::select! {
                 biased;

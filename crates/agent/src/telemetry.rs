@@ -6,22 +6,28 @@
 use std::time::Duration;
 
 use metrics::{counter, histogram};
-use rockbot_contracts::{
-    AgentName, SessionId,
-    trace::{Kind, Span},
-    user::TurnOutcome,
-};
+use rockbot_contracts::{AgentName, SessionId, TraceContext, trace, user::TurnOutcome};
 use rockbot_llm::{AssembledAnswer, ChatError};
 use tokio::time::Instant;
+use tracing::{Span, field::Empty, info_span};
 
-/// Of a turn that begins for whoever does `asking`.
-pub(crate) fn invoke_agent(asking: &Span, agent: &AgentName, session: &SessionId) -> Span {
-    asking.child(Kind::Internal, |span| {
-        span.name(format!("invoke_agent {agent}"));
-        span.set("gen_ai.operation.name", "invoke_agent".into());
-        span.set("gen_ai.agent.name", agent.to_string().into());
-        span.set("gen_ai.conversation.id", session.into());
-    })
+/// Returns the span of a turn that belongs to the trace of `requester`.
+pub(crate) fn invoke_agent(
+    requester: &TraceContext,
+    agent: &AgentName,
+    session: &SessionId,
+) -> Span {
+    let span = info_span!(
+        target: trace::TARGET,
+        "invoke_agent",
+        otel.name = format!("invoke_agent {agent}"),
+        otel.kind = "internal",
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.agent.name = agent.as_str(),
+        gen_ai.conversation.id = session.as_str(),
+    );
+    trace::continue_from(&span, requester);
+    span
 }
 
 /// A turn ended so, after so long.
@@ -32,20 +38,25 @@ pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
         _ => "failed",
     };
     if word == "failed" {
-        span.fail(format!("{outcome:?}"));
+        trace::fail(span, format!("{outcome:?}"));
     }
     counter!("rockbot_agent_turns_total", "outcome" => word).increment(1);
     histogram!("rockbot_agent_turn_duration_seconds").record(took);
 }
 
-/// Of a question to a model.
+/// Returns the span of a request to a model.
 pub(crate) fn chat(model: &str, session: &SessionId) -> Span {
-    Span::begin(Kind::Client, |span| {
-        span.name(format!("chat {model}"));
-        span.set("gen_ai.operation.name", "chat".into());
-        span.set("gen_ai.request.model", model.to_owned().into());
-        span.set("gen_ai.conversation.id", session.into());
-    })
+    info_span!(
+        target: trace::TARGET,
+        "chat",
+        otel.name = format!("chat {model}"),
+        otel.kind = "client",
+        gen_ai.operation.name = "chat",
+        gen_ai.request.model = model,
+        gen_ai.conversation.id = session.as_str(),
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+    )
 }
 
 /// A question to a model, counted when it is answered, and also when nobody waits any more: a model
@@ -67,14 +78,16 @@ impl<'a> Question<'a> {
             Ok(AssembledAnswer { usage, .. }) => {
                 self.status = "ok";
                 let Some(usage) = usage else { return };
-                self.span.set("gen_ai.usage.input_tokens", usage.prompt_tokens);
-                self.span.set("gen_ai.usage.output_tokens", usage.completion_tokens);
+                // An unsigned number would be exported as text.
+                let number = |tokens| i64::try_from(tokens).unwrap_or(i64::MAX);
+                self.span.record("gen_ai.usage.input_tokens", number(usage.prompt_tokens));
+                self.span.record("gen_ai.usage.output_tokens", number(usage.completion_tokens));
                 self.tokens("input", usage.prompt_tokens);
                 self.tokens("output", usage.completion_tokens);
             }
             Err(error) => {
                 self.status = "error";
-                self.span.fail(error.kind());
+                trace::fail(self.span, error.kind());
             }
         }
     }
@@ -89,7 +102,7 @@ impl<'a> Question<'a> {
 impl Drop for Question<'_> {
     fn drop(&mut self) {
         if self.status == "abandoned" {
-            self.span.fail(self.status);
+            trace::fail(self.span, self.status);
         }
         let model = self.model.to_owned();
         let labels = [("model", model.clone()), ("status", self.status.to_owned())];

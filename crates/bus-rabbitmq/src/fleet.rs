@@ -38,7 +38,7 @@ pub async fn join(
     };
     let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
     health.needs("bus", carries(bus.clone()));
-    health.look(connected(bus.clone()));
+    health.refresh_with(connected(bus.clone()));
     let queue = QueueGauge::start(bus.clone(), works_on);
     Ok(Some(Joined { bus, queue }))
 }

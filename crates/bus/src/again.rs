@@ -44,10 +44,10 @@ pub(crate) struct OpenQuestion {
     pub(crate) give_up: Option<CancellationToken>,
     /// How many losses there had been when it was sent.
     pub(crate) losses: u64,
-    /// What its asker does, in traces.
-    pub(crate) asker: trace::Span,
-    /// The same, in log lines.
-    pub(crate) lines: Span,
+    /// The requester's place in its trace.
+    pub(crate) scope: trace::Scope,
+    /// The requester's span in log lines.
+    pub(crate) log_span: Span,
 }
 
 impl OpenQuestion {
@@ -99,9 +99,9 @@ async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) 
     let next = pending.with_open_question(&id, |question| {
         question
             .may_be_lost(losses)
-            .then(|| (question.once_more(losses), question.asker.clone(), question.lines.clone()))
+            .then(|| (question.once_more(losses), question.scope.clone(), question.log_span.clone()))
     });
-    let Some((publication, asker, lines)) = next.flatten() else { return };
+    let Some((publication, scope, log_span)) = next.flatten() else { return };
     let asked = publication.envelope.attempt;
     let asking = async {
         info!(
@@ -117,5 +117,5 @@ async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) 
             });
         }
     };
-    asker.within(asking.instrument(lines)).await;
+    scope.run(asking.instrument(log_span)).await;
 }

@@ -5,11 +5,12 @@ use std::{fmt, sync::Arc};
 use futures_util::future::BoxFuture;
 use metrics::{Histogram, counter, histogram};
 use rockbot_contracts::{
-    Envelope, QueueName,
+    QueueName,
     labels::{family_of, type_of},
-    trace::{Kind, Recorded, Span},
+    trace,
 };
 use tokio::time::Instant;
+use tracing::{Span, info_span};
 
 use crate::{
     port::{Assurance, Bus, ConsumeError, Consumer, Publication, PublishError, Subscription},
@@ -48,15 +49,15 @@ impl Observed {
         // With a context of its own a message belongs elsewhere.
         if publication.envelope.trace.parent.is_none() {
             // Where its sending is no span, it belongs to what sends it.
-            let sender = if confirmed { span.clone() } else { Span::current() };
-            publication.envelope.trace = sender.context();
+            publication.envelope.trace =
+                if confirmed { trace::context_of(&span) } else { trace::current() };
         }
         // Nothing below makes spans, so this one need not be current.
         let sent = self.bus.publish(publication).await;
         let outcome = outcome_of(&sent, confirmed);
         flight.landed(outcome);
         if sent.is_err() {
-            span.fail(outcome);
+            trace::fail(&span, outcome);
         }
         sent
     }
@@ -64,22 +65,20 @@ impl Observed {
     fn span(&self, publication: &Publication) -> Span {
         let envelope = &publication.envelope;
         let destination = family_of(publication.key.as_str());
-        Span::follow(&envelope.trace, Kind::Producer, |span| {
-            span.name(format!("send {destination}"));
-            span.set("messaging.system", self.system.into());
-            span.set("messaging.operation.name", "send".into());
-            span.set("messaging.operation.type", "send".into());
-            span.set("messaging.destination.name", destination.into());
-            identify(span, envelope);
-        })
-    }
-}
-
-/// Which message a span is about.
-pub(crate) fn identify(span: &dyn Recorded, envelope: &Envelope) {
-    span.set("messaging.message.id", (&envelope.message_id).into());
-    if let Some(id) = &envelope.correlation_id {
-        span.set("messaging.message.conversation_id", id.clone().into());
+        let span = info_span!(
+            target: trace::TARGET,
+            "send",
+            otel.name = format!("send {destination}"),
+            otel.kind = "producer",
+            messaging.system = self.system,
+            messaging.operation.name = "send",
+            messaging.operation.type = "send",
+            messaging.destination.name = destination,
+            messaging.message.id = envelope.message_id.as_str(),
+            messaging.message.conversation_id = envelope.correlation_id.as_deref(),
+        );
+        trace::continue_from(&span, &envelope.trace);
+        span
     }
 }
 

@@ -219,8 +219,8 @@ mod tests {
             deadline: Instant::now(),
             give_up: None,
             losses: 0,
-            asker: trace::Span::current(),
-            lines: Span::none(),
+            scope: trace::Scope::default(),
+            log_span: Span::none(),
         })
     }
 

@@ -310,9 +310,10 @@ impl Requester {
         let asks_again = self.listener.get().and_then(|listener| listener.asks_again.as_ref());
         if let (Some(request), Some(asks_again)) = (next, asks_again) {
             let losses = *asks_again.losses.borrow();
-            let (asker, lines) = (trace::Span::current(), Span::current());
+            let (scope, log_span) = (trace::Scope::current(), Span::current());
             let Request { key, envelope, give_up, .. } = *request;
-            let question = OpenQuestion { key, envelope, deadline, give_up, losses, asker, lines };
+            let question =
+                OpenQuestion { key, envelope, deadline, give_up, losses, scope, log_span };
             ticket.keep(Box::new(question));
         }
         Ok(())

@@ -13,21 +13,16 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use metrics::{Counter, counter};
-use rockbot_contracts::{
-    QueueName,
-    labels::family_of,
-    trace::{Kind, Span},
-};
+use rockbot_contracts::{QueueName, labels::family_of, trace};
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{Instrument, Span, debug, error, info, info_span, warn};
 
 use crate::{
     delivery::{Delivery, Settlement},
-    observed::identify,
     port::{Bus, ConsumeError, Consumer, Subscription},
 };
 
@@ -210,7 +205,7 @@ impl Work {
     /// Has a delivery handled, and settles it. All of it is a span of its sender's trace.
     async fn on(self, delivery: Delivery) {
         let span = self.span(&delivery);
-        span.within(self.process(delivery)).await;
+        self.process(delivery).instrument(span).await;
     }
 
     async fn process(self, delivery: Delivery) {
@@ -246,16 +241,17 @@ impl Work {
         // That a message is done needs no span of its own: the one around this ends with it.
         let settling = match settlement {
             Settlement::Ack => Span::none(),
-            Settlement::Retry | Settlement::DeadLetter { .. } => {
-                Span::begin(Kind::Client, |span| {
-                    span.name(format!("settle {}", self.family));
-                    span.set("messaging.operation.name", tally.outcome.into());
-                    span.set("messaging.operation.type", "settle".into());
-                    span.set("messaging.destination.name", self.family.into());
-                })
-            }
+            Settlement::Retry | Settlement::DeadLetter { .. } => info_span!(
+                target: trace::TARGET,
+                "settle",
+                otel.name = format!("settle {}", self.family),
+                otel.kind = "client",
+                messaging.operation.name = tally.outcome,
+                messaging.operation.type = "settle",
+                messaging.destination.name = self.family,
+            ),
         };
-        match settling.within(delivery.settle(settlement)).await {
+        match delivery.settle(settlement).instrument(settling).await {
             Ok(()) => tally.add(),
             Err(error) => {
                 debug!(%error, "settlement lost");
@@ -266,13 +262,19 @@ impl Work {
 
     fn span(&self, delivery: &Delivery) -> Span {
         let envelope = delivery.envelope();
-        Span::follow(&envelope.trace, Kind::Consumer, |span| {
-            span.name(format!("process {}", self.family));
-            span.set("messaging.operation.name", "process".into());
-            span.set("messaging.operation.type", "process".into());
-            span.set("messaging.destination.name", self.family.into());
-            identify(span, envelope);
-        })
+        let span = info_span!(
+            target: trace::TARGET,
+            "process",
+            otel.name = format!("process {}", self.family),
+            otel.kind = "consumer",
+            messaging.operation.name = "process",
+            messaging.operation.type = "process",
+            messaging.destination.name = self.family,
+            messaging.message.id = envelope.message_id.as_str(),
+            messaging.message.conversation_id = envelope.correlation_id.as_deref(),
+        );
+        trace::continue_from(&span, &envelope.trace);
+        span
     }
 }
 

@@ -23,7 +23,7 @@ mod work_queues;
 use std::{io::Write, process::ExitCode};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
-use rockbot_service::{exit, logging, process::install_tls_provider};
+use rockbot_service::{exit, logging, tls::install_tls_provider};
 
 use self::{
     arguments::{Arguments, Command},

@@ -71,7 +71,7 @@ impl Settings {
         if let Some(file) = &options.mcp {
             settings.mcp.config = Some(file.clone());
         }
-        if let Err(problem) = rockbot_service::logging::check(&settings.log) {
+        if let Err(problem) = rockbot_service::logging::validate(&settings.log) {
             layers.problem(problem.to_string());
         }
         for problem in settings

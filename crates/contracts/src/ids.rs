@@ -5,8 +5,6 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
-use crate::trace::Value;
-
 /// The longest id accepted from outside, in bytes: an AMQP short string.
 pub const MAX_ID_BYTES: usize = 255;
 
@@ -71,12 +69,6 @@ macro_rules! id {
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
-            }
-        }
-
-        impl From<&$name> for Value {
-            fn from(id: &$name) -> Self {
-                Self::Shared(id.0.clone())
             }
         }
 

@@ -1,131 +1,146 @@
-//! Traces: what is done, as spans that go on in other processes.
+//! Traces: RockBot's spans, and how a trace continues across messages.
 //!
-//! The house makes spans and sends messages, and knows nothing of what records traces. A process that
-//! records them says so once, with [`install`]; until then a span costs a load and is nothing.
+//! A span of a trace is a `tracing` span with the target [`TARGET`]; the fields `otel.name` and
+//! `otel.kind` give its name and kind. The process kit exports these spans through OpenTelemetry, and
+//! no others. Spans with other targets are context for log lines.
 //!
-//! A span is current for what is done [within](Span::within) it. Spans that [begin](Span::begin)
-//! there are its children, and messages that are sent there take its context along, as W3C Trace
-//! Context says.
+//! Spans nest as `tracing` spans do: async code attaches one with `.instrument(span)`. A message
+//! carries the [`TraceContext`] of its sender, which [`context_of`] and [`current`] read and
+//! [`continue_from`] applies. Without an exporter spans are disabled and contexts are empty.
 
-mod span;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use std::sync::{Arc, OnceLock};
+use opentelemetry::{
+    Context, Value,
+    global::get_text_map_propagator,
+    propagation::{Extractor, Injector},
+    trace::{FutureExt, Status, TraceContextExt},
+};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-pub use self::span::{Span, Within};
 use crate::envelope::TraceContext;
 
-/// What a span is to the others of its trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// It is done in this process.
-    Internal,
-    /// Another process is asked, and its answer waited for.
-    Client,
-    /// It answers a [`Client`](Self::Client).
-    Server,
-    /// A message is sent.
-    Producer,
-    /// A message is worked on.
-    Consumer,
+/// Target of the spans that are exported.
+pub const TARGET: &str = "rockbot::trace";
+
+/// Maximum length of an accepted `tracestate`, in bytes; the specification asks for at least that.
+const MAX_STATE_BYTES: usize = 512;
+
+static RECORDS_CONTENT: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether spans carry the arguments and results of tools. They do not by default.
+pub fn set_records_content(records: bool) {
+    RECORDS_CONTENT.store(records, Ordering::Relaxed);
 }
 
-/// What is told of a span under a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// Text that the program knows.
-    Known(&'static str),
-    /// Text.
-    Text(String),
-    /// Text that others hold too.
-    Shared(Arc<str>),
-    /// A number.
-    Number(u64),
-}
-
-impl From<&'static str> for Value {
-    fn from(text: &'static str) -> Self {
-        Self::Known(text)
-    }
-}
-
-impl From<Arc<str>> for Value {
-    fn from(text: Arc<str>) -> Self {
-        Self::Shared(text)
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
-    }
-}
-
-/// What records traces.
-pub trait Recorder: Send + Sync {
-    /// Begins a trace.
-    fn begin(&self, kind: Kind) -> Arc<dyn Recorded>;
-
-    /// Goes on with the trace of `parent`; `None` when that is none, or can't be read.
-    fn follow(&self, kind: Kind, parent: &TraceContext) -> Option<Arc<dyn Recorded>>;
-
-    /// Whether arguments and results go into traces too.
-    fn records_content(&self) -> bool;
-}
-
-/// A span as it is recorded. It ends when it is dropped.
-pub trait Recorded: Send + Sync {
-    /// Begins a span within this one.
-    fn child(&self, kind: Kind) -> Arc<dyn Recorded>;
-
-    /// The context that goes with messages that are sent within it.
-    fn context(&self) -> TraceContext;
-
-    /// Whether anybody is told of it. Traces are recorded in part, and the context of the others
-    /// travels all the same.
-    fn is_told(&self) -> bool;
-
-    /// Gives it a name.
-    fn name(&self, name: String);
-
-    /// Says something of it.
-    fn set(&self, key: &'static str, value: Value);
-
-    /// It did not succeed.
-    fn failed(&self);
-
-    /// Something happened within it.
-    fn happened(&self, what: String, attributes: Vec<(&'static str, Value)>);
-}
-
-static RECORDER: OnceLock<Box<dyn Recorder>> = OnceLock::new();
-
-/// From now on traces are recorded with `recorder`. Later calls in the same process change nothing,
-/// and return false.
-pub fn install(recorder: impl Recorder + 'static) -> bool {
-    RECORDER.set(Box::new(recorder)).is_ok()
-}
-
-fn recorder() -> Option<&'static dyn Recorder> {
-    RECORDER.get().map(|one| &**one)
-}
-
-/// Whether arguments and results are to be recorded.
+/// Returns whether `span` is exported and carries the arguments and results of tools.
 #[must_use]
-pub fn records_content() -> bool {
-    recorder().is_some_and(Recorder::records_content)
+pub fn records_content(span: &Span) -> bool {
+    RECORDS_CONTENT.load(Ordering::Relaxed)
+        && !span.is_disabled()
+        && span.context().span().is_recording()
 }
 
-/// The trace's id in a context, for log lines: 32 hexadecimal digits, or empty.
+/// Continues the trace of `parent` in `span`, which must not have been entered yet. A context that is
+/// empty or malformed changes nothing: the span keeps the current span as its parent.
+pub fn continue_from(span: &Span, parent: &TraceContext) {
+    if span.is_disabled() || parent.parent.is_none() {
+        return;
+    }
+    let carrier = Carrier(parent.clone());
+    let base = Context::new();
+    let context = get_text_map_propagator(|propagator| {
+        propagator.extract_with_context(&base, &carrier)
+    });
+    if context.span().span_context().is_valid() {
+        // It fails without an exporter and after the span was entered. Both leave the span as it is.
+        let _ = span.set_parent(context);
+    }
+}
+
+/// Returns the context for messages sent within `span`; empty without an exporter.
+#[must_use]
+pub fn context_of(span: &Span) -> TraceContext {
+    if span.is_disabled() { TraceContext::default() } else { inject(&span.context()) }
+}
+
+/// Returns the context for messages sent within the current span; empty outside of a trace.
+#[must_use]
+pub fn current() -> TraceContext {
+    Context::map_current(inject)
+}
+
+fn inject(context: &Context) -> TraceContext {
+    if !context.span().span_context().is_valid() {
+        return TraceContext::default();
+    }
+    let mut carrier = Carrier::default();
+    get_text_map_propagator(|propagator| propagator.inject_context(context, &mut carrier));
+    carrier.0
+}
+
+/// Marks `span` as failed, with the kind of failure as `error.type`.
+pub fn fail(span: &Span, error_type: impl Into<String>) {
+    if !span.is_disabled() {
+        span.set_attribute("error.type", Value::from(error_type.into()));
+        span.set_status(Status::error(""));
+    }
+}
+
+/// A place in a trace, to resume later or in another task.
+#[derive(Debug, Clone, Default)]
+pub struct Scope(Context);
+
+impl Scope {
+    /// Captures the current span of the trace.
+    #[must_use]
+    pub fn current() -> Self {
+        Self(Context::current())
+    }
+
+    /// Runs `future` with the captured span as the current one.
+    pub fn run<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        future.with_context(self.0)
+    }
+}
+
+/// Returns the trace id in a context, for log lines: 32 hexadecimal digits, or empty.
 #[must_use]
 pub fn id_of(context: &TraceContext) -> &str {
     let id = context.parent.as_deref().and_then(|parent| parent.get(3..35));
     id.filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())).unwrap_or_default()
+}
+
+/// A [`TraceContext`] as the propagator reads and writes it.
+#[derive(Default)]
+struct Carrier(TraceContext);
+
+const PARENT: &str = "traceparent";
+const STATE: &str = "tracestate";
+
+impl Injector for Carrier {
+    fn set(&mut self, key: &str, value: String) {
+        match key {
+            PARENT => self.0.parent = Some(value.into()),
+            STATE if !value.is_empty() => self.0.state = Some(value.into()),
+            _ => {}
+        }
+    }
+}
+
+impl Extractor for Carrier {
+    fn get(&self, key: &str) -> Option<&str> {
+        match key {
+            PARENT => self.0.parent.as_deref(),
+            STATE => self.0.state.as_deref().filter(|state| state.len() <= MAX_STATE_BYTES),
+            _ => None,
+        }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![PARENT, STATE]
+    }
 }
 
 #[cfg(test)]
@@ -139,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_id_of_a_trace_is_told() {
+    fn malformed_context_has_no_trace_id() {
         let id = "4bf92f3577b34da6a3ce929d0e0e4736";
         check(Some(&format!("00-{id}-00f067aa0ba902b7-01")), id);
         check(None, "");

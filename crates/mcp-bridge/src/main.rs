@@ -102,7 +102,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     };
     let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
     let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
-    health.look(bridge.gauges());
+    health.refresh_with(bridge.gauges());
     let required = bridge.clone();
     health.needs("required_servers", move || {
         let missing = required.missing();
@@ -116,7 +116,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,
         () = shutdown.requested() => return Ok(()),
     };
-    health.look(running.handler().gauges());
+    health.refresh_with(running.handler().gauges());
     health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;

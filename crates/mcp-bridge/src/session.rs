@@ -22,7 +22,7 @@ use rockbot_contracts::{Executed, mcp::McpToolDefinition};
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::debug;
+use tracing::{Instrument, debug};
 
 use crate::{
     client::Client,
@@ -146,7 +146,7 @@ impl Session {
         params.arguments = Some(object(arguments)?);
         let span = telemetry::call(&self.protocol_version, tool, context);
         let rounds = self.rounds(params, tool, context, idle);
-        let ended = span.clone().within(Box::pin(rounds)).await;
+        let ended = Box::pin(rounds).instrument(span.clone()).await;
         telemetry::ended(&span, &ended);
         ended
     }

@@ -10,12 +10,9 @@ use std::{
 
 use metrics::gauge;
 use rmcp::model::RequestMetaObject;
-use rockbot_contracts::{
-    labels::OTHER,
-    mcp::McpToolDefinition,
-    trace::{Kind, Span},
-};
+use rockbot_contracts::{labels::OTHER, mcp::McpToolDefinition, trace};
 use rockbot_tools::{CallStatus, ToolContext, ToolFailure, ToolResult};
+use tracing::{Span, info_span};
 
 use crate::bridge::ServerStatus;
 
@@ -23,26 +20,29 @@ use crate::bridge::ServerStatus;
 const MOST_SERVERS: usize = 200;
 
 pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolContext) -> Span {
-    Span::begin(Kind::Client, |span| {
-        span.name(format!("tools/call {}", tool.name));
-        span.set("mcp.method.name", "tools/call".into());
-        span.set("mcp.protocol.version", protocol.to_owned().into());
-        span.set("gen_ai.operation.name", "execute_tool".into());
-        span.set("gen_ai.tool.name", tool.name.clone().into());
-        span.set("gen_ai.tool.call.id", (&context.tool_call_id).into());
-    })
+    info_span!(
+        target: trace::TARGET,
+        "tools/call",
+        otel.name = format!("tools/call {}", tool.name),
+        otel.kind = "client",
+        mcp.method.name = "tools/call",
+        mcp.protocol.version = protocol,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = tool.name.as_str(),
+        gen_ai.tool.call.id = context.tool_call_id.as_str(),
+    )
 }
 
 pub(crate) fn ended(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
     let status = CallStatus::of(ended);
     if !status.is_ok() {
-        span.fail(status.as_str());
+        trace::fail(span, status.as_str());
     }
 }
 
-/// What goes with a request that is sent now; none where nobody records traces.
+/// Returns the trace context for a request sent now; `None` outside of a trace.
 pub(crate) fn meta() -> Option<RequestMetaObject> {
-    let context = Span::current().context();
+    let context = trace::current();
     let mut meta = RequestMetaObject::new();
     meta.0.set_traceparent(context.parent?.as_ref());
     if let Some(state) = context.state {

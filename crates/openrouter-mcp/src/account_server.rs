@@ -14,10 +14,8 @@ use rmcp::{
     },
     service::RequestContext,
 };
-use rockbot_contracts::{
-    TraceContext,
-    trace::{Kind, Span},
-};
+use rockbot_contracts::{TraceContext, trace};
+use tracing::{Instrument, info_span};
 
 use crate::{openrouter::OpenRouter, tools::AccountTool};
 
@@ -98,18 +96,23 @@ impl ServerHandler for AccountServer {
         let Some(tool) = AccountTool::named(&request.name) else {
             return Err(ErrorData::invalid_params("there is no tool of that name", None));
         };
-        let span = Span::follow(&of_caller(&context.meta), Kind::Server, |span| {
-            span.name(format!("tools/call {}", request.name));
-            span.set("mcp.method.name", "tools/call".into());
-            span.set("gen_ai.operation.name", "execute_tool".into());
-            span.set("gen_ai.tool.name", request.name.to_string().into());
-        });
+        let span = info_span!(
+            target: trace::TARGET,
+            "tools/call",
+            otel.name = format!("tools/call {}", request.name),
+            otel.kind = "server",
+            mcp.method.name = "tools/call",
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = &*request.name,
+        );
+        trace::continue_from(&span, &trace_of(&context.meta));
         let answer = tokio::select! {
-            answer = span.clone().within(self.answer(tool, &request)) => answer,
+            answer = self.answer(tool, &request).instrument(span.clone()) => answer,
             () = context.ct.cancelled() => Err("cancelled".to_owned()),
         };
         if answer.is_err() {
-            span.fail(if context.ct.is_cancelled() { "cancelled" } else { "tool_error" });
+            let error_type = if context.ct.is_cancelled() { "cancelled" } else { "tool_error" };
+            trace::fail(&span, error_type);
         }
         let result = match answer {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
@@ -153,8 +156,8 @@ impl ServerHandler for AccountServer {
     }
 }
 
-/// The trace of whoever calls, which travels in `_meta`.
-fn of_caller(meta: &RequestMetaObject) -> TraceContext {
+/// Returns the trace context of the caller, which travels in `_meta`.
+fn trace_of(meta: &RequestMetaObject) -> TraceContext {
     TraceContext {
         parent: meta.get_traceparent().map(Into::into),
         state: meta.get_tracestate().map(Into::into),

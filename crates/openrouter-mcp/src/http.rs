@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_does_not_come_to_its_end_is_ended() {
-        rockbot_service::process::install_tls_provider();
+        rockbot_service::tls::install_tls_provider();
         let nowhere = "http://127.0.0.1:9".parse().unwrap();
         let call = Duration::from_secs(20);
         let openrouter = OpenRouter::new(nowhere, SecretString::from("k"), call, 1024).unwrap();

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn problems(section: &OpenRouterSection) -> String {
-        rockbot_service::process::install_tls_provider();
+        rockbot_service::tls::install_tls_provider();
         section.client().map_or_else(|problems| problems.join("\n"), |_| String::new())
     }
 

@@ -11,16 +11,13 @@ use std::{
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, api::Api};
-use rockbot_contracts::{
-    Executed,
-    trace::{Kind, Span},
-};
+use rockbot_contracts::{Executed, trace};
 use rockbot_scripts::{
     Isolation, PreparedImages, Script, ScriptOutcome, ScriptRunner, UnusableRequirement,
 };
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info};
+use tracing::{Instrument, debug, info, info_span};
 
 use crate::{
     deletions::{Deletions, Doomed},
@@ -113,16 +110,16 @@ impl KubernetesRunner {
         let begun = Instant::now();
         let held = Held::of(self, &pod);
         let only_takes_on = context.may_have_run && !self.isolation().is_complete();
-        let span = Span::begin(Kind::Client, |span| {
-            span.name("run_script".to_owned());
-            if let Some(name) = &pod.metadata.name {
-                span.set("k8s.pod.name", name.clone().into());
-            }
-        });
+        let span = info_span!(
+            target: trace::TARGET,
+            "run_script",
+            otel.kind = "client",
+            k8s.pod.name = pod.metadata.name.as_deref(),
+        );
         let run = Run { runner: self, script, held: &held, only_takes_on };
         let ended = tokio::select! {
             biased;
-            ended = span.within(run.to_its_end(&pod)) => ended,
+            ended = run.to_its_end(&pod).instrument(span) => ended,
             () = context.cancellation.cancelled() => {
                 Err(ToolFailure::Cancelled { executed: held.executed() })
             }

@@ -71,11 +71,11 @@ impl Health {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Has `look` called whenever somebody wants to know the counts of this process, to set gauges
+    /// Registers `refresh`, which is called before each response of `/metrics` to set gauges
     /// (`metrics::gauge!`). It must not block.
-    pub fn look(&self, look: impl Fn() + Send + Sync + 'static) {
+    pub fn refresh_with(&self, refresh: impl Fn() + Send + Sync + 'static) {
         if let Some(metrics) = &self.metrics {
-            metrics.look(look);
+            metrics.refresh_with(refresh);
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`shutdown`]: SIGTERM and Ctrl-C as a token;
 //! - [`health`] and [`admin`]: whether it lives and is ready, over HTTP;
 //! - `healthcheck`: the same question from a container's own check;
+//! - [`tls`]: the TLS stack;
 //! - [`process`]: a main function in one call;
 //! - [`exit`]: the exit codes.
 
@@ -21,6 +22,7 @@ pub mod process;
 pub mod sections;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tls;
 
 pub use admin::AdminSection;
 pub use config::{ConfigProblems, Configuration};

@@ -1,30 +1,30 @@
-//! Where log lines go: standard error, for people or as JSON.
+//! Log lines: to standard error, for people or as JSON.
 
 use std::io::{self, IsTerminal};
 
-use rockbot_contracts::trace;
 use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
     sections::{LogFormat, LogSection},
-    telemetry::{complaints, traces::Traces},
+    telemetry::traces::Traces,
 };
 
-/// Directives added to every filter. What the AMQP client has to say, the bus says once and better;
-/// and it logs whole messages at `warn` when the broker
-/// returns them, which hold what tools and models say. The MCP and WebSocket clients do the same with
-/// what servers say and with headers.
-const QUIET: [&str; 4] = ["lapin=off", "rmcp=error", "tungstenite=warn", "opentelemetry=off"];
+/// Directives added to every filter. The bus logs what the AMQP client reports, and the client logs
+/// whole messages at `warn` when the broker returns them, with text of tools and models. The MCP and
+/// WebSocket clients do the same with headers and text of servers. Spans of traces are exported and
+/// are no context for log lines.
+const QUIET: [&str; 5] =
+    ["lapin=off", "rmcp=error", "tungstenite=warn", "opentelemetry=off", "rockbot::trace=off"];
 
-/// A log filter that can't be read.
+/// An invalid log filter.
 #[derive(Debug, thiserror::Error)]
-#[error("log.level {level:?} is not a filter such as `info` or `warn,rockbot_bus=debug`: {reason}")]
+#[error("log.level {level:?} is invalid: {reason}; use `info` or `warn,rockbot_bus=debug`")]
 pub struct InvalidFilter {
     level: String,
     reason: String,
 }
 
-/// Reads a filter; `RUST_LOG` in the environment wins over the configuration.
+/// Parses a filter; `RUST_LOG` in the environment wins over the configuration.
 fn filter(level: &str) -> Result<EnvFilter, InvalidFilter> {
     let level = std::env::var("RUST_LOG").unwrap_or_else(|_| level.to_owned());
     let invalid = |reason: String| InvalidFilter { level: level.clone(), reason };
@@ -37,15 +37,15 @@ fn filter(level: &str) -> Result<EnvFilter, InvalidFilter> {
     Ok(filter)
 }
 
-/// Checks the section without changing anything.
+/// Validates the section without changing anything.
 ///
 /// # Errors
 /// When the level is not a filter.
-pub fn check(section: &LogSection) -> Result<(), InvalidFilter> {
+pub fn validate(section: &LogSection) -> Result<(), InvalidFilter> {
     filter(&section.level).map(drop)
 }
 
-/// Starts to log, and to record `traces`. Later calls in the same process change nothing.
+/// Starts logging and the export of `traces`. Later calls in the same process change nothing.
 ///
 /// # Errors
 /// When the level is not a filter.
@@ -58,16 +58,17 @@ pub fn start(section: &LogSection, traces: Option<&Traces>) -> Result<(), Invali
         LogFormat::Json => true,
     };
     let lines = fmt::layer().with_writer(io::stderr);
-    let lines = match json {
-        true => lines.json().with_span_list(false).with_filter(filter).boxed(),
-        false => lines.with_ansi(terminal).with_target(false).with_filter(filter).boxed(),
+    let lines = if json {
+        lines.json().with_span_list(false).with_filter(filter).boxed()
+    } else {
+        lines.with_ansi(terminal).with_target(false).with_filter(filter).boxed()
     };
-    let registry = tracing_subscriber::registry().with(lines);
-    // It fails only when somebody has started before, as tests in one process do.
-    if registry.with(traces.map(|_| complaints::layer())).try_init().is_ok()
+    let registry = tracing_subscriber::registry().with(lines).with(traces.map(Traces::layer));
+    // It fails only after an earlier start, as in tests that share a process.
+    if registry.try_init().is_ok()
         && let Some(traces) = traces
     {
-        trace::install(traces.recorder());
+        traces.install();
     }
     Ok(())
 }

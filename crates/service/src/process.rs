@@ -20,8 +20,9 @@ use crate::{
     shutdown::Shutdown,
     telemetry::{
         Metrics, TelemetrySection,
-        traces::{Identity, SenderError, Traces},
+        traces::{Identity, InvalidExporter, Traces},
     },
+    tls::install_tls_provider,
 };
 
 /// A service process: what it is called, and its defaults.
@@ -120,12 +121,12 @@ impl Process {
             };
         }
         let log: LogSection = configuration.section("log");
-        if let Err(problem) = logging::check(&log) {
+        if let Err(problem) = logging::validate(&log) {
             configuration.problem(problem.to_string());
         }
         let telemetry: TelemetrySection = configuration.section("telemetry");
         let service: ServiceSection = configuration.section("service");
-        for problem in telemetry.problems() {
+        for problem in telemetry.validate() {
             configuration.problem(problem);
         }
         // Before anything is read: checking may make a client.
@@ -134,22 +135,30 @@ impl Process {
         if let Err(problems) = configuration.finish() {
             return self.end(exit::USAGE, &problems);
         }
-        if arguments.check_config {
-            return self.say("the configuration is valid");
-        }
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(problem) => return self.end(exit::SOFTWARE, &problem),
         };
-        let traces = match self.start_telling(&telemetry, &service, &log) {
-            Ok(traces) => traces,
-            Err((code, problem)) => return self.end(code, &problem),
+        let traces = {
+            // The exporter's connection is driven by the runtime.
+            let _entered = runtime.enter();
+            match self.traces(&telemetry, &service) {
+                Ok(traces) => traces,
+                Err(problem) => return self.end(exit::USAGE, &problem),
+            }
         };
+        if arguments.check_config {
+            return self.say("the configuration is valid");
+        }
+        if let Err(problem) = logging::start(&log, traces.as_ref()) {
+            return self.end(exit::USAGE, &problem);
+        }
         let served = runtime.block_on(async {
             let shutdown = Shutdown::on_signal()
                 .map_err(|error| ServeError::Unavailable(format!("signals: {error}")))?;
             serve(settings, &shutdown).await
         });
+        // The last export blocks this thread, for 1 s at most, while the runtime still carries it.
         if let Some(traces) = traces {
             traces.shut_down();
         }
@@ -165,23 +174,15 @@ impl Process {
         }
     }
 
-    /// Starts to log, and to send traces where that is configured. Else an exit code and why.
-    fn start_telling(
+    /// Creates the exporter of traces where one is configured.
+    fn traces(
         self,
         telemetry: &TelemetrySection,
         service: &ServiceSection,
-        log: &LogSection,
-    ) -> Result<Option<Traces>, (u8, String)> {
+    ) -> Result<Option<Traces>, InvalidExporter> {
         let Self { name, version, .. } = self;
         let instance = service.instance();
-        let identity = Identity { name, version, instance: instance.as_str() };
-        let traces = Traces::start(telemetry, identity).map_err(|problem| match problem {
-            SenderError::System(_) => (exit::SOFTWARE, problem.to_string()),
-            _ => (exit::USAGE, problem.to_string()),
-        })?;
-        logging::start(log, traces.as_ref())
-            .map_err(|problem| (exit::USAGE, problem.to_string()))?;
-        Ok(traces)
+        Traces::start(telemetry, Identity { name, version, instance: instance.as_str() })
     }
 
     fn say(self, text: &str) -> ExitCode {
@@ -255,11 +256,6 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, lexopt:
         }
     }
     Ok(parsed)
-}
-
-/// Chooses the TLS stack of the house. Later calls in the same process change nothing.
-pub fn install_tls_provider() {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
 /// Whoever closed standard error does not want it.

@@ -116,7 +116,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
-    health.look(running.handler().gauges());
+    health.refresh_with(running.handler().gauges());
     health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;

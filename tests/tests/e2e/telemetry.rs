@@ -126,7 +126,7 @@ async fn call_increments_counters_by_one() {
     let call = ["tools", "call", "bash", r#"{"command": "true"}"#];
     fleet.run(&call).await.assert_code(0);
     let after = counts().await;
-    let labels = r#"{tool_name="bash",status="ok"}"#;
+    let labels = r#"{status="ok",tool_name="bash"}"#;
     assert_says(
         &after,
         &[
@@ -138,11 +138,11 @@ async fn call_increments_counters_by_one() {
         ],
     );
     // It is counted after its reply was confirmed, for which the caller does not wait.
-    let acked = r#"rockbot_bus_deliveries_total{queue="tool.invoke",outcome="acked"} 1"#;
+    let acked = r#"rockbot_bus_deliveries_total{outcome="acked",queue="tool.invoke"} 1"#;
     while !counts().await.contains(acked) {}
     // An unknown tool gets no series of its own.
     fleet.run(&["tools", "call", "bash", r#"{"command": "exit 3"}"#]).await;
-    assert_says(&counts().await, &[r#"{tool_name="bash",status="tool_error"} 1"#]);
+    assert_says(&counts().await, &[r#"{status="tool_error",tool_name="bash"} 1"#]);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use rockbot_llm::{
     ToolDefinition,
 };
 use tokio::time::sleep_until;
-use tracing::info;
+use tracing::{Instrument, info};
 
 use super::{Ending, Turn, room::Room};
 use crate::{
@@ -115,7 +115,7 @@ impl Turn<'_> {
         let model = request.model.clone().unwrap_or_else(|| self.setup.model.name().to_owned());
         let span = telemetry::chat(&model, self.session_id);
         let question = Question::begin(&span, &model);
-        let answer = span.clone().within(self.listen(request)).await;
+        let answer = self.listen(request).instrument(span.clone()).await;
         question.ended(&answer);
         answer
     }

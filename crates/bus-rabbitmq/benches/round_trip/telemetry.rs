@@ -43,8 +43,8 @@ pub fn start() {
     let share = std::env::var(SHARE).expect("comes with the collector");
     let section = TelemetrySection {
         otlp_endpoint: Some(endpoint),
-        sample_ratio: share.parse().expect("a number"),
-        otlp_protocol: OtlpProtocol::Http,
+        sample_ratio: Some(share.parse().expect("a number")),
+        otlp_protocol: Some(OtlpProtocol::Http),
         ..TelemetrySection::default()
     };
     let identity = Identity { name: "bench", version: "0", instance: "one" };

@@ -11,7 +11,7 @@ async fn status(request: RequestBuilder) -> StatusCode {
 }
 
 fn client() -> Client {
-    rockbot_service::process::install_tls_provider();
+    rockbot_service::tls::install_tls_provider();
     Client::builder().no_proxy().build().unwrap()
 }
 

@@ -131,7 +131,7 @@ impl Client {
             return Self { session, log, pid, http: None };
         }
         let program = HttpProgram::start(&settings).await;
-        rockbot_service::process::install_tls_provider();
+        rockbot_service::tls::install_tls_provider();
         let transport = StreamableHttpClientTransport::from_uri(program.mcp());
         let session =
             within_timeout("a session", ().serve_with_lifecycle(transport, era)).await.unwrap();

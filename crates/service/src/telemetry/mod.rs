@@ -1,16 +1,16 @@
-//! What a process tells of its work: log lines, traces and metrics.
+//! Telemetry of a process: traces and metrics.
 //!
 //! - [`section`]: `[telemetry]`, where traces go;
-//! - [`traces`]: what is done, as spans that are sent over OTLP;
-//! - [`metrics`]: what `/metrics` answers.
+//! - [`traces`]: spans, exported over OTLP;
+//! - [`metrics`]: what `/metrics` returns, and [`catalog`] the metrics in it.
 //!
-//! None of them makes a call wait: what can't be sent is dropped.
+//! Telemetry never delays a call: spans that cannot be exported are dropped.
 
-pub(crate) mod complaints;
+pub mod catalog;
+mod exporter;
+mod headers;
 pub mod metrics;
-mod otlp;
 pub mod section;
-mod spans;
 pub mod traces;
 
 pub use metrics::Metrics;

@@ -1,38 +1,46 @@
-//! `[telemetry]`: where traces go, and how much is in them.
+//! `[telemetry]`: where traces go, and what they contain.
+
+use std::env;
 
 use http::Uri;
 use reqwest::Url;
 use serde::Deserialize;
 
-use super::otlp::headers;
+use super::headers;
 
-/// `[telemetry]`.
+/// Endpoints in the environment, the more specific one first.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+/// Protocols in the environment, the more specific one first.
+const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+
+/// `[telemetry]`. What it does not set comes from the `OTEL_*` variables of OpenTelemetry's
+/// specification; where both are set, the section wins.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySection {
-    /// Where spans are sent over OTLP, such as `http://collector:4317`; nowhere when absent. Headers
-    /// that the collector wants come from `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// OTLP endpoint for spans, such as `http://collector:4317`. No spans are exported when neither it
+    /// nor `OTEL_EXPORTER_OTLP_ENDPOINT` is set.
     pub otlp_endpoint: Option<String>,
-    /// How they are sent. Default `grpc`.
-    pub otlp_protocol: OtlpProtocol,
-    /// The share of traces that begin here and are recorded, 0 to 1. One that began elsewhere is
-    /// recorded if it was there. Default 1.
-    pub sample_ratio: f64,
-    /// Whether arguments and results of tools are recorded too, 4 KiB of each. They are what users
-    /// and tools say. Default false.
+    /// OTLP transport. Default `grpc`.
+    pub otlp_protocol: Option<OtlpProtocol>,
+    /// Share of the traces started here that are sampled, 0 to 1. A trace started elsewhere is sampled
+    /// if it was there. Default 1.
+    pub sample_ratio: Option<f64>,
+    /// Whether spans carry the arguments and results of tools, up to 4 KiB of each. They contain what
+    /// users and tools wrote. Default false.
     pub content: bool,
-    /// What the fleet is called: `service.namespace` of every span. Default `rockbot`.
+    /// Name of the fleet: `service.namespace` of every span. Default `rockbot`.
     pub service_namespace: String,
 }
 
-/// How spans travel.
+/// Transport of OTLP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OtlpProtocol {
-    /// gRPC, usually at port 4317.
+    /// gRPC, usually on port 4317.
     #[default]
     Grpc,
-    /// Protobuf over HTTP, usually at port 4318; `/v1/traces` is added to the endpoint.
+    /// Protobuf over HTTP, usually on port 4318; `/v1/traces` is appended to the endpoint.
     Http,
 }
 
@@ -40,8 +48,8 @@ impl Default for TelemetrySection {
     fn default() -> Self {
         Self {
             otlp_endpoint: None,
-            otlp_protocol: OtlpProtocol::Grpc,
-            sample_ratio: 1.0,
+            otlp_protocol: None,
+            sample_ratio: None,
             content: false,
             service_namespace: "rockbot".to_owned(),
         }
@@ -49,37 +57,75 @@ impl Default for TelemetrySection {
 }
 
 impl TelemetrySection {
-    /// What can't be used, in words.
+    /// Validates the section and the variables that complete it; returns every problem.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(0.0..=1.0).contains(&self.sample_ratio) {
+        if self.sample_ratio.is_some_and(|ratio| !(0.0..=1.0).contains(&ratio)) {
             problems.push("telemetry.sample_ratio must be between 0 and 1".to_owned());
         }
-        if let Some(endpoint) = &self.otlp_endpoint {
-            if !is_http_url(endpoint) {
-                let what = "telemetry.otlp_endpoint must be a URL such as http://collector:4317";
-                problems.push(what.to_owned());
-            }
-            problems.extend(headers::configured().err().map(|problem| problem.to_string()));
+        let Some(endpoint) = self.endpoint() else { return problems };
+        if !is_http_url(&endpoint.url) {
+            let key = endpoint.key;
+            problems.push(format!("{key} must be a URL such as http://collector:4317"));
         }
+        if let Err(problem) = self.protocol() {
+            problems.push(problem);
+        }
+        problems.extend(headers::validate().err().map(|problem| problem.to_string()));
         problems
     }
 
-    /// The URL that spans are sent to.
-    pub(crate) fn url(&self) -> Option<String> {
-        let endpoint = self.otlp_endpoint.as_deref()?.trim_end_matches('/');
-        Some(match self.otlp_protocol {
-            OtlpProtocol::Http if !endpoint.ends_with("/v1/traces") => {
-                format!("{endpoint}/v1/traces")
-            }
-            _ => endpoint.to_owned(),
-        })
+    /// Returns where spans are exported to; `None` when neither the section nor the environment says.
+    pub(super) fn endpoint(&self) -> Option<Endpoint> {
+        let configured = self.otlp_endpoint.clone().map(|url| ("telemetry.otlp_endpoint", url));
+        let (key, url) = configured.or_else(|| variable(ENDPOINTS))?;
+        Some(Endpoint { key, url })
+    }
+
+    /// Returns the transport, or why the one in the environment is not supported.
+    pub(super) fn protocol(&self) -> Result<OtlpProtocol, String> {
+        let configured = self.otlp_protocol.map(Ok);
+        configured.unwrap_or_else(|| variable(PROTOCOLS).map_or(Ok(OtlpProtocol::Grpc), parse))
     }
 }
 
-/// Each of the two parsers, which are those of the two clients, takes what the other does not. And
-/// only a path may follow the host, since one is added.
+/// Where spans are exported to.
+pub(super) struct Endpoint {
+    /// Key or variable that sets it.
+    key: &'static str,
+    pub(super) url: String,
+}
+
+impl Endpoint {
+    /// Returns the URL for traces over `protocol` if the configuration sets it. The exporter derives it
+    /// from the variables itself.
+    pub(super) fn configured_url(&self, protocol: OtlpProtocol) -> Option<String> {
+        if ENDPOINTS.contains(&self.key) {
+            return None;
+        }
+        let url = self.url.trim_end_matches('/');
+        let has_path = protocol == OtlpProtocol::Grpc || url.ends_with("/v1/traces");
+        Some(if has_path { url.to_owned() } else { format!("{url}/v1/traces") })
+    }
+}
+
+/// Returns the first of the variables that is set and not empty.
+fn variable<const N: usize>(names: [&'static str; N]) -> Option<(&'static str, String)> {
+    let text = |name| env::var(name).ok().filter(|text| !text.is_empty());
+    names.into_iter().find_map(|name| Some((name, text(name)?)))
+}
+
+fn parse((variable, protocol): (&str, String)) -> Result<OtlpProtocol, String> {
+    match protocol.as_str() {
+        "grpc" => Ok(OtlpProtocol::Grpc),
+        "http/protobuf" => Ok(OtlpProtocol::Http),
+        _ => Err(format!("{variable} must be grpc or http/protobuf")),
+    }
+}
+
+/// Accepts what both clients accept: each of the two parsers takes what the other one refuses. Only a
+/// path may follow the host, since one is appended.
 fn is_http_url(text: &str) -> bool {
     let has_host = text.parse::<Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
@@ -93,12 +139,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_ratio_and_no_url_is_told() {
-        let good = TelemetrySection {
+    fn malformed_endpoints_and_ratios_are_rejected() {
+        let valid = TelemetrySection {
             otlp_endpoint: Some("http://collector:4317".to_owned()),
             ..TelemetrySection::default()
         };
-        assert!(good.problems().is_empty());
+        assert!(valid.validate().is_empty());
         for endpoint in [
             "collector:4317",
             "http://",
@@ -111,24 +157,33 @@ mod tests {
             "http://collector#x",
         ] {
             let otlp_endpoint = Some(endpoint.to_owned());
-            let section = TelemetrySection { otlp_endpoint, ..good.clone() };
-            assert_eq!(section.problems().len(), 1, "{endpoint}");
+            let section = TelemetrySection { otlp_endpoint, ..valid.clone() };
+            assert_eq!(section.validate().len(), 1, "{endpoint}");
         }
-        for sample_ratio in [-0.1, 1.1, f64::NAN] {
-            let section = TelemetrySection { sample_ratio, ..good.clone() };
-            assert_eq!(section.problems().len(), 1, "{sample_ratio}");
+        for sample_ratio in [-0.1, 1.1, f64::NAN].map(Some) {
+            let section = TelemetrySection { sample_ratio, ..valid.clone() };
+            assert_eq!(section.validate().len(), 1, "{sample_ratio:?}");
         }
     }
 
     #[test]
-    fn over_http_spans_go_to_the_path_for_traces() {
-        let url = |endpoint: &str, otlp_protocol| {
+    fn http_endpoint_gets_the_path_for_traces() {
+        let url = |endpoint: &str, protocol| {
             let otlp_endpoint = Some(endpoint.to_owned());
-            TelemetrySection { otlp_endpoint, otlp_protocol, ..TelemetrySection::default() }.url()
+            let section = TelemetrySection { otlp_endpoint, ..TelemetrySection::default() };
+            section.endpoint()?.configured_url(protocol)
         };
-        let all = Some("http://c:4318/v1/traces".to_owned());
-        assert_eq!(url("http://c:4318", OtlpProtocol::Http), all);
-        assert_eq!(url("http://c:4318/v1/traces", OtlpProtocol::Http), all);
+        let traces = Some("http://c:4318/v1/traces".to_owned());
+        assert_eq!(url("http://c:4318", OtlpProtocol::Http), traces);
+        assert_eq!(url("http://c:4318/v1/traces", OtlpProtocol::Http), traces);
         assert_eq!(url("http://c:4317/", OtlpProtocol::Grpc), Some("http://c:4317".to_owned()));
+    }
+
+    #[test]
+    fn protocol_in_environment_is_grpc_or_protobuf() {
+        let parse = |protocol: &str| parse(("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()));
+        assert_eq!(parse("grpc"), Ok(OtlpProtocol::Grpc));
+        assert_eq!(parse("http/protobuf"), Ok(OtlpProtocol::Http));
+        assert!(parse("http/json").unwrap_err().starts_with("OTEL_EXPORTER_OTLP_PROTOCOL must"));
     }
 }

@@ -1,7 +1,10 @@
 //! Each call is a span of its trace.
 
-use rockbot_contracts::trace::{self, Kind, Span};
+use std::borrow::Cow;
+
+use rockbot_contracts::trace;
 use tower_layer::Layer;
+use tracing::{Instrument, Span, field::Empty, info_span};
 
 use super::{Call, CallService, RawArguments};
 use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
@@ -21,45 +24,51 @@ impl<S> Layer<S> for TraceLayer {
     }
 }
 
-/// Has a call run within a span `execute_tool {tool}`, with the attributes of OpenTelemetry's
+/// Runs each call within a span `execute_tool {tool}`, with the attributes of OpenTelemetry's
 /// conventions for GenAI. Arguments and result are among them only where the process records
-/// content. Without anybody who records spans it costs a comparison.
+/// content.
 #[derive(Debug, Clone)]
 pub struct Traced<S>(S);
 
 impl<S: CallService<Call>> CallService<Call> for Traced<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        let span = Span::begin(Kind::Internal, |span| {
-            span.name(format!("execute_tool {}", call.name()));
-            span.set("gen_ai.operation.name", "execute_tool".into());
-            span.set("gen_ai.tool.name", call.name().to_owned().into());
-            span.set("gen_ai.tool.type", "function".into());
-            span.set("gen_ai.tool.call.id", (&call.context.tool_call_id).into());
-            if trace::records_content() {
-                let arguments = match &call.arguments {
-                    RawArguments::Text(text) => beginning(text).to_owned(),
-                    RawArguments::Valid(value) => beginning(&value.to_string()).to_owned(),
-                };
-                span.set("gen_ai.tool.call.arguments", arguments.into());
-            }
-        });
-        let ended = span.clone().within(self.0.call(call)).await;
-        tell(&span, &ended);
-        ended
+        let span = info_span!(
+            target: trace::TARGET,
+            "execute_tool",
+            otel.name = format!("execute_tool {}", call.name()),
+            otel.kind = "internal",
+            gen_ai.operation.name = "execute_tool",
+            gen_ai.tool.name = call.name(),
+            gen_ai.tool.type = "function",
+            gen_ai.tool.call.id = call.context.tool_call_id.as_str(),
+            gen_ai.tool.call.arguments = Empty,
+            gen_ai.tool.call.result = Empty,
+        );
+        let records_content = trace::records_content(&span);
+        if records_content {
+            let arguments = match &call.arguments {
+                RawArguments::Text(text) => Cow::Borrowed(&**text),
+                RawArguments::Valid(value) => Cow::Owned(value.to_string()),
+            };
+            span.record("gen_ai.tool.call.arguments", beginning(&arguments));
+        }
+        let outcome = self.0.call(call).instrument(span.clone()).await;
+        record_outcome(&span, &outcome, records_content);
+        outcome
     }
 }
 
-fn tell(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
-    let status = CallStatus::of(ended);
+fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailure>, records_content: bool) {
+    let status = CallStatus::of(outcome);
     if !status.is_ok() {
-        span.fail(status.as_str());
+        trace::fail(span, status.as_str());
     }
-    if span.told().is_some() && trace::records_content() {
-        let result = match ended {
+    if records_content {
+        let result = match outcome {
             Ok(result) => result.to_text(),
             Err(failure) => failure.model_text().into(),
         };
-        span.set("gen_ai.tool.call.result", beginning(&result).to_owned());
+        span.record("gen_ai.tool.call.result", beginning(&result));
     }
 }
 

@@ -33,13 +33,15 @@ const OUTSIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
 /// server.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
 /// External crates that only one package may import. `deny.toml` has the same for the whole tree.
-const CONFINED: [(&str, &str); 9] = [
+const CONFINED: [(&str, &str); 11] = [
     ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
     ("sqlx", "rockbot-store"),
     ("jsonschema", "rockbot-tools"),
     ("figment", "rockbot-service"),
-    ("metrics-exporter-prometheus", "rockbot-service"),
+    ("metrics-prometheus", "rockbot-service"),
+    ("opentelemetry-otlp", "rockbot-service"),
+    ("prometheus", "rockbot-service"),
     ("opentelemetry_sdk", "rockbot-service"),
     ("k8s-openapi", "rockbot-scripts-manager"),
     ("kube", "rockbot-scripts-manager"),
