@@ -5,9 +5,7 @@ mod waiting;
 
 use std::sync::Arc;
 
-use rockbot_contracts::{
-    SessionId, Spending, TraceContext, TurnUsage, trace, user::TurnOutcome,
-};
+use rockbot_contracts::{SessionId, Spending, TraceContext, TurnUsage, trace, user::TurnOutcome};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep},

@@ -97,9 +97,9 @@ pub(crate) async fn after_losses(
 /// Asks the question `id` again if that is still to be done.
 async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) {
     let next = pending.with_open_question(&id, |question| {
-        question
-            .may_be_lost(losses)
-            .then(|| (question.once_more(losses), question.scope.clone(), question.log_span.clone()))
+        question.may_be_lost(losses).then(|| {
+            (question.once_more(losses), question.scope.clone(), question.log_span.clone())
+        })
     });
     let Some((publication, scope, log_span)) = next.flatten() else { return };
     let asked = publication.envelope.attempt;

@@ -50,9 +50,8 @@ pub fn continue_from(span: &Span, parent: &TraceContext) {
     }
     let carrier = Carrier(parent.clone());
     let base = Context::new();
-    let context = get_text_map_propagator(|propagator| {
-        propagator.extract_with_context(&base, &carrier)
-    });
+    let context =
+        get_text_map_propagator(|propagator| propagator.extract_with_context(&base, &carrier));
     if context.span().span_context().is_valid() {
         // It fails without an exporter and after the span was entered. Both leave the span as it is.
         let _ = span.set_parent(context);

@@ -1,12 +1,12 @@
-//! The admin port: whether the process lives, whether it is ready, and what it counts.
+//! The admin port: liveness, readiness and metrics of a process.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
-//! | `/healthz` | 200 as long as the process answers at all: restart it when it does not |
-//! | `/readyz` | 200 when it takes work, 503 when not, with what is missing, as JSON |
-//! | `/metrics` | its counts, in Prometheus' text format |
+//! | `/healthz` | 200 while the process responds at all: restart it otherwise |
+//! | `/readyz` | 200 when the process is ready for work, else 503; the checks as JSON |
+//! | `/metrics` | metrics in Prometheus' text format |
 //!
-//! It tells nothing secret and takes no commands; still, keep it inside the cluster.
+//! It exposes no secrets and accepts no commands; still, keep it inside the cluster.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -26,22 +26,22 @@ use crate::{
     health::{Health, Readiness},
 };
 
-/// Connections at once.
+/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a connection may be silent.
-const IDLE: Duration = Duration::from_secs(30);
+/// Time after which an idle connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `[admin]`: where a process tells how it is.
+/// `[admin]`: where a process serves its health and metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminSection {
-    /// Where to listen, such as `127.0.0.1:9090`, or `0.0.0.0:9090` in a container; port 0 takes a
-    /// free one. Nowhere when absent.
+    /// Address to listen on, such as `127.0.0.1:9090`, or `0.0.0.0:9090` in a container; port 0 takes
+    /// a free port. The process does not listen when absent.
     pub address: Option<SocketAddr>,
 }
 
-/// The admin port, until dropped.
+/// The admin server, until dropped.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -49,29 +49,29 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Listens, and answers from now on.
+    /// Starts to listen and to serve.
     ///
     /// # Errors
-    /// When the address is taken or not this machine's.
+    /// When the address is in use or does not belong to this machine.
     pub async fn start(address: SocketAddr, health: Health) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let listener = BoundedListener::new(listener, MAX_CONNECTIONS, IDLE);
+        let listener = BoundedListener::new(listener, MAX_CONNECTIONS, IDLE_TIMEOUT);
         let router = Router::new()
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(readyz))
-            .route("/metrics", get(counts))
+            .route("/metrics", get(metrics))
             .with_state(health);
-        info!(%address, "the admin port listens");
+        info!(%address, "admin port listening");
         let serving = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
-                error!(%error, "the admin port is closed");
+                error!(%error, "admin server failed");
             }
         });
         Ok(Self { address, serving })
     }
 
-    /// Where it listens.
+    /// Returns the address the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -84,8 +84,8 @@ impl Drop for Admin {
     }
 }
 
-async fn counts(State(health): State<Health>) -> Response {
-    match health.counts().await {
+async fn metrics(State(health): State<Health>) -> Response {
+    match health.metrics_text().await {
         Some(text) => {
             ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
@@ -114,30 +114,31 @@ mod tests {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     #[tokio::test]
-    async fn a_probe_learns_whether_the_process_lives_and_what_it_lacks() {
+    async fn probes_report_liveness_readiness_and_failed_checks() {
         let metrics = Metrics::start("rockbot-test", "0");
-        let health = Health::new(CancellationToken::new()).counted(metrics);
+        let health = Health::new(CancellationToken::new()).with_metrics(metrics);
         health.needs("store", || Box::pin(std::future::ready(Err("it is full".to_owned()))));
         let address = ([127, 0, 0, 1], 0).into();
         let admin = Admin::start(address, health.clone()).await.unwrap();
         let alive = get(admin.address(), "/healthz").await;
         assert!(alive.starts_with("HTTP/1.1 200") && alive.ends_with("ok\n"), "{alive}");
         health.serving();
-        let lacking = get(admin.address(), "/readyz").await;
-        assert!(lacking.starts_with("HTTP/1.1 503"), "{lacking}");
-        let told = r#"{"ready":false,"stage":"serving","needs":{"store":"it is full"}}"#;
-        assert!(lacking.ends_with(told), "{lacking}");
+        let unready = get(admin.address(), "/readyz").await;
+        assert!(unready.starts_with("HTTP/1.1 503"), "{unready}");
+        let body = r#"{"ready":false,"stage":"serving","needs":{"store":"it is full"}}"#;
+        assert!(unready.ends_with(body), "{unready}");
         health.needs("store", || Box::pin(std::future::ready(Ok(()))));
         let ready = get(admin.address(), "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
-        let counts = get(admin.address(), "/metrics").await;
-        assert!(counts.contains("version=0.0.4") && counts.contains("rockbot_ready 1"), "{counts}");
+        let metrics = get(admin.address(), "/metrics").await;
+        assert!(metrics.contains("version=0.0.4"), "{metrics}");
+        assert!(metrics.contains("rockbot_ready 1"), "{metrics}");
         assert!(get(admin.address(), "/secrets").await.starts_with("HTTP/1.1 404"));
     }
 }

@@ -1,9 +1,8 @@
-//! Layers of configuration.
+//! Layered configuration.
 //!
-//! From the weakest: the commented defaults compiled into the program, the file named with
+//! In ascending precedence: the commented defaults compiled into the program, the file named with
 //! `--config`, the environment (`ROCKBOT_<SECTION>__<KEY>`, and `ROCKBOT_<SECTION>__<KEY>_FILE` for
-//! a value kept in a file, such as a mounted secret). Every problem is collected before anything is
-//! refused.
+//! a value in a file, such as a mounted secret). All problems are reported at once.
 
 use std::{fmt, path::Path};
 
@@ -14,18 +13,18 @@ use figment::{
 use serde::de::DeserializeOwned;
 
 const PREFIX: &str = "ROCKBOT_";
-/// Keys that name a file themselves: their variables hold its path, and whoever uses the file reads
-/// it, as often as it must.
+/// Keys whose value is a path. Their variables end in `_FILE` too, and the file is read where it is
+/// used.
 const PATHS: [&str; 3] = ["bus.tls.ca_file", "bus.tls.cert_file", "bus.tls.key_file"];
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Everything that is wrong with a configuration.
+/// All problems of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblems(Vec<String>);
 
 impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the configuration can't be used:")?;
+        write!(f, "invalid configuration:")?;
         self.0.iter().try_for_each(|problem| write!(f, "\n  - {problem}"))
     }
 }
@@ -33,14 +32,14 @@ impl fmt::Display for ConfigProblems {
 impl std::error::Error for ConfigProblems {}
 
 impl ConfigProblems {
-    /// The problems, one a line.
+    /// Returns the problems, each on one line.
     #[must_use]
     pub fn list(&self) -> &[String] {
         &self.0
     }
 }
 
-/// Configuration being read: sections come out, problems pile up.
+/// A configuration from which sections are read; it collects their problems.
 #[derive(Debug)]
 pub struct Configuration {
     layers: Figment,
@@ -50,7 +49,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Puts the layers on top of each other. `environment` is the process's own, or a test's.
+    /// Merges the layers. `environment` is that of the process, or a test's.
     pub fn layered(
         defaults: &str,
         file: Option<&Path>,
@@ -102,8 +101,8 @@ impl Configuration {
         Self { layers, sections: Vec::new(), file_sections, problems }
     }
 
-    /// Reads one section; a section that is nowhere has its defaults. A problem is kept for
-    /// [`Configuration::finish`], and the default stands in.
+    /// Reads one section; an absent section has its defaults. A problem is kept for
+    /// [`Configuration::finish`], and the default is returned.
     pub fn section<S: DeserializeOwned + Default>(&mut self, name: &'static str) -> S {
         let again = self.sections.contains(&name);
         self.sections.push(name);
@@ -111,50 +110,50 @@ impl Configuration {
             return S::default();
         }
         self.layers.extract_inner::<S>(name).unwrap_or_else(|errors| {
-            // Whoever read it first has told.
+            // The first read has reported them.
             for error in errors.into_iter().filter(|_| !again) {
                 // The library puts the section behind the key it was found in.
                 let keys = error.path.iter().map(String::as_str).filter(|key| *key != name);
                 let key = std::iter::once(name).chain(keys).collect::<Vec<_>>().join(".");
                 let from = error.metadata.as_ref().map(|from| format!(" ({})", from.name));
                 let from = from.unwrap_or_default();
-                // The error's own words would show the value, which may be a secret.
-                self.problems.push(format!("{key}: {}{from}", words(&error.kind)));
+                // The error's own text would show the value, which may be a secret.
+                self.problems.push(format!("{key}: {}{from}", describe(&error.kind)));
             }
             S::default()
         })
     }
 
-    /// Adds a problem that only the reader of a section can see.
+    /// Adds a problem found by the reader of a section.
     pub fn problem(&mut self, problem: impl Into<String>) {
         self.problems.push(problem.into());
     }
 
-    /// Says whether all of it can be used.
+    /// Finishes reading.
     ///
     /// # Errors
-    /// Every problem found, and every section of the file that nobody reads.
+    /// All problems found, and every section of the file that was not read.
     pub fn finish(mut self) -> Result<(), ConfigProblems> {
         for section in &self.file_sections {
             if !self.sections.contains(&section.as_str()) {
                 let known = self.sections.join(", ");
-                self.problems.push(format!("unknown section [{section}]; there are: {known}"));
+                self.problems.push(format!("unknown section [{section}]; known sections: {known}"));
             }
         }
         if self.problems.is_empty() { Ok(()) } else { Err(ConfigProblems(self.problems)) }
     }
 }
 
-/// What is wrong, without the value.
-fn words(kind: &figment::error::Kind) -> String {
+/// Describes an error without the value.
+fn describe(kind: &figment::error::Kind) -> String {
     use figment::error::Kind;
     match kind {
         Kind::InvalidType(got, expected) => {
-            format!("expected {expected}, got {}", type_word(got))
+            format!("expected {expected}, got {}", type_name(got))
         }
         Kind::InvalidValue(_, expected) => format!("expected {expected}"),
         Kind::UnknownField(key, known) => {
-            format!("unknown key {key:?}; there are: {}", known.join(", "))
+            format!("unknown key {key:?}; known keys: {}", known.join(", "))
         }
         Kind::UnknownVariant(_, known) => format!("expected one of {}", known.join(", ")),
         Kind::MissingField(key) => format!("{key} is missing"),
@@ -162,7 +161,7 @@ fn words(kind: &figment::error::Kind) -> String {
     }
 }
 
-fn type_word(actual: &figment::error::Actual) -> &'static str {
+fn type_name(actual: &figment::error::Actual) -> &'static str {
     use figment::error::Actual;
     match actual {
         Actual::Bool(_) => "true or false",
@@ -184,7 +183,7 @@ fn read_file(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))
 }
 
-/// A layer with a name for error messages.
+/// A layer with a name for errors.
 struct Named<P> {
     layer: P,
     name: String,
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
+    fn environment_overrides_file_and_file_overrides_defaults() {
         let file = file("[tools]\nconcurrency = 2\nname = \"file\"\n");
         let environment = environment(&[("ROCKBOT_TOOLS__CONCURRENCY", "3"), ("PATH", "/bin")]);
         let mut configuration = Configuration::layered(DEFAULTS, Some(file.path()), environment);
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once_with_key_and_origin_and_without_values() {
+    fn problems_are_reported_together_without_values() {
         let file = file("[tools]\nconcurrency = \"hunter2\"\n[tolls]\nx = 1\n");
         let environment = environment(&[("ROCKBOT_LOG__FORMAT", "hunter2")]);
         let mut configuration = Configuration::layered(DEFAULTS, Some(file.path()), environment);
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_comes_from_a_file_and_stays_out_of_debug() {
+    fn secret_from_file_is_hidden_in_debug() {
         let secret = file("amqp://user:hunter2@broker\n");
         let path = secret.path().display().to_string();
         let environment = environment(&[("ROCKBOT_BUS__URL_FILE", &path)]);
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_named_and_not_read() {
+    fn certificate_file_is_named_and_not_read() {
         let environment = environment(&[("ROCKBOT_BUS__TLS__CA_FILE", "/nowhere/at/all.pem")]);
         let mut configuration = Configuration::layered("", None, environment);
         let bus: BusSection = configuration.section("bus");
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_broken_file_is_a_problem() {
+    fn missing_or_malformed_file_is_a_problem() {
         let mut missing =
             Configuration::layered("", Some(Path::new("/nowhere/at/all.toml")), Vec::new());
         let _: LogSection = missing.section("log");

@@ -1,4 +1,4 @@
-//! Connections of HTTP clients, within bounds.
+//! A listener with a bounded number of connections and an idle timeout.
 
 use std::{
     io,
@@ -17,19 +17,20 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// Takes so many connections at once; more wait in the system's queue.
+/// Accepts a bounded number of connections; further ones wait in the system's queue.
 #[derive(Debug)]
 pub struct BoundedListener {
     listener: TcpListener,
-    places: Arc<Semaphore>,
-    idle: Duration,
+    permits: Arc<Semaphore>,
+    idle_timeout: Duration,
 }
 
 impl BoundedListener {
-    /// At most `most` connections, each of which ends when nothing came over it for the time `idle`.
+    /// Creates a listener for at most `limit` connections, each of which is closed when it receives
+    /// nothing for `idle_timeout`.
     #[must_use]
-    pub fn new(listener: TcpListener, most: usize, idle: Duration) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(most)), idle }
+    pub fn new(listener: TcpListener, limit: usize, idle_timeout: Duration) -> Self {
+        Self { listener, permits: Arc::new(Semaphore::new(limit)), idle_timeout }
     }
 }
 
@@ -38,14 +39,14 @@ impl Listener for BoundedListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // It fails only when the semaphore is closed, which nobody does.
-        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+        // It fails only when the semaphore is closed, and it never is.
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, address) = Listener::accept(&mut self.listener).await;
         let connection = Connection {
             stream,
-            idle: self.idle,
-            silence: Box::pin(sleep(self.idle)),
-            _place: place,
+            idle_timeout: self.idle_timeout,
+            idle: Box::pin(sleep(self.idle_timeout)),
+            _permit: permit,
         };
         (connection, address)
     }
@@ -55,13 +56,13 @@ impl Listener for BoundedListener {
     }
 }
 
-/// A connection that does not stay silent for ever.
+/// A connection that is closed when it stays idle.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    idle: Duration,
-    silence: Pin<Box<Sleep>>,
-    _place: Option<OwnedSemaphorePermit>,
+    idle_timeout: Duration,
+    idle: Pin<Box<Sleep>>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl AsyncRead for Connection {
@@ -72,10 +73,10 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
-            this.silence.as_mut().reset(Instant::now() + this.idle);
+            this.idle.as_mut().reset(Instant::now() + this.idle_timeout);
             return Poll::Ready(read);
         }
-        ready!(this.silence.as_mut().poll(context));
+        ready!(this.idle.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -107,27 +108,27 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    async fn listener(most: usize) -> (BoundedListener, SocketAddr) {
+    async fn listener(limit: usize) -> (BoundedListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        (BoundedListener::new(listener, most, MINUTE), address)
+        (BoundedListener::new(listener, limit, MINUTE), address)
     }
 
     #[tokio::test]
-    async fn one_connection_too_many_waits_until_another_ends() {
+    async fn excess_connection_waits_for_a_permit() {
         let (mut listener, address) = listener(1).await;
         let _first = TcpStream::connect(address).await.unwrap();
         let _second = TcpStream::connect(address).await.unwrap();
-        let (taken, _) = within_timeout("a connection", listener.accept()).await;
+        let (accepted, _) = within_timeout("a connection", listener.accept()).await;
         assert_never("a second connection", listener.accept()).await;
-        drop(taken);
+        drop(accepted);
         within_timeout("the second connection", listener.accept()).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_connection_ends() {
+    async fn idle_connection_is_closed() {
         let (mut listener, address) = listener(1).await;
-        let _silent = TcpStream::connect(address).await.unwrap();
+        let _idle = TcpStream::connect(address).await.unwrap();
         let (mut connection, _) = listener.accept().await;
         let start = Instant::now();
         let error = connection.read_u8().await.unwrap_err();

@@ -1,23 +1,24 @@
-//! Exit codes, in the numbers of `sysexits.h`.
+//! Exit codes, numbered as in `sysexits.h`.
 
 use std::io;
 
-/// All went well.
+/// Success.
 pub const OK: u8 = 0;
-/// The work was done and its answer is an error.
+/// The request was carried out and its result is an error.
 pub const ANSWERED_WITH_ERROR: u8 = 1;
-/// The command line or the configuration can't be used.
+/// The command line or the configuration is invalid.
 pub const USAGE: u8 = 64;
-/// Nobody serves what was asked for, or there is no broker.
+/// No service is available for the request, or the broker is unreachable.
 pub const UNAVAILABLE: u8 = 69;
-/// A bug, or the system has no room for another thread or socket.
+/// A bug, or the system refused a thread or a socket.
 pub const SOFTWARE: u8 = 70;
-/// The output can't be written.
+/// The output cannot be written.
 pub const IO: u8 = 74;
-/// Timed out or overloaded; the same may work later.
+/// Timed out or overloaded; a retry may succeed.
 pub const TEMPORARY: u8 = 75;
 
-/// The code for output that can't be written: a reader who has seen enough and left is no failure.
+/// Returns the exit code for a failed write to the output. A closed pipe is not a failure: the reader
+/// has seen enough.
 #[must_use]
 pub fn unwritten(error: &io::Error) -> u8 {
     match error.kind() {

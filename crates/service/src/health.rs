@@ -1,36 +1,32 @@
-//! Whether a process can do its work, for whoever sends it some.
+//! Health of a process: its phase and the checks of what it needs.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use metrics::gauge;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Metrics;
 
-/// How long a need may take to say whether it is met. Below the second or more that probes wait.
-const PATIENCE: Duration = Duration::from_millis(800);
+/// Time limit of a check. Below the timeout of a probe, which is 1 s or more.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Where a process is in its life.
+/// Phase of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// It prepares, and takes no work yet.
+    /// It is being prepared and accepts no work yet.
     Starting,
-    /// It takes work, if what it needs is there.
+    /// It accepts work while its checks pass.
     Serving,
-    /// It finishes what it has, and takes no more.
+    /// It finishes its work and accepts no more.
     Stopping,
 }
 
-/// What a process needs for its work, and where it is in its life. Clones share it.
+/// Health of a process. Clones share it.
 #[derive(Clone)]
 pub struct Health {
     inner: Arc<Mutex<Inner>>,
@@ -41,33 +37,33 @@ pub struct Health {
 #[derive(Default)]
 struct Inner {
     is_serving: bool,
-    needs: BTreeMap<&'static str, Need>,
+    checks: BTreeMap<&'static str, Check>,
 }
 
-/// Says whether something is there; else why not, in words for an operator, without secrets.
-type Need = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+/// Checks whether a resource is available; an error is a reason for an operator, without secrets.
+type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// What a probe is told.
+/// Response to a readiness probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    /// Whether to send work.
+    /// Whether the process is ready for work.
     pub ready: bool,
-    /// Where the process is in its life.
+    /// Phase of the process.
     pub stage: Stage,
-    /// What it needs, by name: `ok`, or why it is not there.
+    /// Result of each check by name: `ok`, or why the resource is unavailable.
     pub needs: BTreeMap<&'static str, String>,
 }
 
 impl Health {
-    /// Of a process that starts. It stops when `stopping` is cancelled.
+    /// Creates the health of a starting process, which stops when `stopping` is cancelled.
     #[must_use]
     pub fn new(stopping: CancellationToken) -> Self {
         Self { inner: Arc::default(), stopping, metrics: None }
     }
 
-    /// The same of a process that counts.
+    /// Adds the metrics of the process.
     #[must_use]
-    pub fn counted(self, metrics: Metrics) -> Self {
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
@@ -79,62 +75,64 @@ impl Health {
         }
     }
 
-    /// The process needs something for its work. `check` says whether it is there, else why not, in
-    /// words for an operator and without secrets. It is asked at each probe, and has 800 ms. A
-    /// second one of the same name takes the first one's place.
+    /// Adds a check of a resource that the process needs. Its error is a reason for an operator, without
+    /// secrets. It runs at each probe, for at most 800 ms. A second check of the same name replaces the
+    /// first.
     pub fn needs(
         &self,
         name: &'static str,
-        need: impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
+        check: impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
     ) {
-        self.lock().needs.insert(name, Arc::new(need));
+        self.lock().checks.insert(name, Arc::new(check));
     }
 
-    /// What the process counts, in Prometheus' text format, and among it whether it is ready; `None`
-    /// for one that does not count.
-    pub async fn counts(&self) -> Option<String> {
+    /// Returns the metrics in Prometheus' text format, including readiness; `None` for a process
+    /// without metrics.
+    pub async fn metrics_text(&self) -> Option<String> {
         let metrics = self.metrics.as_ref()?;
         gauge!("rockbot_ready").set(f64::from(u8::from(self.readiness().await.ready)));
         Some(metrics.text())
     }
 
-    /// The process takes work from now on.
+    /// Marks the process as ready for work.
     pub fn serving(&self) {
         self.lock().is_serving = true;
     }
 
-    /// Looks at everything that is needed, all at once.
+    /// Runs all checks concurrently and returns the result.
     ///
     /// # Cancellation
-    /// Dropping the future stops looking.
+    /// Dropping the future cancels the checks.
     pub async fn readiness(&self) -> Readiness {
-        let (is_serving, needs) = {
+        let (is_serving, checks) = {
             let inner = self.lock();
-            (inner.is_serving, inner.needs.clone())
+            (inner.is_serving, inner.checks.clone())
         };
-        let mut checks: FuturesUnordered<_> = needs
+        let mut running: FuturesUnordered<_> = checks
             .into_iter()
-            .map(|(name, need)| async move {
-                let met = timeout(PATIENCE, need()).await;
-                (name, met.unwrap_or_else(|_| Err("no answer in time".to_owned())))
+            .map(|(name, check)| async move {
+                let result = timeout(CHECK_TIMEOUT, check()).await;
+                (name, result.unwrap_or_else(|_| Err("check timed out".to_owned())))
             })
             .collect();
-        let mut told = BTreeMap::new();
-        let mut all_met = true;
-        while let Some((name, met)) = checks.next().await {
-            all_met &= met.is_ok();
-            told.insert(name, met.err().unwrap_or_else(|| "ok".to_owned()));
+        let mut needs = BTreeMap::new();
+        let mut all_passed = true;
+        while let Some((name, result)) = running.next().await {
+            all_passed &= result.is_ok();
+            needs.insert(name, result.err().unwrap_or_else(|| "ok".to_owned()));
         }
-        let stage = match is_serving {
-            _ if self.stopping.is_cancelled() => Stage::Stopping,
-            true => Stage::Serving,
-            false => Stage::Starting,
+        let stage = if self.stopping.is_cancelled() {
+            Stage::Stopping
+        } else if is_serving {
+            Stage::Serving
+        } else {
+            Stage::Starting
         };
-        Readiness { ready: stage == Stage::Serving && all_met, stage, needs: told }
+        Readiness { ready: stage == Stage::Serving && all_passed, stage, needs }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 
@@ -143,7 +141,7 @@ impl fmt::Debug for Health {
         let inner = self.lock();
         f.debug_struct("Health")
             .field("is_serving", &inner.is_serving)
-            .field("needs", &inner.needs.keys())
+            .field("checks", &inner.checks.keys())
             .finish_non_exhaustive()
     }
 }
@@ -154,42 +152,42 @@ mod tests {
 
     use super::*;
 
-    fn is(met: bool) -> BoxFuture<'static, Result<(), String>> {
-        let told = if met { Ok(()) } else { Err("gone".to_owned()) };
-        Box::pin(std::future::ready(told))
+    fn result(passed: bool) -> BoxFuture<'static, Result<(), String>> {
+        let result = if passed { Ok(()) } else { Err("gone".to_owned()) };
+        Box::pin(std::future::ready(result))
     }
 
     #[tokio::test]
-    async fn a_process_is_ready_between_its_start_and_its_stop_while_it_has_what_it_needs() {
+    async fn process_is_ready_while_serving_and_checks_pass() {
         let stopping = CancellationToken::new();
         let health = Health::new(stopping.clone());
-        let there = Arc::new(AtomicBool::new(true));
-        let need = there.clone();
-        health.needs("bus", move || is(need.load(Ordering::SeqCst)));
+        let available = Arc::new(AtomicBool::new(true));
+        let bus = available.clone();
+        health.needs("bus", move || result(bus.load(Ordering::SeqCst)));
         let state = async || {
-            let told = health.readiness().await;
-            (told.ready, told.stage)
+            let readiness = health.readiness().await;
+            (readiness.ready, readiness.stage)
         };
         assert_eq!(state().await, (false, Stage::Starting));
         health.serving();
         assert_eq!(state().await, (true, Stage::Serving));
-        there.store(false, Ordering::SeqCst);
+        available.store(false, Ordering::SeqCst);
         assert_eq!(state().await, (false, Stage::Serving));
         assert_eq!(health.readiness().await.needs, [("bus", "gone".to_owned())].into());
-        there.store(true, Ordering::SeqCst);
+        available.store(true, Ordering::SeqCst);
         stopping.cancel();
         assert_eq!(state().await, (false, Stage::Stopping));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_answer_is_not_there() {
+    async fn check_without_result_times_out() {
         let health = Health::new(CancellationToken::new());
         health.needs("store", || Box::pin(std::future::pending()));
-        health.needs("bus", || is(true));
+        health.needs("bus", || result(true));
         health.serving();
-        let told = health.readiness().await;
-        assert!(!told.ready);
-        let needs = [("bus", "ok".to_owned()), ("store", "no answer in time".to_owned())];
-        assert_eq!(told.needs, needs.into());
+        let readiness = health.readiness().await;
+        assert!(!readiness.ready);
+        let needs = [("bus", "ok".to_owned()), ("store", "check timed out".to_owned())];
+        assert_eq!(readiness.needs, needs.into());
     }
 }

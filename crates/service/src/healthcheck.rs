@@ -1,7 +1,7 @@
-//! `--healthcheck`: asks the process beside this one whether it is ready.
+//! `--healthcheck`: probes the readiness of the process beside this one.
 //!
-//! A container's health check can only start a program that is in the container, and an image may
-//! hold nothing but ours. With the same configuration it knows the admin port.
+//! The health check of a container can only start a program of its image, and an image may contain
+//! RockBot's alone. The shared configuration has the address of the admin port.
 
 use std::{
     io::{self, Read, Write},
@@ -11,43 +11,43 @@ use std::{
 
 use crate::{admin::AdminSection, config::Configuration, exit};
 
-/// How long the process may take to connect, and to be silent. Its needs have 800 ms to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The longest answer that is looked at.
-const MAX_ANSWER: u64 = 16 * 1024;
+/// Time limit of a connect, a read and a write. The checks of the process take at most 800 ms.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum length of a response, in bytes.
+const MAX_RESPONSE_BYTES: u64 = 16 * 1024;
 
-/// Why a process does not count as ready.
+/// Reason why a process counts as not ready.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unready {
-    /// There is no port to ask at.
-    #[error("admin.address is not set, has port 0 or can't be used, so nobody can be asked")]
+    /// There is no admin port to probe.
+    #[error("no admin port to probe: admin.address is not set, invalid or has port 0; set it")]
     NoAddress,
-    /// Nobody answers there.
-    #[error("nobody answers at {0}: {1}")]
-    Silent(SocketAddr, #[source] io::Error),
-    /// It says that it is not, and what it lacks.
+    /// The admin port does not respond.
+    #[error("no response from {0}: {1}")]
+    NoResponse(SocketAddr, #[source] io::Error),
+    /// The process reports that it is not ready, and why.
     #[error("{0}")]
-    Lacking(String),
+    NotReady(String),
 }
 
 impl Unready {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::NoAddress => exit::USAGE,
-            Self::Silent(..) | Self::Lacking(_) => exit::UNAVAILABLE,
+            Self::NoResponse(..) | Self::NotReady(_) => exit::UNAVAILABLE,
         }
     }
 }
 
-/// Asks whoever runs with this configuration. Other sections than `[admin]` don't matter here.
+/// Probes the process with this configuration. Only `[admin]` is read.
 pub(crate) fn check(configuration: &mut Configuration) -> Result<(), Unready> {
     let admin: AdminSection = configuration.section("admin");
     let address = admin.address.filter(|address| address.port() != 0).ok_or(Unready::NoAddress)?;
-    ask(from_here(address))
+    probe(loopback(address))
 }
 
-/// Where a process that listens on all addresses is reached from its own machine.
-fn from_here(mut address: SocketAddr) -> SocketAddr {
+/// Replaces the unspecified address of a process that listens everywhere by the loopback address.
+fn loopback(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -56,24 +56,24 @@ fn from_here(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-fn ask(address: SocketAddr) -> Result<(), Unready> {
-    let answer = answer(address).map_err(|error| Unready::Silent(address, error))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+fn probe(address: SocketAddr) -> Result<(), Unready> {
+    let response = get_readyz(address).map_err(|error| Unready::NoResponse(address, error))?;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     let status = head.lines().next().unwrap_or_default();
     match status.split_whitespace().nth(1) {
         Some("200") => Ok(()),
-        _ => Err(Unready::Lacking(format!("{status} {body}").trim().to_owned())),
+        _ => Err(Unready::NotReady(format!("{status} {body}").trim().to_owned())),
     }
 }
 
-fn answer(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn get_readyz(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     write!(stream, "GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    let mut response = Vec::new();
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut response)?;
+    Ok(String::from_utf8_lossy(&response).into_owned())
 }
 
 #[cfg(test)]
@@ -83,37 +83,37 @@ mod tests {
     use super::*;
     use crate::{admin::Admin, health::Health};
 
-    async fn checked(address: Option<SocketAddr>) -> Result<(), Unready> {
-        let named = address.map(|address| address.to_string());
-        let environment = named.map(|address| ("ROCKBOT_ADMIN__ADDRESS".to_owned(), address));
+    async fn run_check(address: Option<SocketAddr>) -> Result<(), Unready> {
+        let text = address.map(|address| address.to_string());
+        let environment = text.map(|address| ("ROCKBOT_ADMIN__ADDRESS".to_owned(), address));
         let mut configuration = Configuration::layered("", None, environment);
         tokio::task::spawn_blocking(move || check(&mut configuration)).await.unwrap()
     }
 
     #[tokio::test]
-    async fn a_check_of_health_passes_exactly_while_the_process_is_ready() {
+    async fn health_check_passes_only_while_process_is_ready() {
         let health = Health::new(CancellationToken::new());
-        // Everywhere, as in a container: it is reached on the loopback interface all the same.
+        // It listens on all interfaces, as in a container, and is reached on the loopback interface.
         let admin = Admin::start(([0, 0, 0, 0], 0).into(), health.clone()).await.unwrap();
         let address = admin.address();
-        let starting = checked(Some(address)).await.unwrap_err();
+        let starting = run_check(Some(address)).await.unwrap_err();
         assert_eq!(starting.exit_code(), exit::UNAVAILABLE);
         assert!(starting.to_string().contains("\"stage\":\"starting\""), "{starting}");
         health.serving();
-        checked(Some(address)).await.unwrap();
+        run_check(Some(address)).await.unwrap();
         health.needs("store", || Box::pin(std::future::ready(Err("it is full".to_owned()))));
-        let lacking = checked(Some(address)).await.unwrap_err();
-        assert!(lacking.to_string().contains("it is full"), "{lacking}");
+        let unready = run_check(Some(address)).await.unwrap_err();
+        assert!(unready.to_string().contains("it is full"), "{unready}");
     }
 
     #[tokio::test]
-    async fn a_process_that_does_not_listen_is_not_ready() {
+    async fn process_that_does_not_listen_is_not_ready() {
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let silent = checked(Some(gone)).await.unwrap_err();
-        assert!(matches!(silent, Unready::Silent(..)), "{silent}");
-        assert_eq!(silent.exit_code(), exit::UNAVAILABLE);
-        for unknown in [None, Some(([127, 0, 0, 1], 0).into())] {
-            assert_eq!(checked(unknown).await.unwrap_err().exit_code(), exit::USAGE);
+        let unready = run_check(Some(gone)).await.unwrap_err();
+        assert!(matches!(unready, Unready::NoResponse(..)), "{unready}");
+        assert_eq!(unready.exit_code(), exit::UNAVAILABLE);
+        for unset in [None, Some(([127, 0, 0, 1], 0).into())] {
+            assert_eq!(run_check(unset).await.unwrap_err().exit_code(), exit::USAGE);
         }
     }
 }

@@ -1,14 +1,14 @@
-//! What every process does alike: read its configuration, log, notice signals, and leave with an
-//! exit code that says why.
+//! The process kit: configuration, logs, telemetry, health, signals and exit codes of every process.
 //!
-//! - [`config`]: layers of configuration, with all problems reported at once;
-//! - [`sections`]: the sections that several processes share;
-//! - [`logging`] and [`telemetry`]: where log lines, traces and metrics go;
-//! - [`shutdown`]: SIGTERM and Ctrl-C as a token;
-//! - [`health`] and [`admin`]: whether it lives and is ready, over HTTP;
-//! - `healthcheck`: the same question from a container's own check;
+//! - [`config`]: layered configuration, with all problems reported at once;
+//! - [`sections`]: sections shared by several processes;
+//! - [`logging`] and [`telemetry`]: logs, traces and metrics;
+//! - [`shutdown`]: termination signals as a cancellation token;
+//! - [`health`] and [`admin`]: liveness, readiness and metrics over HTTP;
+//! - `healthcheck`: a readiness probe for containers;
 //! - [`tls`]: the TLS stack;
-//! - [`process`]: a main function in one call;
+//! - [`connections`]: a bounded HTTP listener;
+//! - [`process`]: the main function of a service;
 //! - [`exit`]: the exit codes.
 
 pub mod admin;

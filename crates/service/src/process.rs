@@ -1,4 +1,4 @@
-//! A main function in one call.
+//! The main function of a service.
 
 use std::{
     ffi::OsString,
@@ -25,26 +25,26 @@ use crate::{
     tls::install_tls_provider,
 };
 
-/// A service process: what it is called, and its defaults.
+/// A service process: its name, version and defaults.
 #[derive(Debug, Clone, Copy)]
 pub struct Process {
     /// Name of the binary.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Description in one line.
     pub about: &'static str,
     /// Version of the build.
     pub version: &'static str,
-    /// The commented default configuration, in TOML.
+    /// Commented default configuration, in TOML.
     pub defaults: &'static str,
 }
 
-/// Why a service ended on its own.
+/// Reason why a service stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its configuration can't be used after all.
+    /// The configuration is invalid in a way that only shows at run time.
     #[error("{0}")]
     Configuration(String),
-    /// What it needs is not there.
+    /// A resource that the service needs is unavailable.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -65,8 +65,8 @@ enum Print {
 }
 
 impl Process {
-    /// As [`Self::run`], with the admin port where one is configured. `serve` tells the [`Health`]
-    /// what it needs, and when it serves.
+    /// Runs the service as [`Self::run`] does, with the admin port if one is configured. `serve` adds its
+    /// checks to the [`Health`] and marks it as ready.
     pub fn serve<C>(
         self,
         read: impl FnOnce(&mut Configuration) -> C,
@@ -82,7 +82,7 @@ impl Process {
                 return serve(settings, shutdown, &health).await;
             };
             let metrics = Metrics::start(self.name, self.version);
-            let health = health.counted(metrics);
+            let health = health.with_metrics(metrics);
             let listening = Admin::start(address, health.clone()).await;
             let _admin = listening.map_err(|error| {
                 let what = format!("admin.address: cannot listen on {address}: {error}");
@@ -92,8 +92,8 @@ impl Process {
         })
     }
 
-    /// Reads arguments and configuration, starts to log and to listen for signals, and serves until
-    /// told to stop. Returns the exit code for `main`.
+    /// Reads arguments and configuration, starts logging, telemetry and signal handling, and serves until
+    /// shutdown. Returns the exit code for `main`.
     pub fn run<C>(
         self,
         read: impl FnOnce(&mut Configuration) -> C,
@@ -102,12 +102,12 @@ impl Process {
         let arguments = match parse(std::env::args_os().skip(1)) {
             Ok(arguments) => arguments,
             Err(problem) => {
-                say_err(&format!("{}: {problem}; try --help", self.name));
+                print_err(&format!("{}: {problem}; try --help", self.name));
                 return ExitCode::from(exit::USAGE);
             }
         };
         if let Some(print) = arguments.print {
-            return self.say(&self.text_of(&print));
+            return self.print(&self.text(&print));
         }
         let environment = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -117,7 +117,7 @@ impl Process {
         if arguments.healthcheck {
             return match healthcheck::check(&mut configuration) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(problem) => self.end(problem.exit_code(), &problem),
+                Err(problem) => self.fail(problem.exit_code(), &problem),
             };
         }
         let log: LogSection = configuration.section("log");
@@ -129,47 +129,48 @@ impl Process {
         for problem in telemetry.validate() {
             configuration.problem(problem);
         }
-        // Before anything is read: checking may make a client.
+        // Validation of a section may create a client.
         install_tls_provider();
         let settings = read(&mut configuration);
         if let Err(problems) = configuration.finish() {
-            return self.end(exit::USAGE, &problems);
+            return self.fail(exit::USAGE, &problems);
         }
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(problem) => return self.end(exit::SOFTWARE, &problem),
+            Err(problem) => return self.fail(exit::SOFTWARE, &problem),
         };
         let traces = {
             // The exporter's connection is driven by the runtime.
             let _entered = runtime.enter();
             match self.traces(&telemetry, &service) {
                 Ok(traces) => traces,
-                Err(problem) => return self.end(exit::USAGE, &problem),
+                Err(problem) => return self.fail(exit::USAGE, &problem),
             }
         };
         if arguments.check_config {
-            return self.say("the configuration is valid");
+            return self.print("the configuration is valid");
         }
         if let Err(problem) = logging::start(&log, traces.as_ref()) {
-            return self.end(exit::USAGE, &problem);
+            return self.fail(exit::USAGE, &problem);
         }
         let served = runtime.block_on(async {
-            let shutdown = Shutdown::on_signal()
-                .map_err(|error| ServeError::Unavailable(format!("signals: {error}")))?;
+            let shutdown = Shutdown::on_signal().map_err(|error| {
+                ServeError::Unavailable(format!("signal handling failed: {error}"))
+            })?;
             serve(settings, &shutdown).await
         });
         // The last export blocks this thread, for 1 s at most, while the runtime still carries it.
         if let Some(traces) = traces {
             traces.shut_down();
         }
-        // What is still blocking has had its grace.
+        // The grace period of blocking work is over.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         match served {
             Ok(()) => ExitCode::SUCCESS,
-            Err(problem @ ServeError::Configuration(_)) => self.end(exit::USAGE, &problem),
+            Err(problem @ ServeError::Configuration(_)) => self.fail(exit::USAGE, &problem),
             Err(problem @ ServeError::Unavailable(_)) => {
-                error!(%problem, "giving up");
-                self.end(exit::UNAVAILABLE, &problem)
+                error!(%problem, "service failed");
+                self.fail(exit::UNAVAILABLE, &problem)
             }
         }
     }
@@ -185,22 +186,22 @@ impl Process {
         Traces::start(telemetry, Identity { name, version, instance: instance.as_str() })
     }
 
-    fn say(self, text: &str) -> ExitCode {
+    fn print(self, text: &str) -> ExitCode {
         match writeln!(io::stdout(), "{text}") {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => match exit::unwritten(&error) {
                 exit::OK => ExitCode::SUCCESS,
-                code => self.end(code, &format!("cannot write the output: {error}")),
+                code => self.fail(code, &format!("cannot write the output: {error}")),
             },
         }
     }
 
-    fn end(self, code: u8, problem: &dyn Display) -> ExitCode {
-        say_err(&format!("{}: {problem}", self.name));
+    fn fail(self, code: u8, problem: &dyn Display) -> ExitCode {
+        print_err(&format!("{}: {problem}", self.name));
         ExitCode::from(code)
     }
 
-    fn text_of(self, print: &Print) -> String {
+    fn text(self, print: &Print) -> String {
         let Self { name, about, version, defaults } = self;
         match print {
             Print::Version => format!("{name} {version}"),
@@ -219,8 +220,8 @@ Usage: {name} [--config FILE] [--check-config] [--healthcheck] [--print-config]
 
 Options:
   --config FILE    read this TOML file over the built-in defaults
-  --check-config   say whether the configuration can be used, and leave
-  --healthcheck    ask the running process of this configuration whether it is ready, and leave
+  --check-config   validate the configuration and exit
+  --healthcheck    probe the readiness of the process with this configuration and exit
   --print-config   print the built-in defaults, with comments
   --version        print the version
   --help           print this
@@ -232,8 +233,8 @@ Examples:
   {name} --print-config > {name}.toml
   {example} {name}
 
-Exit codes: 0 stopped as asked, 64 configuration, 69 something it needs is missing,
-74 the output can't be written"
+Exit codes: 0 stopped on request, 64 invalid configuration, 69 resource unavailable,
+74 the output cannot be written"
                 )
             }
         }
@@ -258,8 +259,8 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, lexopt:
     Ok(parsed)
 }
 
-/// Whoever closed standard error does not want it.
-fn say_err(text: &str) {
+/// Prints to standard error; a closed one is not an error.
+fn print_err(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_few_and_strict() {
+    fn unknown_arguments_are_rejected() {
         let config = Some(PathBuf::from("a.toml"));
         check(&[], Some(Arguments::default()));
         check(

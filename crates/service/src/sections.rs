@@ -1,4 +1,4 @@
-//! The sections of the configuration that several processes share.
+//! Configuration sections shared by several processes.
 
 use std::{path::PathBuf, sync::LazyLock, time::Duration};
 
@@ -6,11 +6,11 @@ use rockbot_contracts::{InstanceId, topology::DEFAULT_NAMESPACE};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-/// `[bus]`: which bus, and under which namespace.
+/// `[bus]`: the bus and the namespace on it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BusSection {
-    /// `amqp://` or `amqps://` URL of the broker, or `memory` where a process can embed the fleet.
+    /// `amqp://` or `amqps://` URL of the broker, or `memory` in a process that embeds the fleet.
     pub url: SecretString,
     /// Name of the exchange and prefix of the queues. Default `rockbot`.
     pub namespace: String,
@@ -22,11 +22,11 @@ pub struct BusSection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsSection {
-    /// The only authorities that the broker's certificate may come from; the system's when absent.
+    /// Authorities that may issue the broker's certificate; the system's when absent.
     pub ca_file: Option<PathBuf>,
-    /// This process's own certificate; goes with `key_file`.
+    /// Client certificate; requires `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// The key of that certificate; goes with `cert_file`.
+    /// Key of the client certificate; requires `cert_file`.
     pub key_file: Option<PathBuf>,
 }
 
@@ -40,40 +40,39 @@ impl Default for BusSection {
     }
 }
 
-/// `[service]`: this process.
+/// `[service]`: the process.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceSection {
-    /// How strict the process is about its surroundings. Default `development`.
+    /// Strictness about the environment. Default `development`.
     pub profile: Profile,
-    /// Name of this process among its replicas; generated when absent.
+    /// Name of the process among its replicas; generated when absent.
     pub instance: Option<InstanceId>,
-    /// How long a stop waits for what is under way, in seconds. Default 25, under the 30 that
-    /// Kubernetes gives.
+    /// Grace period for running work on shutdown, in seconds. Default 25, below the 30 of Kubernetes.
     pub drain_seconds: Option<u64>,
 }
 
-/// How strict a process is about its surroundings.
+/// Strictness of a process about its environment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// What is easy to start with goes.
+    /// Accepts an insecure environment, for an easy start.
     #[default]
     Development,
-    /// What gives a stranger a way in is refused: no password in clear across a network, no `guest`,
-    /// and no request whose sender the broker does not vouch for.
+    /// Refuses plain-text passwords across a network, the user `guest`, and requests whose sender the
+    /// broker has not validated.
     Production,
 }
 
 impl ServiceSection {
-    /// Whether what gives a stranger a way in is refused.
+    /// Returns whether the profile is [`Profile::Production`].
     #[must_use]
     pub fn is_production(&self) -> bool {
         self.profile == Profile::Production
     }
 
-    /// The configured instance, or one made of the host's name and a random part, which is the same
-    /// as long as the process lives.
+    /// Returns the configured instance, or one of the host name and a random part, which stays the same
+    /// for the lifetime of the process.
     #[must_use]
     pub fn instance(&self) -> InstanceId {
         static GENERATED: LazyLock<InstanceId> = LazyLock::new(ServiceSection::generated);
@@ -89,20 +88,20 @@ impl ServiceSection {
         named.unwrap_or_else(InstanceId::generate)
     }
 
-    /// How long a stop waits for what is under way.
+    /// Returns the grace period for running work on shutdown.
     #[must_use]
     pub fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_seconds.unwrap_or(25))
     }
 }
 
-/// `[log]`: what is logged, and how.
+/// `[log]`: level and format of log lines.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogSection {
     /// A level, or a filter such as `warn,rockbot_bus=debug`. Default `info`.
     pub level: String,
-    /// For people or for machines. Default `auto`.
+    /// Format of log lines. Default `auto`.
     pub format: LogFormat,
 }
 
@@ -112,15 +111,15 @@ impl Default for LogSection {
     }
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people on a terminal, for machines elsewhere.
+    /// [`Text`](Self::Text) on a terminal, [`Json`](Self::Json) elsewhere.
     #[default]
     Auto,
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }

@@ -1,20 +1,20 @@
-//! SIGTERM and Ctrl-C as a token.
+//! Termination signals as a cancellation token.
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-/// What somebody asks of a process that a person started.
+/// A signal to an interactive process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupt {
-    /// Stop what you are doing: SIGINT, which is Ctrl-C.
+    /// Cancel the current work: SIGINT, sent by Ctrl-C.
     Cancel,
-    /// Leave: SIGTERM or SIGHUP.
+    /// Exit: SIGTERM or SIGHUP.
     Leave,
 }
 
-/// Returns when this process is interrupted. Once it was called, those signals no longer end the
-/// process by themselves. Without a way to listen it never returns.
+/// Waits for a signal and returns it. After the first call those signals no longer end the process by
+/// themselves. Never returns when the system refuses a signal handler.
 pub async fn interrupted() -> Interrupt {
     let cancel = async {
         if tokio::signal::ctrl_c().await.is_err() {
@@ -43,9 +43,9 @@ pub async fn interrupted() -> Interrupt {
     cancel.await
 }
 
-/// Tells a process that it should stop: cancelled by the first SIGTERM or SIGINT.
+/// A shutdown request: its token is cancelled by the first SIGTERM or SIGINT.
 ///
-/// Dropping it stops listening for signals.
+/// Dropping it stops handling signals.
 #[derive(Debug)]
 pub struct Shutdown {
     token: CancellationToken,
@@ -53,10 +53,10 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Listens for signals from now on.
+    /// Starts to handle signals.
     ///
     /// # Errors
-    /// When the system does not let this process listen.
+    /// When the system refuses a signal handler.
     pub fn on_signal() -> std::io::Result<Self> {
         let token = CancellationToken::new();
         let signalled = token.clone();
@@ -70,33 +70,33 @@ impl Shutdown {
                     _ = terminate.recv() => "SIGTERM",
                     _ = interrupt.recv() => "SIGINT",
                 };
-                info!(signal = name, "stopping");
+                info!(signal = name, "shutdown requested");
                 signalled.cancel();
             })
         };
         #[cfg(not(unix))]
         let listener = tokio::spawn(async move {
             if tokio::signal::ctrl_c().await.is_ok() {
-                info!("stopping");
+                info!("shutdown requested");
                 signalled.cancel();
             }
         });
         Ok(Self { token, listener: Some(listener) })
     }
 
-    /// A shutdown that only its token brings about.
+    /// Creates a shutdown that only `token` requests.
     #[must_use]
     pub fn manual(token: CancellationToken) -> Self {
         Self { token, listener: None }
     }
 
-    /// The token, to hand to what should stop.
+    /// Returns the token that is cancelled on shutdown.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// Returns when the process should stop.
+    /// Waits until a shutdown is requested.
     pub async fn requested(&self) {
         self.token.cancelled().await;
     }

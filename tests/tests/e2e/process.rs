@@ -69,7 +69,7 @@ impl Running {
 
     /// Waits for the line that tells where its admin port is.
     pub(crate) async fn admin_address(&mut self) -> String {
-        self.says("the admin port listens").await;
+        self.says("admin port listening").await;
         let heard = self.err.text();
         let told = heard.split_once("address=").map_or("", |(_, told)| told);
         told.split_whitespace().next().expect("an address").to_owned()

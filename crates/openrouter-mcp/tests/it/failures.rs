@@ -83,7 +83,7 @@ async fn what_clients_say_is_not_logged() {
         let unknown = request("said_to_it", json!({}));
         within_timeout("an answer", client.session.call_tool(unknown)).await.unwrap_err();
         terminate(client.pid).await;
-        client.log.line_with("stopping").await;
+        client.log.line_with("shutdown requested").await;
         let log = client.log.text();
         assert!(!log.contains("said"), "{transport}: {log}");
     }

@@ -21,7 +21,7 @@ async fn a_call_under_way_is_answered_before_the_program_ends() {
         within_timeout("a question", openrouter.requests.recv()).await.unwrap();
 
         terminate(pid).await;
-        log.line_with("stopping").await;
+        log.line_with("shutdown requested").await;
         released.notify_one();
         let (is_error, text) = told(&within_timeout("an answer", call).await.unwrap().unwrap());
         assert!(!is_error, "{transport}: {text}");

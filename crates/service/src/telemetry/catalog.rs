@@ -39,20 +39,52 @@ pub struct Metric {
 
 /// Every metric of RockBot.
 pub const CATALOG: [Metric; 37] = [
-    histogram("rockbot_tool_invoke_duration_milliseconds", &["tool_name", "status"], "Duration of calls in their tool handler, from arrival to outcome."),
-    counter("rockbot_tool_invocations_total", &["tool_name", "status"], "Calls that ended in this tool handler."),
-    histogram("rockbot_tool_stage_duration_seconds", &["stage"], "Duration of each stage of a call: queue, start, run, reply."),
+    histogram(
+        "rockbot_tool_invoke_duration_milliseconds",
+        &["tool_name", "status"],
+        "Duration of calls in their tool handler, from arrival to outcome.",
+    ),
+    counter(
+        "rockbot_tool_invocations_total",
+        &["tool_name", "status"],
+        "Calls that ended in this tool handler.",
+    ),
+    histogram(
+        "rockbot_tool_stage_duration_seconds",
+        &["stage"],
+        "Duration of each stage of a call: queue, start, run, reply.",
+    ),
     gauge("rockbot_tool_calls_running", &[], "Calls that are running."),
     gauge("rockbot_tool_calls_waiting", &[], "Received calls that wait for a permit."),
     gauge("rockbot_tool_oldest_call_seconds", &[], "Age of the oldest received call."),
     histogram("rockbot_tool_queue_wait_seconds", &[], "Time that calls waited for a permit."),
-    counter("rockbot_tool_cache_total", &["outcome"], "Calls of tools with cached results, by cache outcome."),
+    counter(
+        "rockbot_tool_cache_total",
+        &["outcome"],
+        "Calls of tools with cached results, by cache outcome.",
+    ),
     counter("rockbot_tool_unanswered_total", &[], "Replies that could not be delivered."),
-    counter("rockbot_tool_answered_again_total", &[], "Redelivered calls that got their recorded result."),
+    counter(
+        "rockbot_tool_answered_again_total",
+        &[],
+        "Redelivered calls that got their recorded result.",
+    ),
     counter("rockbot_bus_published_total", &["kind", "outcome"], "Messages published, by outcome."),
-    histogram("rockbot_bus_publish_duration_seconds", &[], "Time until the bus confirmed a message."),
-    counter("rockbot_bus_deliveries_total", &["queue", "outcome"], "Deliveries settled, by outcome."),
-    counter("rockbot_bus_redeliveries_total", &["queue"], "Deliveries of messages that were delivered before."),
+    histogram(
+        "rockbot_bus_publish_duration_seconds",
+        &[],
+        "Time until the bus confirmed a message.",
+    ),
+    counter(
+        "rockbot_bus_deliveries_total",
+        &["queue", "outcome"],
+        "Deliveries settled, by outcome.",
+    ),
+    counter(
+        "rockbot_bus_redeliveries_total",
+        &["queue"],
+        "Deliveries of messages that were delivered before.",
+    ),
     counter("rockbot_bus_reconnects_total", &[], "Connections made after a disconnect."),
     gauge("rockbot_bus_connected", &[], "1 while connected to the bus, else 0."),
     gauge("rockbot_bus_reply_consumers", &[], "Consumers of the reply queue of this process."),
@@ -64,18 +96,50 @@ pub const CATALOG: [Metric; 37] = [
     counter("rockbot_agent_turns_total", &["outcome"], "Turns that ended, by outcome."),
     histogram("rockbot_agent_turn_duration_seconds", &[], "Duration of turns."),
     counter("rockbot_llm_requests_total", &["model", "status"], "Requests to models, by status."),
-    histogram("rockbot_llm_request_duration_seconds", &["model"], "Duration of requests to models."),
-    counter("rockbot_llm_tokens_total", &["model", "direction"], "Tokens read and written by models."),
+    histogram(
+        "rockbot_llm_request_duration_seconds",
+        &["model"],
+        "Duration of requests to models.",
+    ),
+    counter(
+        "rockbot_llm_tokens_total",
+        &["model", "direction"],
+        "Tokens read and written by models.",
+    ),
     gauge("rockbot_mcp_servers", &["state"], "Configured MCP servers, by state."),
-    gauge("rockbot_mcp_server_up", &["server"], "1 while the MCP server has a session, in this bridge or another one."),
-    counter("rockbot_mcp_server_restarts_total", &["server"], "Sessions with the MCP server that were lost."),
-    histogram("rockbot_script_phase_duration_seconds", &["phase"], "Duration of each phase of a script: pending, running, total."),
+    gauge(
+        "rockbot_mcp_server_up",
+        &["server"],
+        "1 while the MCP server has a session, in this bridge or another one.",
+    ),
+    counter(
+        "rockbot_mcp_server_restarts_total",
+        &["server"],
+        "Sessions with the MCP server that were lost.",
+    ),
+    histogram(
+        "rockbot_script_phase_duration_seconds",
+        &["phase"],
+        "Duration of each phase of a script: pending, running, total.",
+    ),
     gauge("rockbot_scripts_running", &[], "Scripts whose pod was created and has not ended."),
     gauge("rockbot_reply_probe_up", &[], "1 when the last probe got a reply, else 0."),
     histogram("rockbot_reply_probe_duration_seconds", &[], "Round-trip time of probes."),
-    counter("rockbot_telemetry_spans_total", &["outcome"], "Spans of traces, by whether they were exported."),
-    gauge("rockbot_ready", &[], "1 while the process is ready for work, as /readyz reports, else 0."),
-    gauge("rockbot_build_info", &["version", "process"], "1, with the version and the process as labels."),
+    counter(
+        "rockbot_telemetry_spans_total",
+        &["outcome"],
+        "Spans of traces, by whether they were exported.",
+    ),
+    gauge(
+        "rockbot_ready",
+        &[],
+        "1 while the process is ready for work, as /readyz reports, else 0.",
+    ),
+    gauge(
+        "rockbot_build_info",
+        &["version", "process"],
+        "1, with the version and the process as labels.",
+    ),
 ];
 
 type Labels = &'static [&'static str];

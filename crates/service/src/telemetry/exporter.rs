@@ -60,10 +60,7 @@ impl BoundedProcessor {
     }
 }
 
-fn build(
-    endpoint: &Endpoint,
-    protocol: OtlpProtocol,
-) -> Result<OtlpExporter, ExporterBuildError> {
+fn build(endpoint: &Endpoint, protocol: OtlpProtocol) -> Result<OtlpExporter, ExporterBuildError> {
     let url = endpoint.configured_url(protocol);
     match protocol {
         OtlpProtocol::Grpc => {

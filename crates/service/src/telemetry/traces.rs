@@ -2,11 +2,7 @@
 
 use std::{env, time::Duration};
 
-use opentelemetry::{
-    KeyValue,
-    global::set_text_map_propagator,
-    trace::TracerProvider,
-};
+use opentelemetry::{KeyValue, global::set_text_map_propagator, trace::TracerProvider};
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::{
     Resource,
