@@ -1,73 +1,30 @@
 //! `rockbot doctor`: checks the health of a fleet.
 
+mod diagnosis;
 mod findings;
 mod round_trip;
 
 use std::{collections::BTreeMap, io, time::Duration};
 
-use rockbot_bus::{BusReport, report::QueueDepth};
+use rockbot_bus::report::QueueDepth;
 use rockbot_contracts::HandlerLoad;
-use rockbot_scripts::Isolation;
 use rockbot_service::exit;
 use rockbot_tools::catalog::KnownHandler;
 use serde_json::json;
 
 use self::{
+    diagnosis::Diagnosis,
     findings::{Finding, findings, verdict},
-    round_trip::{PINGS, RoundTrip},
+    round_trip::PINGS,
 };
-use crate::{
-    dlq,
-    failure::{Failure, Outcome},
-    fleet::Fleet,
-    print::outln,
-    render,
-    settings::Settings,
-    work_queues::{self, WorkQueue},
-};
-
-/// The state of a fleet.
-#[derive(Debug)]
-struct Diagnosis {
-    bus: BusReport,
-    queues: Vec<WorkQueue>,
-    handlers: Vec<KnownHandler>,
-    round_trip: RoundTrip,
-    scripts: Option<ScriptIsolation>,
-}
-
-/// The isolation of scripts in this process, or why they cannot run.
-type ScriptIsolation = Result<Isolation, String>;
+use crate::{dlq, failure::Outcome, fleet::Fleet, print::outln, render, settings::Settings};
 
 pub(crate) async fn run(settings: &Settings, json: bool) -> Outcome {
     let fleet = Fleet::open(settings).await?;
-    let outcome = diagnose(settings, &fleet).await;
+    let outcome = Diagnosis::collect(settings, &fleet).await;
     let outcome = outcome.and_then(|diagnosis| report(&diagnosis, json));
     fleet.close().await;
     outcome
-}
-
-async fn diagnose(settings: &Settings, fleet: &Fleet) -> Result<Diagnosis, Failure> {
-    let names = work_queues::configured(settings)?;
-    let discovered = fleet.discover_all("doctor").await?;
-    let round_trip = round_trip::measure(fleet).await?;
-    let (bus, queues) = work_queues::inspect(fleet.bus.as_ref(), &names).await?;
-    let handlers = discovered.directory.handlers();
-    let scripts = if settings.embeds() { script_isolation(settings).await } else { None };
-    Ok(Diagnosis { bus, queues, handlers, round_trip, scripts })
-}
-
-/// Starts the script runner of this process to determine its isolation.
-async fn script_isolation(settings: &Settings) -> Option<ScriptIsolation> {
-    match settings.scripts.start().await {
-        Ok(None) => None,
-        Ok(Some(scripts)) => {
-            let isolation = scripts.isolation().clone();
-            scripts.close().await;
-            Some(Ok(isolation))
-        }
-        Err(error) => Some(Err(error.to_string())),
-    }
 }
 
 fn report(diagnosis: &Diagnosis, json: bool) -> Outcome {

@@ -7,6 +7,7 @@ mod filter;
 mod json_lines;
 mod message;
 mod screen;
+mod style;
 mod terminal;
 mod view;
 

@@ -4,7 +4,7 @@ use rockbot_bus::Look;
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_service::exit;
 
-use super::Diagnosis;
+use super::diagnosis::Diagnosis;
 use crate::{failure::Failure, render};
 
 /// A problem of the fleet.

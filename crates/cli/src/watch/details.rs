@@ -10,7 +10,7 @@ use ratatui::{
 use super::{
     calls::{Call, Progress, Timed},
     message::{ReplyInfo, RequestInfo},
-    screen::{color, tool},
+    style::{color, tool},
 };
 use crate::render;
 

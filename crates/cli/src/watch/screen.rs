@@ -12,8 +12,9 @@ use ratatui::{
 };
 
 use super::{
-    calls::{Call, State},
+    calls::Call,
     details,
+    style::{color, tool},
     view::View,
 };
 use crate::render;
@@ -136,13 +137,6 @@ fn row(call: &Call, now: Duration) -> Row<'static> {
     ])
 }
 
-/// Formats the tool, with its server for an MCP tool.
-pub(super) fn tool(call: &Call) -> String {
-    let tool = call.tool.as_deref().unwrap_or("–");
-    let named = call.server().map(|server| format!("{server}/{tool}"));
-    render::visible_line(named.as_deref().unwrap_or(tool))
-}
-
 /// Formats the time from the request to the reply, or to now. When the request was not observed, it is
 /// at least the run time.
 fn latency(call: &Call, now: Duration) -> String {
@@ -162,17 +156,6 @@ fn age(time: Duration) -> String {
         seconds @ 0..100 => format!("{seconds} s"),
         seconds @ 100..6_000 => format!("{} min", seconds / 60),
         seconds => format!("{} h", seconds / 3_600),
-    }
-}
-
-/// Returns the color of a state.
-pub(super) fn color(state: State<'_>) -> Style {
-    match state {
-        State::Requested => Style::new(),
-        State::Running => Color::Cyan.into(),
-        State::Cancelling => Color::Yellow.into(),
-        state if state.is_failed() => Color::Red.into(),
-        _ => Color::Green.into(),
     }
 }
 
