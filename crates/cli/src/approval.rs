@@ -1,4 +1,4 @@
-//! A person at the terminal is asked whether a tool call may run.
+//! Approval prompts: the user at the terminal decides whether a tool call may run.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -9,34 +9,37 @@ use std::{
 use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ReplyBody, SessionId};
 use tokio::{sync::oneshot, time::timeout};
 
-use crate::show;
+use crate::render;
 
-/// The most of the arguments that is shown, in bytes.
-const MOST_SHOWN: usize = 4 * 1024;
+/// The longest shown prefix of the arguments, in bytes.
+const MAX_SHOWN_BYTES: usize = 4 * 1024;
 
-/// Asks the person what an agent asks, and returns the answer to it. Without a terminal nobody is
-/// there, which is a refusal. `None` for what is no question, and when its time was over.
+/// Prompts the user for the decision on an approval request. Without a terminal the call is denied.
+/// Returns `None` when `body` is no approval request, or it expired.
 ///
-/// It returns only after the person ended a line: whoever reads the terminal next must not miss what
-/// is typed.
-pub(crate) async fn answer(body: &ReplyBody, session: &SessionId) -> Option<ApprovalAnswer> {
+/// It returns only after a complete line was typed, so that the next reader of the terminal misses no
+/// input.
+pub(crate) async fn request_decision(
+    body: &ReplyBody,
+    session: &SessionId,
+) -> Option<ApprovalAnswer> {
     let ReplyBody::ApprovalAsked { approval_id, call_hash, expires_in_ms, .. } = body else {
         return None;
     };
-    tell(&format!("{}\n", question(body)));
+    write_stderr(&format!("{}\n", describe(body)));
     let decision = if io::stdin().is_terminal() && io::stderr().is_terminal() {
-        let mut asked = pin!(ask());
-        let decision = timeout(Duration::from_millis(*expires_in_ms), &mut asked).await;
+        let mut prompting = pin!(prompt());
+        let decision = timeout(Duration::from_millis(*expires_in_ms), &mut prompting).await;
         match decision {
             Ok(decision) => decision,
             Err(_) => {
-                withdrawn();
-                asked.await;
+                show_expired();
+                prompting.await;
                 return None;
             }
         }
     } else {
-        tell("  refused: nobody is at a terminal to ask\n");
+        write_stderr("  denied: approval needs a terminal\n");
         ApprovalDecision::Deny
     };
     Some(ApprovalAnswer {
@@ -47,13 +50,15 @@ pub(crate) async fn answer(body: &ReplyBody, session: &SessionId) -> Option<Appr
     })
 }
 
-/// Says that the question does not stand any longer.
-pub(crate) fn withdrawn() {
-    tell("\n  the call was refused meanwhile; n and Enter to go on: ");
+/// Shows that the approval request is no longer open.
+pub(crate) fn show_expired() {
+    write_stderr(
+        "\n  the approval request is closed and the call was denied; press Enter to continue: ",
+    );
 }
 
-/// What the person decides about, with a sign for every character that hides.
-fn question(body: &ReplyBody) -> String {
+/// Describes the call to approve, with control and invisible characters escaped.
+fn describe(body: &ReplyBody) -> String {
     let ReplyBody::ApprovalAsked {
         asking_agent,
         tool_name,
@@ -65,10 +70,10 @@ fn question(body: &ReplyBody) -> String {
     else {
         return String::new();
     };
-    let shown = &arguments[..arguments.floor_char_boundary(MOST_SHOWN)];
+    let shown = &arguments[..arguments.floor_char_boundary(MAX_SHOWN_BYTES)];
     let hidden = (arguments.len() - shown.len()) as u64 + arguments_left_out;
-    let more = if hidden > 0 { format!(" … {hidden} bytes more") } else { String::new() };
-    let line = show::visible_line;
+    let more = if hidden > 0 { format!(" … {hidden} more bytes") } else { String::new() };
+    let line = render::visible_line;
     format!(
         "{} wants to call {} ({})\n  {}{more}",
         line(asking_agent.as_str()),
@@ -78,12 +83,12 @@ fn question(body: &ReplyBody) -> String {
     )
 }
 
-/// Asks until the answer is one; the end of the input is a refusal.
-async fn ask() -> ApprovalDecision {
+/// Prompts until the input is valid; the end of the input denies the call.
+async fn prompt() -> ApprovalDecision {
     loop {
-        tell("  run it? [y]es, [n]o, [a]lways in this session: ");
+        write_stderr("  run it? [y]es, [n]o, [a]lways in this session: ");
         let (sender, line) = oneshot::channel();
-        // Reading a terminal blocks, and must not keep this process from ending.
+        // Reading a terminal blocks and must not keep the process from exiting.
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = io::stdin().lock().read_line(&mut line);
@@ -99,8 +104,8 @@ async fn ask() -> ApprovalDecision {
     }
 }
 
-/// To the person, not into the output. A terminal that is gone hears nothing.
-fn tell(text: &str) {
+/// Writes to standard error. Errors are ignored: the terminal may be closed.
+fn write_stderr(text: &str) {
     let mut stderr = anstream::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
@@ -112,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_shows_what_it_hides_and_how_much_it_leaves_out() {
+    fn description_escapes_and_truncates_arguments() {
         let body = ReplyBody::ApprovalAsked {
             approval_id: ApprovalId::generate(),
             asking_agent: AgentName::new("assistant").unwrap(),
@@ -124,8 +129,8 @@ mod tests {
             call_hash: String::new(),
             expires_in_ms: 1,
         };
-        let question = question(&body);
-        assert!(question.starts_with("assistant wants to call bash (files\\u{202e})\n"));
-        assert!(question.contains("\\u{1b}[2J") && question.ends_with(" … 915 bytes more"));
+        let text = describe(&body);
+        assert!(text.starts_with("assistant wants to call bash (files\\u{202e})\n"));
+        assert!(text.contains("\\u{1b}[2J") && text.ends_with(" … 915 more bytes"));
     }
 }

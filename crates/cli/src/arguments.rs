@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Command-line arguments.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 const EXAMPLES: &str = "\
 Examples:
-  rockbot demo                                   watch tool calls cross a bus; needs nothing
+  rockbot demo                                   run tool calls over a bus; no set-up needed
   OPENAI_API_KEY=… rockbot chat \"Tidy up notes.md\"
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b rockbot chat
   rockbot tools list
@@ -18,155 +18,155 @@ Examples:
   rockbot --bus amqp://guest:guest@localhost:5672/%2f dlq list
   rockbot --bus amqp://guest:guest@localhost:5672/%2f watch --state failed
 
-Exit codes: 0 ok, 1 the tool answered with an error, or what was found is not as it should be,
-64 usage or configuration, 69 nobody serves it or no broker, 74 the output can't be written,
-75 timed out or overloaded";
+Exit codes: 0 success, 1 the tool returned an error or a check failed, 64 invalid usage or
+configuration, 69 no handler or broker is available, 74 the output cannot be written, 75 timed out
+or overloaded";
 
-/// Tools for LLM agents: called by name, run by a fleet of services over a bus.
+/// Tools for LLM agents: agents call them by name, a fleet of services runs them over a message bus
 #[derive(Debug, Parser)]
 #[command(name = "rockbot", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Absent only beside `--check-config`.
+    /// `None` only with `--check-config`.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
-/// Options of every command.
+/// Global options.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Talk to a running fleet (amqp://…) instead of embedding one (memory) [env: ROCKBOT_BUS__URL]
+    /// Connect to a running fleet (amqp://…) instead of embedding one (memory) [env: ROCKBOT_BUS__URL]
     #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
     pub(crate) bus: Option<String>,
-    /// Read this TOML file over the built-in defaults
+    /// Configuration file in TOML; overrides the built-in defaults
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// The directory that embedded file tools work in [default: the current one]
+    /// Root directory of the embedded file tools [default: the current directory]
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Option<PathBuf>,
-    /// Serve the MCP servers of this file beside an embedded fleet [env: ROCKBOT_MCP__CONFIG]
+    /// Connect the embedded fleet to the MCP servers in this file [env: ROCKBOT_MCP__CONFIG]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) mcp: Option<PathBuf>,
-    /// Print JSON for machines
+    /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Say whether the configuration can be used, and leave
+    /// Validate the configuration and exit
     #[arg(long, global = true)]
     pub(crate) check_config: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Watch a model's tool calls cross a bus, run somewhere else and come back
+    /// Run a scripted model whose tool calls cross a message bus
     ///
-    /// Everything runs in this process: the in-memory bus, a tool handler with real tools in a
-    /// temporary folder, an agent, and a scripted model. It needs no network, no key, no broker.
+    /// Everything runs in this process: an in-memory bus, a tool handler with real tools in a temporary
+    /// directory, an agent, and a scripted model. No network, API key or broker is needed.
     Demo,
-    /// Talk to an agent
+    /// Chat with an agent
     ///
-    /// Embeds the fleet with the configured model, or talks to an agent of a running fleet with
-    /// --bus. Without a prompt it is a conversation; Ctrl-C cancels a turn, Ctrl-D leaves.
+    /// Embeds a fleet with the configured model, or uses an agent of a running fleet with --bus. Without
+    /// a prompt it starts an interactive session: Ctrl-C cancels a turn, Ctrl-D exits.
     Chat(Chat),
     /// List, describe and call tools
     #[command(subcommand)]
     Tools(Tools),
-    /// Show MCP servers, call their tools, add and remove servers, check a file of servers
+    /// List MCP servers, call their tools, add and remove servers, check a server file
     #[command(subcommand)]
     Mcp(Mcp),
-    /// Run a script as a model would
+    /// Run a script in the script sandbox
     #[command(subcommand)]
     Script(ScriptCommand),
-    /// Run the fleet in this process until stopped: a tool handler, and an agent where a model is
-    /// configured
+    /// Run a tool handler, and an agent if a model is configured, until stopped
     Up,
-    /// Look at the bus, the queues, who serves which tool, how busy they are, and the round trip
-    #[command(after_help = "Exit codes: 0 all is well, 1 something is suspicious, 69 something \
-        cannot be used. Dead letters are shown, and are no reason for another code than 0.")]
+    /// Check the bus, the queues, the tool handlers and their load, and the round-trip time
+    #[command(
+        after_help = "Exit codes: 0 healthy, 1 a check failed, 69 the fleet cannot be used. Dead \
+        letters are reported as warnings and do not change the exit code."
+    )]
     Doctor,
-    /// Watch the calls of a running fleet as they cross its bus
+    /// Watch the tool calls of a running fleet
     ///
-    /// A table of calls: who asked for what, who answered, how long it took. Keys: q leaves, space
-    /// holds the picture, the arrows choose a call, Enter shows its stages, / filters. With --json,
-    /// or when the output is no terminal, it prints one event a line as JSON. It takes no part: what
-    /// it hears are copies.
+    /// Shows a table of calls with caller, tool, state, latency and handler. Keys: q quits, space pauses
+    /// the display, the arrow keys select a call, Enter shows its details, / filters. With --json, or
+    /// when the output is not a terminal, it prints one JSON event per line. It receives copies of the
+    /// messages and does not affect the fleet.
     #[command(after_help = "Examples:
   rockbot watch
   rockbot watch --agent assistant --state failed
   rockbot watch --json --for 60 > calls.jsonl
 
-Words of the filter that is typed after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
+Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     Watch(Watch),
-    /// Look at dead letters, ask again, or throw them away
+    /// Inspect, replay or purge dead letters
     ///
-    /// A dead letter is a message that was delivered too often, or that its consumer gave up. It
-    /// waits for a week in a queue beside the work queue that it came from.
+    /// A dead letter is a message that was delivered too often or that its consumer rejected. It is kept
+    /// for a week in the dead-letter queue of its work queue.
     #[command(subcommand)]
     Dlq(Dlq),
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
-    /// What to say; a conversation when absent
+    /// The message; an interactive session when absent
     pub(crate) prompt: Option<String>,
-    /// The agent to talk to [default: the configured one]
+    /// The agent [default: the configured agent]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// Show what each answer took: model calls, tokens, tool calls, bytes, money
+    /// Show the usage of each turn: model calls, tokens, tool calls, bytes, cost
     #[arg(long)]
     pub(crate) stats: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    /// Only calls of agents whose name holds this; may be given several times
+    /// Show only calls of agents whose name contains TEXT; repeatable
     #[arg(long = "agent", value_name = "TEXT")]
     pub(crate) agents: Vec<String>,
-    /// Only calls of tools whose name holds this; may be given several times
+    /// Show only calls of tools whose name contains TEXT; repeatable
     #[arg(long = "tool", value_name = "TEXT")]
     pub(crate) tools: Vec<String>,
-    /// Only calls in this state, such as running, ok, timeout, or live, ended, failed; may be given
-    /// several times
+    /// Show only calls in this state, such as running, ok, timeout, or live, ended, failed; repeatable
     #[arg(long = "state", value_name = "STATE")]
     pub(crate) states: Vec<String>,
-    /// Show arguments, results and messages too, up to 4 KiB of each
+    /// Include arguments, results and messages, up to 4 KiB each
     #[arg(long)]
     pub(crate) content: bool,
-    /// End after so many seconds
+    /// Stop after this many seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: Option<u64>,
-    /// End when so many of the calls that are shown have ended
+    /// Stop after this many of the shown calls have ended
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) calls: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
-    /// List the tools that the fleet runs
+    /// List the tools of the fleet
     List,
     /// Show a tool's definition
     Describe {
-        /// The tool
+        /// Name of the tool
         name: String,
     },
-    /// Approve the changed definition of a tool, after showing what changed
+    /// Show and approve the changed definition of a tool
     ///
-    /// An agent with a `[pins]` store does not use a tool whose definition is another one than it
-    /// was, of a handler or of an MCP server. This trusts the definition that it has now, and no
-    /// later one, for the agent `agent.name`.
+    /// An agent with a `[pins]` store does not use a tool whose definition has changed, whether it comes
+    /// from a tool handler or an MCP server. This approves the current definition, and no later one, for
+    /// the agent `agent.name`.
     Approve {
-        /// The tool, as `--list` names it
+        /// Name of the tool, as shown by --list
         #[arg(required_unless_present_any = ["all", "list"], conflicts_with_all = ["all", "list"])]
         name: Option<String>,
-        /// Approve every tool that waits
+        /// Approve all pending tools
         #[arg(long, conflicts_with = "list")]
         all: bool,
-        /// Show what waits, and approve nothing
+        /// Show the pending tools without approving them
         #[arg(long)]
         list: bool,
     },
@@ -176,11 +176,11 @@ pub(crate) enum Tools {
   rockbot tools call write_file @arguments.json
   echo '{\"command\":\"ls\"}' | rockbot tools call bash -")]
     Call {
-        /// The tool
+        /// Name of the tool
         name: String,
-        /// Its arguments: a JSON object, @FILE, or - for standard input [default: {}]
+        /// Arguments: a JSON object, @FILE, or - for standard input [default: {}]
         arguments: Option<String>,
-        /// How long the call may take, in seconds
+        /// Time limit of the call, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
     },
@@ -188,61 +188,61 @@ pub(crate) enum Tools {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScriptCommand {
-    /// Run a Python script in the sandbox of this machine, in a container, or on a fleet
+    /// Run a Python script in a local sandbox, in a container, or on a fleet
     ///
-    /// What it prints goes to standard output, what it complains about to standard error, and with
-    /// it how it ended and what it was isolated by.
+    /// The script's standard output and standard error are passed through. A summary with the exit code
+    /// and the isolation follows on standard error.
     #[command(after_help = "Examples:
   rockbot script run report.py --input figures.csv
   echo 'print(6 * 7)' | rockbot script run -
   rockbot script run plot.py --package pandas --package numpy==2.1.0
   rockbot --bus amqp://guest:guest@localhost:5672/%2f script run report.py
 
-Exit codes: 0 the script exited with 0, 1 it exited with another code or a limit ended it, 64 usage,
-69 nobody can run it, 75 timed out or overloaded")]
+Exit codes: 0 the script exited with 0, 1 it exited with another code or hit a limit, 64 invalid usage,
+69 no runner is available, 75 timed out or overloaded")]
     Run(Run),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The script, or - for standard input
+    /// Path of the script, or - for standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// What it finds in ROCKBOT_INPUT and in the file named by ROCKBOT_INPUT_FILE; - for standard
+    /// Input for the script, in ROCKBOT_INPUT and in the file named by ROCKBOT_INPUT_FILE; - for standard
     /// input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) input: Option<PathBuf>,
-    /// Who runs it [default: the fleet with --bus, else what scripts.runner says]
+    /// Where the script runs [default: the fleet with --bus, otherwise scripts.runner]
     #[arg(long, value_enum)]
     pub(crate) runner: Option<Runner>,
-    /// A package that it imports, such as pandas==2.2.3; may be given several times
+    /// Package to install, such as pandas==2.2.3; repeatable
     #[arg(long = "package", value_name = "PACKAGE")]
     pub(crate) packages: Vec<String>,
-    /// How long it may take, in seconds
+    /// Time limit of the script, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=300))]
     pub(crate) timeout: u64,
 }
 
-/// Who runs a script.
+/// Where a script runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Runner {
-    /// This machine, in a sandbox
+    /// A sandbox on this machine
     Local,
-    /// A container of the Docker on this machine
+    /// A Docker container on this machine
     Docker,
-    /// The scripts managers of a fleet
+    /// A scripts manager of the fleet
     Bus,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mcp {
-    /// List the servers that are connected, and what each is for
+    /// List the connected servers
     List,
-    /// Show a server and its tools, or one tool with its arguments
+    /// Show a server and its tools, or the arguments of one tool
     Describe {
-        /// The server, in any case
+        /// Name of the server, case-insensitive
         server: String,
-        /// One of its tools
+        /// Name of one of its tools
         tool: Option<String>,
     },
     /// Call a tool of a server
@@ -250,27 +250,26 @@ pub(crate) enum Mcp {
   rockbot --mcp mcp.json mcp call time get_current_time '{\"timezone\":\"UTC\"}'
   rockbot --bus amqp://guest:guest@localhost:5672/%2f mcp call github search_code @query.json")]
     Call {
-        /// The server, in any case
+        /// Name of the server, case-insensitive
         server: String,
-        /// The tool, as the server names it
+        /// The server's name of the tool
         tool: String,
-        /// Its arguments: a JSON object, @FILE, or - for standard input [default: {}]
+        /// Arguments: a JSON object, @FILE, or - for standard input [default: {}]
         arguments: Option<String>,
-        /// How long the call may take, in seconds
+        /// Time limit of the call, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
     },
-    /// Add a server to a running fleet, where its bridge allows that
+    /// Add a server to a running fleet whose bridge allows it
     ///
-    /// It is forgotten when the bridge stops. What is to stay belongs into the bridge's file of
-    /// servers.
+    /// The server is removed when the bridge stops. Add permanent servers to the bridge's server file.
     #[command(after_help = "Examples:
   rockbot --bus amqp://… mcp add docs --url https://docs.example.com/mcp
   rockbot --bus amqp://… mcp add time -- uvx mcp-server-time")]
     Add {
-        /// The name it gets
+        /// Name of the server
         server: String,
-        /// Where it is served
+        /// URL of a remote server
         #[arg(
             long,
             value_name = "URL",
@@ -278,32 +277,33 @@ pub(crate) enum Mcp {
             required_unless_present = "command"
         )]
         url: Option<String>,
-        /// A program that the bridge allows, and its arguments
+        /// Command that the bridge allows, with its arguments
         #[arg(last = true)]
         command: Vec<String>,
     },
     /// Remove a server that was added at run time
     Remove {
-        /// The server, in any case
+        /// Name of the server, case-insensitive
         server: String,
     },
-    /// Log in at a remote server that wants it, in a browser
+    /// Log in to a remote server with a browser
     ///
-    /// What comes of it is kept in a file that only you can read, and used by every bridge that runs
-    /// as you on this machine.
+    /// The tokens are stored in a file that only the current user can read. Every bridge that runs as
+    /// this user on this machine uses them.
     #[command(after_help = "Examples:
   rockbot --mcp mcp.json mcp login github")]
     Login {
-        /// The server, in any case
+        /// Name of the server, case-insensitive
         server: String,
     },
-    /// Connect to every server of a file, and tell how that went
+    /// Connect to every server in a file and report the results
     #[command(after_help = "Examples:
   rockbot mcp check mcp.json
 
-Exit codes: 0 all connected, 1 some did not or an entry is wrong, 64 the file can't be used")]
+Exit codes: 0 all servers connected, 1 a server failed or an entry is invalid, 64 the file cannot be
+used")]
     Check {
-        /// A file of servers, such as mcp.json
+        /// Server file, such as mcp.json
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
@@ -311,81 +311,81 @@ Exit codes: 0 all connected, 1 some did not or an entry is wrong, 64 the file ca
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dlq {
-    /// List work queues with what waits in them and how many dead letters they have
+    /// List work queues with their waiting messages and dead letters
     #[command(after_help = "Examples:
   rockbot dlq list
   rockbot dlq list tool.invoke user.message.writer --json")]
     List {
-        /// Work queues to look at [default: tool.invoke, and those of the agents that are defined]
+        /// Work queues [default: tool.invoke and the queues of the configured agents]
         #[arg(value_name = "QUEUE")]
         queues: Vec<String>,
     },
-    /// Show dead letters; they stay where they are
+    /// Show dead letters without removing them
     #[command(after_help = "Examples:
   rockbot dlq show tool.invoke
   rockbot dlq show tool.invoke --id 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f --body")]
     Show {
-        /// The work queue that they come from
+        /// Name of the work queue
         queue: String,
-        /// Show so many at most, the oldest first
-        #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_most())]
+        /// Maximum number of dead letters to show, oldest first
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = letter_limit())]
         limit: u32,
-        /// Show only the one with this message id
+        /// Show only the dead letter with this message id
         #[arg(long, value_name = "MESSAGE_ID", conflicts_with = "limit")]
         id: Option<String>,
-        /// Show what the messages say, too
+        /// Show the message bodies
         #[arg(long)]
         body: bool,
     },
-    /// Send dead letters to their work queue again
+    /// Resend dead letters to their work queue
     ///
-    /// Each goes out as a new message under its old correlation id, with as much time as it had,
-    /// and counts as asked again. Its dead letter goes away when the broker has confirmed the new
-    /// message. A handler's journal decides what runs: a call that had ended is answered as it was,
-    /// and one that had begun and must not run twice is answered outcome_unknown.
+    /// Each is published as a new message with the same correlation id, the original time budget and the
+    /// next attempt number. The dead letter is removed when the broker has confirmed the new message. The
+    /// handler's journal prevents repeated runs: a finished call returns its recorded result, and a
+    /// started call that is not idempotent fails with outcome_unknown.
     #[command(after_help = "Examples:
   rockbot dlq replay tool.invoke --dry-run
   rockbot dlq replay tool.invoke --limit 1
   rockbot dlq replay tool.invoke --id 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f")]
     Replay {
-        /// The work queue that they come from
+        /// Name of the work queue
         queue: String,
         #[command(flatten)]
-        which: Which,
-        /// Send so many at most, the oldest first [default: all]
-        #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = at_most())]
+        selection: LetterSelection,
+        /// Maximum number of dead letters to resend, oldest first [default: all]
+        #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = letter_limit())]
         limit: Option<u32>,
     },
-    /// Delete dead letters for good
+    /// Delete dead letters permanently
     #[command(after_help = "Examples:
   rockbot dlq purge tool.invoke
   rockbot dlq purge tool.invoke --id 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f --yes")]
     Purge {
-        /// The work queue that they come from
+        /// Name of the work queue
         queue: String,
         #[command(flatten)]
-        which: Which,
-        /// Do not ask; needed where there is no terminal to ask on
+        selection: LetterSelection,
+        /// Delete without confirmation; required when standard input is not a terminal
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// Which dead letters, and whether it is only a rehearsal.
+/// The selection of dead letters, and whether to change anything.
 #[derive(Debug, Args)]
-pub(crate) struct Which {
-    /// Only the one with this message id; may be given several times
+pub(crate) struct LetterSelection {
+    /// Only the dead letter with this message id; repeatable
     #[arg(long = "id", value_name = "MESSAGE_ID")]
     pub(crate) ids: Vec<String>,
-    /// Say what would be done, and change nothing
+    /// Report what would be done without changing anything
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// How many dead letters a person looks at or sends.
-fn at_most() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(MOST_LETTERS))
+/// Parses the number of dead letters to show or resend.
+fn letter_limit() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MAX_LETTERS))
 }
 
-/// Dead letters that are held at once; each may have 4 MiB.
-pub(crate) const MOST_LETTERS: u32 = 1000;
+/// The largest number of dead letters held at once; each may have 4 MiB.
+pub(crate) const MAX_LETTERS: u32 = 1000;

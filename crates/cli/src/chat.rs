@@ -1,4 +1,4 @@
-//! `rockbot chat`: a message or a conversation with an agent.
+//! `rockbot chat`: a single message or an interactive session with an agent.
 
 use std::{
     io::{BufRead, IsTerminal, Write},
@@ -14,18 +14,18 @@ use tokio::sync::mpsc;
 use crate::{
     arguments::Chat,
     conversation::Conversation,
-    ending::{Exits, Failure, Outcome},
+    failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
     host::Host,
     print::note,
+    render,
     settings::Settings,
-    show,
 };
 
-/// How long an agent may be silent: longer than a turn may take, since a tool may be.
-const PATIENCE: Duration = Duration::from_secs(11 * 60);
+/// The time limit between two replies of an agent: longer than the longest tool call.
+const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
 
-/// The longest line of a conversation, in bytes.
+/// The longest line of input, in bytes.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
 pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outcome {
@@ -35,41 +35,42 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let (fleet, host) = if settings.embeds() {
         let definition = settings.agent.definition().map_err(Failure::usage)?;
         let resolved = rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok());
-        let resolved = resolved.exits(exit::USAGE)?;
+        let resolved = resolved.or_exit(exit::USAGE)?;
         let fleet = Fleet::embed(&settings).await?;
         let host = Host::start(&fleet, &settings, definition, resolved.model).await?;
         if !json {
-            note!("{}", show::dim(&format!("model: {}", resolved.origin)));
+            note!("{}", render::dim(&format!("model: {}", resolved.origin)));
         }
         (fleet, Some(host))
     } else {
-        (Fleet::reach(&settings).await?, None)
+        (Fleet::open(&settings).await?, None)
     };
-    let agent = AgentName::new(settings.agent.name.as_str()).exits(exit::USAGE)?;
+    let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
     fleet.expect_agent(&agent).await?;
     let proxy = InstanceId::generate();
-    let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
-    let client = client.with_silence(PATIENCE);
+    let client =
+        AgentClient::connect(fleet.bus.clone(), &proxy).await.or_exit(exit::UNAVAILABLE)?;
+    let client = client.with_silence(SILENCE_LIMIT);
     let conversation =
         Conversation { client, agent, session: SessionId::generate(), json, stats: chat.stats };
     let outcome = match chat.prompt {
-        Some(prompt) => once(&conversation, &prompt).await,
-        None => converse(&conversation).await,
+        Some(prompt) => run_once(&conversation, &prompt).await,
+        None => run_interactive(&conversation).await,
     };
     drop(conversation);
     if let Some(host) = host {
         host.stop(settings.service.drain()).await;
     }
-    fleet.leave().await;
+    fleet.close().await;
     outcome
 }
 
-async fn once(conversation: &Conversation, prompt: &str) -> Outcome {
-    let told = conversation.say(prompt).await?;
-    Ok(code_of(told.outcome))
+async fn run_once(conversation: &Conversation, prompt: &str) -> Outcome {
+    let turn = conversation.send(prompt).await?;
+    Ok(exit_code(turn.outcome))
 }
 
-fn code_of(outcome: Option<TurnOutcome>) -> u8 {
+fn exit_code(outcome: Option<TurnOutcome>) -> u8 {
     let Some(outcome) = outcome else { return exit::TEMPORARY };
     match outcome {
         TurnOutcome::Completed | TurnOutcome::IterationLimit => exit::OK,
@@ -81,7 +82,7 @@ fn code_of(outcome: Option<TurnOutcome>) -> u8 {
     }
 }
 
-async fn converse(conversation: &Conversation) -> Outcome {
+async fn run_interactive(conversation: &Conversation) -> Outcome {
     let mut lines = lines();
     let mut last = exit::OK;
     loop {
@@ -90,19 +91,19 @@ async fn converse(conversation: &Conversation) -> Outcome {
                 Some(line) => line,
                 None => break,
             },
-            // Nothing runs that could be cancelled, so either interrupt means to leave.
+            // No turn runs that could be cancelled, so either interrupt exits.
             _ = interrupted() => break,
         };
         let line = line.trim();
         if !line.is_empty() {
-            match conversation.say(line).await {
-                Ok(told) => {
-                    last = code_of(told.outcome);
-                    if told.leave {
+            match conversation.send(line).await {
+                Ok(turn) => {
+                    last = exit_code(turn.outcome);
+                    if turn.exit_requested {
                         break;
                     }
                 }
-                // One failed message does not end a conversation with a person.
+                // A failed message does not end an interactive session.
                 Err(failure) if std::io::stdin().is_terminal() => {
                     let mut stderr = anstream::stderr().lock();
                     writeln!(stderr, "{:#}", failure.cause)?;
@@ -111,29 +112,29 @@ async fn converse(conversation: &Conversation) -> Outcome {
                 Err(failure) => return Err(failure),
             }
         }
-        // The reader shows its prompt again only now.
+        // Lets the reader show its prompt again.
         drop(done);
     }
     Ok(last)
 }
 
-/// A line, and what is dropped when it has been dealt with.
+/// A line of input, and a sender that is dropped when the line has been processed.
 type Line = (String, std::sync::mpsc::Sender<()>);
 
-/// Reads lines on a thread of its own, since reading a terminal blocks: with editing and history
-/// on a terminal, as they come otherwise.
+/// Reads lines on a separate thread, since reading a terminal blocks. On a terminal the input has
+/// line editing and history.
 fn lines() -> mpsc::Receiver<Line> {
     let (sender, lines) = mpsc::channel(1);
     std::thread::spawn(move || {
         let mut next = reader();
         while let Some(mut line) = next() {
             line.truncate(line.floor_char_boundary(MAX_LINE_BYTES));
-            let (done, dealt_with) = std::sync::mpsc::channel();
+            let (done, processed) = std::sync::mpsc::channel();
             if sender.blocking_send((line, done)).is_err() {
                 return;
             }
-            // Ends with an error when the other end is dropped, which is what is waited for.
-            let _ = dealt_with.recv();
+            // Returns an error when the sender is dropped, which is the expected signal.
+            let _ = processed.recv();
         }
     });
     lines
@@ -151,7 +152,7 @@ fn reader() -> Box<dyn FnMut() -> Option<String>> {
         loop {
             match editor.read_line(&prompt) {
                 Ok(Signal::Success(line)) => return Some(line),
-                // An empty line at Ctrl-C: nothing runs that could be cancelled.
+                // Ctrl-C clears the line: no turn runs that could be cancelled.
                 Ok(Signal::CtrlC) => {}
                 _ => return None,
             }

@@ -1,4 +1,4 @@
-//! One message to an agent, shown as its replies come in.
+//! A chat conversation: sends a message to an agent and prints its replies as they arrive.
 
 use std::{future::pending, io::Write, pin::pin, time::Duration};
 
@@ -13,175 +13,179 @@ use tokio::{
 
 use crate::{
     approval,
-    ending::{Exits, Failure},
+    failure::{Failure, OrExit},
     print::note,
-    show,
+    render,
 };
 
-/// How long an agent has to cancel a turn whose asker is to leave.
-const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+/// The time limit for cancelling a turn when the process is about to exit.
+const EXIT_GRACE: Duration = Duration::from_secs(10);
 
-/// Somebody to talk to, and what was said before.
+/// A conversation with an agent.
 pub(crate) struct Conversation {
     pub(crate) client: AgentClient,
     pub(crate) agent: AgentName,
     pub(crate) session: SessionId,
     pub(crate) json: bool,
-    /// Whether to show what an answer took.
+    /// Whether to show the usage of each turn.
     pub(crate) stats: bool,
 }
 
-/// What a message came to.
-pub(crate) struct Told {
-    /// None when this process was told twice to go on without the answer.
+/// The result of one message.
+pub(crate) struct TurnResult {
+    /// `None` when the user stopped waiting for the answer.
     pub(crate) outcome: Option<TurnOutcome>,
     pub(crate) calls: usize,
-    /// Whether somebody asked this process to end meanwhile.
-    pub(crate) leave: bool,
+    /// Whether a signal asked the process to exit.
+    pub(crate) exit_requested: bool,
 }
 
 impl Conversation {
-    /// Says something, shows what happens, and returns when the answer is complete. Ctrl-C cancels
-    /// the turn; its answer still comes, unless Ctrl-C is pressed again. Who is to leave waits for 10 s.
-    pub(crate) async fn say(&self, text: &str) -> Result<Told, Failure> {
+    /// Sends a message, prints the replies, and returns when the answer is complete. Ctrl-C cancels the
+    /// turn and waits for its answer; a second Ctrl-C stops waiting. A signal to exit waits for 10 s.
+    pub(crate) async fn send(&self, text: &str) -> Result<TurnResult, Failure> {
         let message =
             UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
-        let mut replies = self.client.say(&self.agent, &message).await.exits(exit::UNAVAILABLE)?;
-        let mut screen = Screen { json: self.json, stats: self.stats, ..Screen::default() };
+        let mut replies =
+            self.client.say(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
+        let mut printer =
+            TurnPrinter { json: self.json, stats: self.stats, ..TurnPrinter::default() };
         let mut cancelling: Option<JoinHandle<()>> = None;
-        let mut leave = false;
-        let mut late = None;
+        let mut exit_requested = false;
+        let mut exit_at = None;
         loop {
             let reply = tokio::select! {
                 reply = replies.next() => reply,
                 interrupt = interrupted(), if cancelling.is_none() => {
-                    leave = interrupt == Interrupt::Leave;
+                    exit_requested = interrupt == Interrupt::Leave;
                     cancelling = Some(self.cancel().await?);
-                    if leave {
-                        late = Some(Instant::now() + LEAVE_WITHIN);
+                    if exit_requested {
+                    exit_at = Some(Instant::now() + EXIT_GRACE);
                     } else if !self.json {
-                        note!("{}", show::dim("cancelling; Ctrl-C again goes on without the answer"));
+                        note!("{}", render::dim("cancelling; press Ctrl-C again to stop waiting"));
                     }
                     continue;
                 }
-                again = given_up(late), if cancelling.is_some() => {
-                    leave |= again == Interrupt::Leave;
+                interrupt = second_interrupt(exit_at), if cancelling.is_some() => {
+                exit_requested |= interrupt == Interrupt::Leave;
                     if let Some(task) = cancelling {
                         task.abort();
                     }
-                    note!(
-                        "the agent has not answered; it is told to cancel, and may have done some of it"
-                    );
-                    return Ok(Told { outcome: None, calls: screen.calls, leave });
+                    note!("no answer yet; the turn is being cancelled and may be partly done");
+                    return Ok(TurnResult { outcome: None, calls: printer.calls, exit_requested });
                 }
             };
             let Some(reply) = reply else {
-                return Err(Failure::unavailable("the agent ended without an answer"));
+                return Err(Failure::unavailable("the agent stopped before it answered"));
             };
-            let reply = reply.exits(exit::TEMPORARY)?;
-            screen.show(&reply.body)?;
+            let reply = reply.or_exit(exit::TEMPORARY)?;
+            printer.print(&reply.body)?;
             if let ReplyBody::ApprovalAsked { .. } = reply.body {
-                let mut answered = pin!(approval::answer(&reply.body, &self.session));
-                let answer = loop {
+                let mut deciding = pin!(approval::request_decision(&reply.body, &self.session));
+                let decision = loop {
                     tokio::select! {
-                        answer = &mut answered => break answer,
+                        decision = &mut deciding => break decision,
                         interrupt = interrupted(), if cancelling.is_none() => {
-                            leave = interrupt == Interrupt::Leave;
+                            exit_requested = interrupt == Interrupt::Leave;
                             cancelling = Some(self.cancel().await?);
-                            if leave {
-                                late = Some(Instant::now() + LEAVE_WITHIN);
+                            if exit_requested {
+                            exit_at = Some(Instant::now() + EXIT_GRACE);
                                 break None;
                             }
-                            approval::withdrawn();
+                            approval::show_expired();
                         }
                     }
                 };
-                if let Some(answer) = answer {
-                    self.client.approve(&self.agent, &answer).await.exits(exit::UNAVAILABLE)?;
+                if let Some(decision) = decision {
+                    self.client.approve(&self.agent, &decision).await.or_exit(exit::UNAVAILABLE)?;
                 }
             }
             if let ReplyBody::Answer { outcome, .. } = reply.body {
                 if let Some(task) = cancelling {
                     task.abort();
                 }
-                return Ok(Told { outcome: Some(outcome), calls: screen.calls, leave });
+                return Ok(TurnResult {
+                    outcome: Some(outcome),
+                    calls: printer.calls,
+                    exit_requested,
+                });
             }
         }
     }
 
-    /// Asks the agent to stop the turn. The answer to that is heard by a task of its own.
+    /// Requests the cancellation of the turn. A separate task consumes the reply to it.
     async fn cancel(&self) -> Result<JoinHandle<()>, Failure> {
         let message =
             UserMessage { session_id: self.session.clone(), text: String::new(), cancel: true };
-        let replies = self.client.say(&self.agent, &message).await.exits(exit::UNAVAILABLE)?;
+        let replies = self.client.say(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         Ok(tokio::spawn(async move {
             let _ = replies.last().await;
         }))
     }
 }
 
-/// Another interrupt, or `late`.
-async fn given_up(late: Option<Instant>) -> Interrupt {
-    let late = async {
-        match late {
-            Some(late) => sleep_until(late).await,
+/// Waits for another interrupt, or until `exit_at`.
+async fn second_interrupt(exit_at: Option<Instant>) -> Interrupt {
+    let expired = async {
+        match exit_at {
+            Some(exit_at) => sleep_until(exit_at).await,
             None => pending().await,
         }
     };
     tokio::select! {
         interrupt = interrupted() => interrupt,
-        () = late => Interrupt::Leave,
+        () = expired => Interrupt::Leave,
     }
 }
 
-/// What is on the screen: text that streams, and lines in between.
+/// Prints the replies of one turn: streamed text, with lines for tool calls in between.
 #[derive(Default)]
-struct Screen {
+struct TurnPrinter {
     json: bool,
     stats: bool,
     in_text: bool,
-    shown_text: String,
+    printed_text: String,
     calls: usize,
 }
 
-impl Screen {
-    fn show(&mut self, body: &ReplyBody) -> Result<(), Failure> {
+impl TurnPrinter {
+    fn print(&mut self, body: &ReplyBody) -> Result<(), Failure> {
         let mut stdout = anstream::stdout().lock();
         if let ReplyBody::ToolFinished { .. } = body {
             self.calls += 1;
         }
         if self.json {
-            let line = serde_json::to_string(&json!(body)).exits(exit::SOFTWARE)?;
+            let line = serde_json::to_string(&json!(body)).or_exit(exit::SOFTWARE)?;
             writeln!(stdout, "{line}")?;
             return Ok(());
         }
         match body {
             ReplyBody::TextDelta { text } => {
-                self.shown_text.push_str(text);
+                self.printed_text.push_str(text);
                 self.in_text = true;
-                write!(stdout, "{}", show::clean(text))?;
+                write!(stdout, "{}", render::clean(text))?;
             }
             ReplyBody::Answer { text, usage, .. } => {
-                // Most of an answer has streamed already; what the agent says itself has not.
-                let rest = text.strip_prefix(self.shown_text.as_str());
-                let streamed = self.shown_text.ends_with(text.as_str());
+                // Text of the model has been streamed already; text of the agent itself has not.
+                let rest = text.strip_prefix(self.printed_text.as_str());
+                let streamed = self.printed_text.ends_with(text.as_str());
                 match rest {
                     _ if streamed => {}
-                    Some(rest) => write!(stdout, "{}", show::clean(rest))?,
+                    Some(rest) => write!(stdout, "{}", render::clean(rest))?,
                     None => {
                         self.end_line(&mut stdout)?;
-                        write!(stdout, "{}", show::clean(text))?;
+                        write!(stdout, "{}", render::clean(text))?;
                     }
                 }
                 writeln!(stdout)?;
                 if let Some(usage) = usage.filter(|_| self.stats) {
-                    writeln!(stdout, "{}", show::dim(&show::usage(&usage)))?;
+                    writeln!(stdout, "{}", render::dim(&render::usage(&usage)))?;
                 }
             }
             other => {
-                if let Some(line) = show::call_line(other) {
+                if let Some(line) = render::call_line(other) {
                     self.end_line(&mut stdout)?;
-                    self.shown_text.clear();
+                    self.printed_text.clear();
                     writeln!(stdout, "{line}")?;
                 }
             }

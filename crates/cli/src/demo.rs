@@ -1,4 +1,4 @@
-//! `rockbot demo`: a scripted model's tool calls cross the in-memory bus and come back.
+//! `rockbot demo`: a scripted model calls real tools over the in-memory bus.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -12,20 +12,20 @@ use tempfile::TempDir;
 
 use crate::{
     conversation::Conversation,
-    ending::{Exits, Failure, Outcome},
+    failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
     host::Host,
-    print::say,
+    print::outln,
+    render,
     settings::Settings,
-    show,
 };
 
-/// The turns that the scripted model plays; the tools it calls are real.
+/// The turns of the scripted model.
 const SCRIPT: &str = include_str!("../../../examples/demo.toml");
 
 const PROMPT: &str = "What is in this folder, and which files mention the bus?";
 
-/// What the temporary folder holds.
+/// The files in the temporary directory.
 const FILES: [(&str, &str); 3] = [
     (
         "notes.md",
@@ -39,45 +39,48 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 const NEXT: &str = "\
-That was a scripted model; the tools, the bus and the answers they brought back were real.
-Next, a real model:
+The model was scripted; the tools, the bus and the results were real.
+Next, use a real model:
   OPENAI_API_KEY=…                                      cargo run -- chat
   OPENROUTER_API_KEY=…                                  cargo run -- chat
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b  cargo run -- chat
-  cargo xtask local-model     serves a small real one on this machine, without a key";
+  cargo xtask local-model     serves a small model on this machine, without an API key";
 
 pub(crate) async fn run(mut settings: Settings) -> Outcome {
-    let folder = prepare().context("cannot make a folder for the demo").exits(exit::SOFTWARE)?;
+    let folder = create_files()
+        .context("cannot create the temporary directory of the demo")
+        .or_exit(exit::SOFTWARE)?;
     settings.files.root = folder.path().to_owned();
     settings.bus.url = SecretString::from("memory");
     settings.memory.store = Some(SecretString::from("memory:"));
-    let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).exits(exit::SOFTWARE)?);
+    let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).or_exit(exit::SOFTWARE)?);
     let fleet = Fleet::embed(&settings).await?;
     let definition = AgentDefinition::assistant();
     let agent = definition.name.clone();
     let host = Host::start(&fleet, &settings, definition, model).await?;
     let proxy = InstanceId::generate();
-    let client = AgentClient::connect(fleet.bus.clone(), &proxy).await.exits(exit::UNAVAILABLE)?;
+    let client =
+        AgentClient::connect(fleet.bus.clone(), &proxy).await.or_exit(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
     let conversation = Conversation { client, agent, session, json: false, stats: false };
-    introduce(folder.path())?;
-    let told = conversation.say(PROMPT).await;
+    print_introduction(folder.path())?;
+    let turn = conversation.send(PROMPT).await;
     drop(conversation);
     host.stop(settings.service.drain()).await;
-    fleet.leave().await;
-    folder.close().context("the temporary folder was not removed").exits(exit::SOFTWARE)?;
-    let told = told?;
-    if told.outcome != Some(TurnOutcome::Completed) || told.calls == 0 {
-        let cause = anyhow::anyhow!("the demo did not end as it should: {:?}", told.outcome);
+    fleet.close().await;
+    folder.close().context("cannot remove the temporary directory").or_exit(exit::SOFTWARE)?;
+    let turn = turn?;
+    if turn.outcome != Some(TurnOutcome::Completed) || turn.calls == 0 {
+        let cause = anyhow::anyhow!("the demo failed: the turn ended as {:?}", turn.outcome);
         return Err(Failure { code: exit::SOFTWARE, cause });
     }
-    say!("\n{}", show::dim(&format!("{} tool calls crossed the bus.", told.calls)))?;
-    say!("{NEXT}")?;
+    outln!("\n{}", render::dim(&format!("{} tool calls crossed the bus.", turn.calls)))?;
+    outln!("{NEXT}")?;
     Ok(exit::OK)
 }
 
-/// A temporary folder with something to find.
-fn prepare() -> io::Result<TempDir> {
+/// Creates the temporary directory with the demo's files.
+fn create_files() -> io::Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("rockbot-demo").tempdir()?;
     for (name, text) in FILES {
         fs::write(folder.path().join(name), text)?;
@@ -85,15 +88,15 @@ fn prepare() -> io::Result<TempDir> {
     Ok(folder)
 }
 
-fn introduce(folder: &Path) -> io::Result<()> {
-    say!(
+fn print_introduction(folder: &Path) -> io::Result<()> {
+    outln!(
         "{}",
-        show::dim(&format!(
-            "An agent and a tool handler in this process, an in-memory bus between them.\nThe \
-             handler's tools work in {}.\n",
+        render::dim(&format!(
+            "An agent and a tool handler run in this process, connected by an in-memory bus.\nThe \
+             tools of the handler work in {}.\n",
             folder.display()
         ))
     )?;
     let bold = anstyle::Style::new().bold();
-    say!("{bold}> {PROMPT}{bold:#}\n")
+    outln!("{bold}> {PROMPT}{bold:#}\n")
 }

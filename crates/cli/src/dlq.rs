@@ -1,6 +1,6 @@
-//! `rockbot dlq`: what work queues gave up.
+//! `rockbot dlq`: inspects, replays and purges dead letters.
 
-mod letters;
+mod dead_letters;
 mod purge;
 mod replay;
 mod show;
@@ -12,67 +12,69 @@ use serde_json::json;
 
 use crate::{
     arguments::Dlq,
-    ending::{Failure, Outcome},
+    failure::{Failure, Outcome},
     fleet::Fleet,
-    print::say,
+    print::outln,
+    render::{json as to_pretty, table},
     settings::Settings,
-    show::{json as shown, table},
     work_queues::{self, WorkQueue},
 };
 
 pub(crate) async fn run(settings: &Settings, command: Dlq, json: bool) -> Outcome {
-    // Checked before anything starts: a typo costs nothing.
+    // Validated before anything starts.
     let names = match &command {
-        Dlq::List { queues } if queues.is_empty() => work_queues::known(settings)?,
+        Dlq::List { queues } if queues.is_empty() => work_queues::configured(settings)?,
         Dlq::List { queues } => {
-            let named = queues.iter().map(|queue| work_queues::named(queue, settings));
-            named.collect::<Result<_, _>>()?
+            let parsed = queues.iter().map(|queue| work_queues::parse_name(queue, settings));
+            parsed.collect::<Result<_, _>>()?
         }
         Dlq::Show { queue, .. } | Dlq::Replay { queue, .. } | Dlq::Purge { queue, .. } => {
-            vec![work_queues::named(queue, settings)?]
+            vec![work_queues::parse_name(queue, settings)?]
         }
     };
-    if let Dlq::Purge { which, yes, .. } = &command {
-        purge::check_that_one_may(*yes || which.dry_run)?;
+    if let Dlq::Purge { selection, yes, .. } = &command {
+        purge::require_confirmation(*yes || selection.dry_run)?;
     }
-    let fleet = Fleet::reach(settings).await?;
-    let outcome = carry_out(fleet.bus.as_ref(), &names, command, json).await;
-    fleet.leave().await;
+    let fleet = Fleet::open(settings).await?;
+    let outcome = dispatch(fleet.bus.as_ref(), &names, command, json).await;
+    fleet.close().await;
     outcome
 }
 
-async fn carry_out(bus: &dyn Bus, names: &[QueueName], command: Dlq, json: bool) -> Outcome {
+async fn dispatch(bus: &dyn Bus, names: &[QueueName], command: Dlq, json: bool) -> Outcome {
     match (command, names) {
         (Dlq::Show { limit, id, body, .. }, [queue]) => {
             show::run(bus, queue, limit, id, body, json).await
         }
-        (Dlq::Replay { which, limit, .. }, [queue]) => {
-            replay::run(bus, queue, &which, limit, json).await
+        (Dlq::Replay { selection, limit, .. }, [queue]) => {
+            replay::run(bus, queue, &selection, limit, json).await
         }
-        (Dlq::Purge { which, yes, .. }, [queue]) => purge::run(bus, queue, &which, yes, json).await,
+        (Dlq::Purge { selection, yes, .. }, [queue]) => {
+            purge::run(bus, queue, &selection, yes, json).await
+        }
         (Dlq::List { queues }, names) => list(bus, names, !queues.is_empty(), json).await,
-        (_, _) => Err(Failure::usage("name one queue")),
+        (_, _) => Err(Failure::usage("expected one queue name")),
     }
 }
 
-/// Lists the queues; those that were named must exist.
+/// Lists the queues; fails when one is missing and `must_exist` is set.
 async fn list(bus: &dyn Bus, names: &[QueueName], must_exist: bool, json: bool) -> Outcome {
-    let (_, queues) = work_queues::look(bus, names).await?;
+    let (_, queues) = work_queues::inspect(bus, names).await?;
     if json {
-        say!("{}", shown(&queues.iter().map(to_json).collect()))?;
+        outln!("{}", to_pretty(&queues.iter().map(to_json).collect()))?;
     } else {
-        say!("{}", table(&HEADS, queues.iter().map(row)))?;
+        outln!("{}", table(&HEADINGS, queues.iter().map(row)))?;
     }
     match queues.iter().find(|queue| queue.dead_letters == Look::Missing) {
-        Some(missing) if must_exist => Err(letters::no_such_queue(&missing.name)),
+        Some(missing) if must_exist => Err(dead_letters::no_such_queue(&missing.name)),
         _ => Ok(exit::OK),
     }
 }
 
-/// The heads of [`row`].
-pub(crate) const HEADS: [&str; 4] = ["queue", "waiting", "consumers", "dead letters"];
+/// The headings of [`row`].
+pub(crate) const HEADINGS: [&str; 4] = ["queue", "waiting", "consumers", "dead letters"];
 
-/// A work queue as a row of a table.
+/// Formats a work queue as a table row.
 pub(crate) fn row(queue: &WorkQueue) -> Vec<String> {
     let text = |look: Look, pick: fn(QueueDepth) -> u32| match look {
         Look::There(depth) => pick(depth).to_string(),
@@ -81,17 +83,17 @@ pub(crate) fn row(queue: &WorkQueue) -> Vec<String> {
     };
     vec![
         queue.name.to_string(),
-        text(queue.look, |depth| depth.ready),
-        text(queue.look, |depth| depth.consumers),
+        text(queue.state, |depth| depth.ready),
+        text(queue.state, |depth| depth.consumers),
         text(queue.dead_letters, |depth| depth.ready),
     ]
 }
 
-/// A work queue for machines.
+/// Formats a work queue as JSON.
 pub(crate) fn to_json(queue: &WorkQueue) -> serde_json::Value {
-    let depth = queue.look.depth();
-    // Nobody knows of one that may not be looked at.
-    let exists = (queue.look != Look::Refused).then_some(depth.is_some());
+    let depth = queue.state.depth();
+    // Unknown when the user may not inspect the queue.
+    let exists = (queue.state != Look::Refused).then_some(depth.is_some());
     json!({"name": queue.name.as_str(), "exists": exists,
         "ready": depth.map(|depth| depth.ready),
         "consumers": depth.map(|depth| depth.consumers),

@@ -1,4 +1,4 @@
-//! The fleet that a command talks to: one inside this process, or one that runs elsewhere.
+//! The fleet that a command uses: embedded in this process, or running elsewhere.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,38 +24,38 @@ use rockbot_tools::{
 };
 
 use crate::{
-    ending::{Exits, Failure},
+    failure::{Failure, OrExit},
     print::note,
     settings::Settings,
 };
 
-/// How long a broker may take to answer.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// The time limit for connecting to the broker.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait for handlers to announce themselves.
-const DISCOVER_WITHIN: Duration = Duration::from_secs(3);
+/// The time limit for the first announcement of a handler.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long to wait for the others once one handler announced itself.
-const ALL_WITHIN: Duration = Duration::from_secs(1);
+/// The time limit for the announcements of the other handlers after the first.
+const DISCOVER_ALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the MCP servers of an embedded fleet may take to begin before those that did are shown.
-const SERVERS_WITHIN: Duration = Duration::from_secs(15);
+/// The time limit for the MCP servers of an embedded fleet to start before the started ones are shown.
+const SERVERS_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long one of them may take that is asked for. Many are fetched when they start for the first
-/// time.
-const SERVER_WITHIN: Duration = Duration::from_secs(60);
+/// The time limit for a requested MCP server to start. Many are downloaded at their first start.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A bus, and the handler on it when this process embeds one.
+/// A bus, and the embedded services when there are any.
 pub(crate) struct Fleet {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) instance: InstanceId,
-    /// Knows the secrets of this process.
+    /// Redacts the secrets of this process.
     pub(crate) redactor: Arc<Redactor>,
-    handler: Option<Embedded>,
+    embedded: Option<Embedded>,
     drain: Duration,
 }
 
-/// A handler in this process, where it keeps its journal, and MCP servers without a bus between.
+/// The services in this process: a tool handler with the store of its journal, and an MCP bridge that
+/// is called without the bus.
 struct Embedded {
     handler: ToolHandler,
     store: Arc<dyn Store>,
@@ -63,13 +63,13 @@ struct Embedded {
     scripts: Option<Arc<LazyScripts>>,
 }
 
-/// The MCP servers of the fleet, and who asks.
+/// The MCP servers of the fleet, and the caller's name.
 pub(crate) struct McpServers {
     pub(crate) gateway: Arc<dyn McpGateway>,
     pub(crate) name: AgentName,
 }
 
-/// What the fleet runs, as this process discovered it.
+/// The discovered tools of the fleet, and the caller's name.
 pub(crate) struct Discovered {
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) directory: CatalogDirectory,
@@ -77,37 +77,38 @@ pub(crate) struct Discovered {
 }
 
 impl Fleet {
-    /// Embeds a fleet, or connects to one.
-    pub(crate) async fn reach(settings: &Settings) -> Result<Self, Failure> {
+    /// Embeds a fleet, or connects to a running one.
+    pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
         if settings.embeds() { Self::embed(settings).await } else { Self::connect(settings).await }
     }
 
-    /// Connects to the bus, and runs a handler on it.
+    /// Connects to the bus and starts a tool handler on it.
     pub(crate) async fn embed(settings: &Settings) -> Result<Self, Failure> {
-        // On a bus in memory nothing outlives this process, so its journal need not either.
-        let url = match settings.embeds() {
-            true => StoreUrl::Memory,
-            false => settings.store.parse().map_err(Failure::usage)?,
+        // Nothing on the in-memory bus outlives this process, so the journal need not either.
+        let url = if settings.embeds() {
+            StoreUrl::Memory
+        } else {
+            settings.store.parse().map_err(Failure::usage)?
         };
         let store = rockbot_store_sql::connect(&url, Clock::System).await;
-        let store = store.map_err(|error| unusable(&url, &error))?;
+        let store = store.map_err(|error| store_failure(&url, &error))?;
         let mut fleet = if settings.embeds() {
             let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
-            Self::on(bus, settings)
+            Self::new(bus, settings)
         } else {
             Self::connect(settings).await?
         };
         let instance = InstanceId::generate();
         let mut options = JournalOptions::of(&settings.store, &url);
-        // Nobody else is on a bus in memory.
+        // This process is the only one on the in-memory bus.
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);
         let (bus, section) = (fleet.bus.clone(), &settings.handler);
-        let mut tools = files::tools(&settings.files).exits(exit::USAGE)?;
+        let mut tools = files::tools(&settings.files).or_exit(exit::USAGE)?;
         let scripts = (settings.scripts.runner != RunnerName::Off)
             .then(|| Arc::new(LazyScripts::new(settings.scripts.clone())));
         if let Some(scripts) = &scripts {
-            // What isolates them is not known before the first one.
+            // The isolation is unknown before the first script.
             let contained = settings.scripts.runner == RunnerName::Local
                 && settings.scripts.sandbox == Sandbox::Required;
             tools.push(Arc::new(ExecutePythonScript::new(scripts.clone(), contained)));
@@ -118,12 +119,13 @@ impl Fleet {
             instance: instance.as_str().into(),
         };
         let outputs = settings.outputs.enabled.then(|| settings.outputs.clone());
-        // In memory they have room of their own: they shall not take that of the journal.
-        let kept: Arc<dyn Store> = match settings.embeds() {
-            true => Arc::new(MemoryStore::new(Clock::System)),
-            false => store.clone(),
+        // In memory, outputs have their own store, so that they do not use up the journal's space.
+        let output_store: Arc<dyn Store> = if settings.embeds() {
+            Arc::new(MemoryStore::new(Clock::System))
+        } else {
+            store.clone()
         };
-        let outputs = outputs.map(|section| Outputs::new(kept, section));
+        let outputs = outputs.map(|section| Outputs::new(output_store, section));
         if let Some(outputs) = &outputs {
             tools.push(Arc::new(ToolOutput::new(outputs.clone())));
         }
@@ -132,106 +134,106 @@ impl Fleet {
         let mut bridge_layers = section.layers_with_queues(Some(&at), fleet.redactor.clone());
         bridge_layers.outputs = outputs;
         let handler = ToolHandler::start(bus, section, tools, journal, layers, instance);
-        let handler = handler.await.exits(exit::USAGE)?;
+        let handler = handler.await.or_exit(exit::USAGE)?;
         let bridge = embed_bridge(settings, bridge_layers).await?;
-        fleet.handler = Some(Embedded { handler, store, bridge, scripts });
+        fleet.embedded = Some(Embedded { handler, store, bridge, scripts });
         Ok(fleet)
     }
 
     async fn connect(settings: &Settings) -> Result<Self, Failure> {
-        let bus = RabbitBus::start(&settings.rabbit()).exits(exit::USAGE)?;
-        let connected = bus.connected(CONNECT_WITHIN).await;
+        let bus = RabbitBus::start(&settings.rabbit()).or_exit(exit::USAGE)?;
+        let connected = bus.connected(CONNECT_TIMEOUT).await;
         connected.map_err(Failure::unavailable)?;
-        Ok(Self::on(Arc::new(bus), settings))
+        Ok(Self::new(Arc::new(bus), settings))
     }
 
-    fn on(bus: Arc<dyn Bus>, settings: &Settings) -> Self {
+    fn new(bus: Arc<dyn Bus>, settings: &Settings) -> Self {
         let instance = settings.service.instance();
         let (redactor, drain) = (settings.redactor(), settings.service.drain());
-        Self { bus, instance, redactor, handler: None, drain }
+        Self { bus, instance, redactor, embedded: None, drain }
     }
 
-    /// Learns which tools the fleet runs.
+    /// Discovers the tools of the fleet.
     pub(crate) async fn discover(&self, name: &str) -> Result<Discovered, Failure> {
         self.discover_into(name, Arc::default()).await
     }
 
-    /// The same, beside the tools that are in the registry.
+    /// Discovers the tools of the fleet and adds them to `registry`.
     pub(crate) async fn discover_into(
         &self,
         name: &str,
         registry: Arc<ToolRegistry>,
     ) -> Result<Discovered, Failure> {
-        let name = AgentName::new(name).exits(exit::USAGE)?;
+        let name = AgentName::new(name).or_exit(exit::USAGE)?;
         let address = ReplyAddress::new(name.clone(), self.instance.clone());
         let requester = Arc::new(Requester::new(self.bus.clone(), address));
         let directory = CatalogDirectory::start(requester, registry.clone());
-        let directory = directory.await.exits(exit::UNAVAILABLE)?;
-        directory.wait_for_any(DISCOVER_WITHIN).await;
+        let directory = directory.await.or_exit(exit::UNAVAILABLE)?;
+        directory.wait_for_any(DISCOVERY_TIMEOUT).await;
         Ok(Discovered { registry, directory, name })
     }
 
-    /// Learns which tools the fleet runs, and which process runs each: waits for as many handlers as
-    /// consume requests.
+    /// Discovers the tools of the fleet and their handlers: waits for as many announcements as the request
+    /// queue has consumers.
     pub(crate) async fn discover_all(&self, name: &str) -> Result<Discovered, Failure> {
         let discovered = self.discover(name).await?;
         let report = self.bus.inspect(&[QueueSpec::work(&tool_invoke()).name]).await;
-        let look = report.exits(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look);
+        let look = report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look);
         let consumers = match look {
             Some(Look::There(depth)) => depth.consumers as usize,
-            // However many there are.
+            // The number is unknown.
             Some(Look::Refused) => usize::MAX,
             Some(Look::Missing) | None => 0,
         };
-        let mut look = tokio::time::interval(Duration::from_millis(5));
+        let mut poll = tokio::time::interval(Duration::from_millis(5));
         let all = async {
             while discovered.directory.handlers().len() < consumers {
-                look.tick().await;
+                poll.tick().await;
             }
         };
-        // One that does not answer is told by the numbers of the queue.
-        let _ = tokio::time::timeout(ALL_WITHIN, all).await;
+        // A missing announcement shows in the queue's number of consumers.
+        let _ = tokio::time::timeout(DISCOVER_ALL_TIMEOUT, all).await;
         Ok(discovered)
     }
 
-    /// The MCP servers of this process, where it embeds a fleet.
+    /// Returns the MCP servers of this process, if it embeds a fleet.
     pub(crate) fn embedded_servers(&self) -> Option<Arc<dyn McpGateway>> {
-        self.handler.as_ref().map(|embedded| embedded.bridge.clone() as Arc<dyn McpGateway>)
+        self.embedded.as_ref().map(|embedded| embedded.bridge.clone() as Arc<dyn McpGateway>)
     }
 
-    /// Learns which MCP servers the fleet serves.
-    /// Of an embedded fleet, waits for the one server of interest, or a little for all of them.
+    /// Discovers the MCP servers of the fleet. In an embedded fleet, waits for `server`, or up to 15 s
+    /// for all servers.
     pub(crate) async fn mcp_servers(
         &self,
         name: &str,
         server: Option<&str>,
     ) -> Result<McpServers, Failure> {
-        let name = AgentName::new(name).exits(exit::USAGE)?;
-        if let Some(Embedded { bridge, .. }) = &self.handler {
+        let name = AgentName::new(name).or_exit(exit::USAGE)?;
+        if let Some(Embedded { bridge, .. }) = &self.embedded {
             match server {
-                Some(server) => bridge.settled_one(server, SERVER_WITHIN).await,
-                None => bridge.settled(SERVERS_WITHIN).await,
+                Some(server) => bridge.settled_one(server, SERVER_TIMEOUT).await,
+                None => bridge.settled(SERVERS_TIMEOUT).await,
             }
             return Ok(McpServers { gateway: bridge.clone(), name });
         }
         let address = ReplyAddress::new(name.clone(), self.instance.clone());
         let requester = Arc::new(Requester::new(self.bus.clone(), address));
-        let gateway = BusGateway::start(requester).await.exits(exit::UNAVAILABLE)?;
-        gateway.settle(DISCOVER_WITHIN).await;
+        let gateway = BusGateway::start(requester).await.or_exit(exit::UNAVAILABLE)?;
+        gateway.settle(DISCOVERY_TIMEOUT).await;
         Ok(McpServers { gateway, name })
     }
 
-    /// Fails when nobody takes messages for `agent`: its queue outlives it, so that a message would
-    /// wait there for the next one.
+    /// Fails when no instance of `agent` consumes messages: its queue outlives it, so that a message would
+    /// wait there for the next instance.
     ///
-    /// Where the broker lets nobody look, it says so and goes on.
+    /// When the broker does not permit the inspection, prints a note and succeeds.
     pub(crate) async fn expect_agent(&self, agent: &AgentName) -> Result<(), Failure> {
         let report = self.bus.inspect(&[QueueSpec::work(&user_message(agent)).name]).await;
-        match report.exits(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look) {
+        match report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look) {
             Some(Look::There(QueueDepth { consumers: 1.., .. })) => Ok(()),
             Some(Look::Refused) => {
                 note!(
-                    "the broker does not tell whether {agent} is there; what is said waits for it"
+                    "this user may not inspect the queue of agent {agent}; messages wait until it runs"
                 );
                 Ok(())
             }
@@ -239,9 +241,9 @@ impl Fleet {
         }
     }
 
-    /// Finishes what is under way, and leaves the bus.
-    pub(crate) async fn leave(self) {
-        if let Some(Embedded { handler, store, bridge, scripts }) = self.handler {
+    /// Finishes running calls and disconnects from the bus.
+    pub(crate) async fn close(self) {
+        if let Some(Embedded { handler, store, bridge, scripts }) = self.embedded {
             handler.drain(self.drain).await;
             if let Some(scripts) = scripts {
                 scripts.close().await;
@@ -253,8 +255,9 @@ impl Fleet {
     }
 }
 
-/// Why there is no journal: one that is there and can't be used is a matter of configuration.
-fn unusable(url: &StoreUrl, error: &StoreError) -> Failure {
+/// Returns the failure for a store that cannot be opened: unavailable when it cannot be reached,
+/// otherwise a configuration error.
+fn store_failure(url: &StoreUrl, error: &StoreError) -> Failure {
     let message = format!("store.url: {url}: {error}");
     match error {
         StoreError::Unavailable { .. } => Failure::unavailable(message),
@@ -262,7 +265,7 @@ fn unusable(url: &StoreUrl, error: &StoreError) -> Failure {
     }
 }
 
-/// The MCP servers of this process; none where no file of servers is named.
+/// Starts the MCP bridge of this process; it has no servers when no server file is configured.
 async fn embed_bridge(settings: &Settings, layers: LayerOptions) -> Result<Arc<Bridge>, Failure> {
     let bridge = Bridge::new(BridgeOptions { layers, ..settings.mcp.options() });
     if let Some(path) = &settings.mcp.config {

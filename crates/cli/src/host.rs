@@ -1,4 +1,4 @@
-//! An agent inside this process, on whatever bus the fleet has.
+//! An agent embedded in this process, on the bus of the fleet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,15 +14,15 @@ use rockbot_tool_rpc::CatalogDirectory;
 use rockbot_tools::{ToolPins, ToolRegistry, guide_tools, guides, outputs};
 
 use crate::{
-    ending::{Exits, Failure},
+    failure::{Failure, OrExit},
     fleet::Fleet,
     settings::Settings,
 };
 
-/// Messages in hand at once.
+/// The number of messages processed concurrently.
 const CONCURRENCY: u16 = 64;
 
-/// An embedded agent behind its queue, what it remembers, and the others of its folder as tools.
+/// An embedded agent with its memory, and the other agents of its directory as tools.
 pub(crate) struct Host {
     door: FrontDoor,
     team: Team,
@@ -32,7 +32,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Starts the agent; its tools are its own and what the fleet announces.
+    /// Starts the agent; its tools are its own and those that the fleet announces.
     pub(crate) async fn start(
         fleet: &Fleet,
         settings: &Settings,
@@ -43,20 +43,20 @@ impl Host {
             rockbot_store_sql::connect(&url, Clock::System).await
         })
         .await
-        .map_err(unusable)?
+        .map_err(memory_failure)?
         .map(Arc::new);
-        // Without servers there is nothing to search.
+        // Without MCP servers there are no services to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
             let servers = McpServices::new(gateway, &definition);
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
-        register_own(&registry, settings, memory.as_deref(), services.as_ref())?;
+        register_agent_tools(&registry, settings, memory.as_deref(), services.as_ref())?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
-        let pins = pins_store(settings).await?;
+        let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
-        let hire = {
+        let build_parts = {
             let (models, store) = (settings.models.clone(), pins.clone());
             let approvals = Approvals::new(settings.approval.clone());
             let (servers, registry) = (fleet.embedded_servers(), registry.clone());
@@ -80,20 +80,20 @@ impl Host {
                 }
             }
         };
-        let mut parts = hire(definition);
+        let mut parts = build_parts(definition);
         if let Some(services) = services {
             parts.context.push(services);
         }
         let agent = Agent::new(parts);
-        let team = Team::new(own, registry, Arc::new(hire));
+        let team = Team::new(own, registry, Arc::new(build_parts));
         if let Some(folder) = &settings.agent.directory {
             team.watch(folder.clone());
         }
-        let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.exits(exit::UNAVAILABLE)?;
+        let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
         Ok(Self { door, team, pins, memory, _directory: discovered.directory })
     }
 
-    /// Ends running turns within `grace`.
+    /// Stops the agent; running turns have `grace` to finish.
     pub(crate) async fn stop(self, grace: Duration) {
         self.door.drain(grace).await;
         self.team.shut_down(Duration::ZERO).await;
@@ -106,8 +106,9 @@ impl Host {
     }
 }
 
-/// Registers the tools that no handler announces, first: no handler's tool takes their place.
-fn register_own(
+/// Registers the agent's own tools. It must run before the discovery, so that no handler's tool takes
+/// their names.
+fn register_agent_tools(
     registry: &ToolRegistry,
     settings: &Settings,
     memory: Option<&AgentMemory>,
@@ -128,13 +129,14 @@ fn register_own(
     }
     tools.extend(guide_tools(&guides));
     for tool in tools {
-        registry.register(tool).exits(exit::SOFTWARE)?;
+        registry.register(tool).or_exit(exit::SOFTWARE)?;
     }
     Ok(())
 }
 
-/// Why nothing can be remembered: a store that can't be reached may be there later.
-fn unusable(error: MemoryError) -> Failure {
+/// Returns the failure for a memory store that cannot be opened: unavailable when it cannot be reached,
+/// otherwise a configuration error.
+fn memory_failure(error: MemoryError) -> Failure {
     match error {
         MemoryError::Store { source: StoreError::Unavailable { .. }, .. } => {
             Failure::unavailable(error)
@@ -143,8 +145,10 @@ fn unusable(error: MemoryError) -> Failure {
     }
 }
 
-/// Where the definitions of tools are kept that are trusted, if they are.
-pub(crate) async fn pins_store(settings: &Settings) -> Result<Option<Arc<dyn Store>>, Failure> {
+/// Opens the store of approved tool definitions, if one is configured.
+pub(crate) async fn open_pins_store(
+    settings: &Settings,
+) -> Result<Option<Arc<dyn Store>>, Failure> {
     let Some(url) = settings.pins.url().map_err(Failure::usage)? else { return Ok(None) };
     let store = rockbot_store_sql::connect(&url, Clock::System).await;
     store.map(Some).map_err(|error| Failure::unavailable(format!("pins.store: {url}: {error}")))

@@ -1,4 +1,4 @@
-//! `rockbot`: the whole fleet in one process, or a client of a running one.
+//! `rockbot`: a fleet in one process, or a client of a running fleet.
 
 mod approval;
 mod arguments;
@@ -7,14 +7,14 @@ mod conversation;
 mod demo;
 mod dlq;
 mod doctor;
-mod ending;
+mod failure;
 mod fleet;
 mod host;
 mod mcp;
 mod print;
+mod render;
 mod script;
 mod settings;
-mod show;
 mod tools;
 mod up;
 mod watch;
@@ -27,12 +27,12 @@ use rockbot_service::{exit, logging, tls::install_tls_provider};
 
 use self::{
     arguments::{Arguments, Command},
-    ending::{Exits, Failure, Outcome},
-    print::say,
+    failure::{Failure, OrExit, Outcome},
+    print::outln,
     settings::Settings,
 };
 
-/// Calls are many small allocations that cross threads; this allocator is made for those.
+/// Calls make many small allocations that cross threads; this allocator is optimized for those.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -40,17 +40,19 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let requested =
+                matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return match error.print() {
-                _ if !asked => ExitCode::from(exit::USAGE),
-                printed => end(printed.map(|()| exit::OK).map_err(Failure::from)),
+                _ if !requested => ExitCode::from(exit::USAGE),
+                printed => report(printed.map(|()| exit::OK).map_err(Failure::from)),
             };
         }
     };
-    end(run(arguments))
+    report(run(arguments))
 }
 
-fn end(outcome: Outcome) -> ExitCode {
+/// Prints the error of a failed command and returns the exit code.
+fn report(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code: exit::OK, .. }) => ExitCode::SUCCESS,
@@ -73,26 +75,26 @@ fn run(arguments: Arguments) -> Outcome {
     }
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let mut settings = Settings::read(&common, environment).exits(exit::USAGE)?;
+    let mut settings = Settings::read(&common, environment).or_exit(exit::USAGE)?;
     if common.check_config {
-        settings.check_embedded().exits(exit::USAGE)?;
-        say!("the configuration is valid")?;
+        settings.validate_embedded().or_exit(exit::USAGE)?;
+        outln!("the configuration is valid")?;
         return Ok(exit::OK);
     }
     let Some(command) = command else {
         write!(anstream::stderr(), "{}", Arguments::command().render_help().ansi())?;
         return Ok(exit::USAGE);
     };
-    logging::start(&settings.log, None).exits(exit::USAGE)?;
+    logging::start(&settings.log, None).or_exit(exit::USAGE)?;
     install_tls_provider();
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().exits(exit::SOFTWARE)?;
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
     let outcome = runtime.block_on(async {
         match command {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Tools(command) => {
-                // A fleet in this process ends with the call: nobody could read on.
+                // An embedded fleet ends with the call, and a stored output with it.
                 if matches!(command, arguments::Tools::Call { .. }) {
                     settings.outputs.enabled &= !settings.embeds();
                 }
@@ -107,7 +109,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Completions { .. } => Ok(exit::OK),
         }
     });
-    // A thread that reads the terminal may still be blocked.
+    // The thread that reads the terminal may still be blocked.
     runtime.shutdown_background();
     outcome
 }

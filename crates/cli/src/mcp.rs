@@ -1,4 +1,4 @@
-//! `rockbot mcp`: what MCP servers offer, calls of their tools, and which servers there are.
+//! `rockbot mcp`: lists MCP servers, calls their tools, adds and removes servers.
 
 mod check;
 mod login;
@@ -16,31 +16,32 @@ use serde_json::json;
 
 use crate::{
     arguments::Mcp,
-    ending::{Exits, Failure, Outcome},
+    failure::{Failure, OrExit, Outcome},
     fleet::{Fleet, McpServers},
-    print::{note, say},
+    print::{note, outln},
+    render,
     settings::Settings,
-    show, tools,
+    tools,
 };
 
-/// The name that the command has on the bus.
+/// The caller name of the command on the bus.
 const CALLER: &str = "cli";
 
 pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcome {
-    // Read before anything starts: a typo costs nothing.
+    // Validated before anything starts.
     let arguments = match &command {
         Mcp::Check { file } => return check::run(settings, file, json).await,
         Mcp::Login { server } => return login::run(settings, server, json).await,
         Mcp::Call { arguments, .. } => tools::read_arguments(arguments.as_deref())?,
         Mcp::Add { .. } | Mcp::Remove { .. } if settings.embeds() => {
             return Err(Failure::usage(
-                "an embedded fleet ends with this command; name a running one with --bus, or write \
-                 the server into its file of servers",
+                "an embedded fleet ends with this command; name a running fleet with --bus, or add the \
+                 server to the server file",
             ));
         }
         _ => String::new(),
     };
-    let fleet = Fleet::reach(settings).await?;
+    let fleet = Fleet::open(settings).await?;
     let one = match &command {
         Mcp::Describe { server, .. } | Mcp::Call { server, .. } => Some(server.as_str()),
         _ => None,
@@ -58,7 +59,7 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         Mcp::Check { .. } | Mcp::Login { .. } => Ok(exit::OK),
     };
     drop(servers);
-    fleet.leave().await;
+    fleet.close().await;
     outcome
 }
 
@@ -66,19 +67,23 @@ fn list(servers: &McpServers, json: bool) -> Outcome {
     let index = servers.gateway.index().borrow().clone();
     if json {
         let all: Vec<_> = index.servers().collect();
-        say!("{}", show::json(&json!(all)))?;
+        outln!("{}", render::json(&json!(all)))?;
         return Ok(exit::OK);
     }
     if index.is_empty() {
         return Err(Failure::unavailable(
-            "no MCP server is connected; name a file of servers in mcp.config, or start \
-             rockbot-mcp-bridge on this bus",
+            "no MCP server is connected; set mcp.config to a server file, or start rockbot-mcp-bridge \
+             on this bus",
         ));
     }
     let rows = index.servers().map(|server| {
-        vec![show::clean(&server.name), server.tool_count.to_string(), show::clean(&server.summary)]
+        vec![
+            render::clean(&server.name),
+            server.tool_count.to_string(),
+            render::clean(&server.summary),
+        ]
     });
-    say!("{}", show::table(&["server", "tools", "what for"], rows))?;
+    outln!("{}", render::table(&["server", "tools", "description"], rows))?;
     Ok(exit::OK)
 }
 
@@ -88,38 +93,42 @@ async fn details(
     tool: Option<String>,
 ) -> Result<McpServerDetails, Failure> {
     let request = McpServerDetailsRequest { server_name: server.to_owned(), tool_name: tool };
-    servers.gateway.details(request).await.map_err(|error| refused(&error))
+    servers.gateway.details(request).await.map_err(|error| rejected(&error))
 }
 
 async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json: bool) -> Outcome {
-    let of_one = tool.is_some();
+    let single_tool = tool.is_some();
     let details = details(servers, server, tool).await?;
     if json {
-        say!("{}", show::json(&json!(details)))?;
+        outln!("{}", render::json(&json!(details)))?;
         return Ok(exit::OK);
     }
     let bold = anstyle::Style::new().bold();
-    if let ([tool], true) = (details.tools.as_slice(), of_one) {
-        say!("{bold}{}{bold:#} of {}", show::clean(&tool.name), show::clean(server))?;
-        say!("{}\n", show::clean(&tool.description))?;
-        let schema = serde_json::to_string_pretty(&tool.parameters).exits(exit::SOFTWARE)?;
-        say!("{bold}arguments{bold:#}\n{}", show::clean(&schema))?;
+    if let ([tool], true) = (details.tools.as_slice(), single_tool) {
+        outln!("{bold}{}{bold:#} of {}", render::clean(&tool.name), render::clean(server))?;
+        outln!("{}\n", render::clean(&tool.description))?;
+        let schema = serde_json::to_string_pretty(&tool.parameters).or_exit(exit::SOFTWARE)?;
+        outln!("{bold}arguments{bold:#}\n{}", render::clean(&schema))?;
         return Ok(exit::OK);
     }
     let McpServerDetails { server, instructions, protocol_version, tools } = details;
-    say!("{bold}{}{bold:#} — {}", show::clean(&server.name), show::clean(&server.display_name))?;
-    say!("{}", show::clean(&server.summary))?;
+    outln!(
+        "{bold}{}{bold:#} — {}",
+        render::clean(&server.name),
+        render::clean(&server.display_name)
+    )?;
+    outln!("{}", render::clean(&server.summary))?;
     if let Some(version) = protocol_version {
-        say!("{}", show::dim(&format!("protocol {}", show::clean(&version))))?;
+        outln!("{}", render::dim(&format!("protocol {}", render::clean(&version))))?;
     }
     if let Some(instructions) = instructions {
-        say!("\n{}", show::clean(&instructions))?;
+        outln!("\n{}", render::clean(&instructions))?;
     }
     let rows = tools.iter().map(|tool| {
         let first = tool.description.lines().next().unwrap_or_default();
-        vec![show::clean(&tool.name), tool.model_name.clone(), show::clean(first)]
+        vec![render::clean(&tool.name), tool.model_name.clone(), render::clean(first)]
     });
-    say!("\n{}", show::table(&["tool", "name for models", "description"], rows))?;
+    outln!("\n{}", render::table(&["tool", "name for models", "description"], rows))?;
     Ok(exit::OK)
 }
 
@@ -133,12 +142,12 @@ async fn call(
 ) -> Outcome {
     let details = details(servers, server, Some(tool.to_owned())).await?;
     let Some(definition) = details.tools.first() else {
-        return Err(Failure::unavailable(format!("{server} has no tool {tool}")));
+        return Err(Failure::unavailable(format!("MCP server {server} has no tool {tool}")));
     };
     let registry = Arc::new(ToolRegistry::new());
     let name = &details.server.name;
-    let one = McpTool::new(name, definition, servers.gateway.clone());
-    registry.register(Arc::new(one)).exits(exit::UNAVAILABLE)?;
+    let tool = McpTool::new(name, definition, servers.gateway.clone());
+    registry.register(Arc::new(tool)).or_exit(exit::UNAVAILABLE)?;
     let registration = definition.registration(name);
     let caller = servers.name.clone();
     tools::invoke(registry, registration, caller, arguments, timeout, json).await
@@ -159,33 +168,33 @@ async fn add(
         url,
     };
     if !json {
-        note!("{}", show::dim("connecting…"));
+        note!("{}", render::dim("connecting…"));
     }
-    let added = servers.gateway.register(request).await.map_err(|error| refused(&error))?;
+    let added = servers.gateway.register(request).await.map_err(|error| rejected(&error))?;
     if json {
-        say!("{}", show::json(&json!(added)))?;
+        outln!("{}", render::json(&json!(added)))?;
     } else {
-        say!("added {}: {} tools", show::clean(&added.name), added.tool_count)?;
+        outln!("added {}: {} tools", render::clean(&added.name), added.tool_count)?;
     }
     Ok(exit::OK)
 }
 
 async fn remove(servers: &McpServers, server: &str, json: bool) -> Outcome {
-    servers.gateway.unregister(server).await.map_err(|error| refused(&error))?;
+    servers.gateway.unregister(server).await.map_err(|error| rejected(&error))?;
     if json {
-        say!("{}", json!({"removed": server}))?;
+        outln!("{}", json!({"removed": server}))?;
     } else {
-        say!("removed {}", show::clean(server))?;
+        outln!("removed {}", render::clean(server))?;
     }
     Ok(exit::OK)
 }
 
-/// What a bridge refused, with the exit code for it.
-fn refused(error: &McpManageError) -> Failure {
+/// Returns the failure for a request that the bridge rejected.
+fn rejected(error: &McpManageError) -> Failure {
     let code = match error.code {
         McpManageErrorCode::NotFound | McpManageErrorCode::Unavailable => exit::UNAVAILABLE,
         McpManageErrorCode::InvalidRequest => exit::USAGE,
         _ => exit::ANSWERED_WITH_ERROR,
     };
-    Failure { code, cause: anyhow::anyhow!("{}", show::clean(&error.message)) }
+    Failure { code, cause: anyhow::anyhow!("{}", render::clean(&error.message)) }
 }

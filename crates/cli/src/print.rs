@@ -1,20 +1,20 @@
-//! What is printed for a person or a program, on outputs that may be full or closed.
+//! Macros that print lines to outputs that may be full or closed.
 
-/// Prints a line to standard output. An [`io::Error`](std::io::Error) is the command's
-/// [`Failure`](crate::ending::Failure).
-macro_rules! say {
-    ($($words:tt)*) => {{
-        use std::io::Write;
-        writeln!(anstream::stdout(), $($words)*)
+/// Prints a line to standard output. An [`io::Error`](std::io::Error) becomes the command's
+/// [`Failure`](crate::failure::Failure).
+macro_rules! outln {
+($($arguments:tt)*) => {{
+    use std::io::Write;
+    writeln!(anstream::stdout(), $($arguments)*)
     }};
 }
 
-/// Prints a line beside the output, to standard error. Whoever closed that does not want it.
+/// Prints a line to standard error; errors are ignored, because it may be closed.
 macro_rules! note {
-    ($($words:tt)*) => {{
+    ($($arguments:tt)*) => {{
         use std::io::Write;
-        let _ = writeln!(anstream::stderr(), $($words)*);
+        let _ = writeln!(anstream::stderr(), $($arguments)*);
     }};
 }
 
-pub(crate) use {note, say};
+pub(crate) use {note, outln};

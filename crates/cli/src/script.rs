@@ -1,4 +1,4 @@
-//! `rockbot script`: runs a script as a model would.
+//! `rockbot script`: runs a script in the script sandbox.
 
 use std::{
     io::{IsTerminal, Read, Write},
@@ -20,24 +20,25 @@ use serde_json::json;
 
 use crate::{
     arguments::{Run, Runner, ScriptCommand},
-    ending::{Exits, Failure, Outcome, code_of},
+    failure::{Failure, OrExit, Outcome, exit_code},
     fleet::Fleet,
     print::note,
+    render,
     settings::Settings,
-    show,
 };
 
-/// The name that the command has on the bus.
+/// The caller name of the command on the bus.
 const CALLER: &str = "cli";
-/// What editors of Windows begin a text with; Python drops it from files, and not from text.
+/// The prefix of text files by some Windows editors. Python ignores it in files, but not in source
+/// text.
 const BYTE_ORDER_MARK: char = '\u{feff}';
-/// What a runner may take beside the script's own time, such as to fetch an image.
-const START_WITHIN: Duration = Duration::from_secs(90);
+/// The time limit of a runner in addition to the script's, such as for pulling an image.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool) -> Outcome {
-    let ScriptCommand::Run(asked) = command;
-    let script = script(&asked)?;
-    let runner = match asked.runner {
+    let ScriptCommand::Run(options) = command;
+    let script = read_script(&options)?;
+    let runner = match options.runner {
         Some(Runner::Local) => RunnerName::Local,
         Some(Runner::Docker) => RunnerName::Docker,
         Some(Runner::Bus) => RunnerName::Bus,
@@ -48,29 +49,34 @@ pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool)
         RunnerName::Bus => {
             if settings.embeds() {
                 return Err(Failure::usage(
-                    "a script on the bus needs a fleet: name its broker with --bus",
+                    "--runner bus needs a running fleet; name its broker with --bus",
                 ));
             }
-            let fleet = Fleet::reach(settings).await?;
-            let name = AgentName::new(CALLER).exits(exit::USAGE)?;
+            let fleet = Fleet::open(settings).await?;
+            let name = AgentName::new(CALLER).or_exit(exit::USAGE)?;
             let address = ReplyAddress::new(name, fleet.instance.clone());
             let runner = Arc::new(BusRunner::new(fleet.bus.clone(), address));
             let outcome = execute(runner, &script, json).await;
-            fleet.leave().await;
+            fleet.close().await;
             outcome
         }
         RunnerName::Off | RunnerName::Local | RunnerName::Docker => {
-            here(settings, runner, &script, json).await
+            run_locally(settings, runner, &script, json).await
         }
     }
 }
 
-/// Runs it in this process's charge.
-async fn here(settings: &Settings, runner: RunnerName, script: &Script, json: bool) -> Outcome {
+/// Runs the script on this machine.
+async fn run_locally(
+    settings: &Settings,
+    runner: RunnerName,
+    script: &Script,
+    json: bool,
+) -> Outcome {
     let section = settings.scripts.clone().on(runner);
-    let Some(scripts) = section.start().await.exits(exit::UNAVAILABLE)? else {
+    let Some(scripts) = section.start().await.or_exit(exit::UNAVAILABLE)? else {
         return Err(Failure::usage(
-            "scripts are off (scripts.runner); name who runs it with --runner",
+            "scripts are off (scripts.runner); choose a runner with --runner",
         ));
     };
     let outcome = execute(scripts.runner(), script, json).await;
@@ -78,109 +84,113 @@ async fn here(settings: &Settings, runner: RunnerName, script: &Script, json: bo
     outcome
 }
 
-/// What is to run, checked before anything starts.
-fn script(asked: &Run) -> Result<Script, Failure> {
+/// Reads and validates the script before anything starts.
+fn read_script(options: &Run) -> Result<Script, Failure> {
     let from_stdin = |path: &Path| path == Path::new("-");
-    if from_stdin(&asked.file) && asked.input.as_deref().is_some_and(from_stdin) {
-        return Err(Failure::usage("only one of script and input can come from standard input"));
+    if from_stdin(&options.file) && options.input.as_deref().is_some_and(from_stdin) {
+        return Err(Failure::usage("script and --input cannot both be standard input"));
     }
-    let code = read(&asked.file, MAX_SCRIPT_BYTES)?;
+    let code = read(&options.file, MAX_SCRIPT_BYTES)?;
     let code = code.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&code);
-    let script = Script::new(code).exits(exit::USAGE)?;
-    let script = script.within(Duration::from_secs(asked.timeout)).exits(exit::USAGE)?;
-    let packages = Requirements::parse(&asked.packages).exits(exit::USAGE)?;
+    let script = Script::new(code).or_exit(exit::USAGE)?;
+    let script = script.within(Duration::from_secs(options.timeout)).or_exit(exit::USAGE)?;
+    let packages = Requirements::parse(&options.packages).or_exit(exit::USAGE)?;
     let script = script.with_packages(packages);
-    match &asked.input {
-        Some(path) => script.with_input(read(path, MAX_INPUT_BYTES)?).exits(exit::USAGE),
+    match &options.input {
+        Some(path) => script.with_input(read(path, MAX_INPUT_BYTES)?).or_exit(exit::USAGE),
         None => Ok(script),
     }
 }
 
-/// A file or standard input, and one byte more than it may have, so that too much is noticed.
+/// Reads a file or standard input of at most `limit` bytes.
 fn read(path: &Path, limit: usize) -> Result<String, Failure> {
-    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    // One byte above the limit shows that the text is too long.
+    let max_bytes = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     let mut text = String::new();
     let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(most).read_to_string(&mut text)
+        std::io::stdin().lock().take(max_bytes).read_to_string(&mut text)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text))
+        std::fs::File::open(path).and_then(|file| file.take(max_bytes).read_to_string(&mut text))
     };
-    read.with_context(|| format!("cannot read {}", path.display())).exits(exit::USAGE)?;
+    read.with_context(|| format!("cannot read {}", path.display())).or_exit(exit::USAGE)?;
     if text.len() > limit {
-        let problem = format!("{}: larger than {limit} bytes, which is the limit", path.display());
-        return Err(Failure::usage(problem));
+        let message = format!("{} is larger than the limit of {limit} bytes", path.display());
+        return Err(Failure::usage(message));
     }
     Ok(text)
 }
 
 async fn execute(runner: Arc<dyn ScriptRunner>, script: &Script, json: bool) -> Outcome {
-    let caller = AgentName::new(CALLER).exits(exit::USAGE)?;
+    let caller = AgentName::new(CALLER).or_exit(exit::USAGE)?;
     let mut context = ToolContext::new(EXECUTE_PYTHON_SCRIPT, SessionId::generate(), caller);
-    context.deadline = tokio::time::Instant::now() + START_WITHIN + script.timeout();
+    context.deadline = tokio::time::Instant::now() + START_TIMEOUT + script.timeout();
     let running = runner.run(script, &context);
     tokio::pin!(running);
-    let ended = tokio::select! {
-        ended = &mut running => ended,
+    let result = tokio::select! {
+    result = &mut running => result,
         _ = interrupted() => {
             context.cancellation.cancel();
             running.await
         }
     };
     if json {
-        writeln!(anstream::stdout(), "{}", show::json(&to_json(&context, &ended)))?;
+        writeln!(anstream::stdout(), "{}", render::json(&to_json(&context, &result)))?;
     }
-    match ended {
+    match result {
         Ok(outcome) => {
             if !json {
                 print(&outcome)?;
                 if outcome.exit_code != 0
                     && let Some(hint) = input_hint(script)
                 {
-                    note!("{} {hint}", show::bad("hint:"));
+                    note!("{} {hint}", render::bad("hint:"));
                 }
             }
-            let well = outcome.exit_code == 0 && outcome.ended_by.is_none();
-            Ok(if well { exit::OK } else { exit::ANSWERED_WITH_ERROR })
+            let succeeded = outcome.exit_code == 0 && outcome.ended_by.is_none();
+            Ok(if succeeded { exit::OK } else { exit::ANSWERED_WITH_ERROR })
         }
-        Err(failure) if json => Ok(code_of(&failure.code())),
+        Err(failure) if json => Ok(exit_code(&failure.code())),
         Err(failure) => {
             let (code, executed) = (failure.code(), failure.executed());
-            let words = show::clean(&failure.to_string());
-            let cause = anyhow::anyhow!("{words} ({code}, executed: {executed})");
-            Err(Failure { code: code_of(&code), cause })
+            let message = render::clean(&failure.to_string());
+            let cause = anyhow::anyhow!("{message} ({code}, executed: {executed})");
+            Err(Failure { code: exit_code(&code), cause })
         }
     }
 }
 
-/// What it printed goes where it printed it, and how it ended to stderr.
+/// Passes the script's output through and prints a summary to standard error.
 fn print(outcome: &ScriptOutcome) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    // A file or a pipe gets it byte for byte; a terminal is protected.
-    let shown = |text: &str, terminal| if terminal { show::clean(text) } else { text.to_owned() };
+    // Control characters are removed only for a terminal.
+    let shown = |text: &str, terminal| if terminal { render::clean(text) } else { text.to_owned() };
     stdout.write_all(shown(&outcome.stdout, stdout.is_terminal()).as_bytes())?;
     stdout.flush()?;
     let mut stderr = anstream::stderr().lock();
-    write!(stderr, "{}", show::clean(&outcome.stderr))?;
+    write!(stderr, "{}", render::clean(&outcome.stderr))?;
     if !outcome.stderr.is_empty() && !outcome.stderr.ends_with('\n') {
         writeln!(stderr)?;
     }
-    let ended = match outcome.ended_by {
-        Some(limit) => format!("ended by a limit ({})", json!(limit).as_str().unwrap_or("other")),
+    let status = match outcome.ended_by {
+        Some(limit) => format!("limit exceeded ({})", json!(limit).as_str().unwrap_or("other")),
         None => format!("exit code {}", outcome.exit_code),
     };
-    let elapsed = show::duration(outcome.elapsed);
-    let isolation = show::clean(&outcome.isolation.by);
-    writeln!(stderr, "{}", show::dim(&format!("{ended}, {elapsed}, isolated by: {isolation}")))?;
+    let elapsed = render::duration(outcome.elapsed);
+    let isolation = render::clean(&outcome.isolation.by);
+    writeln!(stderr, "{}", render::dim(&format!("{status}, {elapsed}, isolated by: {isolation}")))?;
     if !outcome.isolation.is_complete() {
-        let missing = show::clean(&outcome.isolation.missing.join(", "));
-        writeln!(stderr, "{} not kept from: {missing}", show::bad("warning:"))?;
+        let missing = render::clean(&outcome.isolation.missing.join(", "));
+        writeln!(stderr, "{} not isolated from: {missing}", render::bad("warning:"))?;
     }
     Ok(())
 }
 
-fn to_json(context: &ToolContext, ended: &Result<ScriptOutcome, ToolFailure>) -> serde_json::Value {
+fn to_json(
+    context: &ToolContext,
+    result: &Result<ScriptOutcome, ToolFailure>,
+) -> serde_json::Value {
     let id = context.tool_call_id.as_str();
-    match ended {
+    match result {
         Ok(outcome) => json!({
             "toolCallId": id, "ok": outcome.exit_code == 0 && outcome.ended_by.is_none(),
             "stdout": outcome.stdout, "stderr": outcome.stderr, "exitCode": outcome.exit_code,

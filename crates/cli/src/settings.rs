@@ -1,4 +1,4 @@
-//! The configuration of the command, from its layers and its options.
+//! The command's configuration: defaults, file, environment and options.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -109,7 +109,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Knows the secrets of this process.
+    /// Returns a redactor for the secrets of this process.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
         let key = self.llm.known_key();
         let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
@@ -117,9 +117,9 @@ impl Settings {
         Redactor::of_process(known.map(|secret| secret.expose_secret().to_owned()))
     }
 
-    /// Says whether the fleet could run inside this process, where it is meant to. Not every command
-    /// needs all of it, so only who asks is told.
-    pub(crate) fn check_embedded(&self) -> Result<(), ConfigProblems> {
+    /// Validates what only an embedded fleet needs. Not every command needs it, so only `--check-config`
+    /// calls this.
+    pub(crate) fn validate_embedded(&self) -> Result<(), ConfigProblems> {
         let mut problems = Configuration::layered("", None, []);
         if self.embeds() {
             if let Err(problem) = rockbot_toolkit::files::tools(&self.files) {
@@ -132,12 +132,12 @@ impl Settings {
         problems.finish()
     }
 
-    /// How to reach the broker of a fleet that runs elsewhere.
+    /// Returns the connection settings for the broker of a running fleet.
     pub(crate) fn rabbit(&self) -> RabbitConfig {
         RabbitConfig::of(&self.bus, "rockbot cli")
     }
 
-    /// Whether the fleet runs inside this process.
+    /// Returns whether the fleet is embedded in this process.
     pub(crate) fn embeds(&self) -> bool {
         self.bus.url.expose_secret() == "memory"
     }

@@ -1,4 +1,4 @@
-//! `rockbot tools`: list, describe and call what the fleet runs.
+//! `rockbot tools`: lists, describes and calls the tools of the fleet.
 
 mod approve;
 
@@ -19,32 +19,32 @@ use serde_json::json;
 
 use crate::{
     arguments::Tools,
-    ending::{Exits, Failure, Outcome, code_of},
+    failure::{Failure, OrExit, Outcome, exit_code},
     fleet::{Discovered, Fleet},
-    print::{note, say},
+    print::{note, outln},
+    render,
     settings::Settings,
-    show,
 };
 
-/// The name that the command has on the bus.
+/// The caller name of the command on the bus.
 const CALLER: &str = "cli";
 
-/// The conversation that all its calls are in, so that one can read on in what another returned.
+/// The session of all calls of the command, so that a later call can page through a stored output.
 const SESSION: &str = "command-line";
 
-/// The largest arguments that are read from a file or from standard input.
+/// The largest arguments that are read from a file or standard input, in bytes.
 const MAX_ARGUMENT_BYTES: u64 = 2 * 1024 * 1024;
 
 pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outcome {
     if let Tools::Approve { name, list, .. } = command {
         return approve::run(settings, name.as_deref(), list, json).await;
     }
-    // Read before anything starts: a typo costs nothing.
+    // Validated before anything starts.
     let call = match &command {
         Tools::Call { arguments, .. } => Some(read_arguments(arguments.as_deref())?),
         _ => None,
     };
-    let fleet = Fleet::reach(settings).await?;
+    let fleet = Fleet::open(settings).await?;
     let discovered = match command {
         Tools::Describe { .. } => fleet.discover_all(CALLER).await?,
         _ => fleet.discover(CALLER).await?,
@@ -60,33 +60,33 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
             invoke(registry, tool, caller, call.unwrap_or_default(), timeout, json).await
         }
     };
-    fleet.leave().await;
+    fleet.close().await;
     outcome
 }
 
 fn list(discovered: &Discovered, json: bool) -> Outcome {
     let tools = discovered.registry.list();
     if json {
-        say!("{}", serde_json::to_string_pretty(&tools).exits(exit::SOFTWARE)?)?;
+        outln!("{}", serde_json::to_string_pretty(&tools).or_exit(exit::SOFTWARE)?)?;
         return Ok(exit::OK);
     }
     if tools.is_empty() {
         return Err(Failure::unavailable(
-            "no handler announced itself; start rockbot-tool-handler on this bus",
+            "no tool handler is available; start rockbot-tool-handler on this bus",
         ));
     }
     let rows = tools.iter().map(|tool| {
-        // The first sentence; `describe` shows the rest.
+        // The first sentence; `describe` shows the whole text.
         let first = tool.description.lines().next().unwrap_or_default();
         let first = first.split_inclusive(". ").next().unwrap_or_default().trim_end();
         vec![
             tool.name.clone(),
-            show::clean(&tool.source.to_string()),
+            render::clean(&tool.source.to_string()),
             hints(tool.hints).to_owned(),
-            show::clean(first),
+            render::clean(first),
         ]
     });
-    say!("{}", show::table(&["tool", "source", "effect", "description"], rows))?;
+    outln!("{}", render::table(&["tool", "source", "effect", "description"], rows))?;
     Ok(exit::OK)
 }
 
@@ -102,9 +102,11 @@ fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure
     discovered.registry.get(name).map(|tool| tool.registration().clone()).ok_or_else(|| {
         let known: Vec<_> = discovered.registry.list().into_iter().map(|tool| tool.name).collect();
         match known.as_slice() {
-            [] => Failure::unavailable(format!("nobody serves {name}: no handler is on the bus")),
+            [] => Failure::unavailable(format!(
+                "no handler is available for tool {name}: no tool handler is connected to this bus"
+            )),
             known => Failure::unavailable(format!(
-                "nobody serves {name}; there are: {}",
+                "no handler is available for tool {name}; available tools: {}",
                 known.join(", ")
             )),
         }
@@ -114,39 +116,39 @@ fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure
 fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let tool = find(discovered, name)?;
     if json {
-        say!("{}", serde_json::to_string_pretty(&tool).exits(exit::SOFTWARE)?)?;
+        outln!("{}", serde_json::to_string_pretty(&tool).or_exit(exit::SOFTWARE)?)?;
         return Ok(exit::OK);
     }
     let bold = anstyle::Style::new().bold();
-    say!("{bold}{}{bold:#} — {}", tool.name, show::clean(tool.display_label()))?;
-    say!("{}\n", show::clean(&tool.description))?;
+    outln!("{bold}{}{bold:#} — {}", tool.name, render::clean(tool.display_label()))?;
+    outln!("{}\n", render::clean(&tool.description))?;
     let handlers = discovered.directory.handlers();
-    let served: Vec<String> = handlers
+    let providers: Vec<String> = handlers
         .iter()
         .filter(|handler| handler.tools.iter().any(|one| one.name == tool.name))
         .map(|handler| format!("{}/{}", handler.handler, handler.instance))
         .collect();
     let timeout =
-        tool.timeout_ms.map_or_else(|| "the caller's".to_owned(), |ms| format!("{ms} ms"));
-    let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        tool.timeout_ms.map_or_else(|| "set by caller".to_owned(), |ms| format!("{ms} ms"));
+    let yes_no = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let rows = [
-        ("source", show::clean(&tool.source.to_string())),
-        ("served by", show::clean(&served.join(", "))),
-        ("read-only", yes(tool.hints.read_only)),
-        ("destructive", yes(tool.hints.destructive)),
-        ("idempotent", yes(tool.hints.idempotent)),
-        ("open world", yes(tool.hints.open_world)),
-        ("time-out", timeout),
+        ("source", render::clean(&tool.source.to_string())),
+        ("handlers", render::clean(&providers.join(", "))),
+        ("read-only", yes_no(tool.hints.read_only)),
+        ("destructive", yes_no(tool.hints.destructive)),
+        ("idempotent", yes_no(tool.hints.idempotent)),
+        ("open world", yes_no(tool.hints.open_world)),
+        ("timeout", timeout),
         ("definition", tool.fingerprint()),
     ];
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
-    say!("{}", show::table(&["", ""], rows))?;
-    let schema = serde_json::to_string_pretty(&tool.parameters).exits(exit::SOFTWARE)?;
-    say!("\n{bold}arguments{bold:#}\n{}", show::clean(&schema))?;
+    outln!("{}", render::table(&["", ""], rows))?;
+    let schema = serde_json::to_string_pretty(&tool.parameters).or_exit(exit::SOFTWARE)?;
+    outln!("\n{bold}arguments{bold:#}\n{}", render::clean(&schema))?;
     Ok(exit::OK)
 }
 
-/// Calls a tool of a registry in the name of `caller`, and shows how it goes and ends.
+/// Calls a tool of a registry as `caller`, and prints its progress and result.
 pub(crate) async fn invoke(
     registry: Arc<ToolRegistry>,
     tool: ToolRegistration,
@@ -157,39 +159,38 @@ pub(crate) async fn invoke(
 ) -> Outcome {
     let executor = ToolExecutor::new(registry);
     let mut context =
-        ToolContext::new(&tool.name, SessionId::new(SESSION).exits(exit::SOFTWARE)?, caller);
+        ToolContext::new(&tool.name, SessionId::new(SESSION).or_exit(exit::SOFTWARE)?, caller);
     context.deadline = tokio::time::Instant::now() + timeout;
     if !json {
         context.updates = Some(Arc::new(|update| {
             if let ToolUpdate::Progress(line) = update {
-                note!("{}", show::dim(&show::clean(&line)));
+                note!("{}", render::dim(&render::clean(&line)));
             }
         }));
     }
     let id = context.tool_call_id.clone();
     let cancellation = context.cancellation.clone();
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let call = executor.execute(ToolCall { context, arguments: arguments.into() });
     tokio::pin!(call);
-    let ended = tokio::select! {
-        ended = &mut call => ended,
+    let result = tokio::select! {
+    result = &mut call => result,
         _ = interrupted() => {
             cancellation.cancel();
             call.await
         }
     };
-    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     if json {
-        let said = to_json(id.as_str(), &tool.name, elapsed_ms, &ended);
-        say!("{}", show::json(&said))?;
+        outln!("{}", render::json(&to_json(id.as_str(), &tool.name, elapsed_ms, &result)))?;
     }
-    match ended {
+    match result {
         Ok(result) => {
             if !json {
                 let text = result.to_text();
                 let mut stdout = std::io::stdout().lock();
-                // A file or a pipe gets what the tool said, byte for byte; a terminal is protected.
-                let text = if stdout.is_terminal() { show::clean(&text).into() } else { text };
+                // Control characters are removed only for a terminal.
+                let text = if stdout.is_terminal() { render::clean(&text).into() } else { text };
                 stdout.write_all(text.as_bytes())?;
                 if !text.ends_with('\n') {
                     stdout.write_all(b"\n")?;
@@ -198,14 +199,14 @@ pub(crate) async fn invoke(
             Ok(if result.is_error { exit::ANSWERED_WITH_ERROR } else { exit::OK })
         }
         Err(failure) => {
-            let code = code_of(&failure.code());
+            let code = exit_code(&failure.code());
             if json {
                 return Ok(code);
             }
             let executed = failure.executed();
             let cause = anyhow::anyhow!(
                 "{} ({}, executed: {executed})",
-                show::clean(&failure.to_string()),
+                render::clean(&failure.to_string()),
                 failure.code()
             );
             Err(Failure { code, cause })
@@ -217,9 +218,9 @@ fn to_json(
     id: &str,
     name: &str,
     elapsed_ms: u64,
-    ended: &Result<ToolResult, ToolFailure>,
+    result: &Result<ToolResult, ToolFailure>,
 ) -> serde_json::Value {
-    match ended {
+    match result {
         Ok(result) => json!({
             "toolCallId": id, "toolName": name, "elapsedMs": elapsed_ms, "ok": !result.is_error,
             "content": result.to_text(), "blocks": result.content, "details": result.details,
@@ -234,7 +235,7 @@ fn to_json(
     }
 }
 
-/// The arguments as text: given, from a file, or from standard input.
+/// Reads the arguments from the command line, a file or standard input, and validates them.
 pub(crate) fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
     use std::io::Read;
     let read = |source: &mut dyn Read, name: &str| {
@@ -243,7 +244,7 @@ pub(crate) fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
             .take(MAX_ARGUMENT_BYTES)
             .read_to_string(&mut text)
             .with_context(|| format!("cannot read the arguments from {name}"))
-            .exits(exit::USAGE)?;
+            .or_exit(exit::USAGE)?;
         Ok::<_, Failure>(text)
     };
     let text = match given {
@@ -252,7 +253,7 @@ pub(crate) fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
         Some(given) => match given.strip_prefix('@') {
             Some(path) => {
                 let file = std::fs::File::open(path).with_context(|| format!("cannot open {path}"));
-                read(&mut file.exits(exit::USAGE)?, path)?
+                read(&mut file.or_exit(exit::USAGE)?, path)?
             }
             None => given.to_owned(),
         },

@@ -1,10 +1,10 @@
-//! `rockbot up`: the fleet in this process until stopped.
+//! `rockbot up`: runs an embedded fleet until stopped.
 
 use rockbot_llm::LlmConfigError;
 use rockbot_service::{Shutdown, exit};
 
 use crate::{
-    ending::{Exits, Failure, Outcome},
+    failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
     host::Host,
     print::note,
@@ -12,15 +12,15 @@ use crate::{
 };
 
 pub(crate) async fn run(settings: &Settings) -> Outcome {
-    let shutdown = Shutdown::on_signal().exits(exit::SOFTWARE)?;
+    let shutdown = Shutdown::on_signal().or_exit(exit::SOFTWARE)?;
     let definition = settings.agent.definition().map_err(Failure::usage)?;
     let model = match rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok()) {
         Ok(resolved) => Some(resolved),
         Err(LlmConfigError::NotConfigured) => None,
-        Err(error) => return Err(error).exits(exit::USAGE),
+        Err(error) => return Err(error).or_exit(exit::USAGE),
     };
     let fleet = Fleet::embed(settings).await?;
-    note!("tool handler: serving files below {}", settings.files.root.display());
+    note!("tool handler: file tools work in {}", settings.files.root.display());
     let host = match model {
         Some(resolved) => {
             let name = definition.name.clone();
@@ -29,18 +29,20 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
             Some(host)
         }
         None => {
-            note!("agent: none, since no model is configured; `rockbot chat` says how");
+            note!(
+                "agent: none, because no model is configured; `rockbot chat` shows how to configure one"
+            );
             None
         }
     };
     if settings.embeds() {
-        note!("bus: in memory, so only this process reaches it; --bus amqp://… joins a broker");
+        note!("bus: in memory, for this process only; use --bus amqp://… to connect to a broker");
     }
-    note!("ready; Ctrl-C or SIGTERM stops");
+    note!("ready; stop with Ctrl-C or SIGTERM");
     shutdown.requested().await;
     if let Some(host) = host {
         host.stop(settings.service.drain()).await;
     }
-    fleet.leave().await;
+    fleet.close().await;
     Ok(exit::OK)
 }

@@ -1,12 +1,13 @@
-//! `rockbot watch`: the calls of a fleet as they cross its bus.
+//! `rockbot watch`: shows the tool calls of a fleet as they cross its bus.
 
 mod calls;
+mod details;
 mod feed;
 mod filter;
-mod heard;
-mod lines;
+mod json_lines;
+mod message;
 mod screen;
-mod stages;
+mod style;
 mod terminal;
 mod view;
 
@@ -25,53 +26,52 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use self::{
     feed::Feed,
     filter::Filter,
-    lines::Lines,
-    screen::About,
-    terminal::Taken,
+    json_lines::JsonLines,
+    screen::Header,
+    terminal::TerminalGuard,
     view::{Flow, View},
 };
 use crate::{
     arguments::Watch,
-    ending::{Exits, Failure, Outcome},
+    failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
-    print::{note, say},
+    print::{note, outln},
+    render,
     settings::Settings,
-    show,
 };
 
-/// How often the screen is drawn anew.
+/// The interval between two redraws of the screen.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// How often to look for calls whose time is over.
-const LOOK: Duration = Duration::from_millis(500);
+/// The interval between two checks for expired calls.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Longer than anybody watches.
-const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The duration of a watch without a time limit.
+const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A watch that began.
-struct Begun<'a> {
+/// A running watch.
+struct WatchSession<'a> {
     fleet: &'a Fleet,
     feed: Feed,
     filter: Filter,
-    began: Instant,
+    started: Instant,
     until: Instant,
-    /// After how many calls it ends.
-    most: u64,
+    /// The number of ended calls after which the watch stops.
+    max_calls: u64,
 }
 
 pub(crate) async fn run(settings: &Settings, options: &Watch, json: bool) -> Outcome {
     if settings.embeds() {
-        let told = "nothing crosses a bus inside this process: name that of a fleet with --bus";
-        return Err(Failure::usage(told));
+        return Err(Failure::usage("watch needs a running fleet; name its broker with --bus"));
     }
     let filter = Filter::new(&options.agents, &options.tools, &options.states);
     if let Some(state) = filter.unknown_state() {
         let known = Filter::states();
-        return Err(Failure::usage(format!("no call is ever {state:?}; there are {known}")));
+        return Err(Failure::usage(format!("unknown state {state:?}; expected one of {known}")));
     }
-    let fleet = Fleet::reach(settings).await?;
+    let fleet = Fleet::open(settings).await?;
     let outcome = watch(settings, &fleet, options, filter, json).await;
-    fleet.leave().await;
+    fleet.close().await;
     outcome
 }
 
@@ -82,55 +82,55 @@ async fn watch(
     filter: Filter,
     json: bool,
 ) -> Outcome {
-    let report = fleet.bus.inspect(&[]).await.exits(exit::UNAVAILABLE)?;
+    let report = fleet.bus.inspect(&[]).await.or_exit(exit::UNAVAILABLE)?;
     let feed = Feed::open(fleet.bus.clone(), options.content).await;
-    let feed = feed.map_err(|error| not_let_in(&error, settings))?;
-    let began = Instant::now();
-    let until = began + options.seconds.map_or(ALWAYS, Duration::from_secs);
-    let most = options.calls.unwrap_or(u64::MAX);
-    let begun = Begun { fleet, feed, filter, began, until, most };
+    let feed = feed.map_err(|error| consume_failure(&error, settings))?;
+    let started = Instant::now();
+    let until = started + options.seconds.map_or(UNLIMITED, Duration::from_secs);
+    let max_calls = options.calls.unwrap_or(u64::MAX);
+    let session = WatchSession { fleet, feed, filter, started, until, max_calls };
     if json || !std::io::stdout().is_terminal() {
-        note!("{}", show::dim(&format!("watching {}", place(&report))));
-        begun.print().await
+        note!("{}", render::dim(&format!("watching {}", describe_bus(&report))));
+        session.print_events().await
     } else {
-        begun.show(place(&report)).await
+        session.show_table(describe_bus(&report)).await
     }
 }
 
-fn place(report: &BusReport) -> String {
+fn describe_bus(report: &BusReport) -> String {
     let address = report.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
-    show::visible_line(&format!("{}{address}", report.product))
+    render::visible_line(&format!("{}{address}", report.product))
 }
 
-/// Not every user may hear what others are told.
-fn not_let_in(error: &ConsumeError, settings: &Settings) -> Failure {
+/// Returns the failure for a rejected subscription: only the monitor user may watch.
+fn consume_failure(error: &ConsumeError, settings: &Settings) -> Failure {
     let namespace = &settings.bus.namespace;
     match error {
         ConsumeError::Refused { .. } => {
-            Failure::unavailable(format!("{error}; the user that may watch is {namespace}.monitor"))
+            Failure::unavailable(format!("{error}; use the broker user {namespace}.monitor"))
         }
         _ => Failure::unavailable(error),
     }
 }
 
-impl Begun<'_> {
-    /// Prints an event a line.
-    async fn print(mut self) -> Outcome {
-        let mut lines = Lines::new(self.filter, SystemTime::now());
-        let mut look = interval(LOOK);
+impl WatchSession<'_> {
+    /// Prints one JSON event per line.
+    async fn print_events(mut self) -> Outcome {
+        let mut lines = JsonLines::new(self.filter, SystemTime::now());
+        let mut expiry = interval(EXPIRY_INTERVAL);
         let (mut over, mut interrupt) = (pin!(sleep_until(self.until)), pin!(interrupted()));
-        while lines.ended() < self.most {
+        while lines.ended() < self.max_calls {
             tokio::select! {
                 message = self.feed.next() => {
                     let Some(message) = message else { return Err(closed()) };
-                    let at = message.at - self.began;
-                    if let Some(event) = lines.hear(message, at) {
-                        say!("{}", show::json_line(&event))?;
+                    let at = message.at - self.started;
+                    if let Some(event) = lines.record(message, at) {
+                        outln!("{}", render::json_line(&event))?;
                     }
                 }
-                _ = look.tick() => {
-                    for event in lines.look(self.began.elapsed()) {
-                        say!("{}", show::json_line(&event))?;
+                _ = expiry.tick() => {
+                for event in lines.expire(self.started.elapsed()) {
+                        outln!("{}", render::json_line(&event))?;
                     }
                 }
                 () = &mut over => break,
@@ -140,26 +140,26 @@ impl Begun<'_> {
         Ok(exit::OK)
     }
 
-    /// Shows a table until a key or a signal ends it.
-    async fn show(mut self, bus: String) -> Outcome {
-        let mut about = About { bus, connected: true };
+    /// Shows the table until a key, a signal or a limit ends it.
+    async fn show_table(mut self, bus: String) -> Outcome {
+        let mut header = Header { bus, connected: true };
         let mut view = View::new(self.filter);
-        let mut terminal = Taken::take()?;
+        let mut terminal = TerminalGuard::enter()?;
         let mut keys = EventStream::new();
         let mut frame = interval(FRAME);
         frame.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut over, mut interrupt) = (pin!(sleep_until(self.until)), pin!(interrupted()));
-        while view.ended() < self.most {
+        while view.ended() < self.max_calls {
             tokio::select! {
                 message = self.feed.next() => {
                     let Some(message) = message else { return Err(closed()) };
-                    let at = message.at - self.began;
-                    view.hear(message, at);
+                    let at = message.at - self.started;
+                    view.record(message, at);
                     continue;
                 }
                 event = keys.next() => match event {
                     Some(Ok(Event::Key(key))) => {
-                        if view.press(key, self.began.elapsed()) == Flow::Leave {
+                        if view.press(key, self.started.elapsed()) == Flow::Quit {
                             break;
                         }
                     }
@@ -168,18 +168,19 @@ impl Begun<'_> {
                     None => break,
                 },
                 _ = frame.tick() => {
-                    about.connected = self.fleet.bus.is_ready();
-                    view.look(self.began.elapsed());
+                    header.connected = self.fleet.bus.is_ready();
+                    view.expire(self.started.elapsed());
                 }
                 () = &mut over => break,
                 _ = &mut interrupt => break,
             }
-            terminal.draw(|frame| screen::draw(frame, &mut view, &about, self.began.elapsed()))?;
+            terminal
+                .draw(|frame| screen::draw(frame, &mut view, &header, self.started.elapsed()))?;
         }
         Ok(exit::OK)
     }
 }
 
 fn closed() -> Failure {
-    Failure::unavailable("the bus was closed")
+    Failure::unavailable("the connection to the bus was closed")
 }

@@ -1,10 +1,10 @@
 //! Files and shell: six tools that work below one directory of the handler.
 //!
-//! # What is confined, and what is not
+//! # Confinement
 //! `read_file`, `write_file`, `edit_file`, `list_files` and `search` reach nothing outside the
-//! root. Every path is opened relative to an open descriptor of the root, component by component,
-//! so absolute paths, `..` and symbolic links (also ones that are swapped while a tool runs) can't
-//! lead out of it. A hard link or a mount inside the root is part of the root.
+//! root. Every path is opened relative to an open descriptor of the root, component by component, so
+//! absolute paths, `..` and symbolic links (even ones that are swapped while a tool runs) cannot
+//! escape it. A hard link or a mount inside the root is part of the root.
 //!
 //! `bash` is **not** a sandbox. It starts in the root with a nearly empty environment, but its
 //! command runs as the user that runs the handler and can read, write and connect to all that this
@@ -37,8 +37,8 @@ use self::{
     search::search_files, write::write_file,
 };
 
-/// The tools of the family: `read_file`, `write_file`, `edit_file`, `list_files`, `search`, and
-/// `bash` where the configuration allows it.
+/// Returns the tools of the family: `read_file`, `write_file`, `edit_file`, `list_files`, `search`, and
+/// `bash` if the configuration allows it.
 ///
 /// # Errors
 /// The root is missing or not a directory, a limit is out of its range, or the shell is missing.

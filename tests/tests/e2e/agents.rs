@@ -1,4 +1,4 @@
-//! A conversation over RabbitMQ: a person, an agent and a tool handler in three processes.
+//! Chat over RabbitMQ with client, agent and tool handler in separate processes.
 
 use std::{path::Path, time::Duration};
 
@@ -50,7 +50,7 @@ async fn check_chat(fleet: &Fleet, place: &str) {
 }
 
 #[tokio::test]
-async fn up_on_a_broker_is_a_whole_fleet_for_other_processes() {
+async fn up_on_broker_serves_other_processes() {
     let fleet = fleet();
     let mut up = with_script(&fleet, "rockbot", &["up"]);
     up.says("ready; Ctrl-C").await;
@@ -64,7 +64,7 @@ async fn up_on_a_broker_is_a_whole_fleet_for_other_processes() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_an_agent_that_does_not_answer_can_leave() {
+async fn chat_with_silent_agent_can_be_interrupted() {
     let fleet = fleet();
     let bus = fleet.bus(|_| {}).await;
     let assistant = AgentName::new("assistant").expect("a name");
@@ -97,11 +97,11 @@ async fn whoever_waits_for_an_agent_that_does_not_answer_can_leave() {
         () = pressing => unreachable!(),
     };
     ended.assert_code(75);
-    assert_says(&ended.err, &["the agent has not answered"]);
+    assert_says(&ended.err, &["no answer yet; the turn is being cancelled"]);
 }
 
 #[tokio::test]
-async fn an_agent_calls_the_tools_of_a_handler_it_has_never_met() {
+async fn agent_discovers_and_calls_handler_tools() {
     let fleet = fleet();
     let mut agent = with_script(&fleet, "rockbot-agent", &[]);
     agent.says("ready").await;

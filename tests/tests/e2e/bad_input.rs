@@ -1,4 +1,4 @@
-//! Whatever comes in over the broker, a tool handler answers it and lives.
+//! Invalid messages: a tool handler replies to them and keeps running.
 
 use std::{fs, sync::Arc};
 
@@ -75,7 +75,7 @@ async fn still_serves(fleet: &Fleet, handler: &mut Running) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_answered_and_kept_as_a_dead_letter() {
+async fn unreadable_request_gets_reply_and_dead_letter() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     let mut stranger = Stranger::at(&fleet).await;
@@ -109,7 +109,7 @@ async fn what_cannot_be_read_is_answered_and_kept_as_a_dead_letter() {
 /// What a parser says about a text quotes it, and what a dead letter says about its reason must fit
 /// a frame: the broker ends a connection with a frame that is too large, and all calls on it.
 #[tokio::test]
-async fn a_long_text_in_place_of_a_record_costs_neither_the_connection_nor_the_log() {
+async fn oversized_string_payload_keeps_connection_and_log() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     let mut stranger = Stranger::at(&fleet).await;
@@ -130,7 +130,7 @@ async fn a_long_text_in_place_of_a_record_costs_neither_the_connection_nor_the_l
 }
 
 #[tokio::test]
-async fn what_a_newer_peer_adds_is_passed_over_however_deep_it_is() {
+async fn unknown_fields_are_ignored_at_any_depth() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "");
     let mut handler = fleet.handler("handler-1").await;
@@ -147,7 +147,7 @@ async fn what_a_newer_peer_adds_is_passed_over_however_deep_it_is() {
 }
 
 #[tokio::test]
-async fn arguments_are_checked_where_the_tool_is() {
+async fn handler_validates_arguments() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     let mut stranger = Stranger::at(&fleet).await;
@@ -166,7 +166,7 @@ async fn arguments_are_checked_where_the_tool_is() {
 }
 
 #[tokio::test]
-async fn the_same_request_twice_runs_once_and_is_answered_once() {
+async fn duplicate_request_runs_and_replies_once() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     let mut stranger = Stranger::at(&fleet).await;
@@ -194,7 +194,7 @@ async fn the_same_request_twice_runs_once_and_is_answered_once() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_takes_and_answers_that_nobody_asked_for_do_no_harm() {
+async fn undeliverable_and_unsolicited_replies_are_harmless() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     let mut stranger = Stranger::at(&fleet).await;

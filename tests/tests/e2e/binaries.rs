@@ -1,4 +1,4 @@
-//! Where the programs are that the e2e tests run.
+//! Paths of the programs that the e2e tests run.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! The broker is stopped and started again under running processes.
+//! Restart of the broker under running processes.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const BACK_WITHIN: Duration = Duration::from_secs(5);
 /// How long a handler may take to announce itself again.
 const KNOWN_WITHIN: Duration = Duration::from_secs(40);
 
-/// What the story does with its broker, on a thread that may block.
+/// Broker operations of the test, run on a blocking thread.
 async fn act<T: Send + 'static>(
     mut broker: PrivateBroker,
     act: impl FnOnce(&mut PrivateBroker) -> anyhow::Result<T> + Send + 'static,
@@ -34,7 +34,7 @@ async fn act<T: Send + 'static>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_process_outlives_the_broker_and_works_again_within_five_seconds() {
+async fn processes_recover_within_five_seconds_of_broker_restart() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "# Notes\n\nThe bus carries each call.\n");
     let broker = tokio::task::spawn_blocking(PrivateBroker::start).await.expect("no panic");

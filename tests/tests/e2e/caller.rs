@@ -1,4 +1,4 @@
-//! An agent's end inside the test: calls tools of the fleet's handlers, many at once.
+//! The caller's end inside the test: concurrent calls of the fleet's tools.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A call from the command line, over RabbitMQ, to a tool handler in another process.
+//! Tool calls from the command line over RabbitMQ.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::fleet::{Fleet, Group, assert_says};
 const QUICK: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn a_call_runs_in_another_process_and_the_doctor_shows_who_serves() {
+async fn call_runs_in_handler_and_doctor_lists_it() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "buy milk\n");
     let _handler = fleet.handler("handler-1").await;
@@ -34,7 +34,7 @@ async fn a_call_runs_in_another_process_and_the_doctor_shows_who_serves() {
 }
 
 #[tokio::test]
-async fn every_handler_of_a_tool_is_shown() {
+async fn tools_list_shows_every_handler() {
     let fleet = Fleet::new();
     let _handlers = (fleet.handler("handler-1").await, fleet.handler("handler-2").await);
     let both = ["tool-handler/handler-1", "tool-handler/handler-2"];
@@ -46,7 +46,7 @@ async fn every_handler_of_a_tool_is_shown() {
 }
 
 #[tokio::test]
-async fn a_handler_asked_to_stop_finishes_its_call_and_says_goodbye() {
+async fn stopping_handler_finishes_call_and_withdraws_tools() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     let command =
@@ -64,14 +64,14 @@ async fn a_handler_asked_to_stop_finishes_its_call_and_says_goodbye() {
 
     let refused = fleet.run(&["tools", "call", "list_files"]).await;
     refused.assert_code(69);
-    assert_says(&refused.err, &["nobody serves list_files"]);
+    assert_says(&refused.err, &["no handler is available for tool list_files"]);
     let doctor = fleet.run(&["doctor"]).await;
     doctor.assert_code(69);
-    assert_says(&doctor.err, &["no handler announced itself"]);
+    assert_says(&doctor.err, &["no tool handler is available"]);
 }
 
 #[tokio::test]
-async fn ctrl_c_ends_the_command_where_it_runs() {
+async fn ctrl_c_cancels_command_in_handler() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     // A child of the shell, so that only the end of the whole group ends it.
@@ -91,7 +91,7 @@ async fn ctrl_c_ends_the_command_where_it_runs() {
 }
 
 #[tokio::test]
-async fn a_call_out_of_time_is_ended_where_it_runs() {
+async fn timed_out_call_is_stopped_in_handler() {
     let fleet = Fleet::new();
     let _handler = fleet.handler("handler-1").await;
     let command = r#"{"command": "echo $$ > pid; sleep 1000"}"#;

@@ -1,4 +1,4 @@
-//! A process with a configuration that can't be used does not start, and says everything at once.
+//! Invalid configurations: a process does not start and reports all errors.
 
 use crate::{
     fleet::{Fleet, assert_says},
@@ -13,7 +13,7 @@ async fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> E
 }
 
 #[tokio::test]
-async fn a_handler_names_all_problems() {
+async fn handler_reports_all_configuration_errors() {
     let variables = [
         ("ROCKBOT_HANDLER__CONCURRENCY", "0"),
         ("ROCKBOT_HANDLER__MAX_RESULT_BYTES", "7"),
@@ -39,7 +39,7 @@ async fn a_handler_names_all_problems() {
 }
 
 #[tokio::test]
-async fn an_agent_names_all_problems() {
+async fn agent_reports_all_configuration_errors() {
     let variables = [
         ("ROCKBOT_AGENT__CONCURRENCY", "0"),
         ("ROCKBOT_AGENT__NAME", "nobody"),
@@ -53,7 +53,7 @@ async fn an_agent_names_all_problems() {
 }
 
 #[tokio::test]
-async fn a_broker_url_that_is_none_is_a_configuration_problem_and_stays_secret() {
+async fn invalid_broker_url_is_rejected_and_not_logged() {
     for program in ["rockbot-tool-handler", "rockbot-agent"] {
         let model = ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
         let url = ("ROCKBOT_BUS__URL", "http://user:hunter2@broker");
@@ -65,7 +65,7 @@ async fn a_broker_url_that_is_none_is_a_configuration_problem_and_stays_secret()
 }
 
 #[tokio::test]
-async fn production_refuses_a_password_in_clear_and_guest() {
+async fn production_profile_rejects_plain_amqp_and_guest() {
     let variables = [
         ("ROCKBOT_SERVICE__PROFILE", "production"),
         ("ROCKBOT_BUS__URL", "amqp://guest:hunter2@broker.example.org"),
@@ -91,14 +91,14 @@ async fn production_refuses_a_password_in_clear_and_guest() {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_model_says_how_to_get_one() {
+async fn agent_without_model_explains_setup() {
     let ended = run("rockbot-agent", &[], &[]).await;
     ended.assert_code(64);
     assert_says(&ended.err, &["OPENAI_API_KEY", "OPENROUTER_API_KEY", "[llm]"]);
 }
 
 #[tokio::test]
-async fn the_defaults_can_be_used_and_are_printed_with_their_comments() {
+async fn default_configuration_is_valid_and_printed_with_comments() {
     for program in ["rockbot-tool-handler", "rockbot-agent"] {
         // A model is the one thing that an agent can't do without and has no default for.
         let model = ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");

@@ -1,5 +1,4 @@
-//! A handler is killed at each point of a call's way, and another one gets the request. Both write
-//! to one journal.
+//! Handlers killed at each point of a call, with a journal shared by the handler that takes over.
 
 use std::fs;
 
@@ -38,7 +37,7 @@ impl Stage {
         let proxy = FaultProxy::start(&fixture::test_broker_url()).await;
         let settings = [SHARED, ("ROCKBOT_BUS__URL", proxy.url())];
         let first = fleet.handler_with("handler-1", &settings).await;
-        // Its way out to askers is open from the first answer on.
+        // The publish channel to callers is open after the first reply.
         let path = r#"{"path": "."}"#;
         fleet.run(&["tools", "call", "list_files", path]).await.assert_code(0);
         let call = fleet.start(&["--json", "tools", "call", "bash", MARKS]);
@@ -46,7 +45,7 @@ impl Stage {
         Self { fleet, proxy, first, call, _group: group }
     }
 
-    /// Kills the handler, lets another take over, and returns what the caller is told.
+    /// Kills the handler, lets another take over, and returns the caller's result.
     async fn ended(self) -> (serde_json::Value, String) {
         let _second = self.fleet.handler_with("handler-2", &[SHARED]).await;
         self.first.send(Signal::KILL);
@@ -94,7 +93,7 @@ async fn settled(fleet: &Fleet, bus: &std::sync::Arc<dyn Bus>) {
 }
 
 #[tokio::test]
-async fn killed_before_the_tool_starts_it_runs_elsewhere_once() {
+async fn handler_killed_before_tool_start_retries_elsewhere() {
     let fleet = Fleet::new();
     let one_at_a_time = ("ROCKBOT_HANDLER__CONCURRENCY", "1");
     let settings = [SHARED, one_at_a_time, ("ROCKBOT_LOG__LEVEL", "info,rockbot_tools=debug")];
@@ -117,14 +116,14 @@ async fn killed_before_the_tool_starts_it_runs_elsewhere_once() {
 }
 
 #[tokio::test]
-async fn killed_while_the_tool_runs_it_is_not_run_again_and_the_caller_is_told() {
+async fn handler_killed_during_tool_reports_outcome_unknown() {
     let (told, mark) = Stage::set().await.ended().await;
     assert_eq!((&told["code"], &told["executed"]), (&"outcome_unknown".into(), &"unknown".into()));
     assert_eq!(mark, "ran\n");
 }
 
 #[tokio::test]
-async fn killed_after_the_side_effect_and_before_the_answer_the_kept_answer_is_given() {
+async fn handler_killed_before_reply_sends_recorded_result() {
     let stage = Stage::set().await;
     stage.proxy.stall_direction(Direction::ToBroker);
     stage.fleet.write("gate", "");
@@ -137,7 +136,7 @@ async fn killed_after_the_side_effect_and_before_the_answer_the_kept_answer_is_g
 }
 
 #[tokio::test]
-async fn killed_after_the_answer_and_before_the_ack_nothing_runs_again() {
+async fn handler_killed_before_ack_runs_nothing_twice() {
     let stage = Stage::set().await;
     // The answer goes out; its confirm never comes back, so the request is not acked.
     stage.proxy.stall_direction(Direction::ToClient);

@@ -1,4 +1,4 @@
-//! A handler that is killed in the middle of a call, while another one runs.
+//! Handlers killed during a call, without a shared journal.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::fleet::{Fleet, Group};
 
 #[tokio::test]
-async fn a_call_that_may_have_run_is_not_run_again_and_the_caller_is_told() {
+async fn non_idempotent_call_of_dead_handler_is_outcome_unknown() {
     let fleet = Fleet::new();
     let first = fleet.handler("handler-1").await;
     let command = r#"{"command": "echo started >> marker; echo $$ > pid; sleep 1000"}"#;
@@ -31,7 +31,7 @@ async fn a_call_that_may_have_run_is_not_run_again_and_the_caller_is_told() {
 /// The event is that the first handler has the file open, which only Linux tells.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_call_that_only_reads_is_run_again_and_answered() {
+async fn read_only_call_of_dead_handler_is_retried() {
     let fleet = Fleet::new();
     // One name, two folders: where the first handler works, the search takes minutes.
     for (folder, text) in [("slow", tangle()), ("quick", "abba\n".to_owned())] {

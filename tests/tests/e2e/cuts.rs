@@ -1,4 +1,4 @@
-//! A thousand calls while every connection is cut again and again.
+//! A thousand calls under repeated disconnects.
 
 use std::{collections::HashMap, fs, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ const IN_FLIGHT: usize = 100;
 const CUTS: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_call_is_answered_once_and_no_side_effect_is_doubled() {
+async fn repeated_disconnects_lose_and_duplicate_no_call() {
     let fleet = Fleet::new();
     let proxy = FaultProxy::start(&fixture::test_broker_url()).await;
     let through = [("ROCKBOT_BUS__URL", proxy.url()), ("ROCKBOT_STORE__SHARED", "true")];

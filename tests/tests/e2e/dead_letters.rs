@@ -1,4 +1,4 @@
-//! What nobody could work on: set aside, shown, asked again, deleted.
+//! Dead letters: creation, listing, replay and purge.
 
 use std::{sync::Arc, time::Duration};
 
@@ -110,7 +110,7 @@ async fn dead_letters(fleet: &Fleet, count: u32) {
 }
 
 #[tokio::test]
-async fn poison_is_set_aside_after_five_deliveries_and_runs_when_it_is_replayed() {
+async fn poison_request_is_dead_lettered_and_replayable() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "buy milk\n");
     let mut asker = Asker::at(&fleet).await;
@@ -172,7 +172,7 @@ async fn poison_is_set_aside_after_five_deliveries_and_runs_when_it_is_replayed(
 }
 
 #[tokio::test]
-async fn a_replayed_call_that_may_have_begun_is_not_run_twice() {
+async fn replayed_call_that_may_have_started_runs_once() {
     let fleet = Fleet::new();
     let mut asker = Asker::at(&fleet).await;
     let work = asker.handlers_place().await;
@@ -188,7 +188,7 @@ async fn a_replayed_call_that_may_have_begun_is_not_run_twice() {
 }
 
 #[tokio::test]
-async fn what_is_purged_is_gone_and_the_rest_stays() {
+async fn purge_removes_only_selected_dead_letters() {
     let fleet = Fleet::new();
     let _handler = fleet.handler("handler-1").await;
     let asker = Asker::at(&fleet).await;
@@ -234,7 +234,7 @@ async fn what_is_purged_is_gone_and_the_rest_stays() {
 }
 
 #[tokio::test]
-async fn the_doctor_shows_how_busy_a_handler_is() {
+async fn doctor_shows_handler_load() {
     let fleet = Fleet::new();
     let mut command = fleet.program("rockbot-tool-handler");
     command.env("ROCKBOT_SERVICE__INSTANCE", "handler-1").env("ROCKBOT_HANDLER__CONCURRENCY", "1");
@@ -265,7 +265,7 @@ async fn the_doctor_shows_how_busy_a_handler_is() {
 }
 
 #[tokio::test]
-async fn messages_that_nobody_takes_are_suspicious() {
+async fn doctor_warns_about_unconsumed_messages() {
     let fleet = Fleet::new();
     let _handler = fleet.handler("handler-1").await;
     let bus = fleet.bus(|_| ()).await;
@@ -285,6 +285,6 @@ async fn messages_that_nobody_takes_are_suspicious() {
     });
     assert_says(
         &doctor.await.err,
-        &["1 message in user.message.assistant, and nobody consumes it"],
+        &["1 message in user.message.assistant, but it has no consumer"],
     );
 }

@@ -1,5 +1,4 @@
-//! One fleet of a story: a namespace on the test broker that nobody else uses, and a folder for its
-//! file tools.
+//! A fleet for one test: its own namespace on the test broker, and a folder for its file tools.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -95,11 +94,11 @@ impl Fleet {
         running
     }
 
-    /// How many calls wait for a handler, suspects included, and how many are dead letters.
+    /// How many calls wait for a handler, including the quarantine, and how many are dead letters.
     pub(crate) async fn waiting_and_dead(&self, bus: &Arc<dyn Bus>) -> (u32, u32) {
         let calls = QueueSpec::work(&tool_invoke());
-        let suspects = QueueSpec::quarantine(&tool_invoke());
-        let queues = [calls.dead_letters().name, calls.name, suspects.name];
+        let quarantine = QueueSpec::quarantine(&tool_invoke());
+        let queues = [calls.dead_letters().name, calls.name, quarantine.name];
         let report = bus.inspect(&queues).await.expect("a report");
         let ready = |at: usize| report.queues[at].depth().map_or(0, |depth| depth.ready);
         (ready(1) + ready(2), ready(0))
@@ -119,7 +118,7 @@ impl Fleet {
 
     /// A connection of the test itself to the bus of the fleet.
     pub(crate) async fn bus(&self, config: impl FnOnce(&mut RabbitConfig)) -> Arc<dyn Bus> {
-        let mut settings = RabbitConfig::new(fixture::test_broker_url(), "a story");
+        let mut settings = RabbitConfig::new(fixture::test_broker_url(), "an e2e test");
         settings.namespace.clone_from(&self.namespace);
         config(&mut settings);
         let bus = RabbitBus::start(&settings).expect("a usable URL");

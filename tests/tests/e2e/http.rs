@@ -1,4 +1,4 @@
-//! As much HTTP as it takes to ask a model server what it was sent.
+//! A minimal HTTP client for inspecting a model server.
 
 use rockbot_testkit::fixture::within_timeout;
 use tokio::{

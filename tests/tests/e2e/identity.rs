@@ -1,5 +1,4 @@
-//! A fleet on a broker where every process has a user of its own, and one agent that pretends to be
-//! another.
+//! A fleet with a broker user per process, and an agent that impersonates another.
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
@@ -28,7 +27,7 @@ const PASSWORD: &str = "secret";
 /// Of that password, as `cargo xtask broker-users` writes it.
 const HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
 
-/// A broker that lets in the users of one fleet and nobody else.
+/// A broker that only has the users of one fleet.
 pub(crate) struct Guarded {
     broker: PrivateBroker,
     pub(crate) fleet: Fleet,
@@ -109,7 +108,7 @@ fn request(source: &str, answer_to: &str) -> Envelope {
 }
 
 #[tokio::test]
-async fn each_process_works_as_its_own_user_and_a_worker_serves_no_impostor() {
+async fn processes_use_own_users_and_handler_rejects_impostor() {
     let guarded = Guarded::start().await;
     guarded.fleet.write("notes.md", "# Notes\n\nThe bus carries each call.\n");
     let mut handler = Running::start(guarded.program("rockbot-tool-handler", "tool-handler"));
@@ -149,7 +148,7 @@ async fn each_process_works_as_its_own_user_and_a_worker_serves_no_impostor() {
 }
 
 #[tokio::test]
-async fn a_handler_passes_a_call_on_that_others_were_lost_with() {
+async fn handler_may_quarantine_request_under_own_user() {
     let guarded = Guarded::start().await;
     let lost = guarded.bus("tool-handler").await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
@@ -172,7 +171,7 @@ async fn a_handler_passes_a_call_on_that_others_were_lost_with() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_told_that_the_broker_refused_it() {
+async fn unknown_user_gets_access_refused_error() {
     let guarded = Guarded::start().await;
     for user in ["agent.stranger", "tool-handler"] {
         let url = guarded.url(user).replace(PASSWORD, "guessed");

@@ -1,4 +1,4 @@
-//! A result of ten megabytes, over RabbitMQ: kept in PostgreSQL by one handler, read through another.
+//! A ten-megabyte result, stored in PostgreSQL by one handler and read through another.
 
 use std::{
     collections::VecDeque,
@@ -212,7 +212,7 @@ async fn handler(fleet: &Fleet, instance: &str, store: &str) -> Running {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_megabytes_are_outlined_and_read_from_another_process_than_the_one_that_kept_them() {
+async fn ten_megabyte_result_is_stored_and_read_elsewhere() {
     let (fleet, text) = (Fleet::new(), report());
     fleet.write(FILE, &text);
     let store = store_fixture::test_postgres_url();
@@ -253,7 +253,7 @@ async fn ten_megabytes_are_outlined_and_read_from_another_process_than_the_one_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_store_down_the_result_is_cut_with_the_notice_and_nothing_crashes() {
+async fn unavailable_store_truncates_large_result() {
     let fleet = Fleet::new();
     fleet.write(FILE, &report());
     let store = FaultProxy::start(&store_fixture::test_postgres_url()).await;

@@ -1,4 +1,4 @@
-//! A handler that starts before its broker can be reached.
+//! Handlers that start before their broker.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct Detour {
 }
 
 impl Detour {
-    /// Takes a port that nobody listens on.
+    /// Reserves a port without a listener.
     async fn closed() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -54,7 +54,7 @@ fn handler(fleet: &Fleet, detour: &Detour) -> Running {
 }
 
 #[tokio::test]
-async fn a_handler_waits_for_its_broker_and_then_serves() {
+async fn handler_waits_for_broker_then_serves() {
     let fleet = Fleet::new();
     let detour = Detour::closed().await;
     let mut handler = handler(&fleet, &detour);
@@ -80,7 +80,7 @@ async fn probed(admin: &str, expected: u16) -> String {
 }
 
 #[tokio::test]
-async fn a_probe_sees_a_handler_wait_for_its_broker_serve_lose_it_and_serve_again() {
+async fn readiness_follows_broker_connection() {
     let fleet = Fleet::new();
     let detour = Detour::closed().await;
     let mut command = fleet.program("rockbot-tool-handler");
@@ -103,7 +103,7 @@ async fn a_probe_sees_a_handler_wait_for_its_broker_serve_lose_it_and_serve_agai
 }
 
 #[tokio::test]
-async fn a_handler_that_waits_for_its_broker_stops_at_once_when_asked() {
+async fn handler_waiting_for_broker_stops_immediately() {
     let fleet = Fleet::new();
     let detour = Detour::closed().await;
     let mut handler = handler(&fleet, &detour);

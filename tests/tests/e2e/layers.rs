@@ -1,4 +1,4 @@
-//! What every call passes through, over RabbitMQ.
+//! Layers of a handler over RabbitMQ: cache and rate limit.
 
 use std::{
     sync::{
@@ -129,7 +129,7 @@ impl Agent {
 }
 
 #[tokio::test]
-async fn equal_calls_at_once_run_once_for_each_agent_and_again_when_the_definition_changes() {
+async fn cache_is_per_agent_and_definition() {
     let stage = Stage::set(json!({"cache": "1h"})).await;
     let (one, two) = (stage.agent("one").await, stage.agent("two").await);
     let calls = [one.calls(100), two.calls(100)];
@@ -149,7 +149,7 @@ async fn equal_calls_at_once_run_once_for_each_agent_and_again_when_the_definiti
 }
 
 #[tokio::test]
-async fn a_rate_is_kept_for_each_agent() {
+async fn rate_limit_is_per_agent() {
     let stage = Stage::set(json!({"rate": {"calls": 1, "per": "1h"}})).await;
     stage.gate.add_permits(10);
     let (one, two) = (stage.agent("one").await, stage.agent("two").await);

@@ -1,4 +1,4 @@
-//! `rockbot chat` with a real language model: small, and not always right.
+//! `rockbot chat` with a small real language model.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ const PROMPT: &str = r#"Call read_file with {"path": "notes.md"}"#;
 const ATTEMPTS: usize = 3;
 
 #[tokio::test]
-async fn a_real_model_calls_a_tool_and_reads_what_came_back() {
+async fn real_model_calls_tool_and_reads_result() {
     let base_url = http::server("ROCKBOT_TEST_SMOLLM2_URL");
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {

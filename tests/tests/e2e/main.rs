@@ -1,8 +1,8 @@
-//! Stories of the whole fleet: real processes, a real broker, a real model server.
+//! End-to-end tests of the fleet: real processes, a real broker, a real model server.
 //!
-//! `cargo xtask test` provides the neighbours.
+//! `cargo xtask test` provides the services.
 
-/// As the binaries have it: the soak measures an asker inside this process.
+/// The allocator of the binaries: the soak test measures a caller inside this process.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -46,6 +46,7 @@ mod local_model;
 mod mcp;
 #[cfg(test)]
 mod process;
+mod quarantine;
 #[cfg(test)]
 mod rolling;
 #[cfg(test)]
@@ -53,7 +54,6 @@ mod scripted_server;
 #[cfg(test)]
 mod soak;
 #[cfg(test)]
-mod suspects;
 #[cfg(test)]
 mod telemetry;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! MCP servers behind bridges, as processes on a real broker.
+//! MCP servers behind bridges on a real broker.
 
 use rockbot_testkit::{fixture::wait_until, mcp_peers::McpPeer};
 use rustix::process::Signal;
@@ -75,7 +75,7 @@ fn peer(peer: McpPeer) -> Value {
 }
 
 #[tokio::test]
-async fn tools_of_mcp_servers_are_listed_described_and_called_across_the_fleet() {
+async fn mcp_tools_are_listed_described_and_called() {
     let fleet = Fleet::new();
     let _bridge = fleet.bridge("bridge-1", &json!({"Everything": peer(McpPeer::Everything)})).await;
 
@@ -103,7 +103,7 @@ async fn tools_of_mcp_servers_are_listed_described_and_called_across_the_fleet()
 }
 
 #[tokio::test]
-async fn a_model_calls_a_real_server_through_agent_broker_and_bridge() {
+async fn model_calls_mcp_server_through_bridge() {
     let fleet = Fleet::new();
     fleet.write("script.toml", CALLS_A_SERVER);
     std::fs::create_dir(fleet.path("agents")).expect("a folder");
@@ -142,7 +142,7 @@ async fn a_model_calls_a_real_server_through_agent_broker_and_bridge() {
 }
 
 #[tokio::test]
-async fn a_file_of_servers_is_followed_and_checked() {
+async fn server_file_changes_are_applied_and_checked() {
     let fleet = Fleet::new();
     fleet.write("server.py", TELLS_ITS_PROCESS);
     let entry = json!({"command": "python3", "args": ["server.py"], "cwd": fleet.path("")});
@@ -175,7 +175,7 @@ async fn a_file_of_servers_is_followed_and_checked() {
 }
 
 #[tokio::test]
-async fn a_program_moves_to_another_bridge_when_its_own_is_killed() {
+async fn server_program_moves_when_bridge_is_killed() {
     let fleet = Fleet::new();
     fleet.write("server.py", TELLS_ITS_PROCESS);
     let servers = json!({"process": {"command": "python3", "args": ["server.py"],

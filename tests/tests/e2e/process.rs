@@ -1,4 +1,4 @@
-//! A process of a story: what it says, and how it ends.
+//! A child process of a test, its output and its exit.
 
 use std::{process::Stdio, time::Duration};
 
@@ -79,7 +79,7 @@ impl Running {
         self.child.try_wait().expect("it can be asked").is_none()
     }
 
-    /// Returns when it ends, for whoever expects that it does not.
+    /// Returns when the process ends, for tests that expect it to keep running.
     pub(crate) async fn dies(&mut self) {
         self.child.wait().await.expect("it can be waited for");
     }

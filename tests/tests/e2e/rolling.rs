@@ -1,4 +1,4 @@
-//! A handler is replaced while calls come in.
+//! Replacement of a handler under load.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::{caller::Caller, fleet::Fleet};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_under_two_hundred_calls_a_second_fails_none_of_them() {
+async fn rolling_restart_under_load_fails_no_call() {
     let fleet = Fleet::new();
     let first = fleet.handler("handler-1").await;
     let _second = fleet.handler("handler-2").await;

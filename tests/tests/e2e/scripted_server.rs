@@ -1,4 +1,4 @@
-//! `rockbot chat` against a model server that nobody here wrote and that plays a script.
+//! `rockbot chat` with an external scripted model server.
 
 use rockbot_contracts::InstanceId;
 use serde_json::Value;
@@ -17,23 +17,23 @@ use crate::{
     process::{Ended, Running},
 };
 
-/// The server as one story sees it: it counts and remembers by the id of a story, in a header that
+/// The server as seen by one test: it counts and records by a test id, in a header that
 /// is put in on the way.
 struct Server {
     behind: String,
     base_url: String,
-    story: String,
+    test_id: String,
     _relay: JoinSet<()>,
 }
 
 impl Server {
     async fn fresh() -> Self {
         let behind = http::server("ROCKBOT_TEST_AIMOCK_URL");
-        let story = InstanceId::generate().to_string();
+        let test_id = InstanceId::generate().to_string();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let host = http::host_of(&behind).to_owned();
-        let header = format!("X-Test-Id: {story}\r\n");
+        let header = format!("X-Test-Id: {test_id}\r\n");
         let mut relay = JoinSet::new();
         relay.spawn(async move {
             let mut passing = JoinSet::new();
@@ -42,25 +42,25 @@ impl Server {
             }
         });
         let base_url = format!("http://127.0.0.1:{port}/v1");
-        Self { behind, base_url, story, _relay: relay }
+        Self { behind, base_url, test_id, _relay: relay }
     }
 
     /// What it was asked and what it answered, in order.
     async fn journal(&self) -> Vec<Value> {
-        let path = format!("/__aimock/journal?testId={}", self.story);
+        let path = format!("/__aimock/journal?testId={}", self.test_id);
         serde_json::from_str(&http::get(&self.behind, &path).await).expect("a list")
     }
 
     async fn chat(&self, fleet: &Fleet, prompt: &str) -> Ended {
         let mut command = fleet.bare_program("rockbot");
         command.args(["chat", prompt]).env("OPENAI_BASE_URL", &self.base_url);
-        command.env("OPENAI_MODEL", "scripted").env("OPENAI_API_KEY", "sk-of-the-story");
+        command.env("OPENAI_MODEL", "scripted").env("OPENAI_API_KEY", "sk-of-this-test");
         Running::start(command).ended().await
     }
 }
 
 #[tokio::test]
-async fn two_streamed_calls_of_one_turn_run_and_their_results_go_back_in_order() {
+async fn streamed_calls_return_results_in_order() {
     let server = Server::fresh().await;
     let fleet = Fleet::new();
     fleet.write("notes.md", "buy milk\n");
@@ -74,7 +74,7 @@ async fn two_streamed_calls_of_one_turn_run_and_their_results_go_back_in_order()
             "I listed the files and read notes.md: your day is planned.",
         ],
     );
-    assert!(!chat.out.contains("sk-of-the-story") && !chat.err.contains("sk-of-the-story"));
+    assert!(!chat.out.contains("sk-of-this-test") && !chat.err.contains("sk-of-this-test"));
 
     let journal = server.journal().await;
     let [first, second] = journal.as_slice() else { panic!("{journal:#?}") };
@@ -118,7 +118,7 @@ async fn two_streamed_calls_of_one_turn_run_and_their_results_go_back_in_order()
 }
 
 #[tokio::test]
-async fn a_server_that_asks_to_wait_is_asked_again() {
+async fn rate_limited_model_request_is_retried() {
     let server = Server::fresh().await;
     let chat = server.chat(&Fleet::new(), "Please rate limit me").await;
     chat.assert_code(0);
@@ -132,7 +132,7 @@ async fn a_server_that_asks_to_wait_is_asked_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_not_taken_for_the_whole() {
+async fn truncated_model_stream_is_an_error() {
     let server = Server::fresh().await;
     let chat = server.chat(&Fleet::new(), "Please cut me off").await;
     chat.assert_code(69);

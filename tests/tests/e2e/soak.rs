@@ -1,4 +1,4 @@
-//! A minute at full speed leaves nothing behind.
+//! Resource use over a minute of load.
 
 #![cfg(target_os = "linux")]
 
@@ -35,7 +35,7 @@ fn holds(process: &str) -> Holds {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_minute_at_full_speed_leaves_memory_descriptors_and_open_calls_flat() {
+async fn minute_of_load_leaks_no_resources() {
     let fleet = Fleet::new();
     let handler = fleet.handler("handler-1").await;
     let caller = Caller::new(fleet.bus(|_| {}).await, Duration::from_secs(30));

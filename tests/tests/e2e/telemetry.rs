@@ -1,4 +1,4 @@
-//! What a fleet tells of itself: one trace of a turn through every process, and counts.
+//! Traces and metrics of a fleet.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn is_one_tree(spans: &[Span]) {
 }
 
 #[tokio::test]
-async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
+async fn turn_is_one_trace_to_mcp_server() {
     let collector = Collector::start().await;
     let endpoint = collector.endpoint();
     let fleet = Fleet::new();
@@ -113,7 +113,7 @@ async fn a_turn_is_one_trace_from_the_model_to_the_mcp_server() {
 }
 
 #[tokio::test]
-async fn one_call_moves_the_counts_by_one() {
+async fn call_increments_counters_by_one() {
     let fleet = Fleet::new();
     let mut handler =
         fleet.handler_with("handler-1", &[("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0")]).await;
@@ -137,16 +137,16 @@ async fn one_call_moves_the_counts_by_one() {
             r#"rockbot_bus_published_total{kind="ToolInvokeResponse",outcome="confirmed"} 1"#,
         ],
     );
-    // It is counted after its answer was confirmed, which the asker need not wait for.
+    // It is counted after its reply was confirmed, for which the caller does not wait.
     let acked = r#"rockbot_bus_deliveries_total{outcome="acked",queue="tool.invoke"} 1"#;
     while !counts().await.contains(acked) {}
-    // A tool that nobody has makes no series of its own.
+    // An unknown tool gets no series of its own.
     fleet.run(&["tools", "call", "bash", r#"{"command": "exit 3"}"#]).await;
     assert_says(&counts().await, &[r#"{status="tool_error",tool_name="bash"} 1"#]);
 }
 
 #[tokio::test]
-async fn an_agent_knows_soon_that_answers_do_not_arrive() {
+async fn agent_detects_missing_replies() {
     let fleet = Fleet::new();
     let handler = fleet.handler("handler-1").await;
     let mut agent = fleet.program("rockbot-agent");

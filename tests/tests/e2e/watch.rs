@@ -1,4 +1,4 @@
-//! `rockbot watch` beside a fleet: as a user who can send nothing, and on a terminal.
+//! `rockbot watch` with the monitor user, and on a terminal.
 
 use std::{
     fs::{File, OpenOptions},
@@ -35,7 +35,7 @@ const CALL: [&str; 4] = ["tools", "call", "read_file", r#"{"path": "notes.md"}"#
 const SECRET: &str = "the-bus-carries-each-call";
 
 #[tokio::test]
-async fn a_user_who_can_send_nothing_sees_a_call_from_the_question_to_the_answer() {
+async fn monitor_user_observes_call_from_request_to_reply() {
     let guarded = Guarded::start().await;
     guarded.fleet.write("notes.md", SECRET);
     let mut handler = guarded.program("rockbot-tool-handler", "tool-handler");
@@ -52,15 +52,15 @@ async fn a_user_who_can_send_nothing_sees_a_call_from_the_question_to_the_answer
     seen.assert_code(0);
     let events: Vec<Value> =
         seen.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let [asked, answered] = &events[..] else { panic!("{}", seen.out) };
-    assert_eq!((&asked["event"], &answered["event"]), (&"asked".into(), &"answered".into()));
-    assert_eq!((&asked["call"], &asked["tool"]), (&answered["call"], &"read_file".into()));
-    assert_eq!((&asked["agent"], &asked["state"]), (&"cli".into(), &"asked".into()));
+    let [requested, replied] = &events[..] else { panic!("{}", seen.out) };
+    assert_eq!((&requested["event"], &replied["event"]), (&"requested".into(), &"replied".into()));
+    assert_eq!((&requested["call"], &requested["tool"]), (&replied["call"], &"read_file".into()));
+    assert_eq!((&requested["agent"], &requested["state"]), (&"cli".into(), &"requested".into()));
     let user = format!("{}.cli", guarded.fleet.namespace);
-    assert_eq!((&asked["user"], &asked["key"]), (&user.into(), &"tool.invoke".into()));
-    assert_eq!((&answered["state"], &answered["executed"]), (&"ok".into(), &"yes".into()));
-    assert_eq!(answered["worker"], "tool-handler/handler-1");
-    assert!(answered["latencyMs"].as_f64().is_some_and(|latency| latency > 0.0), "{answered}");
+    assert_eq!((&requested["user"], &requested["key"]), (&user.into(), &"tool.invoke".into()));
+    assert_eq!((&replied["state"], &replied["executed"]), (&"ok".into(), &"yes".into()));
+    assert_eq!(replied["handler"], "tool-handler/handler-1");
+    assert!(replied["latencyMs"].as_f64().is_some_and(|latency| latency > 0.0), "{replied}");
     assert!(!seen.out.contains("notes.md") && !seen.out.contains(SECRET), "{}", seen.out);
 
     // Nothing else is open to that user, and watching is open to no other.
@@ -82,7 +82,7 @@ async fn a_user_who_can_send_nothing_sees_a_call_from_the_question_to_the_answer
 }
 
 #[tokio::test]
-async fn a_watch_hides_from_no_asker_that_nobody_serves_and_hears_those_who_come_later() {
+async fn watch_keeps_unserved_calls_unroutable() {
     let fleet = Fleet::new();
     fleet.write("notes.md", SECRET);
     let mut watch = fleet.start(&["watch", "--json"]);
@@ -97,7 +97,7 @@ async fn a_watch_hides_from_no_asker_that_nobody_serves_and_hears_those_who_come
     let _handler = fleet.handler("handler-1").await;
     loop {
         tokio::select! {
-            () = watch.prints(r#""event":"asked""#) => break,
+            () = watch.prints(r#""event":"requested""#) => break,
             called = fleet.run(&CALL) => called.assert_code(0),
         }
     }
@@ -175,7 +175,7 @@ impl Terminal {
 }
 
 #[tokio::test]
-async fn a_person_sees_calls_come_in_opens_one_and_gets_the_terminal_back() {
+async fn watch_terminal_shows_call_and_is_restored() {
     let fleet = Fleet::new();
     fleet.write("notes.md", SECRET);
     let _handler = fleet.handler("handler-1").await;
@@ -219,7 +219,7 @@ async fn a_person_sees_calls_come_in_opens_one_and_gets_the_terminal_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_watched_is_a_mistake_that_is_told() {
+async fn unwatchable_bus_is_a_usage_error() {
     let fleet = Fleet::new();
     let mut embedded = fleet.bare_program("rockbot");
     embedded.args(["watch"]);

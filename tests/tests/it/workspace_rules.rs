@@ -2,6 +2,7 @@
 
 mod documents;
 mod layers;
+mod prose;
 mod sources;
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! `rockbot dlq purge`: dead letters are deleted for good.
+//! `rockbot dlq purge`: deletes dead letters permanently.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,98 +8,105 @@ use rockbot_contracts::QueueName;
 use rockbot_service::exit;
 use serde_json::json;
 
-use super::letters::{Choice, Letters, Purpose, count};
+use super::dead_letters::{DeadLetters, Purpose, Selection, count};
 use crate::{
-    arguments::Which,
-    ending::{Exits, Failure, Outcome},
-    print::{note, say},
-    show,
+    arguments::LetterSelection,
+    failure::{Failure, OrExit, Outcome},
+    print::{note, outln},
+    render,
 };
 
-/// What is gone, and what is not.
+/// The result of a purge.
 #[derive(Debug)]
 pub(super) struct Purged {
-    /// The message ids of the letters; with a rehearsal, of those that would go.
-    pub(super) gone: Vec<String>,
-    /// How many dead letters stay in the queue, those that were not chosen among them.
+    /// The message ids of the deleted letters; in a dry run, of those that would be deleted.
+    pub(super) deleted: Vec<String>,
+    /// The number of dead letters left in the queue.
     pub(super) left: u32,
-    /// Why it stopped before the last one.
-    pub(super) stopped: Option<Failure>,
+    /// The error that stopped the purge early.
+    pub(super) failure: Option<Failure>,
 }
 
-/// Refuses to delete where nobody can be asked and nobody said yes.
-pub(super) fn check_that_one_may(yes: bool) -> Result<(), Failure> {
+/// Fails unless the purge is confirmed or a terminal can prompt for it.
+pub(super) fn require_confirmation(yes: bool) -> Result<(), Failure> {
     if yes || std::io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Failure::usage("there is no terminal to ask on; add --yes to delete, or --dry-run to look"))
+    Err(Failure::usage(
+        "deletion needs confirmation, but standard input is no terminal; add --yes to delete, or \
+         --dry-run to preview",
+    ))
 }
 
 pub(super) async fn run(
     bus: &dyn Bus,
     queue: &QueueName,
-    which: &Which,
+    selection: &LetterSelection,
     yes: bool,
     json: bool,
 ) -> Outcome {
     let waiting = count(bus, queue).await?;
-    let many = if which.ids.is_empty() { waiting as usize } else { which.ids.len() };
-    let what = show::count(many, "dead letter");
-    let ask = !yes && !which.dry_run && many > 0;
-    if ask && !agreed(format!("Delete {what} of {queue} for good? [y/N] ")).await? {
+    let number = if selection.ids.is_empty() { waiting as usize } else { selection.ids.len() };
+    let letters = render::count(number, "dead letter");
+    let prompts = !yes && !selection.dry_run && number > 0;
+    if prompts && !confirm(format!("Delete {letters} of {queue} permanently? [y/N] ")).await? {
         note!("nothing was deleted");
         return Ok(exit::OK);
     }
-    // No more than were counted: what comes in meanwhile was not asked about.
-    let choice = Choice::of(&which.ids, waiting);
-    let Purged { gone, left, stopped } = purge(bus, queue, choice, which.dry_run).await?;
+    // No more than counted: letters that arrived later were not confirmed.
+    let letters = Selection::new(&selection.ids, waiting);
+    let Purged { deleted, left, failure } = purge(bus, queue, letters, selection.dry_run).await?;
     if json {
-        let error = stopped.as_ref().map(|failure| format!("{:#}", failure.cause));
-        let said = json!({"queue": queue.as_str(), "dryRun": which.dry_run, "deleted": gone,
-            "left": left, "error": error});
-        say!("{}", show::json(&said))?;
+        let error = failure.as_ref().map(|failure| format!("{:#}", failure.cause));
+        let report = json!({"queue": queue.as_str(), "dryRun": selection.dry_run,
+            "deleted": deleted, "left": left, "error": error});
+        outln!("{}", render::json(&report))?;
     } else {
-        let verb = if which.dry_run { "would be deleted" } else { "deleted" };
-        say!("{} of {queue} {verb}, {left} left", show::count(gone.len(), "dead letter"))?;
+        let verb = if selection.dry_run { "would be deleted" } else { "deleted" };
+        outln!("{} of {queue} {verb}, {left} left", render::count(deleted.len(), "dead letter"))?;
     }
-    stopped.map_or(Ok(exit::OK), Err)
+    failure.map_or(Ok(exit::OK), Err)
 }
 
-/// Whether whoever sits at the terminal agrees.
-async fn agreed(question: String) -> Result<bool, Failure> {
-    let asked = tokio::task::spawn_blocking(move || {
+/// Prompts for confirmation on the terminal.
+async fn confirm(prompt: String) -> Result<bool, Failure> {
+    let prompting = tokio::task::spawn_blocking(move || {
         let mut stderr = anstream::stderr().lock();
-        write!(stderr, "{question}")?;
+        write!(stderr, "{prompt}")?;
         stderr.flush()?;
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        std::io::Result::Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+        let mut input = String::new();
+        std::io::stdin().read_line(&mut input)?;
+        std::io::Result::Ok(matches!(input.trim(), "y" | "Y" | "yes"))
     });
-    asked.await.exits(exit::SOFTWARE)?.context("cannot ask; --yes agrees").exits(exit::IO)
+    prompting
+        .await
+        .or_exit(exit::SOFTWARE)?
+        .context("cannot prompt for confirmation; add --yes to confirm")
+        .or_exit(exit::IO)
 }
 
-/// Deletes the chosen letters; stops at the first that can't be deleted.
+/// Deletes the selected letters; stops at the first error.
 pub(super) async fn purge(
     bus: &dyn Bus,
     queue: &QueueName,
-    choice: Choice<'_>,
+    selection: Selection<'_>,
     dry_run: bool,
 ) -> Result<Purged, Failure> {
-    let purpose = if dry_run { Purpose::Look } else { Purpose::Settle };
-    let mut letters = Letters::open(bus, queue, choice, purpose).await?;
-    let mut purged = Purged { gone: Vec::new(), left: letters.waiting(), stopped: None };
+    let purpose = if dry_run { Purpose::Inspect } else { Purpose::Settle };
+    let mut letters = DeadLetters::open(bus, queue, selection, purpose).await?;
+    let mut purged = Purged { deleted: Vec::new(), left: letters.waiting(), failure: None };
     while let Some(letter) = letters.next().await {
         let id = letter.delivery.envelope().message_id.to_string();
         if dry_run {
-            letters.keep(letter);
+            letters.hold(letter);
         } else if let Err(error) = letter.delivery.settle(Settlement::Ack).await {
-            let cause = anyhow!(error).context("a dead letter could not be deleted");
-            purged.stopped = Some(Failure { code: exit::UNAVAILABLE, cause });
+            let cause = anyhow!(error).context(format!("cannot delete dead letter {id}"));
+            purged.failure = Some(Failure { code: exit::UNAVAILABLE, cause });
             break;
         } else {
             purged.left -= 1;
         }
-        purged.gone.push(id);
+        purged.deleted.push(id);
     }
     letters.close().await;
     Ok(purged)
@@ -108,26 +115,28 @@ pub(super) async fn purge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dlq::letters::tests::Bin;
+    use crate::dlq::dead_letters::tests::DlqFixture;
 
     #[tokio::test]
-    async fn a_rehearsal_deletes_nothing() {
-        let bin = Bin::with(3).await;
-        let ids = bin.ids().await;
-        let purged = purge(&bin.bus, &bin.queue, Choice::Oldest(u32::MAX), true).await.unwrap();
-        assert_eq!((purged.gone, purged.left), (ids, 3));
-        assert_eq!(bin.texts().await, ["0", "1", "2"]);
+    async fn dry_run_deletes_nothing() {
+        let fixture = DlqFixture::with_letters(3).await;
+        let ids = fixture.ids().await;
+        let purged =
+            purge(&fixture.bus, &fixture.queue, Selection::Oldest(u32::MAX), true).await.unwrap();
+        assert_eq!((purged.deleted, purged.left), (ids, 3));
+        assert_eq!(fixture.texts().await, ["0", "1", "2"]);
     }
 
     #[tokio::test]
-    async fn the_chosen_are_gone_and_the_others_stay() {
-        let mut bin = Bin::with(4).await;
-        let chosen = [bin.ids().await.remove(2)];
-        let purged = purge(&bin.bus, &bin.queue, Choice::ByIds(&chosen), false).await.unwrap();
-        assert_eq!((purged.gone.as_slice(), purged.left), (&chosen[..], 3));
-        assert_eq!(bin.texts().await, ["0", "1", "3"]);
-        purge(&bin.bus, &bin.queue, Choice::Oldest(u32::MAX), false).await.unwrap();
-        assert!(bin.texts().await.is_empty());
-        assert!(bin.at_work().await.is_empty(), "nothing was sent");
+    async fn purge_deletes_only_selected_letters() {
+        let mut fixture = DlqFixture::with_letters(4).await;
+        let selected = [fixture.ids().await.remove(2)];
+        let purged =
+            purge(&fixture.bus, &fixture.queue, Selection::ByIds(&selected), false).await.unwrap();
+        assert_eq!((purged.deleted.as_slice(), purged.left), (&selected[..], 3));
+        assert_eq!(fixture.texts().await, ["0", "1", "3"]);
+        purge(&fixture.bus, &fixture.queue, Selection::Oldest(u32::MAX), false).await.unwrap();
+        assert!(fixture.texts().await.is_empty());
+        assert!(fixture.drain_work_queue().await.is_empty(), "no message was published");
     }
 }

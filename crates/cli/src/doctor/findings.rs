@@ -1,13 +1,13 @@
-//! What an operator should know at once, and how bad it is.
+//! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::Look;
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_service::exit;
 
-use super::Examination;
-use crate::{ending::Failure, show};
+use super::diagnosis::Diagnosis;
+use crate::{failure::Failure, render};
 
-/// Something that is not as it should be.
+/// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -16,16 +16,16 @@ pub(super) struct Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
-    /// Worth a look; the fleet works.
+    /// The fleet works; an operator should have a look.
     Warning,
-    /// Something does not do what it should.
+    /// A part of the fleet does not work as expected.
     Suspicious,
-    /// The fleet can't be used.
+    /// The fleet cannot be used.
     Unusable,
 }
 
 impl Severity {
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Warning => "warning",
             Self::Suspicious => "suspicious",
@@ -44,83 +44,83 @@ impl Finding {
     }
 }
 
-/// What is wrong with a fleet.
-pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
-    let Examination { queues, handlers, round_trip, scripts, .. } = examination;
+/// Returns the findings about a fleet.
+pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
+    let Diagnosis { queues, handlers, round_trip, scripts, .. } = diagnosis;
     let mut findings = Vec::new();
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
     if handlers.is_empty() {
-        let message = "no handler announced itself; start rockbot-tool-handler on this bus";
+        let message = "no tool handler is available; start rockbot-tool-handler on this bus";
         find(Severity::Unusable, message.to_owned());
     }
     let invoke = QueueSpec::work(&tool_invoke()).name;
     let mut hidden = Vec::new();
     for queue in queues {
         let name = &queue.name;
-        if queue.look == Look::Refused {
+        if queue.state == Look::Refused {
             hidden.push(name.to_string());
         }
         if queue.dead_letters == Look::Refused {
             hidden.push(name.dead_letters().to_string());
         }
-        let depth = queue.look.depth();
+        let depth = queue.state.depth();
         let (ready, consumers) =
             depth.map_or((0, 0), |depth| (depth.ready as usize, depth.consumers as usize));
         if ready > 0 && consumers == 0 {
-            let waiting = show::count(ready, "message");
-            find(Severity::Suspicious, format!("{waiting} in {name}, and nobody consumes it"));
+            let waiting = render::count(ready, "message");
+            find(Severity::Suspicious, format!("{waiting} in {name}, but it has no consumer"));
         }
-        let is_known = queue.look != Look::Refused;
+        let is_known = queue.state != Look::Refused;
         if is_known && *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
-            let consumers = show::count(consumers, "consumer");
-            let handlers = show::count(handlers.len(), "handler");
-            let message = format!("{name} has {consumers}, and {handlers} announced themselves");
+            let consumers = render::count(consumers, "consumer");
+            let handlers = render::count(handlers.len(), "handler");
+            let message = format!("{name} has {consumers}, but {handlers} announced tools");
             find(Severity::Suspicious, message);
         }
         let letters = queue.dead_letters.depth().map_or(0, |depth| depth.ready as usize);
         if letters > 0 {
-            let letters = show::count(letters, "dead letter");
-            let message = format!("{letters} of {name}; `rockbot dlq show {name}` shows them");
+            let letters = render::count(letters, "dead letter");
+            let message = format!("{letters} of {name}; inspect with `rockbot dlq show {name}`");
             find(Severity::Warning, message);
         }
     }
     if !hidden.is_empty() {
         let hidden = hidden.join(", ");
-        let message = format!(
-            "the broker does not let this user look at {hidden}: what waits there is not known"
-        );
+        let message =
+            format!("this user may not inspect {hidden}; their messages and consumers are unknown");
         find(Severity::Warning, message);
     }
     let readers = round_trip.reply_depth.map_or(0, |depth| depth.consumers);
     if readers != 1 {
         let queue = &round_trip.reply_queue;
         let message = format!(
-            "{queue} has {readers} consumers in place of one: answers go astray. Does another \
-             process have the same service.instance?"
+            "{queue} has {readers} consumers instead of one: replies may be lost; check that no \
+             other process has the same service.instance"
         );
         find(Severity::Suspicious, message);
     }
     match scripts {
         Some(Ok(isolation)) if !isolation.is_complete() => {
             let (by, missing) = (&isolation.by, isolation.missing.join(", "));
-            let message = format!("scripts are isolated by {by}, and not kept from: {missing}");
+            let message = format!("scripts are isolated by {by}, but not from: {missing}");
             find(Severity::Warning, message);
         }
-        Some(Err(problem)) => find(Severity::Warning, format!("scripts: {problem}")),
+        Some(Err(error)) => find(Severity::Warning, format!("scripts: {error}")),
         Some(Ok(_)) | None => {}
     }
     findings
 }
 
-/// How the command ends: with the worst of what was found, warnings aside.
+/// Returns the failure of the command: its exit code is that of the worst finding. Warnings do not
+/// fail it.
 pub(super) fn verdict(findings: &[Finding]) -> Option<Failure> {
     let code = match findings.iter().map(|finding| finding.severity).max()? {
         Severity::Warning => return None,
         Severity::Suspicious => exit::ANSWERED_WITH_ERROR,
         Severity::Unusable => exit::UNAVAILABLE,
     };
-    let bad = findings.iter().filter(|finding| !finding.is_warning());
-    let messages: Vec<_> = bad.map(|finding| finding.message.as_str()).collect();
+    let failed = findings.iter().filter(|finding| !finding.is_warning());
+    let messages: Vec<_> = failed.map(|finding| finding.message.as_str()).collect();
     Some(Failure { code, cause: anyhow::anyhow!(messages.join("; ")) })
 }
 
@@ -134,12 +134,12 @@ mod tests {
     use super::{super::round_trip::RoundTrip, *};
     use crate::work_queues::WorkQueue;
 
-    fn fleet(ready: u32, consumers: u32, dead_letters: u32, readers: u32) -> Examination {
-        Examination {
+    fn fleet(ready: u32, consumers: u32, dead_letters: u32, readers: u32) -> Diagnosis {
+        Diagnosis {
             bus: BusReport { product: "a bus".to_owned(), address: None, queues: Vec::new() },
             queues: vec![WorkQueue {
                 name: rockbot_contracts::QueueName::new("user.message.writer").unwrap(),
-                look: Look::There(QueueDepth { ready, consumers }),
+                state: Look::There(QueueDepth { ready, consumers }),
                 dead_letters: Look::There(QueueDepth { ready: dead_letters, consumers: 0 }),
             }],
             handlers: Vec::new(),
@@ -153,47 +153,47 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(examination: &Examination, expected: &[(Severity, &str)]) {
-        let mut found = findings(examination);
-        assert_eq!(found.remove(0).severity, Severity::Unusable, "no handler is there");
+    fn check(diagnosis: &Diagnosis, expected: &[(Severity, &str)]) {
+        let mut found = findings(diagnosis);
+        assert_eq!(found.remove(0).severity, Severity::Unusable, "no handler is available");
         assert_eq!(found.len(), expected.len(), "{found:?}");
-        for (finding, (severity, words)) in found.iter().zip(expected) {
+        for (finding, (severity, text)) in found.iter().zip(expected) {
             assert_eq!(finding.severity, *severity, "{finding:?}");
-            assert!(finding.message.contains(words), "{finding:?}");
+            assert!(finding.message.contains(text), "{finding:?}");
         }
     }
 
     #[test]
-    fn what_waits_for_nobody_and_answers_that_go_astray_are_suspicious() {
+    fn unconsumed_messages_and_shared_reply_queue_are_suspicious() {
         check(&fleet(7, 1, 0, 1), &[]);
         check(&fleet(7, 0, 0, 1), &[(Severity::Suspicious, "7 messages in user.message.writer")]);
-        check(&fleet(0, 0, 0, 2), &[(Severity::Suspicious, "2 consumers in place of one")]);
+        check(&fleet(0, 0, 0, 2), &[(Severity::Suspicious, "2 consumers instead of one")]);
         check(&fleet(0, 0, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
     }
 
     #[test]
-    fn of_queues_that_may_not_be_looked_at_nothing_is_said_but_that() {
-        let mut examination = fleet(0, 0, 0, 1);
-        examination.queues[0].name = QueueSpec::work(&tool_invoke()).name;
-        examination.queues[0].look = Look::Refused;
-        examination.queues[0].dead_letters = Look::Refused;
-        check(&examination, &[(Severity::Warning, "look at tool.invoke, tool.invoke.dlq:")]);
+    fn hidden_queues_yield_one_warning() {
+        let mut diagnosis = fleet(0, 0, 0, 1);
+        diagnosis.queues[0].name = QueueSpec::work(&tool_invoke()).name;
+        diagnosis.queues[0].state = Look::Refused;
+        diagnosis.queues[0].dead_letters = Look::Refused;
+        check(&diagnosis, &[(Severity::Warning, "inspect tool.invoke, tool.invoke.dlq;")]);
     }
 
     #[test]
-    fn scripts_that_are_not_isolated_are_warned_of() {
+    fn incomplete_script_isolation_is_a_warning() {
         let isolation = Isolation { by: "landlock".to_owned(), missing: vec!["each other".into()] };
         let scripts = Some(Ok(isolation));
-        let examination = Examination { scripts, ..fleet(0, 1, 0, 1) };
-        check(&examination, &[(Severity::Warning, "not kept from: each other")]);
+        let diagnosis = Diagnosis { scripts, ..fleet(0, 1, 0, 1) };
+        check(&diagnosis, &[(Severity::Warning, "not from: each other")]);
         let scripts = Some(Err("no Python".to_owned()));
-        let examination = Examination { scripts, ..fleet(0, 1, 0, 1) };
-        check(&examination, &[(Severity::Warning, "no Python")]);
+        let diagnosis = Diagnosis { scripts, ..fleet(0, 1, 0, 1) };
+        check(&diagnosis, &[(Severity::Warning, "no Python")]);
     }
 
     #[test]
-    fn the_worst_finding_decides_and_warnings_do_not() {
-        let finding = |severity| Finding::new(severity, "so".to_owned());
+    fn worst_finding_determines_exit_code() {
+        let finding = |severity| Finding::new(severity, "a message".to_owned());
         let code = |findings: &[Finding]| verdict(findings).map(|failure| failure.code);
         let (warning, suspicious) = (finding(Severity::Warning), finding(Severity::Suspicious));
         assert_eq!(code(&[]), None);

@@ -1,4 +1,4 @@
-//! A message to oneself, and whether one's answers have one reader.
+//! The round-trip time of a message to this process, and the consumers of its reply queue.
 
 use std::time::{Duration, Instant};
 
@@ -14,41 +14,45 @@ use rockbot_service::exit;
 use tokio::time::timeout;
 
 use crate::{
-    ending::{Exits, Failure},
+    failure::{Failure, OrExit},
     fleet::Fleet,
 };
 
 /// Messages sent to measure the round trip.
 pub(super) const PINGS: usize = 11;
 
-const PING_WITHIN: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What this process sees of its own messages.
+/// The result of the measurement.
 #[derive(Debug)]
 pub(super) struct RoundTrip {
-    /// The time of a confirmed message to oneself.
+    /// The median time of a confirmed message to this process.
     pub(super) median: Duration,
-    /// Where answers to this process come in.
+    /// The reply queue of this process.
     pub(super) reply_queue: String,
-    /// `None` when that queue does not exist.
+    /// `None` when the reply queue does not exist.
     pub(super) reply_depth: Option<QueueDepth>,
 }
 
-/// Sends messages to itself, and looks at the queue for its answers.
+/// Measures the round-trip time and inspects the reply queue.
 pub(super) async fn measure(fleet: &Fleet) -> Result<RoundTrip, Failure> {
     let mut queue = QueueSpec::exclusive(&doctor_ping(), &fleet.instance);
-    // A key of its own: another doctor may be at work.
-    let key = RoutingKey::new(queue.name.as_str()).exits(exit::SOFTWARE)?;
+    // The key is unique: another doctor may run at the same time.
+    let key = RoutingKey::new(queue.name.as_str()).or_exit(exit::SOFTWARE)?;
     queue.bindings = vec![(&key).into()];
     let consuming = fleet.bus.consume(Subscription::new(queue, 1));
-    let mut consumer = consuming.await.exits(exit::UNAVAILABLE)?;
+    let mut consumer = consuming.await.or_exit(exit::UNAVAILABLE)?;
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
-        let began = Instant::now();
-        let late = |_| Failure::unavailable(format!("no round trip within {PING_WITHIN:?}"));
-        let ping = timeout(PING_WITHIN, ping(fleet, &key, &mut consumer));
-        ping.await.map_err(late)?.exits(exit::UNAVAILABLE)?;
-        times.push(began.elapsed());
+        let started = Instant::now();
+        let timed_out = |_| {
+            Failure::unavailable(format!(
+                "a message to this process timed out after {PING_TIMEOUT:?}; check the broker"
+            ))
+        };
+        let ping = timeout(PING_TIMEOUT, ping(fleet, &key, &mut consumer));
+        ping.await.map_err(timed_out)?.or_exit(exit::UNAVAILABLE)?;
+        times.push(started.elapsed());
     }
     times.sort();
     let (reply_queue, reply_depth) = replies(fleet).await?;
@@ -64,14 +68,14 @@ async fn ping(fleet: &Fleet, key: &RoutingKey, consumer: &mut Consumer) -> anyho
     Ok(())
 }
 
-/// Subscribes to its answers as an asker does, and has the broker count who reads them.
+/// Consumes the reply queue as a requester does, and returns its name and depth.
 async fn replies(fleet: &Fleet) -> Result<(String, Option<QueueDepth>), Failure> {
-    let name = AgentName::new(CLI).exits(exit::SOFTWARE)?;
+    let name = AgentName::new(CLI).or_exit(exit::SOFTWARE)?;
     let queue = ReplyAddress::new(name, fleet.instance.clone()).queue();
     let names = [queue.name.clone()];
-    let reading = fleet.bus.consume(Subscription::on_receipt(queue, 1));
-    let _reader = reading.await.exits(exit::UNAVAILABLE)?;
-    let report = fleet.bus.inspect(&names).await.exits(exit::UNAVAILABLE)?;
+    let consuming = fleet.bus.consume(Subscription::on_receipt(queue, 1));
+    let _consumer = consuming.await.or_exit(exit::UNAVAILABLE)?;
+    let report = fleet.bus.inspect(&names).await.or_exit(exit::UNAVAILABLE)?;
     let depth = report.queues.first().and_then(QueueReport::depth);
     Ok((names[0].to_string(), depth))
 }

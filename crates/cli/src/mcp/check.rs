@@ -1,4 +1,4 @@
-//! `rockbot mcp check`: connects to every server of a file and tells how that went.
+//! `rockbot mcp check`: connects to every server in a file and reports the results.
 
 use std::{io, path::Path, time::Duration};
 
@@ -7,44 +7,44 @@ use rockbot_service::{exit, interrupted};
 use serde_json::json;
 
 use crate::{
-    ending::{Failure, Outcome},
-    print::{note, say},
+    failure::{Failure, Outcome},
+    print::{note, outln},
+    render,
     settings::Settings,
-    show,
 };
 
-/// How long servers may take: many are fetched when they are started for the first time.
-const WITHIN: Duration = Duration::from_secs(100);
+/// The time limit for connecting to all servers. Many are downloaded at their first start.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(100);
 
 pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome {
     let read = ServersFile::read(file, |name| std::env::var(name).ok());
     let servers = read.map_err(|problem| {
-        Failure::usage(format!("{}: {problem}", show::clean(&file.display().to_string())))
+        Failure::usage(format!("{}: {problem}", render::clean(&file.display().to_string())))
     })?;
     let mut problems = servers.problems.clone();
     let unknown = servers.servers.values().filter_map(|server| {
         let queue = server.queue.as_ref()?;
         let known = settings.mcp.queues.contains_key(queue);
-        (!known).then(|| format!("server {:?}: there is no queue {queue:?}", server.name))
+        (!known).then(|| format!("server {:?}: queue {queue:?} is not configured", server.name))
     });
     problems.extend(unknown);
     let bridge = Bridge::new(settings.mcp.options());
     if !json {
-        note!("{}", show::dim(&format!("connecting to {} servers…", servers.servers.len())));
+        note!("{}", render::dim(&format!("connecting to {} servers…", servers.servers.len())));
     }
     bridge.apply(servers).await;
     tokio::select! {
-        () = bridge.settled(WITHIN) => {}
+        () = bridge.settled(CONNECT_TIMEOUT) => {}
         _ = interrupted() => {}
     }
     let servers = bridge.servers();
     bridge.stop().await;
-    tell(&servers, &problems, json)?;
-    let good = problems.is_empty() && servers.iter().all(|server| server.ready);
-    Ok(if good { exit::OK } else { exit::ANSWERED_WITH_ERROR })
+    print_report(&servers, &problems, json)?;
+    let passed = problems.is_empty() && servers.iter().all(|server| server.ready);
+    Ok(if passed { exit::OK } else { exit::ANSWERED_WITH_ERROR })
 }
 
-fn tell(servers: &[ServerStatus], problems: &[String], json: bool) -> io::Result<()> {
+fn print_report(servers: &[ServerStatus], problems: &[String], json: bool) -> io::Result<()> {
     if json {
         let servers = servers.iter().map(|server| {
             json!({
@@ -54,25 +54,25 @@ fn tell(servers: &[ServerStatus], problems: &[String], json: bool) -> io::Result
             })
         });
         let servers: Vec<_> = servers.collect();
-        return say!("{:#}", json!({"servers": servers, "problems": problems}));
+        return outln!("{:#}", json!({"servers": servers, "problems": problems}));
     }
     let rows = servers.iter().map(|server| {
-        let state = if server.ready { show::good("ready") } else { show::bad("failed") };
+        let state = if server.ready { render::good("ready") } else { render::bad("failed") };
         let why = server.why.clone().unwrap_or_else(|| {
-            if server.ready { String::new() } else { "it did not connect in time".to_owned() }
+            if server.ready { String::new() } else { "connection timed out".to_owned() }
         });
         let version = server.protocol_version.clone().unwrap_or_default();
         vec![
-            show::clean(&server.name),
+            render::clean(&server.name),
             state,
             server.tools.to_string(),
-            show::clean(&version),
-            show::clean(&why),
+            render::clean(&version),
+            render::clean(&why),
         ]
     });
-    say!("{}", show::table(&["server", "state", "tools", "protocol", ""], rows))?;
+    outln!("{}", render::table(&["server", "state", "tools", "protocol", ""], rows))?;
     for problem in problems {
-        say!("{} {}", show::bad("!"), show::clean(problem))?;
+        outln!("{} {}", render::bad("!"), render::clean(problem))?;
     }
     Ok(())
 }

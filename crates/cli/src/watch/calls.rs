@@ -1,4 +1,4 @@
-//! The calls that were heard of: put together from their messages, as many as there is room for.
+//! The observed calls, assembled from their messages. Their number is bounded.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -7,82 +7,82 @@ use std::{
 
 use rockbot_contracts::ToolCallId;
 
-use super::heard::{Answered, Asked, Heard, Progressed, What};
+use super::message::{CallMessage, MessageKind, ProgressInfo, ReplyInfo, RequestInfo, Status};
 
-/// Most calls that are remembered.
-const MOST: usize = 10_000;
+/// The largest number of calls kept.
+const MAX_CALLS: usize = 10_000;
 
-/// How long after its deadline an answer may still be on its way.
+/// The time after its deadline in which a reply may still arrive.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// One call. Times are since the watch began.
+/// An observed call. Times are relative to the start of the watch.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) id: ToolCallId,
     pub(super) tool: Option<String>,
     pub(super) agent: Option<String>,
     pub(super) trace: Option<String>,
-    /// When the first message about it came.
+    /// The arrival of the first message.
     pub(super) first: Duration,
-    pub(super) asked: Option<Stage<Asked>>,
+    pub(super) request: Option<Timed<RequestInfo>>,
     pub(super) progress: Option<Progress>,
-    pub(super) cancelled: Option<Stage<Option<String>>>,
-    /// The first answer; another one to a question that was repeated says the same.
-    pub(super) answered: Option<Stage<Answered>>,
-    /// Nobody answered in the time that the asker gave.
-    overdue: bool,
+    pub(super) cancel: Option<Timed<Option<String>>>,
+    /// The first reply. Replies to further attempts are the same.
+    pub(super) reply: Option<Timed<ReplyInfo>>,
+    /// Whether the caller's time budget passed without a reply.
+    expired: bool,
 }
 
-/// What was said, and when.
+/// The content of a message, with its arrival and size.
 #[derive(Debug, Clone)]
-pub(super) struct Stage<T> {
+pub(super) struct Timed<T> {
     pub(super) at: Duration,
     pub(super) bytes: usize,
-    pub(super) said: T,
+    pub(super) value: T,
 }
 
-/// Signs of life.
+/// The progress messages of a call.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     pub(super) first: Duration,
-    pub(super) signs: u64,
-    pub(super) last: Stage<Progressed>,
+    pub(super) count: u64,
+    pub(super) last: Timed<ProgressInfo>,
 }
 
-/// What is known of a call's state.
+/// The observed state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State<'a> {
-    /// It waits or runs; nobody has said a word yet.
-    Asked,
-    /// It showed a sign of life.
+    /// Requested; it waits or runs without progress.
+    Requested,
+    /// Progress was observed.
     Running,
-    /// It was cancelled and is not answered.
+    /// Cancelled, without a reply yet.
     Cancelling,
-    /// Its time is over and nobody answered, as far as this watch heard.
-    Unanswered,
-    /// It was answered with this status.
-    Ended(&'a super::heard::Status),
+    /// The time budget passed, and no reply was observed.
+    NoReply,
+    /// Replied with this status.
+    Ended(&'a Status),
 }
 
 impl State<'_> {
-    pub(super) fn word(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         match self {
-            Self::Asked => "asked",
+            Self::Requested => "requested",
             Self::Running => "running",
             Self::Cancelling => "cancelling",
-            Self::Unanswered => "unanswered",
-            Self::Ended(status) => status.word(),
+            Self::NoReply => "no_reply",
+            Self::Ended(status) => status.as_str(),
         }
     }
 
-    /// Whether an answer may still come.
+    /// Returns whether a reply may still arrive.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self, Self::Asked | Self::Running | Self::Cancelling)
+        matches!(self, Self::Requested | Self::Running | Self::Cancelling)
     }
 
-    /// Whether it ended, and not well.
+    /// Returns whether the call ended without success.
     pub(super) fn is_failed(&self) -> bool {
-        !self.is_live() && *self != Self::Ended(&super::heard::Status::Ok)
+        !self.is_live() && *self != Self::Ended(&Status::Ok)
     }
 }
 
@@ -94,150 +94,150 @@ impl Call {
             agent: None,
             trace: None,
             first: at,
-            asked: None,
+            request: None,
             progress: None,
-            cancelled: None,
-            answered: None,
-            overdue: false,
+            cancel: None,
+            reply: None,
+            expired: false,
         }
     }
 
     pub(super) fn state(&self) -> State<'_> {
-        match &self.answered {
-            Some(answer) => State::Ended(&answer.said.status),
-            None if self.overdue => State::Unanswered,
-            None if self.cancelled.is_some() => State::Cancelling,
+        match &self.reply {
+            Some(reply) => State::Ended(&reply.value.status),
+            None if self.expired => State::NoReply,
+            None if self.cancel.is_some() => State::Cancelling,
             None if self.progress.is_some() => State::Running,
-            None => State::Asked,
+            None => State::Requested,
         }
     }
 
-    /// Who ran it, or runs it.
-    pub(super) fn worker(&self) -> Option<&str> {
-        let answered = self.answered.as_ref().and_then(|answer| answer.said.worker.as_deref());
-        let progress = || self.progress.as_ref()?.last.said.worker.as_deref();
-        answered.or_else(progress)
+    /// Returns the handler that runs or ran the call.
+    pub(super) fn handler(&self) -> Option<&str> {
+        let replied = self.reply.as_ref().and_then(|reply| reply.value.handler.as_deref());
+        let progress = || self.progress.as_ref()?.last.value.handler.as_deref();
+        replied.or_else(progress)
     }
 
-    /// From the question to the answer, where both were heard. It is no shorter than the worker
-    /// says that it ran: a watch that is short of time may hear both at once.
+    /// Returns the time from the request to the reply, if both were observed. It is at least the run time
+    /// that the handler reports: a busy watch may receive both messages at once.
     pub(super) fn latency(&self) -> Option<Duration> {
-        let answered = self.answered.as_ref()?;
-        let heard = answered.at.checked_sub(self.asked.as_ref()?.at)?;
-        Some(heard.max(answered.said.ran.unwrap_or_default()))
+        let reply = self.reply.as_ref()?;
+        let observed = reply.at.checked_sub(self.request.as_ref()?.at)?;
+        Some(observed.max(reply.value.run_time.unwrap_or_default()))
     }
 
-    /// The server of an MCP tool.
+    /// Returns the server of an MCP tool.
     pub(super) fn server(&self) -> Option<&str> {
-        self.asked.as_ref()?.said.server.as_deref()
+        self.request.as_ref()?.value.server.as_deref()
     }
 
-    fn hear(&mut self, heard: Heard, at: Duration) {
-        let Heard { tool, agent, trace, bytes, what, .. } = heard;
-        // Who asks is best told by the question.
-        let asks = matches!(what, What::Asked(_));
-        if agent.is_some() && (asks || self.agent.is_none()) {
+    fn record(&mut self, message: CallMessage, at: Duration) {
+        let CallMessage { tool, agent, trace, bytes, kind, .. } = message;
+        // The request is the best source for the caller.
+        let is_request = matches!(kind, MessageKind::Request(_));
+        if agent.is_some() && (is_request || self.agent.is_none()) {
             self.agent = agent;
         }
         self.tool = self.tool.take().or(tool);
         self.trace = self.trace.take().or(trace);
-        match what {
-            What::Asked(said) => match &mut self.asked {
-                Some(asked) => asked.said.times = asked.said.times.max(said.times),
-                None => self.asked = Some(Stage { at, bytes, said }),
+        match kind {
+            MessageKind::Request(value) => match &mut self.request {
+                Some(request) => request.value.attempt = request.value.attempt.max(value.attempt),
+                None => self.request = Some(Timed { at, bytes, value }),
             },
-            What::Progressed(said) => {
-                let last = Stage { at, bytes, said };
-                let (first, signs) =
-                    self.progress.as_ref().map_or((at, 0), |known| (known.first, known.signs));
-                self.progress = Some(Progress { first, signs: signs + 1, last });
+            MessageKind::Progress(value) => {
+                let last = Timed { at, bytes, value };
+                let (first, count) =
+                    self.progress.as_ref().map_or((at, 0), |known| (known.first, known.count));
+                self.progress = Some(Progress { first, count: count + 1, last });
             }
-            What::Cancelled { reason } => {
-                self.cancelled.get_or_insert(Stage { at, bytes, said: reason });
+            MessageKind::Cancel { reason } => {
+                self.cancel.get_or_insert(Timed { at, bytes, value: reason });
             }
-            What::Answered(said) => {
-                self.answered.get_or_insert(Stage { at, bytes, said });
+            MessageKind::Reply(value) => {
+                self.reply.get_or_insert(Timed { at, bytes, value });
             }
         }
     }
 
-    /// When nobody will answer any more.
-    fn end_of_time(&self) -> Option<Duration> {
-        let asked = self.asked.as_ref()?;
-        Some(asked.at.saturating_add(asked.said.budget?).saturating_add(GRACE))
+    /// Returns the time after which no reply is expected.
+    fn expires_at(&self) -> Option<Duration> {
+        let request = self.request.as_ref()?;
+        Some(request.at.saturating_add(request.value.budget?).saturating_add(GRACE))
     }
 }
 
-/// Every call that is remembered, in the order in which they were first heard of.
+/// The kept calls, in the order of their first messages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Calls {
     by_number: BTreeMap<u64, Call>,
     numbers: HashMap<ToolCallId, u64>,
-    /// The answered ones, in the order of their answers: they go first.
+    /// The calls with a reply, in the order of their replies: they are evicted first.
     ended: VecDeque<u64>,
-    heard_of: u64,
+    total: u64,
     failed: u64,
-    answered: u64,
+    replied: u64,
 }
 
-/// How many there were since the watch began.
+/// The numbers of calls since the start of the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) calls: u64,
-    pub(super) answered: u64,
+    pub(super) replied: u64,
     pub(super) failed: u64,
 }
 
 impl Calls {
-    /// Takes a message in. `None` when it is about a call that is not known and says nothing of it.
-    pub(super) fn hear(&mut self, heard: Heard, at: Duration) -> Option<&Call> {
-        let number = match self.numbers.get(&heard.call) {
+    /// Records a message. Returns `None` for the cancel of an unknown call, which is ignored.
+    pub(super) fn record(&mut self, message: CallMessage, at: Duration) -> Option<&Call> {
+        let number = match self.numbers.get(&message.call) {
             Some(number) => *number,
-            None if matches!(heard.what, What::Cancelled { .. }) => return None,
-            None => self.enter(&heard.call, at),
+            None if matches!(message.kind, MessageKind::Cancel { .. }) => return None,
+            None => self.insert(&message.call, at),
         };
         let call = self.by_number.get_mut(&number)?;
-        let was_open = call.answered.is_none();
-        call.hear(heard, at);
-        if was_open && call.answered.is_some() {
+        let was_open = call.reply.is_none();
+        call.record(message, at);
+        if was_open && call.reply.is_some() {
             self.ended.push_back(number);
-            self.answered += 1;
+            self.replied += 1;
             self.failed += u64::from(call.state().is_failed());
         }
         self.by_number.get(&number)
     }
 
-    fn enter(&mut self, id: &ToolCallId, at: Duration) -> u64 {
-        if self.by_number.len() >= MOST {
-            self.forget_one();
+    fn insert(&mut self, id: &ToolCallId, at: Duration) -> u64 {
+        if self.by_number.len() >= MAX_CALLS {
+            self.evict_one();
         }
-        let number = self.heard_of;
-        self.heard_of += 1;
+        let number = self.total;
+        self.total += 1;
         self.by_number.insert(number, Call::new(id.clone(), at));
         self.numbers.insert(id.clone(), number);
         number
     }
 
-    /// Forgets the one that was answered first; when all are open, the oldest.
-    fn forget_one(&mut self) {
+    /// Evicts the call with the oldest reply; when all are open, the oldest call.
+    fn evict_one(&mut self) {
         let oldest = || self.by_number.first_key_value().map(|(number, _)| *number);
         let number = self.ended.front().copied().or_else(oldest);
         if let Some(call) = number.and_then(|number| self.by_number.remove(&number)) {
-            if call.answered.is_some() {
+            if call.reply.is_some() {
                 self.ended.pop_front();
             }
             self.numbers.remove(&call.id);
         }
     }
 
-    /// Looks at the clock; the calls whose time ended since the last look.
-    pub(super) fn look(&mut self, now: Duration) -> Vec<ToolCallId> {
+    /// Marks calls whose time budget has passed as expired, and returns the newly expired ones.
+    pub(super) fn expire(&mut self, now: Duration) -> Vec<ToolCallId> {
         let open = self.by_number.values_mut().filter(|call| {
-            let due = || call.end_of_time().is_some_and(|end| end <= now);
-            call.answered.is_none() && !call.overdue && due()
+            let due = || call.expires_at().is_some_and(|expiry| expiry <= now);
+            call.reply.is_none() && !call.expired && due()
         });
         open.map(|call| {
-            call.overdue = true;
+            call.expired = true;
             call.id.clone()
         })
         .collect()
@@ -252,7 +252,7 @@ impl Calls {
     }
 
     pub(super) fn tally(&self) -> Tally {
-        Tally { calls: self.heard_of, answered: self.answered, failed: self.failed }
+        Tally { calls: self.total, replied: self.replied, failed: self.failed }
     }
 }
 
@@ -261,128 +261,134 @@ pub(super) mod tests {
     use rockbot_contracts::{Executed, ToolErrorCode};
 
     use super::*;
-    use crate::watch::heard::Status;
 
     const fn ms(number: u64) -> Duration {
         Duration::from_millis(number)
     }
 
-    pub(crate) fn heard(id: &str, what: What) -> Heard {
-        let tool = (!matches!(what, What::Cancelled { .. })).then(|| "read_file".to_owned());
+    pub(crate) fn message(id: &str, kind: MessageKind) -> CallMessage {
+        let tool = (!matches!(kind, MessageKind::Cancel { .. })).then(|| "read_file".to_owned());
         let call = ToolCallId::new(id).unwrap();
-        Heard { call, tool, agent: Some("assistant".to_owned()), trace: None, bytes: 100, what }
+        CallMessage {
+            call,
+            tool,
+            agent: Some("assistant".to_owned()),
+            trace: None,
+            bytes: 100,
+            kind,
+        }
     }
 
-    pub(crate) fn asked(id: &str) -> Heard {
-        let asked = Asked {
+    pub(crate) fn request(id: &str) -> CallMessage {
+        let request = RequestInfo {
             key: "tool.invoke".to_owned(),
             user: None,
             reply_to: None,
             server: None,
             session: Some("s".to_owned()),
             budget: Some(ms(5000)),
-            times: 1,
+            attempt: 1,
             arguments: None,
         };
-        heard(id, What::Asked(asked))
+        message(id, MessageKind::Request(request))
     }
 
-    pub(crate) fn progressed(id: &str, sequence: u64) -> Heard {
-        let worker = Some("tool-handler/h1".to_owned());
-        heard(id, What::Progressed(Progressed { sequence, worker, text: None }))
+    pub(crate) fn progress(id: &str, sequence: u64) -> CallMessage {
+        let handler = Some("tool-handler/h1".to_owned());
+        message(id, MessageKind::Progress(ProgressInfo { sequence, handler, text: None }))
     }
 
-    pub(crate) fn answered(id: &str, status: Status) -> Heard {
-        let answered = Answered {
+    pub(crate) fn reply(id: &str, status: Status) -> CallMessage {
+        let reply = ReplyInfo {
             status,
             executed: Executed::Yes,
-            worker: Some("tool-handler/h1".to_owned()),
-            ran: Some(ms(7)),
+            handler: Some("tool-handler/h1".to_owned()),
+            run_time: Some(ms(7)),
             result: None,
         };
-        heard(id, What::Answered(answered))
+        message(id, MessageKind::Reply(reply))
     }
 
-    fn cancelled(id: &str) -> Heard {
-        heard(id, What::Cancelled { reason: None })
+    fn cancel(id: &str) -> CallMessage {
+        message(id, MessageKind::Cancel { reason: None })
     }
 
     #[test]
-    fn a_call_is_put_together_from_its_messages() {
+    fn call_is_assembled_from_its_messages() {
         let mut calls = Calls::default();
-        let word = |call: Option<&Call>| call.unwrap().state().word().to_owned();
-        assert_eq!(word(calls.hear(asked("a"), ms(10))), "asked");
-        assert_eq!(word(calls.hear(progressed("a", 1), ms(20))), "running");
-        assert_eq!(word(calls.hear(progressed("a", 2), ms(30))), "running");
-        assert_eq!(word(calls.hear(cancelled("a"), ms(40))), "cancelling");
+        let state = |call: Option<&Call>| call.unwrap().state().as_str().to_owned();
+        assert_eq!(state(calls.record(request("a"), ms(10))), "requested");
+        assert_eq!(state(calls.record(progress("a", 1), ms(20))), "running");
+        assert_eq!(state(calls.record(progress("a", 2), ms(30))), "running");
+        assert_eq!(state(calls.record(cancel("a"), ms(40))), "cancelling");
         let timeout = Status::Error(ToolErrorCode::Timeout);
-        let call = calls.hear(answered("a", timeout), ms(52)).unwrap();
-        assert_eq!(call.state().word(), "timeout");
-        assert_eq!((call.latency(), call.worker()), (Some(ms(42)), Some("tool-handler/h1")));
+        let call = calls.record(reply("a", timeout), ms(52)).unwrap();
+        assert_eq!(call.state().as_str(), "timeout");
+        assert_eq!((call.latency(), call.handler()), (Some(ms(42)), Some("tool-handler/h1")));
         let progress = call.progress.as_ref().unwrap();
-        assert_eq!((progress.first, progress.signs, progress.last.at), (ms(20), 2, ms(30)));
-        assert_eq!(calls.tally(), Tally { calls: 1, answered: 1, failed: 1 });
+        assert_eq!((progress.first, progress.count, progress.last.at), (ms(20), 2, ms(30)));
+        assert_eq!(calls.tally(), Tally { calls: 1, replied: 1, failed: 1 });
     }
 
     #[test]
-    fn an_answer_counts_once_and_a_repeated_question_is_told() {
+    fn repeated_reply_counts_once() {
         let mut calls = Calls::default();
-        calls.hear(asked("a"), ms(0));
-        calls.hear(answered("a", Status::Ok), ms(5));
-        let mut again = asked("a");
-        let What::Asked(question) = &mut again.what else { unreachable!() };
-        question.times = 2;
-        calls.hear(again, ms(10));
-        let call = calls.hear(answered("a", Status::Ok), ms(20)).unwrap();
-        // It ran for 7 ms, by the worker's word.
+        calls.record(request("a"), ms(0));
+        calls.record(reply("a", Status::Ok), ms(5));
+        let mut second = request("a");
+        let MessageKind::Request(info) = &mut second.kind else { unreachable!() };
+        info.attempt = 2;
+        calls.record(second, ms(10));
+        let call = calls.record(reply("a", Status::Ok), ms(20)).unwrap();
+        // The handler reports a run time of 7 ms.
         assert_eq!(call.latency(), Some(ms(7)));
-        assert_eq!(call.asked.as_ref().unwrap().said.times, 2);
-        assert_eq!(calls.tally(), Tally { calls: 1, answered: 1, failed: 0 });
+        assert_eq!(call.request.as_ref().unwrap().value.attempt, 2);
+        assert_eq!(calls.tally(), Tally { calls: 1, replied: 1, failed: 0 });
     }
 
     #[test]
-    fn a_call_that_was_asked_before_the_watch_began_is_shown_without_a_latency() {
+    fn call_without_observed_request_has_no_latency() {
         let mut calls = Calls::default();
-        assert!(calls.hear(cancelled("a"), ms(0)).is_none());
-        let call = calls.hear(answered("a", Status::Ok), ms(5)).unwrap();
+        assert!(calls.record(cancel("a"), ms(0)).is_none());
+        let call = calls.record(reply("a", Status::Ok), ms(5)).unwrap();
         assert_eq!((call.latency(), call.agent.as_deref()), (None, Some("assistant")));
-        // The question may come by another queue, after the answer.
-        let call = calls.hear(asked("a"), ms(6)).unwrap();
-        assert_eq!((call.state().word(), call.latency()), ("ok", None));
+        // The request may arrive through another queue, after the reply.
+        let call = calls.record(request("a"), ms(6)).unwrap();
+        assert_eq!((call.state().as_str(), call.latency()), ("ok", None));
     }
 
     #[test]
-    fn a_call_whose_time_is_over_is_unanswered_until_an_answer_comes() {
+    fn expired_call_has_no_reply_until_one_arrives() {
         let mut calls = Calls::default();
-        calls.hear(asked("a"), ms(0));
-        assert!(calls.look(ms(5999)).is_empty());
-        assert_eq!(calls.look(ms(6000)), [ToolCallId::new("a").unwrap()]);
-        assert!(calls.look(ms(7000)).is_empty(), "told once");
+        calls.record(request("a"), ms(0));
+        assert!(calls.expire(ms(5999)).is_empty());
+        assert_eq!(calls.expire(ms(6000)), [ToolCallId::new("a").unwrap()]);
+        assert!(calls.expire(ms(7000)).is_empty(), "reported once");
         let id = ToolCallId::new("a").unwrap();
         let state = calls.get(&id).unwrap().state();
-        assert!(state == State::Unanswered && state.is_failed() && !state.is_live());
-        let late = calls.hear(answered("a", Status::Ok), ms(8000)).unwrap();
-        assert_eq!(late.state().word(), "ok");
+        assert!(state == State::NoReply && state.is_failed() && !state.is_live());
+        let late = calls.record(reply("a", Status::Ok), ms(8000)).unwrap();
+        assert_eq!(late.state().as_str(), "ok");
     }
 
     #[test]
-    fn only_so_many_are_remembered_and_the_first_answered_go_first() {
+    fn oldest_replied_calls_are_evicted_first() {
         let mut calls = Calls::default();
         let id = |number: usize| format!("call-{number}");
-        for number in 0..MOST {
-            calls.hear(asked(&id(number)), ms(0));
+        for number in 0..MAX_CALLS {
+            calls.record(request(&id(number)), ms(0));
         }
         for number in [7, 3] {
-            calls.hear(answered(&id(number), Status::Ok), ms(1));
+            calls.record(reply(&id(number), Status::Ok), ms(1));
         }
-        for number in MOST..MOST + 3 {
-            calls.hear(asked(&id(number)), ms(2));
-            assert_eq!(calls.by_number.len(), MOST);
+        for number in MAX_CALLS..MAX_CALLS + 3 {
+            calls.record(request(&id(number)), ms(2));
+            assert_eq!(calls.by_number.len(), MAX_CALLS);
         }
         let known = |number| calls.get(&ToolCallId::new(id(number)).unwrap()).is_some();
         assert_eq!([7, 3, 0, 1].map(known), [false, false, false, true]);
-        assert!(known(MOST + 2));
-        assert_eq!((calls.numbers.len(), calls.ended.len()), (MOST, 0));
-        assert_eq!(calls.tally().calls, MOST as u64 + 3);
+        assert!(known(MAX_CALLS + 2));
+        assert_eq!((calls.numbers.len(), calls.ended.len()), (MAX_CALLS, 0));
+        assert_eq!(calls.tally().calls, MAX_CALLS as u64 + 3);
     }
 }

@@ -1,4 +1,4 @@
-//! What crosses the bus: copies of the messages about calls, in a queue of this watch.
+//! The message feed: copies of the messages about calls, in a queue of this watch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,73 +17,72 @@ use tokio::{
     time::{Instant, interval},
 };
 
-use super::heard::{self, Heard};
+use super::message::{self, CallMessage};
 
-/// Deliveries on their way to this process. Each may have 4 MiB.
+/// The prefetch of the feed's queue. Each delivery may have 4 MiB.
 const PREFETCH: u16 = 32;
 
-/// Messages that are read and not yet taken. While there are so many, the queue at the broker fills,
-/// and drops its oldest.
-const WAITING: usize = 256;
+/// The capacity of the feed, in messages. When it is full, the queue at the broker fills and drops its
+/// oldest messages.
+const CAPACITY: usize = 256;
 
-/// How often to look whether a missing work queue is there.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The interval between two checks for a missing work queue.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A message, and when it came.
+/// An observed message and its arrival.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(super) struct Observed {
     pub(super) at: Instant,
     pub(super) key: RoutingKey,
-    /// What is wrong with it, where it can't be read.
-    pub(super) heard: Result<Heard, &'static str>,
+    /// The decoded message, or why it cannot be decoded.
+    pub(super) message: Result<CallMessage, &'static str>,
 }
 
-/// The messages about calls, from now on. Dropping it ends the watch.
+/// The feed of messages about calls. Dropping it ends the subscription.
 pub(super) struct Feed {
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Observed>,
     _listeners: JoinSet<()>,
 }
 
 impl Feed {
-    /// Begins to listen. What was asked and answered is kept only with `content`.
+    /// Subscribes to the messages about calls. Arguments and results are kept only with `content`.
     ///
-    /// A copy for a monitor counts as delivered: it would make a request routable that no queue
-    /// takes, and its asker would wait for an answer instead of being told that nobody serves the
-    /// tool. So requests are listened for only where their work queue is, which outlives its
-    /// workers; for one that is missing this looks again and again. Of one that may not be looked
-    /// at, an answer by a worker of it tells that it is there.
+    /// A copy counts as a delivery: it would make a request routable that no work queue receives, and its
+    /// caller would wait for a reply instead of failing at once. So requests are observed only when their
+    /// work queue exists, which outlives its consumers. A missing queue is checked again every 2 s. When
+    /// the user may not inspect a queue, a message from one of its handlers shows that it exists.
     pub(super) async fn open(bus: Arc<dyn Bus>, content: bool) -> Result<Self, ConsumeError> {
         let requests = monitored_requests().map(|key| (QueueSpec::work(&key).name, key));
         let names: Vec<_> = requests.iter().map(|(name, _)| name.clone()).collect();
-        let there = bus.inspect(&names).await?.queues;
+        let reports = bus.inspect(&names).await?.queues;
         let mut bindings = monitored_answers();
         let (mut missing, mut hidden) = (Vec::new(), Vec::new());
-        for ((name, key), report) in requests.into_iter().zip(there) {
+        for ((name, key), report) in requests.into_iter().zip(reports) {
             match report.look {
                 Look::There(_) => bindings.push((&key).into()),
                 Look::Missing => missing.push((name, key)),
                 Look::Refused => hidden.push(key),
             }
         }
-        let (sender, messages) = mpsc::channel(WAITING);
+        let (sender, messages) = mpsc::channel(CAPACITY);
         let mut listeners = JoinSet::new();
-        let listener = Listener { bus, sender, content, served: Arc::default() };
+        let listener = Listener { bus, sender, content, active: Arc::default() };
         let consumer = listener.consume(bindings).await?;
         for (name, key) in missing {
-            listeners.spawn(listener.clone().listen_once_there(name, key));
+            listeners.spawn(listener.clone().listen_when_created(name, key));
         }
         for key in hidden {
-            listeners.spawn(listener.clone().listen_once_served(key));
+            listeners.spawn(listener.clone().listen_when_active(key));
         }
         listeners.spawn(listener.listen(consumer));
         Ok(Self { messages, _listeners: listeners })
     }
 
-    /// The next message; `None` when the bus was closed.
+    /// Returns the next message; `None` when the bus was closed.
     ///
     /// # Cancellation
     /// Safe: no message is lost when the future is dropped.
-    pub(super) async fn next(&mut self) -> Option<Message> {
+    pub(super) async fn next(&mut self) -> Option<Observed> {
         self.messages.recv().await
     }
 }
@@ -91,10 +90,10 @@ impl Feed {
 #[derive(Clone)]
 struct Listener {
     bus: Arc<dyn Bus>,
-    sender: mpsc::Sender<Message>,
+    sender: mpsc::Sender<Observed>,
     content: bool,
-    /// Keys whose requests have a worker, by what was heard of workers.
-    served: Arc<watch::Sender<Vec<RoutingKey>>>,
+    /// The keys whose handlers have sent messages.
+    active: Arc<watch::Sender<Vec<RoutingKey>>>,
 }
 
 impl Listener {
@@ -107,36 +106,37 @@ impl Listener {
         while let Some(delivery) = consumer.next().await {
             let at = Instant::now();
             let key = delivery.routing_key().clone();
-            self.note_worker(delivery.envelope());
-            let heard = heard::read(&key, delivery.envelope(), self.content);
-            let heard = heard.map_err(|error| heard::trouble(&error));
-            // The question whether answers arrive is nobody's call.
-            if heard.as_ref().is_ok_and(|heard| heard.tool.as_deref() == Some(REPLY_PROBE)) {
+            self.mark_active(delivery.envelope());
+            let message = message::decode(&key, delivery.envelope(), self.content);
+            let message = message.map_err(|error| message::describe_error(&error));
+            // Probes of the reply path are not calls.
+            if message.as_ref().is_ok_and(|message| message.tool.as_deref() == Some(REPLY_PROBE)) {
                 continue;
             }
-            if self.sender.send(Message { at, key, heard }).await.is_err() {
+            if self.sender.send(Observed { at, key, message }).await.is_err() {
                 return;
             }
         }
     }
 
-    fn note_worker(&self, envelope: &Envelope) {
-        let Some(key) = envelope.user_id.as_deref().and_then(served_by) else { return };
-        self.served.send_if_modified(|served| {
-            let is_new = !served.contains(&key);
+    /// Marks the request key of the message's sender as active.
+    fn mark_active(&self, envelope: &Envelope) {
+        let Some(key) = envelope.user_id.as_deref().and_then(request_key) else { return };
+        self.active.send_if_modified(|active| {
+            let is_new = !active.contains(&key);
             if is_new {
-                served.push(key);
+                active.push(key);
             }
             is_new
         });
     }
 
-    async fn listen_once_there(self, queue: QueueName, key: RoutingKey) {
-        let mut look = interval(LOOK_AGAIN);
+    async fn listen_when_created(self, queue: QueueName, key: RoutingKey) {
+        let mut retry = interval(RETRY_INTERVAL);
         let names = [queue];
         loop {
-            look.tick().await;
-            // Without a connection there is another look later.
+            retry.tick().await;
+            // Without a connection, try again later.
             let report = match self.bus.inspect(&names).await {
                 Ok(report) => report,
                 Err(ConsumeError::Disconnected { .. }) => continue,
@@ -144,25 +144,25 @@ impl Listener {
             };
             match report.queues.first().map(|queue| queue.look) {
                 Some(Look::There(_)) => break,
-                // The broker, or the user's rights, became others.
-                Some(Look::Refused) => return self.listen_once_served(key).await,
+                // The broker or the user's permissions changed.
+                Some(Look::Refused) => return self.listen_when_active(key).await,
                 Some(Look::Missing) | None => {}
             }
         }
         self.listen_for(key).await;
     }
 
-    async fn listen_once_served(self, key: RoutingKey) {
-        let mut served = self.served.subscribe();
-        if served.wait_for(|served| served.contains(&key)).await.is_ok() {
+    async fn listen_when_active(self, key: RoutingKey) {
+        let mut active = self.active.subscribe();
+        if active.wait_for(|active| active.contains(&key)).await.is_ok() {
             self.listen_for(key).await;
         }
     }
 
     async fn listen_for(self, key: RoutingKey) {
-        let mut tries = interval(LOOK_AGAIN);
+        let mut retry = interval(RETRY_INTERVAL);
         let consumer = loop {
-            tries.tick().await;
+            retry.tick().await;
             match self.consume(vec![(&key).into()]).await {
                 Ok(consumer) => break consumer,
                 Err(ConsumeError::Disconnected { .. }) => {}
@@ -173,9 +173,9 @@ impl Listener {
     }
 }
 
-/// The key of the requests that a user of the broker serves. The broker vouches for the user of a
-/// message, and lets a service consume before it answers.
-fn served_by(user: &str) -> Option<RoutingKey> {
+/// Returns the key of the requests that the service of a broker user handles. The broker validates the
+/// user of a message, and a service consumes its queue before it replies.
+fn request_key(user: &str) -> Option<RoutingKey> {
     match User::service_of(user)? {
         User::ToolHandler => Some(tool_invoke()),
         User::McpBridge => Some(tool_invoke_mcp()),
@@ -195,7 +195,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::watch::heard::What;
+    use crate::watch::message::MessageKind;
 
     fn request(id: &str) -> Envelope {
         request_of("bash", id)
@@ -215,93 +215,94 @@ mod tests {
         Envelope::of(&ToolCancel { tool_call_id, reason: "no".to_owned() })
     }
 
-    async fn next(feed: &mut Feed) -> Message {
+    async fn next(feed: &mut Feed) -> Observed {
         timeout(Duration::from_secs(60), feed.next()).await.unwrap().unwrap()
     }
 
-    async fn work(bus: &MemoryBus, key: &RoutingKey) -> Consumer {
+    async fn consume_work_queue(bus: &MemoryBus, key: &RoutingKey) -> Consumer {
         bus.consume(Subscription::new(QueueSpec::work(key), 10)).await.unwrap()
     }
 
-    /// Asks for a tool again and again until the watch hears of it, and tells which call it heard of.
-    async fn asked_until_heard(bus: &dyn Bus, feed: &mut Feed) -> String {
-        let mut tries = interval(Duration::from_millis(100));
+    /// Publishes requests until the watch observes one, and returns its call id.
+    async fn publish_until_observed(bus: &dyn Bus, feed: &mut Feed) -> String {
+        let mut retry = interval(Duration::from_millis(100));
         loop {
-            let ask = Publication::mandatory(tool_invoke(), request("asked again"));
-            bus.publish(ask).await.unwrap();
+            let publication = Publication::mandatory(tool_invoke(), request("observed"));
+            bus.publish(publication).await.unwrap();
             tokio::select! {
-                message = next(feed) => return message.heard.unwrap().call.to_string(),
-                _ = tries.tick() => {}
+                observed = next(feed) => return observed.message.unwrap().call.to_string(),
+                _ = retry.tick() => {}
             }
         }
     }
 
-    async fn expect_nobody_for_scripts(bus: &dyn Bus) {
-        let asked = bus.publish(Publication::mandatory(script_invoke(), request("s"))).await;
-        assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
+    async fn assert_scripts_unroutable(bus: &dyn Bus) {
+        let published = bus.publish(Publication::mandatory(script_invoke(), request("s"))).await;
+        assert!(matches!(published, Err(PublishError::Unroutable { .. })), "{published:?}");
     }
 
     #[tokio::test]
-    async fn copies_are_heard_and_the_worker_gets_the_message_all_the_same() {
+    async fn watch_receives_copies() {
         let bus = Arc::new(MemoryBus::new());
-        let mut worker = work(&bus, &tool_invoke()).await;
+        let mut consumer = consume_work_queue(&bus, &tool_invoke()).await;
         let mut feed = Feed::open(bus.clone(), false).await.unwrap();
         bus.publish(Publication::mandatory(tool_invoke(), request("a"))).await.unwrap();
         bus.publish(Publication::mandatory(tool_cancel(), cancel("a"))).await.unwrap();
-        let asked = next(&mut feed).await.heard.unwrap();
-        assert!(matches!(asked.what, What::Asked(_)), "{asked:?}");
-        assert_eq!(asked.call.as_str(), "a");
-        let cancelled = next(&mut feed).await.heard.unwrap();
-        assert!(matches!(cancelled.what, What::Cancelled { reason: None }), "{cancelled:?}");
-        assert_eq!(worker.next().await.unwrap().envelope().message_type(), ToolInvokeRequest::TYPE);
+        let first = next(&mut feed).await.message.unwrap();
+        assert!(matches!(first.kind, MessageKind::Request(_)), "{first:?}");
+        assert_eq!(first.call.as_str(), "a");
+        let second = next(&mut feed).await.message.unwrap();
+        assert!(matches!(second.kind, MessageKind::Cancel { reason: None }), "{second:?}");
+        let delivery = consumer.next().await.unwrap();
+        assert_eq!(delivery.envelope().message_type(), ToolInvokeRequest::TYPE);
     }
 
     #[tokio::test]
-    async fn a_message_that_cannot_be_read_is_told_and_the_next_one_is_heard() {
+    async fn malformed_message_does_not_stop_the_feed() {
         let bus = Arc::new(MemoryBus::new());
-        let _worker = work(&bus, &tool_invoke()).await;
+        let _consumer = consume_work_queue(&bus, &tool_invoke()).await;
         let mut feed = Feed::open(bus.clone(), false).await.unwrap();
-        let nonsense = Envelope::raw(ToolInvokeRequest::TYPE, b"{".to_vec());
-        for envelope in [nonsense, request("b")] {
+        let malformed = Envelope::raw(ToolInvokeRequest::TYPE, b"{".to_vec());
+        for envelope in [malformed, request("b")] {
             bus.publish(Publication::mandatory(tool_invoke(), envelope)).await.unwrap();
         }
-        let bad = next(&mut feed).await;
-        assert_eq!((bad.key, bad.heard), (tool_invoke(), Err("malformed")));
-        assert_eq!(next(&mut feed).await.heard.unwrap().call.as_str(), "b");
+        let first = next(&mut feed).await;
+        assert_eq!((first.key, first.message), (tool_invoke(), Err("malformed")));
+        assert_eq!(next(&mut feed).await.message.unwrap().call.as_str(), "b");
     }
 
     #[tokio::test]
-    async fn a_probe_of_replies_is_no_call() {
+    async fn reply_probe_is_not_a_call() {
         let bus = Arc::new(MemoryBus::new());
-        let _worker = work(&bus, &tool_invoke()).await;
+        let _consumer = consume_work_queue(&bus, &tool_invoke()).await;
         let mut feed = Feed::open(bus.clone(), false).await.unwrap();
         for envelope in [request_of(REPLY_PROBE, "probe"), request("b")] {
             bus.publish(Publication::mandatory(tool_invoke(), envelope)).await.unwrap();
         }
-        assert_eq!(next(&mut feed).await.heard.unwrap().call.as_str(), "b");
+        assert_eq!(next(&mut feed).await.message.unwrap().call.as_str(), "b");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_hides_from_no_asker_that_nobody_serves_the_tool() {
+    async fn watch_keeps_requests_without_handler_unroutable() {
         let bus = Arc::new(MemoryBus::new());
         let mut feed = Feed::open(bus.clone(), false).await.unwrap();
-        let ask = Publication::mandatory(tool_invoke(), request("a"));
-        let error = bus.publish(ask).await.unwrap_err();
+        let publication = Publication::mandatory(tool_invoke(), request("a"));
+        let error = bus.publish(publication).await.unwrap_err();
         assert!(matches!(error, PublishError::Unroutable { .. }), "{error}");
         let to_one_bridge = RoutingKey::new("tool.invoke.mcp.at.bridge-0").unwrap();
-        let asked = bus.publish(Publication::mandatory(to_one_bridge, request("a"))).await;
-        assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
+        let published = bus.publish(Publication::mandatory(to_one_bridge, request("a"))).await;
+        assert!(matches!(published, Err(PublishError::Unroutable { .. })), "{published:?}");
 
-        // Once somebody serves it, it is heard; the other keys are still missing.
-        let _worker = work(&bus, &tool_invoke()).await;
-        assert_eq!(asked_until_heard(&*bus, &mut feed).await, "asked again");
-        expect_nobody_for_scripts(&*bus).await;
+        // Requests are observed once their work queue exists; the other queues are still missing.
+        let _consumer = consume_work_queue(&bus, &tool_invoke()).await;
+        assert_eq!(publish_until_observed(&*bus, &mut feed).await, "observed");
+        assert_scripts_unroutable(&*bus).await;
     }
 
-    /// A bus that lets nobody look at its queues.
-    struct Hiding(MemoryBus);
+    /// A bus that rejects every inspection.
+    struct UninspectableBus(MemoryBus);
 
-    impl Bus for Hiding {
+    impl Bus for UninspectableBus {
         fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
             self.0.publish(publication)
         }
@@ -334,14 +335,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_a_queue_that_may_not_be_looked_at_requests_are_heard_once_a_worker_answered() {
-        let bus = Arc::new(Hiding(MemoryBus::new()));
-        let _worker = work(&bus.0, &tool_invoke()).await;
+    async fn uninspectable_queue_is_observed_after_handler_message() {
+        let bus = Arc::new(UninspectableBus(MemoryBus::new()));
+        let _consumer = consume_work_queue(&bus.0, &tool_invoke()).await;
         let mut feed = Feed::open(bus.clone(), false).await.unwrap();
-        let ask = Publication::mandatory(tool_invoke(), request("not heard"));
-        bus.publish(ask).await.unwrap();
+        let publication = Publication::mandatory(tool_invoke(), request("not observed"));
+        bus.publish(publication).await.unwrap();
         let progress = ToolProgress {
-            tool_call_id: ToolCallId::new("not heard").unwrap(),
+            tool_call_id: ToolCallId::new("not observed").unwrap(),
             tool_name: "bash".to_owned(),
             sequence: 1,
             text: None,
@@ -351,33 +352,33 @@ mod tests {
         progress.user_id = Some("rockbot.tool-handler".into());
         let key = RoutingKey::new("tool.progress.assistant.i").unwrap();
         bus.publish(Publication::mandatory(key, progress)).await.unwrap();
-        let first = next(&mut feed).await.heard.unwrap();
-        assert!(matches!(first.what, What::Progressed(_)), "{first:?}");
-        assert_eq!(asked_until_heard(&*bus, &mut feed).await, "asked again");
-        // Nobody was heard of who serves these.
-        expect_nobody_for_scripts(&*bus).await;
+        let first = next(&mut feed).await.message.unwrap();
+        assert!(matches!(first.kind, MessageKind::Progress(_)), "{first:?}");
+        assert_eq!(publish_until_observed(&*bus, &mut feed).await, "observed");
+        // No handler of these has sent a message.
+        assert_scripts_unroutable(&*bus).await;
     }
 
     #[test]
-    fn only_a_worker_tells_that_its_queue_is_there() {
-        assert_eq!(served_by("rockbot.tool-handler"), Some(tool_invoke()));
-        assert_eq!(served_by("fleet.a.mcp-bridge"), Some(tool_invoke_mcp()));
-        assert_eq!(served_by("rockbot.scripts-manager"), Some(script_invoke()));
+    fn request_key_is_known_for_services_only() {
+        assert_eq!(request_key("rockbot.tool-handler"), Some(tool_invoke()));
+        assert_eq!(request_key("fleet.a.mcp-bridge"), Some(tool_invoke_mcp()));
+        assert_eq!(request_key("rockbot.scripts-manager"), Some(script_invoke()));
         for user in ["rockbot.agent.tool-handler", "rockbot.cli", "tool-handler", "guest", ""] {
-            assert_eq!(served_by(user), None, "{user}");
+            assert_eq!(request_key(user), None, "{user}");
         }
     }
 
     #[tokio::test]
-    async fn a_watch_that_is_slow_makes_no_publisher_wait_or_fail() {
+    async fn slow_watch_does_not_block_publishers() {
         let bus = Arc::new(MemoryBus::new());
-        let mut worker = work(&bus, &tool_invoke()).await;
+        let mut consumer = consume_work_queue(&bus, &tool_invoke()).await;
         let feed = Feed::open(bus.clone(), false).await.unwrap();
         for number in 0..12_000 {
             let request = request(&format!("call-{number}"));
             bus.publish(Publication::mandatory(tool_invoke(), request)).await.unwrap();
         }
         drop(feed);
-        assert!(worker.next().await.is_some());
+        assert!(consumer.next().await.is_some());
     }
 }

@@ -1,49 +1,49 @@
-//! Which calls are shown.
+//! The filter of the shown calls.
 
 use rockbot_contracts::ToolErrorCode;
 
 use super::calls::{Call, State};
 
-/// States that stand for several.
+/// Groups of states.
 const GROUPS: [&str; 3] = ["live", "ended", "failed"];
 
-/// States of a call besides the codes of errors.
-const STATES: [&str; 6] = ["asked", "running", "cancelling", "unanswered", "ok", "tool_error"];
+/// States of a call, except error codes.
+const STATES: [&str; 6] = ["requested", "running", "cancelling", "no_reply", "ok", "tool_error"];
 
-/// What a call must be like. Of the same kind one must fit, and of each kind that is named.
+/// A filter for calls. One term of each given kind must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
     agents: Vec<String>,
     tools: Vec<String>,
     states: Vec<String>,
-    /// Texts that must be somewhere in the row, all of them.
-    words: Vec<String>,
+    /// Texts that must all occur somewhere in the row.
+    texts: Vec<String>,
 }
 
 impl Filter {
-    /// The filter of the options of the command.
+    /// Creates a filter from the options of the command.
     pub(super) fn new(agents: &[String], tools: &[String], states: &[String]) -> Self {
         let lower = |texts: &[String]| texts.iter().map(|text| text.to_lowercase()).collect();
         Self {
             agents: lower(agents),
             tools: lower(tools),
             states: lower(states),
-            words: Vec::new(),
+            texts: Vec::new(),
         }
     }
 
-    /// The filter of a line that was typed: `agent:TEXT`, `tool:TEXT`, `state:STATE`, or any text.
-    pub(super) fn typed(line: &str) -> Self {
+    /// Parses a typed filter: `agent:TEXT`, `tool:TEXT`, `state:STATE`, or any text.
+    pub(super) fn parse(line: &str) -> Self {
         let mut filter = Self::default();
-        for word in line.split_whitespace() {
-            let word = word.to_lowercase();
-            let (texts, text) = match word.split_once(':') {
+        for term in line.split_whitespace() {
+            let term = term.to_lowercase();
+            let (texts, text) = match term.split_once(':') {
                 Some(("agent", text)) => (&mut filter.agents, text),
                 Some(("tool", text)) => (&mut filter.tools, text),
                 Some(("state", text)) => (&mut filter.states, text),
-                _ => (&mut filter.words, word.as_str()),
+                _ => (&mut filter.texts, term.as_str()),
             };
-            // What is not yet typed to its end.
+            // A term without text is still being typed.
             if !text.is_empty() {
                 texts.push(text.to_owned());
             }
@@ -51,15 +51,21 @@ impl Filter {
         filter
     }
 
-    /// The line that would be typed for it.
-    pub(super) fn line(&self) -> String {
-        let named = [("agent:", &self.agents), ("tool:", &self.tools), ("state:", &self.states)];
-        let named = named.into_iter().chain([("", &self.words)]);
-        let words = named.flat_map(|(kind, texts)| texts.iter().map(move |t| format!("{kind}{t}")));
-        words.collect::<Vec<_>>().join(" ")
+    /// Formats the filter as it would be typed.
+    pub(super) fn to_line(&self) -> String {
+        let kinds = [
+            ("agent:", &self.agents),
+            ("tool:", &self.tools),
+            ("state:", &self.states),
+            ("", &self.texts),
+        ];
+        let terms = kinds
+            .into_iter()
+            .flat_map(|(kind, texts)| texts.iter().map(move |t| format!("{kind}{t}")));
+        terms.collect::<Vec<_>>().join(" ")
     }
 
-    /// The first state that no call can have.
+    /// Returns the first state that does not exist.
     pub(super) fn unknown_state(&self) -> Option<&str> {
         let known = |state: &str| {
             let codes = ToolErrorCode::KNOWN;
@@ -70,16 +76,17 @@ impl Filter {
         self.states.iter().map(String::as_str).find(|state| !known(state))
     }
 
-    /// The words for states.
+    /// Lists the states and groups of states.
     pub(super) fn states() -> String {
         let codes = ToolErrorCode::KNOWN;
-        let words = STATES.into_iter().chain(codes.iter().map(ToolErrorCode::as_str)).chain(GROUPS);
-        words.collect::<Vec<_>>().join(", ")
+        let states =
+            STATES.into_iter().chain(codes.iter().map(ToolErrorCode::as_str)).chain(GROUPS);
+        states.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether the call is to be shown.
-    pub(super) fn fits(&self, call: &Call) -> bool {
-        let holds = |whole: Option<&str>, text: &String| {
+    /// Returns whether the call matches.
+    pub(super) fn matches(&self, call: &Call) -> bool {
+        let contains = |whole: Option<&str>, text: &String| {
             whole.is_some_and(|whole| whole.to_lowercase().contains(text))
         };
         let any = |texts: &[String], test: &dyn Fn(&String) -> bool| {
@@ -87,23 +94,23 @@ impl Filter {
         };
         let (agent, tool) = (call.agent.as_deref(), call.tool.as_deref());
         let state = call.state();
-        any(&self.agents, &|text| holds(agent, text))
-            && any(&self.tools, &|text| holds(tool, text) || holds(call.server(), text))
-            && any(&self.states, &|text| is(&state, text))
-            && self.words.iter().all(|text| {
-                let parts = [agent, tool, call.server(), call.worker(), Some(state.word())];
-                parts.into_iter().any(|part| holds(part, text))
+        any(&self.agents, &|text| contains(agent, text))
+            && any(&self.tools, &|text| contains(tool, text) || contains(call.server(), text))
+            && any(&self.states, &|text| state_matches(&state, text))
+            && self.texts.iter().all(|text| {
+                let parts = [agent, tool, call.server(), call.handler(), Some(state.as_str())];
+                parts.into_iter().any(|part| contains(part, text))
                     || call.id.as_str().to_lowercase().contains(text)
             })
     }
 }
 
-fn is(state: &State<'_>, text: &str) -> bool {
+fn state_matches(state: &State<'_>, text: &str) -> bool {
     match text {
         "live" => state.is_live(),
         "ended" => !state.is_live(),
         "failed" => state.is_failed(),
-        word => state.word() == word,
+        name => state.as_str() == name,
     }
 }
 
@@ -115,58 +122,58 @@ mod tests {
     use crate::watch::{
         calls::{
             Calls,
-            tests::{answered, asked, progressed},
+            tests::{progress, reply, request},
         },
-        heard::Status,
+        message::Status,
     };
 
     #[track_caller]
     fn check(filter: &str, expected: [bool; 3]) {
-        let filter = Filter::typed(filter);
+        let filter = Filter::parse(filter);
         let mut calls = Calls::default();
-        for heard in [
-            asked("waits"),
-            asked("runs"),
-            asked("fails"),
-            progressed("runs", 1),
-            answered("fails", Status::ToolError),
+        for message in [
+            request("waits"),
+            request("runs"),
+            request("fails"),
+            progress("runs", 1),
+            reply("fails", Status::ToolError),
         ] {
-            calls.hear(heard, Duration::ZERO);
+            calls.record(message, Duration::ZERO);
         }
-        let mut fit = calls.newest_first().map(|call| filter.fits(call)).collect::<Vec<_>>();
-        fit.reverse();
-        assert_eq!(fit, expected, "{filter:?}");
+        let mut matches = calls.newest_first().map(|call| filter.matches(call)).collect::<Vec<_>>();
+        matches.reverse();
+        assert_eq!(matches, expected, "{filter:?}");
     }
 
     #[test]
-    fn what_is_typed_says_what_is_shown() {
+    fn filter_terms_select_calls() {
         check("", [true; 3]);
         check("agent:ASSIST", [true; 3]);
         check("agent:other", [false; 3]);
         check("agent:other agent:assistant", [true; 3]);
-        check("tool:read state:asked", [true, false, false]);
+        check("tool:read state:requested", [true, false, false]);
         check("state:running", [false, true, false]);
         check("state:live", [true, true, false]);
         check("state:ended", [false, false, true]);
         check("state:failed", [false, false, true]);
-        check("state:tool_error state:asked", [true, false, true]);
+        check("state:tool_error state:requested", [true, false, true]);
         check("h1", [false, true, true]);
         check("h1 runs", [false, true, false]);
         check("state:", [true; 3]);
     }
 
     #[test]
-    fn options_are_the_line_that_would_be_typed() {
+    fn filter_round_trips_through_its_line() {
         let texts = |text: &str| vec![text.to_owned()];
         let filter = Filter::new(&texts("Assistant"), &texts("bash"), &texts("failed"));
-        assert_eq!(filter.line(), "agent:assistant tool:bash state:failed");
-        assert_eq!(Filter::typed(&filter.line()), filter);
+        assert_eq!(filter.to_line(), "agent:assistant tool:bash state:failed");
+        assert_eq!(Filter::parse(&filter.to_line()), filter);
     }
 
     #[test]
-    fn a_state_that_no_call_has_is_a_mistake() {
-        assert_eq!(Filter::typed("state:faild").unknown_state(), Some("faild"));
-        assert_eq!(Filter::typed("state:timeout state:live").unknown_state(), None);
+    fn unknown_state_is_detected() {
+        assert_eq!(Filter::parse("state:faild").unknown_state(), Some("faild"));
+        assert_eq!(Filter::parse("state:timeout state:live").unknown_state(), None);
         assert!(Filter::states().contains("timeout, "), "{}", Filter::states());
     }
 }

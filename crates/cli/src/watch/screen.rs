@@ -1,5 +1,5 @@
-//! How the calls look on a terminal. Every word of a message may be of a stranger: none reaches the
-//! terminal but with signs for what controls or hides.
+//! Drawing of the calls on a terminal. All text of messages is untrusted, so control and invisible
+//! characters are escaped.
 
 use std::time::Duration;
 
@@ -12,81 +12,80 @@ use ratatui::{
 };
 
 use super::{
-    calls::{Call, State},
-    stages,
+    calls::Call,
+    details,
+    style::{color, tool},
     view::View,
 };
-use crate::show;
+use crate::render;
 
-const HELP: &str = "q leave  space hold  ↑↓ choose  Enter stages  Esc back  / filter";
-const HELP_TYPING: &str =
-    "Enter keep  Esc as before   agent:TEXT tool:TEXT state:STATE or any text";
+const HELP: &str = "q quit  space pause  ↑↓ select  Enter details  Esc back  / filter";
+const HELP_TYPING: &str = "Enter apply  Esc discard   agent:TEXT tool:TEXT state:STATE or any text";
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// What stands above the table.
+/// The content of the header line.
 #[derive(Debug, Clone)]
-pub(super) struct About {
-    /// The product, and where it is.
+pub(super) struct Header {
+    /// The broker's product and address.
     pub(super) bus: String,
-    /// Whether copies arrive now.
+    /// Whether the bus is connected.
     pub(super) connected: bool,
 }
 
-/// Draws it all.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, about: &About, now: Duration) {
+/// Draws the whole screen.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, header: &Header, now: Duration) {
     let now = view.time(now);
-    let [head, table, foot] =
+    let [top, table, bottom] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(2), Constraint::Length(1)])
             .areas(frame.area());
-    let (table, details) = match view.details {
-        true => {
-            let halves = [Constraint::Percentage(40), Constraint::Percentage(60)];
-            let [table, details] = Layout::vertical(halves).areas(table);
-            (table, Some(details))
-        }
-        false => (table, None),
+    let (table, details) = if view.details {
+        let halves = [Constraint::Percentage(40), Constraint::Percentage(60)];
+        let [table, details] = Layout::vertical(halves).areas(table);
+        (table, Some(details))
+    } else {
+        (table, None)
     };
-    frame.render_widget(head_line(view, about), head);
+    frame.render_widget(header_line(view, header), top);
     view.page = usize::from(table.height.saturating_sub(1)).max(1);
     let rows = view.rows();
-    let place = view.place(&rows);
-    draw_table(frame, table, &rows, place, view.page, now);
-    if let (Some(area), Some(call)) = (details, place.and_then(|place| rows.get(place))) {
+    let selected = view.selected_index(&rows);
+    draw_table(frame, table, &rows, selected, view.page, now);
+    if let (Some(area), Some(call)) = (details, selected.and_then(|index| rows.get(index))) {
         draw_details(frame, area, call, view.scrolled, now);
     }
-    frame.render_widget(foot_line(view), foot);
+    frame.render_widget(footer_line(view), bottom);
 }
 
-fn head_line(view: &View, about: &About) -> Line<'static> {
+fn header_line(view: &View, header: &Header) -> Line<'static> {
     let tally = view.tally();
     let mut parts = vec![
         Span::styled("rockbot watch", BOLD),
-        Span::styled(format!("  {}", show::visible_line(&about.bus)), DIM),
+        Span::styled(format!("  {}", render::visible_line(&header.bus)), DIM),
         Span::raw(format!(
-            "  {} live, {} answered, {} failed",
+            "  {} live, {} replied, {} failed",
             view.live(),
-            tally.answered,
+            tally.replied,
             tally.failed
         )),
     ];
     if view.unreadable() > 0 {
-        let told = format!("  {} unreadable", view.unreadable());
-        parts.push(Span::styled(told, Color::Yellow));
+        let text = format!("  {} unreadable", view.unreadable());
+        parts.push(Span::styled(text, Color::Yellow));
     }
-    if !about.connected {
-        parts.push(Span::styled("  no connection", Color::Red));
+    if !header.connected {
+        parts.push(Span::styled("  disconnected", Color::Red));
     }
     if let Some(unseen) = view.unseen() {
-        parts.push(Span::styled(format!("  held, {unseen} new"), Color::Yellow));
+        parts.push(Span::styled(format!("  paused, {unseen} new"), Color::Yellow));
     }
     Line::from(parts)
 }
 
-fn foot_line(view: &View) -> Line<'static> {
+fn footer_line(view: &View) -> Line<'static> {
     if let Some(typed) = view.typed() {
-        let line = Span::styled(format!("/{}▏", show::visible_line(typed)), BOLD);
+        let line = Span::styled(format!("/{}▏", render::visible_line(typed)), BOLD);
         return Line::from(vec![line, Span::styled(format!("  {HELP_TYPING}"), DIM)]);
     }
     let filter = view.filter();
@@ -94,7 +93,7 @@ fn foot_line(view: &View) -> Line<'static> {
     if filter.is_empty() {
         return Line::from(help);
     }
-    let shown = Span::styled(format!("[{}]  ", show::visible_line(&filter)), BOLD);
+    let shown = Span::styled(format!("[{}]  ", render::visible_line(&filter)), BOLD);
     Line::from(vec![shown, help])
 }
 
@@ -102,16 +101,16 @@ fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
     rows: &[&Call],
-    place: Option<usize>,
+    selected: Option<usize>,
     page: usize,
     now: Duration,
 ) {
-    // Only what is in sight is made: there may be thousands.
-    let top = place.map_or(0, |place| place.saturating_sub(page / 2));
+    // Only visible rows are formatted: there may be thousands.
+    let top = selected.map_or(0, |index| index.saturating_sub(page / 2));
     let top = top.min(rows.len().saturating_sub(page));
     let shown = rows.iter().enumerate().skip(top).take(page).map(|(index, call)| {
         let row = row(call, now);
-        if Some(index) == place { row.style(Modifier::REVERSED) } else { row }
+        if Some(index) == selected { row.style(Modifier::REVERSED) } else { row }
     });
     let widths = [
         Constraint::Length(7),
@@ -121,39 +120,32 @@ fn draw_table(
         Constraint::Length(10),
         Constraint::Fill(3),
     ];
-    let heads = Row::new(["AGE", "AGENT", "TOOL", "STATE", "LATENCY", "WORKER"]).style(BOLD);
-    frame.render_widget(Table::new(shown, widths).header(heads), area);
+    let headings = Row::new(["AGE", "AGENT", "TOOL", "STATE", "LATENCY", "HANDLER"]).style(BOLD);
+    frame.render_widget(Table::new(shown, widths).header(headings), area);
 }
 
 fn row(call: &Call, now: Duration) -> Row<'static> {
-    let text = |text: Option<&str>| text.map_or_else(|| "–".to_owned(), show::visible_line);
+    let text = |text: Option<&str>| text.map_or_else(|| "–".to_owned(), render::visible_line);
     let state = call.state();
     Row::new([
         Cell::from(age(now.saturating_sub(call.first))),
         Cell::from(text(call.agent.as_deref())),
         Cell::from(tool(call)),
-        Cell::from(Span::styled(show::visible_line(state.word()), colour(state))),
+        Cell::from(Span::styled(render::visible_line(state.as_str()), color(state))),
         Cell::from(latency(call, now)),
-        Cell::from(text(call.worker().map(show::place).as_deref())),
+        Cell::from(text(call.handler().map(render::place).as_deref())),
     ])
 }
 
-/// The tool, with its server where it is one of MCP.
-pub(super) fn tool(call: &Call) -> String {
-    let tool = call.tool.as_deref().unwrap_or("–");
-    let named = call.server().map(|server| format!("{server}/{tool}"));
-    show::visible_line(named.as_deref().unwrap_or(tool))
-}
-
-/// From the question to the answer, or to now. Where the question was not heard, at least as long as
-/// it ran.
+/// Formats the time from the request to the reply, or to now. When the request was not observed, it is
+/// at least the run time.
 fn latency(call: &Call, now: Duration) -> String {
-    let ran = call.answered.as_ref().and_then(|answer| answer.said.ran);
-    match (call.latency(), ran, &call.asked) {
-        (Some(latency), _, _) => show::duration(latency),
-        (None, Some(ran), _) => format!("≥ {}", show::duration(ran)),
-        (None, None, Some(asked)) if call.state().is_live() => {
-            format!("{} …", age(now.saturating_sub(asked.at)))
+    let run_time = call.reply.as_ref().and_then(|reply| reply.value.run_time);
+    match (call.latency(), run_time, &call.request) {
+        (Some(latency), _, _) => render::duration(latency),
+        (None, Some(run_time), _) => format!("≥ {}", render::duration(run_time)),
+        (None, None, Some(request)) if call.state().is_live() => {
+            format!("{} …", age(now.saturating_sub(request.at)))
         }
         _ => "–".to_owned(),
     }
@@ -167,19 +159,8 @@ fn age(time: Duration) -> String {
     }
 }
 
-/// The colour of a state.
-pub(super) fn colour(state: State<'_>) -> Style {
-    match state {
-        State::Asked => Style::new(),
-        State::Running => Color::Cyan.into(),
-        State::Cancelling => Color::Yellow.into(),
-        state if state.is_failed() => Color::Red.into(),
-        _ => Color::Green.into(),
-    }
-}
-
 fn draw_details(frame: &mut Frame<'_>, area: Rect, call: &Call, scrolled: u16, now: Duration) {
-    let lines: Vec<Line<'_>> = stages::of(call, now);
+    let lines: Vec<Line<'_>> = details::lines(call, now);
     let details = Paragraph::new(Text::from(lines))
         .block(Block::new().borders(Borders::TOP).border_style(DIM))
         .wrap(Wrap { trim: false })
@@ -197,17 +178,17 @@ mod tests {
 
     use super::*;
     use crate::watch::{
-        calls::tests::{answered, asked, heard, progressed},
+        calls::tests::{message, progress, reply, request},
         filter::Filter,
-        heard::{Answered, Progressed, Status, What},
-        view::tests::{keys, message, press},
+        message::{CallMessage, MessageKind, ProgressInfo, ReplyInfo, Status},
+        view::tests::{keys, observed, press},
     };
 
     fn shown(view: &mut View, size: (u16, u16), now: u64) -> String {
-        let about =
-            About { bus: "RabbitMQ 4 at amqp://monitor@broker".to_owned(), connected: true };
+        let header =
+            Header { bus: "RabbitMQ 4 at amqp://monitor@broker".to_owned(), connected: true };
         let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
-        let drawn = terminal.draw(|frame| draw(frame, view, &about, Duration::from_millis(now)));
+        let drawn = terminal.draw(|frame| draw(frame, view, &header, Duration::from_millis(now)));
         let buffer = drawn.unwrap().buffer.clone();
         let mut text = String::new();
         for row in 0..size.1 {
@@ -217,33 +198,33 @@ mod tests {
         text
     }
 
-    fn hear(view: &mut View, heard: Vec<(crate::watch::heard::Heard, u64)>) {
-        for (heard, at) in heard {
-            view.hear(message(heard), Duration::from_millis(at));
+    fn record(view: &mut View, messages: Vec<(CallMessage, u64)>) {
+        for (message, at) in messages {
+            view.record(observed(message), Duration::from_millis(at));
         }
     }
 
     #[test]
-    fn the_table_shows_each_call_with_its_state_and_who_ran_it() {
+    fn table_shows_state_latency_and_handler() {
         let mut view = View::new(Filter::default());
         let timeout = Status::Error(ToolErrorCode::Timeout);
-        hear(
+        record(
             &mut view,
             vec![
-                (asked("a"), 0),
-                (answered("a", Status::Ok), 9),
-                (asked("b"), 1000),
-                (progressed("b", 1), 2000),
-                (answered("unasked", timeout), 3000),
+                (request("a"), 0),
+                (reply("a", Status::Ok), 9),
+                (request("b"), 1000),
+                (progress("b", 1), 2000),
+                (reply("unobserved", timeout), 3000),
             ],
         );
         let screen = shown(&mut view, (100, 7), 4000);
         let lines: Vec<Vec<_>> =
             screen.lines().map(|line| line.split_whitespace().collect()).collect();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let head = "rockbot watch RabbitMQ 4 at amqp://monitor@broker 1 live, 2 answered, 1 failed";
+        let head = "rockbot watch RabbitMQ 4 at amqp://monitor@broker 1 live, 2 replied, 1 failed";
         assert_eq!(lines[0], words(head), "{screen}");
-        assert_eq!(lines[1], words("AGE AGENT TOOL STATE LATENCY WORKER"));
+        assert_eq!(lines[1], words("AGE AGENT TOOL STATE LATENCY HANDLER"));
         assert_eq!(lines[2], words("1 s assistant read_file timeout ≥ 7.0 ms tool-handler/h1"));
         assert_eq!(lines[3], words("3 s assistant read_file running 3 s … tool-handler/h1"));
         assert_eq!(lines[4], words("4 s assistant read_file ok 9.0 ms tool-handler/h1"));
@@ -251,37 +232,37 @@ mod tests {
     }
 
     #[test]
-    fn the_stages_of_a_call_are_shown_with_their_times_and_sizes() {
+    fn details_show_messages_with_times_and_sizes() {
         let mut view = View::new(Filter::default());
-        hear(
+        record(
             &mut view,
             vec![
-                (asked("a"), 0),
-                (progressed("a", 1), 1000),
-                (progressed("a", 2), 2000),
-                (heard("a", What::Cancelled { reason: None }), 2500),
-                (answered("a", Status::Ok), 3012),
+                (request("a"), 0),
+                (progress("a", 1), 1000),
+                (progress("a", 2), 2000),
+                (message("a", MessageKind::Cancel { reason: None }), 2500),
+                (reply("a", Status::Ok), 3012),
             ],
         );
         press(&mut view, &[KeyCode::Enter]);
         let screen = shown(&mut view, (100, 24), 4000);
-        for words in [
+        for text in [
             "call      a",
             "session   s",
-            "asked     4 s ago, on tool.invoke, 100 B, 5.0 s to answer",
-            "progress  2 signs: the first after 1.0 s, the last after 2.0 s",
+            "request   4 s ago, on tool.invoke, 100 B, budget 5.0 s",
+            "progress  2 messages: first after 1.0 s, last after 2.0 s",
             "cancelled after 2.5 s",
-            "answered  after 3.0 s by tool-handler/h1: ok, executed: yes, 100 B",
-            "of that   ran 7.0 ms, on the way and waiting 3.0 s",
+            "reply     after 3.0 s by tool-handler/h1: ok, executed: yes, 100 B",
+            "run time  7.0 ms, transport and waiting 3.0 s",
         ] {
-            assert!(screen.contains(words), "no {words:?} in:\n{screen}");
+            assert!(screen.contains(text), "no {text:?} in:\n{screen}");
         }
     }
 
     #[test]
-    fn thousands_of_calls_scroll_past_a_small_screen() {
+    fn small_screen_scrolls_through_many_calls() {
         let mut view = View::new(Filter::default());
-        hear(&mut view, (0..2000).map(|n| (asked(&format!("call-{n}")), n)).collect());
+        record(&mut view, (0..2000).map(|n| (request(&format!("call-{n}")), n)).collect());
         press(&mut view, &[KeyCode::End, KeyCode::Enter]);
         let screen = shown(&mut view, (60, 20), 3000);
         assert!(screen.contains("call-0"), "{screen}");
@@ -291,33 +272,33 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_say_cannot_control_the_terminal() {
+    fn untrusted_text_cannot_control_terminal() {
         let hostile = "\u{1b}[2J\u{202e}\u{7}\nharm";
         let mut view = View::new(Filter::default());
-        let mut question = asked("a");
-        question.tool = Some(hostile.to_owned());
-        question.agent = Some(hostile.to_owned());
-        let What::Asked(asked) = &mut question.what else { unreachable!() };
-        asked.server = Some(hostile.to_owned());
-        asked.session = Some(hostile.to_owned());
-        asked.arguments = Some(hostile.to_owned());
+        let mut request = request("a");
+        request.tool = Some(hostile.to_owned());
+        request.agent = Some(hostile.to_owned());
+        let MessageKind::Request(info) = &mut request.kind else { unreachable!() };
+        info.server = Some(hostile.to_owned());
+        info.session = Some(hostile.to_owned());
+        info.arguments = Some(hostile.to_owned());
         let text = Some(hostile.to_owned());
-        let progress = Progressed { sequence: 1, worker: text.clone(), text: text.clone() };
-        let answer = Answered {
+        let progress = ProgressInfo { sequence: 1, handler: text.clone(), text: text.clone() };
+        let reply = ReplyInfo {
             status: Status::Error(ToolErrorCode::Other(hostile.into())),
             executed: Executed::Unknown,
-            worker: text.clone(),
-            ran: None,
+            handler: text.clone(),
+            run_time: None,
             result: text,
         };
-        let cancel = What::Cancelled { reason: Some(hostile.to_owned()) };
-        hear(
+        let cancel = MessageKind::Cancel { reason: Some(hostile.to_owned()) };
+        record(
             &mut view,
             vec![
-                (question, 0),
-                (heard("a", What::Progressed(progress)), 1),
-                (heard("a", cancel), 2),
-                (heard("a", What::Answered(answer)), 3),
+                (request, 0),
+                (message("a", MessageKind::Progress(progress)), 1),
+                (message("a", cancel), 2),
+                (message("a", MessageKind::Reply(reply)), 3),
             ],
         );
         press(&mut view, &[KeyCode::Enter]);
@@ -330,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn a_held_picture_a_filter_and_a_lost_connection_are_told() {
-        let mut view = View::new(Filter::typed("state:live"));
+    fn pause_filter_and_disconnect_are_shown() {
+        let mut view = View::new(Filter::parse("state:live"));
         press(&mut view, &keys(" "));
-        hear(&mut view, vec![(asked("a"), 0)]);
+        record(&mut view, vec![(request("a"), 0)]);
         let screen = shown(&mut view, (140, 6), 10);
-        assert!(screen.contains("held, 1 new") && screen.contains("[state:live]"), "{screen}");
-        let about = About { bus: String::new(), connected: false };
-        let line = head_line(&view, &about).to_string();
-        assert!(line.contains("no connection"), "{line}");
+        assert!(screen.contains("paused, 1 new") && screen.contains("[state:live]"), "{screen}");
+        let header = Header { bus: String::new(), connected: false };
+        let line = header_line(&view, &header).to_string();
+        assert!(line.contains("disconnected"), "{line}");
     }
 }

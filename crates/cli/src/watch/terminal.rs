@@ -1,28 +1,29 @@
-//! The terminal while the watch has it: its own screen and every key, given back on every way out.
+//! The terminal in raw mode with the alternate screen, restored on every exit path.
 
 use std::io;
 
 use ratatui::{DefaultTerminal, Frame};
 
-/// A terminal that is taken. Dropping it gives it back; a panic does so before it is told.
-pub(super) struct Taken(DefaultTerminal);
+/// A terminal in raw mode. Dropping it restores the terminal; a panic restores it before its message
+/// is printed.
+pub(super) struct TerminalGuard(DefaultTerminal);
 
-impl Taken {
-    pub(super) fn take() -> io::Result<Self> {
-        let taken = ratatui::try_init();
-        if taken.is_err() {
-            // It may have got half of the way.
+impl TerminalGuard {
+    pub(super) fn enter() -> io::Result<Self> {
+        let terminal = ratatui::try_init();
+        if terminal.is_err() {
+            // The initialization may be partly done.
             let _ = ratatui::try_restore();
         }
-        taken.map(Self)
+        terminal.map(Self)
     }
 
-    pub(super) fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
-        self.0.draw(picture).map(drop)
+    pub(super) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.0.draw(render).map(drop)
     }
 }
 
-impl Drop for Taken {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         let _ = ratatui::try_restore();
         let _ = self.0.show_cursor();

@@ -1,4 +1,4 @@
-//! `rockbot tools approve`, and what a person at a terminal is asked.
+//! `rockbot tools approve`, and approval prompts in `rockbot chat`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     pseudo_terminal,
-    workshop::{PATIENCE, Said, Workshop, assert_says},
+    sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains},
 };
 
 const SCRIPT: &str = r#"
@@ -23,8 +23,8 @@ arguments = { path = "notes.md" }
 text = "It says: {{result.read_file}}"
 "#;
 
-/// What an agent in another process sees of a tool: these descriptions, one after the other.
-async fn seen(store: &Path, tool: &str, descriptions: &[&str]) {
+/// Records the descriptions that an agent in another process observes of a tool, in this order.
+async fn observe(store: &Path, tool: &str, descriptions: &[&str]) {
     let url = StoreUrl::Sqlite(store.to_owned());
     let store = rockbot_store_sql::connect(&url, Clock::System).await.unwrap();
     let pins = ToolPins::new(store.clone(), AgentName::new("assistant").unwrap());
@@ -46,58 +46,58 @@ async fn seen(store: &Path, tool: &str, descriptions: &[&str]) {
     store.close().await;
 }
 
-struct Pinned {
-    workshop: Workshop,
+struct PinsFixture {
+    sandbox: Sandbox,
     url: String,
 }
 
-impl Pinned {
-    fn run(&self, arguments: &[&str], code: i32) -> Said {
-        let mut command = self.workshop.command(&[&["tools", "approve"], arguments].concat());
-        command.env("ROCKBOT_PINS__STORE", &self.url).timeout(PATIENCE);
-        let said = Said::of(command.output().unwrap());
-        said.assert_code(code, arguments);
-        said
+impl PinsFixture {
+    fn run(&self, arguments: &[&str], code: i32) -> CommandOutput {
+        let mut command = self.sandbox.command(&[&["tools", "approve"], arguments].concat());
+        command.env("ROCKBOT_PINS__STORE", &self.url).timeout(TIMEOUT);
+        let output = CommandOutput::new(command.output().unwrap());
+        output.assert_code(code, arguments);
+        output
     }
 }
 
 #[tokio::test]
-async fn what_changed_is_shown_and_that_alone_is_approved() {
-    let workshop = Workshop::new();
-    let store = workshop.root().join("pins.db");
-    seen(&store, "read", &["Reads.", "Reads,\u{1b}[2J and tells others."]).await;
-    seen(&store, "write", &["Writes.", "Writes more."]).await;
-    seen(&store, "list", &["Lists."]).await;
-    let pinned = Pinned { workshop, url: format!("sqlite:{}", store.display()) };
+async fn changed_definition_is_shown_and_approved() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.root().join("pins.db");
+    observe(&store, "read", &["Reads.", "Reads,\u{1b}[2J and reports."]).await;
+    observe(&store, "write", &["Writes.", "Writes more."]).await;
+    observe(&store, "list", &["Lists."]).await;
+    let pinned = PinsFixture { sandbox, url: format!("sqlite:{}", store.display()) };
 
-    let said = pinned.run(&["--list"], 0);
-    let change = ["read of files", "- Reads.", "+ Reads,\\u{1b}[2J and tells", "write of files"];
-    assert_says(&said.out, &change);
-    assert!(!said.out.contains("list") && !said.out.contains('\u{1b}'), "{}", said.out);
+    let output = pinned.run(&["--list"], 0);
+    let change = ["read of files", "- Reads.", "+ Reads,\\u{1b}[2J and rep", "write of files"];
+    assert_contains(&output.out, &change);
+    assert!(!output.out.contains("list") && !output.out.contains('\u{1b}'), "{}", output.out);
 
-    assert_says(&pinned.run(&["read"], 0).out, &["+ Reads,", "approved read"]);
+    assert_contains(&pinned.run(&["read"], 0).out, &["+ Reads,", "approved read"]);
     let left = pinned.run(&["--list", "--json"], 0).json();
-    assert_eq!((left["waiting"].as_array().unwrap().len(), &left["approved"]), (1, &json!([])));
-    assert_eq!(left["waiting"][0]["name"], "write");
-    assert_says(&pinned.run(&["read"], 1).err, &["read does not wait for an approval"]);
+    assert_eq!((left["pending"].as_array().unwrap().len(), &left["approved"]), (1, &json!([])));
+    assert_eq!(left["pending"][0]["name"], "write");
+    assert_contains(&pinned.run(&["read"], 1).err, &["tool read has no pending change"]);
 
     assert_eq!(pinned.run(&["--all", "--json"], 0).json()["approved"], json!(["write"]));
-    assert_says(&pinned.run(&["--list"], 0).out, &["No tool waits"]);
+    assert_contains(&pinned.run(&["--list"], 0).out, &["no tool has a pending change"]);
 }
 
 #[test]
-fn approving_needs_a_store_and_a_name() {
-    let workshop = Workshop::new();
-    assert_says(&workshop.check(&["tools", "approve", "x"], 64).err, &["pins.store is not set"]);
-    workshop.check(&["tools", "approve"], 64);
-    workshop.check(&["tools", "approve", "x", "--all"], 64);
+fn approval_requires_store_and_name() {
+    let sandbox = Sandbox::new();
+    assert_contains(&sandbox.check(&["tools", "approve", "x"], 64).err, &["pins.store is not set"]);
+    sandbox.check(&["tools", "approve"], 64);
+    sandbox.check(&["tools", "approve", "x", "--all"], 64);
 }
 
-/// `rockbot chat` where every call needs a person's word.
-fn chat(workshop: &Workshop) -> std::process::Command {
-    workshop.write("notes.md", "buy milk\n");
-    let script = workshop.write("script.toml", SCRIPT);
-    let mut command = workshop.std_command(&["chat", "read my notes"]);
+/// Returns a `rockbot chat` command in which every call needs an approval.
+fn chat(sandbox: &Sandbox) -> std::process::Command {
+    sandbox.write("notes.md", "buy milk\n");
+    let script = sandbox.write("script.toml", SCRIPT);
+    let mut command = sandbox.std_command(&["chat", "read my notes"]);
     command
         .env("ROCKBOT_LLM__PROVIDER", "scripted")
         .env("ROCKBOT_LLM__SCRIPT", script)
@@ -106,25 +106,25 @@ fn chat(workshop: &Workshop) -> std::process::Command {
 }
 
 #[test]
-fn a_person_at_a_terminal_is_asked_and_the_word_counts() {
-    for (typed, told) in [
+fn typed_decision_controls_call() {
+    for (typed, result) in [
         ("y\n", "It says: buy milk"),
         ("what?\nALWAYS\n", "It says: buy milk"),
         ("n\n", "the user refused this call"),
     ] {
-        let workshop = Workshop::new();
-        let (shown, code) = pseudo_terminal::show_typing(chat(&workshop), typed);
+        let sandbox = Sandbox::new();
+        let (shown, code) = pseudo_terminal::show_typing(chat(&sandbox), typed);
         assert_eq!(code, Some(0), "{shown}");
-        let question = "assistant wants to call read_file (files)";
-        assert_says(&shown, &[question, r#"{"path":"notes.md"}"#, "run it?", told]);
+        let prompt = "assistant wants to call read_file (files)";
+        assert_contains(&shown, &[prompt, r#"{"path":"notes.md"}"#, "run it?", result]);
     }
 }
 
 #[test]
-fn without_a_terminal_nobody_is_asked_and_nothing_runs() {
-    let workshop = Workshop::new();
-    let said = Said::of(chat(&workshop).output().unwrap());
-    said.assert_code(0, &["chat"]);
-    assert_says(&said.out, &["the user refused this call"]);
-    assert_says(&said.err, &["wants to call read_file", "nobody is at a terminal"]);
+fn call_is_denied_without_terminal() {
+    let sandbox = Sandbox::new();
+    let output = CommandOutput::new(chat(&sandbox).output().unwrap());
+    output.assert_code(0, &["chat"]);
+    assert_contains(&output.out, &["the user refused this call"]);
+    assert_contains(&output.err, &["wants to call read_file", "approval needs a terminal"]);
 }

@@ -1,6 +1,6 @@
 //! `rockbot chat` with an embedded fleet and a scripted model.
 
-use crate::workshop::{Said, Workshop, assert_says};
+use crate::sandbox::{CommandOutput, Sandbox, assert_contains};
 
 const SCRIPT: &str = r#"
 [[turn]]
@@ -24,68 +24,70 @@ text = "Half an answer"
 fail = "interrupted"
 "#;
 
-/// A workshop with a script to play, and how to play it.
-fn scripted(script: &str) -> (Workshop, String) {
-    let workshop = Workshop::new();
-    workshop.write("notes.md", "buy milk\n");
-    let path = workshop.write("script.toml", script).display().to_string();
-    (workshop, path)
+/// Creates a sandbox with a model script, and returns the path of the script.
+fn scripted(script: &str) -> (Sandbox, String) {
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.md", "buy milk\n");
+    let path = sandbox.write("script.toml", script).display().to_string();
+    (sandbox, path)
 }
 
-fn chat(workshop: &Workshop, script: &str, arguments: &[&str], input: &str) -> Said {
-    let mut command = workshop.command(&[&["chat"], arguments].concat());
+fn chat(sandbox: &Sandbox, script: &str, arguments: &[&str], input: &str) -> CommandOutput {
+    let mut command = sandbox.command(&[&["chat"], arguments].concat());
     command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
-    Said::of(command.write_stdin(input).timeout(crate::workshop::PATIENCE).output().expect("runs"))
+    CommandOutput::new(
+        command.write_stdin(input).timeout(crate::sandbox::TIMEOUT).output().expect("runs"),
+    )
 }
 
 #[test]
-fn without_a_model_it_says_the_three_ways_to_one() {
-    let said = Workshop::new().check(&["chat", "hello"], 64);
-    let words = ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "[llm]", "base_url"];
-    assert_says(&said.err, &words);
-    assert_eq!(said.out, "");
+fn missing_model_error_lists_alternatives() {
+    let output = Sandbox::new().check(&["chat", "hello"], 64);
+    let parts = ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "[llm]", "base_url"];
+    assert_contains(&output.err, &parts);
+    assert_eq!(output.out, "");
 }
 
 #[test]
-fn a_prompt_is_answered_with_what_tools_found() {
-    let (workshop, script) = scripted(SCRIPT);
-    let said = chat(&workshop, &script, &["read my notes"], "");
-    said.assert_code(0, &["chat"]);
-    let words =
+fn answer_contains_tool_results() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let output = chat(&sandbox, &script, &["read my notes"], "");
+    output.assert_code(0, &["chat"]);
+    let parts =
         ["Looking.", "→ read_file ", "← read_file ran on tool-handler/", "It says: buy milk"];
-    assert_says(&said.out, &words);
-    assert_says(&said.err, &["model: the script"]);
+    assert_contains(&output.out, &parts);
+    assert_contains(&output.err, &["model: the script"]);
 }
 
 #[test]
-fn with_stats_an_answer_tells_what_it_took() {
-    let (workshop, script) = scripted(SCRIPT);
-    let said = chat(&workshop, &script, &["--stats", "read my notes"], "");
-    said.assert_code(0, &["chat", "--stats"]);
-    assert_says(
-        &said.out,
+fn stats_show_usage() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let output = chat(&sandbox, &script, &["--stats", "read my notes"], "");
+    output.assert_code(0, &["chat", "--stats"]);
+    assert_contains(
+        &output.out,
         &["turn          2 model calls", "1 tool call (19 B in", "conversation"],
     );
 }
 
 #[test]
-fn lines_of_standard_input_are_one_conversation() {
-    let (workshop, script) = scripted(SCRIPT);
-    let said = chat(&workshop, &script, &[], "hello\n\nread my notes\n");
-    said.assert_code(0, &["chat"]);
-    let hello = said.out.find("Hello.").expect("the first answer");
-    let notes = said.out.find("It says: buy milk").expect("the second answer");
-    assert!(hello < notes, "{}", said.out);
+fn input_lines_share_one_conversation() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let output = chat(&sandbox, &script, &[], "hello\n\nread my notes\n");
+    output.assert_code(0, &["chat"]);
+    let hello = output.out.find("Hello.").expect("the first answer");
+    let notes = output.out.find("It says: buy milk").expect("the second answer");
+    assert!(hello < notes, "{}", output.out);
 }
 
 #[test]
-fn as_json_every_line_is_an_event_and_the_last_one_the_answer() {
-    let (workshop, script) = scripted(SCRIPT);
-    let said = chat(&workshop, &script, &["--json", "read my notes"], "");
-    said.assert_code(0, &["chat", "--json"]);
-    assert_eq!(said.err, "");
+fn json_output_has_one_event_per_line() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let output = chat(&sandbox, &script, &["--json", "read my notes"], "");
+    output.assert_code(0, &["chat", "--json"]);
+    assert_eq!(output.err, "");
     let read = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
-    let events: Vec<_> = said.out.lines().map(read).collect();
+    let events: Vec<_> = output.out.lines().map(read).collect();
     let finished = events.iter().find(|event| event["kind"] == "tool_finished").expect("a call");
     assert_eq!(
         (&finished["toolName"], &finished["executed"]),
@@ -96,27 +98,27 @@ fn as_json_every_line_is_an_event_and_the_last_one_the_answer() {
 }
 
 #[test]
-fn a_model_that_breaks_off_is_told_and_exit_code_69() {
-    let (workshop, script) = scripted(SCRIPT);
-    let said = chat(&workshop, &script, &["fail"], "");
-    said.assert_code(69, &["chat", "fail"]);
-    assert_says(&said.out, &["Half an answer", "broke before the answer was complete"]);
+fn interrupted_model_is_exit_code_69() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let output = chat(&sandbox, &script, &["fail"], "");
+    output.assert_code(69, &["chat", "fail"]);
+    assert_contains(&output.out, &["Half an answer", "broke before the answer was complete"]);
 }
 
 #[test]
-fn an_unknown_agent_is_named_with_those_there_are() {
-    let (workshop, script) = scripted(SCRIPT);
-    let said = chat(&workshop, &script, &["hello", "--agent", "nobody"], "");
-    said.assert_code(64, &["chat", "--agent", "nobody"]);
-    assert_says(&said.err, &["\"nobody\"", "assistant"]);
+fn unknown_agent_error_lists_known_agents() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let output = chat(&sandbox, &script, &["hello", "--agent", "unknown"], "");
+    output.assert_code(64, &["chat", "--agent", "unknown"]);
+    assert_contains(&output.err, &["\"unknown\"", "assistant"]);
 }
 
 #[test]
-fn a_script_that_cannot_be_played_is_told_before_anything_starts() {
-    let (workshop, script) = scripted("[[turn]]\ntxt = \"typo\"\n");
-    let said = chat(&workshop, &script, &["hello"], "");
-    said.assert_code(64, &["chat"]);
-    assert_says(&said.err, &["script.toml", "txt"]);
+fn invalid_model_script_is_rejected() {
+    let (sandbox, script) = scripted("[[turn]]\ntxt = \"typo\"\n");
+    let output = chat(&sandbox, &script, &["hello"], "");
+    output.assert_code(64, &["chat"]);
+    assert_contains(&output.err, &["script.toml", "txt"]);
 }
 
 const REMEMBERS: &str = r#"
@@ -142,23 +144,24 @@ text = "I know: {{result.search_memory}}"
 "#;
 
 #[test]
-fn what_one_run_remembers_the_next_one_knows_unless_memory_is_off() {
-    let (workshop, script) = scripted(REMEMBERS);
+fn memory_persists_between_runs_unless_disabled() {
+    let (sandbox, script) = scripted(REMEMBERS);
     let run = |store: Option<&str>, prompt: &str| {
-        let mut command = workshop.command(&["chat", prompt]);
+        let mut command = sandbox.command(&["chat", prompt]);
         command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", &script);
-        command.env("HOME", workshop.temporary());
+        command.env("HOME", sandbox.temporary());
         if let Some(store) = store {
             command.env("ROCKBOT_MEMORY__STORE", store);
         }
-        let said = Said::of(command.timeout(crate::workshop::PATIENCE).output().expect("runs"));
-        said.assert_code(0, &["chat", prompt]);
-        said.out
+        let output =
+            CommandOutput::new(command.timeout(crate::sandbox::TIMEOUT).output().expect("runs"));
+        output.assert_code(0, &["chat", prompt]);
+        output.out
     };
-    assert_says(&run(None, "keep that I like tea"), &["Done: Remembered, id "]);
-    let file = workshop.temporary().join(".local/state/rockbot/memory.db");
+    assert_contains(&run(None, "keep that I like tea"), &["Done: Remembered, id "]);
+    let file = sandbox.temporary().join(".local/state/rockbot/memory.db");
     assert!(file.is_file(), "{}", file.display());
-    assert_says(&run(None, "what do I drink?"), &["I know: - The user likes tea."]);
-    assert_says(&run(Some("memory:"), "what do I drink?"), &["I know: Nothing fits."]);
-    assert_says(&run(Some("off"), "what do I drink?"), &["tool not found: search_memory"]);
+    assert_contains(&run(None, "what do I drink?"), &["I know: - The user likes tea."]);
+    assert_contains(&run(Some("memory:"), "what do I drink?"), &["I know: Nothing fits."]);
+    assert_contains(&run(Some("off"), "what do I drink?"), &["tool not found: search_memory"]);
 }

@@ -1,27 +1,27 @@
-//! `--check-config`: all of it can be used, or all problems at once.
+//! `--check-config` reports all errors at once.
 
-use crate::workshop::{PATIENCE, Said, Workshop, assert_says};
+use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
 
 #[test]
-fn the_defaults_can_be_used() {
-    let said = Workshop::new().check(&["--check-config"], 0);
-    assert_eq!(said.out, "the configuration is valid\n");
-    Workshop::new().check(&["tools", "list", "--check-config"], 0);
+fn default_configuration_is_valid() {
+    let output = Sandbox::new().check(&["--check-config"], 0);
+    assert_eq!(output.out, "the configuration is valid\n");
+    Sandbox::new().check(&["tools", "list", "--check-config"], 0);
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
-    let workshop = Workshop::new();
-    workshop.write(
+fn all_errors_are_reported_at_once() {
+    let sandbox = Sandbox::new();
+    sandbox.write(
         "bad.toml",
         "[bus]\nurl = \"http://broker\"\n[handler]\nconcurrency = 0\n[log]\nlevel = \"=:=\"\n\
          [fils]\nroot = \"x\"\n[service]\ndrain_seconds = \"long\"\n",
     );
-    let mut command = workshop.command(&["--config", "bad.toml", "--check-config"]);
+    let mut command = sandbox.command(&["--config", "bad.toml", "--check-config"]);
     command.env("ROCKBOT_LOG__FORMAT", "hunter2").env("ROCKBOT_LLM__MAX_ATTEMPTS", "99");
-    let said = Said::of(command.output().expect("it runs"));
-    said.assert_code(64, &["--check-config"]);
-    let words = [
+    let output = CommandOutput::new(command.output().expect("it runs"));
+    output.assert_code(64, &["--check-config"]);
+    let parts = [
         "bus.url",
         "handler.concurrency",
         "[fils]",
@@ -29,35 +29,37 @@ fn all_problems_are_told_at_once() {
         "ROCKBOT_LOG__FORMAT",
         "max_attempts",
     ];
-    assert_says(&said.err, &words);
-    assert!(!said.err.contains("hunter2"), "a value is shown: {}", said.err);
+    assert_contains(&output.err, &parts);
+    assert!(!output.err.contains("hunter2"), "a value is shown: {}", output.err);
 }
 
 #[test]
-fn what_the_embedded_fleet_needs_is_checked_too() {
-    let workshop = Workshop::new();
+fn embedded_fleet_settings_are_validated() {
+    let sandbox = Sandbox::new();
     let arguments = ["--root", "no/such/folder", "--check-config"];
-    let mut command = workshop.command(&arguments);
-    let said = Said::of(command.env("ROCKBOT_AGENT__NAME", "nobody").output().expect("it runs"));
-    said.assert_code(64, &arguments);
-    assert_says(&said.err, &["no/such/folder", "agent.name", "assistant"]);
+    let mut command = sandbox.command(&arguments);
+    let output = CommandOutput::new(
+        command.env("ROCKBOT_AGENT__NAME", "unknown").output().expect("it runs"),
+    );
+    output.assert_code(64, &arguments);
+    assert_contains(&output.err, &["no/such/folder", "agent.name", "assistant"]);
 }
 
 #[test]
-fn a_file_that_is_not_toml_is_named() {
-    let workshop = Workshop::new();
-    workshop.write("broken.toml", "[bus\n");
-    let said = workshop.check(&["--config", "broken.toml", "--check-config"], 64);
-    assert_says(&said.err, &["broken.toml"]);
+fn malformed_file_is_named() {
+    let sandbox = Sandbox::new();
+    sandbox.write("broken.toml", "[bus\n");
+    let output = sandbox.check(&["--config", "broken.toml", "--check-config"], 64);
+    assert_contains(&output.err, &["broken.toml"]);
 }
 
 #[test]
-fn a_store_that_cannot_be_used_is_told_before_the_broker_is_asked() {
-    let workshop = Workshop::new();
-    workshop.write("calls.db", "this is no database, however long one looks at it\n");
-    let mut up = workshop.command(&["--bus", "amqp://127.0.0.1:1", "up"]);
-    up.env("ROCKBOT_STORE__URL", "sqlite:calls.db").timeout(PATIENCE);
-    let said = Said::of(up.output().expect("it runs"));
-    said.assert_code(64, &["up"]);
-    assert_says(&said.err, &["store.url", "calls.db"]);
+fn store_is_checked_before_connecting() {
+    let sandbox = Sandbox::new();
+    sandbox.write("calls.db", "this file is longer than a header, but is not a database\n");
+    let mut up = sandbox.command(&["--bus", "amqp://127.0.0.1:1", "up"]);
+    up.env("ROCKBOT_STORE__URL", "sqlite:calls.db").timeout(TIMEOUT);
+    let output = CommandOutput::new(up.output().expect("it runs"));
+    output.assert_code(64, &["up"]);
+    assert_contains(&output.err, &["store.url", "calls.db"]);
 }

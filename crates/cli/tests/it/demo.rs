@@ -1,53 +1,53 @@
-//! `rockbot demo`: the first minute.
+//! `rockbot demo`.
 
 use std::fs;
 
-use crate::workshop::{Workshop, assert_says};
+use crate::sandbox::{Sandbox, assert_contains};
 
 #[test]
-fn the_demo_needs_nothing_and_shows_every_call_cross_the_bus() {
-    let workshop = Workshop::new();
-    let said = workshop.check(&["demo"], 0);
+fn demo_shows_every_call() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.check(&["demo"], 0);
     for tool in ["list_files", "search", "bash", "read_file"] {
-        assert_says(&said.out, &[&format!("→ {tool} ")]);
-        let returned = said.out.lines().find(|line| line.contains(&format!("← {tool} ")));
-        let returned = returned.unwrap_or_else(|| panic!("no return of {tool}:\n{}", said.out));
-        assert_says(returned, &["ran on tool-handler/", " B"]);
+        assert_contains(&output.out, &[&format!("→ {tool} ")]);
+        let returned = output.out.lines().find(|line| line.contains(&format!("← {tool} ")));
+        let returned = returned.unwrap_or_else(|| panic!("no result of {tool}:\n{}", output.out));
+        assert_contains(returned, &["ran on tool-handler/", " B"]);
         assert!(returned.contains(" ms,") || returned.contains(" µs,"), "no time: {returned}");
     }
-    assert_says(
-        &said.out,
+    assert_contains(
+        &output.out,
         &[
-            // What the tools found, in the final answer.
+            // Results of the tools in the final answer.
             "bus.md:1: # The bus",
             "The agent touches nothing outside itself.",
             "4 tool calls crossed the bus.",
-            // And how to go on.
+            // Next steps.
             "OPENAI_API_KEY=",
             "OPENROUTER_API_KEY=",
             "OPENAI_BASE_URL=",
             "cargo xtask local-model",
         ],
     );
-    assert_eq!(said.err, "");
+    assert_eq!(output.err, "");
 }
 
 #[test]
-fn the_demo_leaves_nothing_behind() {
-    let workshop = Workshop::new();
-    workshop.check(&["demo"], 0);
-    let left = fs::read_dir(workshop.temporary()).expect("a folder").count();
+fn demo_removes_its_files() {
+    let sandbox = Sandbox::new();
+    sandbox.check(&["demo"], 0);
+    let left = fs::read_dir(sandbox.temporary()).expect("a folder").count();
     assert_eq!(left, 0, "temporary files stay");
-    assert_eq!(workshop.names_in_root(), Vec::<String>::new());
+    assert_eq!(sandbox.names_in_root(), Vec::<String>::new());
 }
 
 #[test]
-fn the_demo_ignores_a_configured_broker_and_model() {
-    let workshop = Workshop::new();
-    let mut command = workshop.command(&["demo"]);
-    command.env("ROCKBOT_BUS__URL", "amqp://nobody:wrong@127.0.0.1:9/%2f");
+fn demo_ignores_configured_broker_and_model() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(&["demo"]);
+    command.env("ROCKBOT_BUS__URL", "amqp://user:wrong@127.0.0.1:9/%2f");
     command.env("OPENAI_API_KEY", "sk-not-a-key").env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
-    let said = crate::workshop::Said::of(command.output().expect("it runs"));
-    said.assert_code(0, &["demo"]);
-    assert_says(&said.out, &["4 tool calls crossed the bus."]);
+    let output = crate::sandbox::CommandOutput::new(command.output().expect("it runs"));
+    output.assert_code(0, &["demo"]);
+    assert_contains(&output.out, &["4 tool calls crossed the bus."]);
 }

@@ -1,4 +1,4 @@
-//! The `rockbot` command as a newcomer meets it: one process, no broker, no key.
+//! The `rockbot` command without a broker or an API key.
 
 #[cfg(test)]
 mod approve;
@@ -16,10 +16,10 @@ mod dlq;
 mod profiles;
 #[cfg(test)]
 mod pseudo_terminal;
+#[cfg(test)]
+mod sandbox;
 mod script;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]
 mod tools;
-#[cfg(test)]
-mod workshop;

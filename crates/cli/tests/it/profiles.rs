@@ -1,5 +1,5 @@
-//! Which profile has which tool. A new tool, and a new source, is in nobody's snapshot: whoever adds
-//! it decides which kinds of work may use it, and accepts the snapshot.
+//! The tools of each profile. A new tool or source changes the snapshots: its author decides which
+//! profiles may use it and accepts the snapshots.
 
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 
@@ -10,7 +10,7 @@ use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_toolkit::files::{self, FilesConfig};
 use rockbot_tools::{Outputs, OutputsSection, Tool, ToolOutput, ToolProfile, guide_tools};
 
-/// Every tool of the repository that is there without a configuration of its own.
+/// Returns every tool of the repository that needs no configuration of its own.
 async fn tools() -> Vec<ToolRegistration> {
     let root = tempfile::tempdir().unwrap();
     let config = FilesConfig { root: root.path().to_owned(), ..FilesConfig::default() };
@@ -44,7 +44,7 @@ async fn check(profile: &ToolProfile) {
     for tool in tools().await {
         row(&tool.name, &tool.source);
     }
-    // What another family may bring along: its source counts, and these names of the seeds.
+    // Tools of other families are permitted by their source and by these names.
     let servers = [ToolSource::Mcp("server".to_owned()), ToolSource::Agent("other".to_owned())];
     for source in ToolSource::plain().chain(servers) {
         row("any", &source);
@@ -54,28 +54,29 @@ async fn check(profile: &ToolProfile) {
 }
 
 #[tokio::test]
-async fn main_has_these_tools() {
+async fn main_profile_tools() {
     check(ToolProfile::main()).await;
 }
 
 #[tokio::test]
-async fn subagent_has_these_tools() {
+async fn subagent_profile_tools() {
     check(ToolProfile::subagent()).await;
 }
 
 #[tokio::test]
-async fn scheduled_has_these_tools() {
+async fn scheduled_profile_tools() {
     check(ToolProfile::scheduled()).await;
 }
 
 #[tokio::test]
-async fn a2a_synthesis_has_these_tools() {
+async fn a2a_synthesis_profile_tools() {
     check(ToolProfile::a2a_synthesis()).await;
 }
 
-/// What implements a tool. One that is not in the list above needs a place there, or a word here.
+/// Lists the types that implement a tool. A new one belongs in the list above, unless it needs a
+/// configuration.
 #[test]
-fn these_types_are_tools() {
+fn tool_implementations_are_listed() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
     let mut folders = vec![crates.to_owned()];
@@ -88,14 +89,14 @@ fn these_types_are_tools() {
                 folders.extend(is_code.then_some(path));
             } else if name.ends_with(".rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                // Tests of a file stand at its end.
+                // Tests are at the end of a file.
                 let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
                 let place = path.strip_prefix(crates).unwrap().display().to_string();
                 let types = text.lines().filter_map(|line| {
-                    let (head, what) = line.split_once(" Tool for ")?;
-                    head.starts_with("impl").then(|| what.trim_end_matches(" {").to_owned())
+                    let (head, name) = line.split_once(" Tool for ")?;
+                    head.starts_with("impl").then(|| name.trim_end_matches(" {").to_owned())
                 });
-                found.extend(types.map(|what| format!("{place}: {what}")));
+                found.extend(types.map(|name| format!("{place}: {name}")));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A terminal that a test reads.
+//! A pseudo terminal for commands under test.
 
 use std::{
     fs::{File, OpenOptions},
@@ -9,12 +9,12 @@ use std::{
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// Runs a command on a terminal of its own; what it showed and its exit code.
+/// Runs a command on a pseudo terminal, and returns its output and exit code.
 pub(crate) fn show(command: Command) -> (String, Option<i32>) {
     show_typing(command, "")
 }
 
-/// The same with this typed at the terminal.
+/// Runs a command on a pseudo terminal with typed input.
 pub(crate) fn show_typing(mut command: Command, typed: &str) -> (String, Option<i32>) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo terminal");
     grantpt(&ours).expect("granted");
@@ -25,7 +25,7 @@ pub(crate) fn show_typing(mut command: Command, typed: &str) -> (String, Option<
     let end = || theirs.try_clone().expect("one more descriptor");
     command.env("TERM", "xterm-256color").stdin(end()).stdout(end()).stderr(end());
     let child = command.spawn().expect("it starts");
-    // The end of the command must be the end of what can be read.
+    // The output must end with the command.
     drop((command, theirs));
     let mut screen = File::from(ours);
     screen.write_all(typed.as_bytes()).expect("typed");
@@ -40,7 +40,7 @@ fn finish(mut screen: File, mut child: Child) -> (String, Option<i32>) {
             Ok(0) => break,
             Ok(length) => shown.extend_from_slice(&piece[..length]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // How Linux says that nobody holds the other end.
+            // Linux reports an error when the other end is closed.
             Err(_) => break,
         }
     }

@@ -1,4 +1,4 @@
-//! What reaches a terminal, a pipe, a pipe that nobody reads, and a disk that is full.
+//! Output to a terminal, a pipe, a closed pipe, and a full disk.
 
 use std::{
     fs::File,
@@ -7,16 +7,16 @@ use std::{
 
 use crate::{
     pseudo_terminal,
-    workshop::{Said, Workshop, assert_says},
+    sandbox::{CommandOutput, Sandbox, assert_contains},
 };
 
-/// What could rename a window, clear a screen, or turn the reading direction.
+/// Text that would rename a window, clear the screen, and change the text direction.
 const HOSTILE: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}harm";
 
-/// How that begins when it comes through.
-const SIGNS: [&str; 4] = ["\u{1b}]0;", "\u{7}", "\u{1b}[2J", "\u{202e}"];
+/// The control sequences in [`HOSTILE`].
+const SEQUENCES: [&str; 4] = ["\u{1b}]0;", "\u{7}", "\u{1b}[2J", "\u{202e}"];
 
-/// Every argument and every word of this model is hostile.
+/// A model whose text and arguments are hostile.
 const SCRIPT: &str = r#"
 [[turn]]
 text = "I call \u001b]0;owned\u0007\u001b[2J\u202enow"
@@ -52,32 +52,32 @@ const PRINTING: [&[&str]; 11] = [
 ];
 
 #[test]
-fn colours_are_for_terminals_only() {
-    let workshop = Workshop::new();
+fn only_terminals_get_colors() {
+    let sandbox = Sandbox::new();
     for arguments in [&["demo"][..], &["tools", "describe", "bash"], &["--help"]] {
-        let said = workshop.check(arguments, 0);
-        assert!(!said.out.contains('\u{1b}'), "{arguments:?} colours a pipe: {:?}", said.out);
-        let (shown, code) = pseudo_terminal::show(workshop.std_command(arguments));
+        let output = sandbox.check(arguments, 0);
+        assert!(!output.out.contains('\u{1b}'), "{arguments:?} colors a pipe: {:?}", output.out);
+        let (shown, code) = pseudo_terminal::show(sandbox.std_command(arguments));
         assert_eq!(code, Some(0), "{arguments:?}");
-        assert!(shown.contains("\u{1b}["), "{arguments:?} has no colours: {shown:?}");
+        assert!(shown.contains("\u{1b}["), "{arguments:?} has no colors: {shown:?}");
     }
-    let mut plain = workshop.std_command(&["demo"]);
+    let mut plain = sandbox.std_command(&["demo"]);
     plain.env("NO_COLOR", "1");
     let (shown, _) = pseudo_terminal::show(plain);
     assert!(!shown.contains('\u{1b}'), "NO_COLOR is ignored: {shown:?}");
 }
 
 #[test]
-fn nothing_that_a_model_or_a_tool_says_controls_the_terminal() {
-    let workshop = Workshop::new();
-    workshop.write("hostile.txt", &format!("{HOSTILE}\n"));
-    let script = workshop.write("script.toml", SCRIPT);
-    let mut chat = workshop.std_command(&["chat", "go"]);
+fn untrusted_text_cannot_control_terminal() {
+    let sandbox = Sandbox::new();
+    sandbox.write("hostile.txt", &format!("{HOSTILE}\n"));
+    let script = sandbox.write("script.toml", SCRIPT);
+    let mut chat = sandbox.std_command(&["chat", "go"]);
     chat.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
     let (shown, code) = pseudo_terminal::show(chat);
     assert_eq!(code, Some(0), "{shown:?}");
-    for sign in SIGNS {
-        assert!(!shown.contains(sign), "{sign:?} came through: {shown:?}");
+    for sequence in SEQUENCES {
+        assert!(!shown.contains(sequence), "{sequence:?} was not removed: {shown:?}");
     }
     for part in ["I call", "→", "harm", "It says"] {
         assert!(shown.contains(part), "{part:?} is not shown: {shown:?}");
@@ -85,47 +85,47 @@ fn nothing_that_a_model_or_a_tool_says_controls_the_terminal() {
 }
 
 #[test]
-fn progress_of_a_call_is_cleaned_and_its_result_is_raw() {
-    let workshop = Workshop::new();
-    workshop.write("hostile.txt", &format!("{HOSTILE}\n"));
+fn progress_is_cleaned_and_result_is_raw() {
+    let sandbox = Sandbox::new();
+    sandbox.write("hostile.txt", &format!("{HOSTILE}\n"));
     let call = r#"{"command": "cat hostile.txt; sleep 1.3; echo end"}"#;
-    let mut command = workshop.command(&["tools", "call", "bash", call]);
-    let said = Said::of(command.env("CLICOLOR_FORCE", "1").output().expect("it runs"));
-    said.assert_code(0, &["tools", "call", "bash"]);
-    assert!(said.err.contains("harm"), "no progress: {:?}", said.err);
-    for sign in SIGNS {
-        assert!(!said.err.contains(sign), "{sign:?} came through: {:?}", said.err);
-        // Whoever pipes a result wants it byte by byte.
-        assert!(said.out.contains(sign), "{sign:?} is missing: {:?}", said.out);
+    let mut command = sandbox.command(&["tools", "call", "bash", call]);
+    let output = CommandOutput::new(command.env("CLICOLOR_FORCE", "1").output().expect("it runs"));
+    output.assert_code(0, &["tools", "call", "bash"]);
+    assert!(output.err.contains("harm"), "no progress: {:?}", output.err);
+    for sequence in SEQUENCES {
+        assert!(!output.err.contains(sequence), "{sequence:?} was not removed: {:?}", output.err);
+        // A piped result is passed through unchanged.
+        assert!(output.out.contains(sequence), "{sequence:?} is missing: {:?}", output.out);
     }
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_failure() {
-    let workshop = Workshop::new();
-    workshop.write("notes.md", "text\n");
+fn closed_pipe_is_no_failure() {
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.md", "text\n");
     for arguments in PRINTING {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let said = printed_to(writer, workshop.std_command(arguments));
-        said.assert_code(0, arguments);
-        assert_eq!(said.err, "", "{arguments:?}");
+        let output = printed_to(writer, sandbox.std_command(arguments));
+        output.assert_code(0, arguments);
+        assert_eq!(output.err, "", "{arguments:?}");
     }
 }
 
 #[test]
-fn an_output_that_is_full_is_told_and_exit_code_74() {
-    let workshop = Workshop::new();
-    workshop.write("notes.md", "text\n");
+fn full_disk_is_exit_code_74() {
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.md", "text\n");
     for arguments in PRINTING {
         let full = File::options().write(true).open("/dev/full").expect("a device of Linux");
-        let said = printed_to(full, workshop.std_command(arguments));
-        said.assert_code(74, arguments);
-        assert_says(&said.err, &["cannot write the output", "No space left"]);
+        let output = printed_to(full, sandbox.std_command(arguments));
+        output.assert_code(74, arguments);
+        assert_contains(&output.err, &["cannot write the output", "No space left"]);
     }
 }
 
-fn printed_to(stdout: impl Into<Stdio>, mut command: Command) -> Said {
+fn printed_to(stdout: impl Into<Stdio>, mut command: Command) -> CommandOutput {
     command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
-    Said::of(command.spawn().expect("it starts").wait_with_output().expect("it ended"))
+    CommandOutput::new(command.spawn().expect("it starts").wait_with_output().expect("it ended"))
 }

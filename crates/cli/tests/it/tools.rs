@@ -1,8 +1,8 @@
-//! `rockbot tools` with the embedded handler, and the exit code of everything that can happen.
+//! `rockbot tools` with the embedded handler, and its exit codes.
 
 use std::net::TcpListener;
 
-use crate::workshop::{Said, Workshop, assert_says};
+use crate::sandbox::{CommandOutput, Sandbox, assert_contains};
 
 const BUILT_IN: [&str; 8] = [
     "bash",
@@ -16,19 +16,23 @@ const BUILT_IN: [&str; 8] = [
 ];
 
 #[test]
-fn list_shows_every_built_in_tool_and_what_it_may_do() {
-    let said = Workshop::new().check(&["tools", "list"], 0);
+fn list_shows_built_in_tools_and_effects() {
+    let output = Sandbox::new().check(&["tools", "list"], 0);
     for tool in BUILT_IN {
-        assert!(said.out.lines().any(|line| line.starts_with(&format!("{tool} "))), "{}", said.out);
+        assert!(
+            output.out.lines().any(|line| line.starts_with(&format!("{tool} "))),
+            "{}",
+            output.out
+        );
     }
-    let line = |tool: &str| said.out.lines().find(|line| line.starts_with(tool)).expect("listed");
-    assert!(line("read_file").contains(" reads "), "{}", said.out);
-    assert!(line("bash").contains(" may destroy "), "{}", said.out);
+    let line = |tool: &str| output.out.lines().find(|line| line.starts_with(tool)).expect("listed");
+    assert!(line("read_file").contains(" reads "), "{}", output.out);
+    assert!(line("bash").contains(" may destroy "), "{}", output.out);
 }
 
 #[test]
-fn list_as_json_holds_whole_definitions() {
-    let tools = Workshop::new().check(&["tools", "list", "--json"], 0).json();
+fn json_list_has_full_definitions() {
+    let tools = Sandbox::new().check(&["tools", "list", "--json"], 0).json();
     let tools = tools.as_array().expect("an array");
     let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect();
     assert_eq!(names, BUILT_IN);
@@ -40,33 +44,33 @@ fn list_as_json_holds_whole_definitions() {
 }
 
 #[test]
-fn describe_shows_the_schema_the_hints_and_who_serves_it() {
-    let workshop = Workshop::new();
-    let said = workshop.check(&["tools", "describe", "read_file"], 0);
-    let words = ["read_file — ", "served by", "tool-handler/", "read-only", "\"path\"", "required"];
-    assert_says(&said.out, &words);
-    let tool = workshop.check(&["tools", "describe", "read_file", "--json"], 0).json();
+fn describe_shows_schema_hints_and_handlers() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.check(&["tools", "describe", "read_file"], 0);
+    let parts = ["read_file — ", "handlers", "tool-handler/", "read-only", "\"path\"", "required"];
+    assert_contains(&output.out, &parts);
+    let tool = sandbox.check(&["tools", "describe", "read_file", "--json"], 0).json();
     assert_eq!((&tool["name"], &tool["hints"]["readOnly"]), (&"read_file".into(), &true.into()));
-    workshop.check(&["tools", "describe", "no_such_tool"], 69);
+    sandbox.check(&["tools", "describe", "no_such_tool"], 69);
 }
 
 #[test]
-fn a_call_prints_the_result_as_it_is() {
-    let workshop = Workshop::new();
-    workshop.write("notes.md", "first\nsecond\n");
-    let said = workshop.check(&["tools", "call", "read_file", r#"{"path": "notes.md"}"#], 0);
-    assert_eq!(said.out, "first\nsecond\n");
-    assert_eq!(said.err, "");
-    let said = workshop.check(&["tools", "call", "list_files"], 0);
-    assert_says(&said.out, &["notes.md"]);
+fn call_prints_unchanged_result() {
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.md", "first\nsecond\n");
+    let output = sandbox.check(&["tools", "call", "read_file", r#"{"path": "notes.md"}"#], 0);
+    assert_eq!(output.out, "first\nsecond\n");
+    assert_eq!(output.err, "");
+    let output = sandbox.check(&["tools", "call", "list_files"], 0);
+    assert_contains(&output.out, &["notes.md"]);
 }
 
 #[test]
-fn a_call_as_json_says_what_ran_where_and_how_long() {
-    let workshop = Workshop::new();
-    workshop.write("notes.md", "first\n");
+fn json_call_describes_outcome() {
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.md", "first\n");
     let ok = ["--json", "tools", "call", "read_file", r#"{"path": "notes.md"}"#];
-    let ok = workshop.check(&ok, 0).json();
+    let ok = sandbox.check(&ok, 0).json();
     assert_eq!(ok["toolName"], "read_file");
     assert_eq!((&ok["ok"], &ok["executed"]), (&true.into(), &"yes".into()));
     assert_eq!(ok["content"], "first\n");
@@ -75,48 +79,48 @@ fn a_call_as_json_says_what_ran_where_and_how_long() {
     assert!(ok["ranOn"].as_str().expect("a place").starts_with("tool-handler/"), "{ok}");
 
     let failed = ["--json", "tools", "call", "bash", r#"{"command": "echo no; exit 3"}"#];
-    let failed = workshop.check(&failed, 1).json();
+    let failed = sandbox.check(&failed, 1).json();
     assert_eq!((&failed["ok"], &failed["executed"]), (&false.into(), &"yes".into()));
     assert_eq!(failed["details"]["exitCode"], 3);
 
-    let refused = ["--json", "tools", "call", "read_file", r#"{"path": 7}"#];
-    let refused = workshop.check(&refused, 64).json();
-    assert_eq!((&refused["ok"], &refused["executed"]), (&false.into(), &"no".into()));
+    let rejected = ["--json", "tools", "call", "read_file", r#"{"path": 7}"#];
+    let rejected = sandbox.check(&rejected, 64).json();
+    assert_eq!((&rejected["ok"], &rejected["executed"]), (&false.into(), &"no".into()));
     assert_eq!(
-        (&refused["code"], &refused["isRetryable"]),
+        (&rejected["code"], &rejected["isRetryable"]),
         (&"invalid_arguments".into(), &false.into())
     );
-    assert_says(refused["message"].as_str().expect("text"), &["/path"]);
+    assert_contains(rejected["message"].as_str().expect("text"), &["/path"]);
 }
 
 #[test]
-fn arguments_come_from_the_line_a_file_or_standard_input() {
-    let workshop = Workshop::new();
-    workshop.write("arguments.json", r#"{"path": "made.txt", "content": "from a file\n"}"#);
-    workshop.check(&["tools", "call", "write_file", "@arguments.json"], 0);
-    let mut command = workshop.command(&["tools", "call", "read_file", "-"]);
+fn arguments_come_from_option_file_or_stdin() {
+    let sandbox = Sandbox::new();
+    sandbox.write("arguments.json", r#"{"path": "made.txt", "content": "from a file\n"}"#);
+    sandbox.check(&["tools", "call", "write_file", "@arguments.json"], 0);
+    let mut command = sandbox.command(&["tools", "call", "read_file", "-"]);
     let output = command.write_stdin(r#"{"path": "made.txt"}"#).output().expect("it runs");
-    let said = Said::of(output);
-    said.assert_code(0, &["-"]);
-    assert_eq!(said.out, "from a file\n");
-    let said = workshop.check(&["tools", "call", "read_file", "@missing.json"], 64);
-    assert_says(&said.err, &["cannot open missing.json"]);
+    let output = CommandOutput::new(output);
+    output.assert_code(0, &["-"]);
+    assert_eq!(output.out, "from a file\n");
+    let output = sandbox.check(&["tools", "call", "read_file", "@missing.json"], 64);
+    assert_contains(&output.err, &["cannot open missing.json"]);
 }
 
 #[test]
-fn a_tool_that_answers_with_an_error_is_exit_code_1() {
-    let workshop = Workshop::new();
-    let said = workshop.check(&["tools", "call", "bash", r#"{"command": "exit 1"}"#], 1);
-    assert_says(&said.out, &["exit code 1"]);
-    let said = workshop.check(&["tools", "call", "read_file", r#"{"path": "missing"}"#], 1);
-    assert_says(&said.err, &["missing", "executed: yes"]);
+fn tool_error_is_exit_code_1() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.check(&["tools", "call", "bash", r#"{"command": "exit 1"}"#], 1);
+    assert_contains(&output.out, &["exit code 1"]);
+    let output = sandbox.check(&["tools", "call", "read_file", r#"{"path": "missing"}"#], 1);
+    assert_contains(&output.err, &["missing", "executed: yes"]);
 }
 
 #[test]
-fn what_cannot_be_used_is_exit_code_64() {
-    let workshop = Workshop::new();
-    workshop.write("bad.toml", "[bus]\nurl = 7\n");
-    for (arguments, words) in [
+fn invalid_usage_is_exit_code_64() {
+    let sandbox = Sandbox::new();
+    sandbox.write("bad.toml", "[bus]\nurl = 7\n");
+    for (arguments, parts) in [
         (&["tools", "call", "read_file", "{\"path\":"][..], "JSON"),
         (&["tools", "call", "read_file", "[1]"], "object"),
         (&["tools", "call", "read_file", r#"{"path": 7}"#], "/path"),
@@ -129,59 +133,62 @@ fn what_cannot_be_used_is_exit_code_64() {
         (&["--bus", "http://127.0.0.1", "tools", "list"], "amqp://"),
         (&["--root", "no/such/folder", "tools", "list"], "no/such/folder"),
     ] {
-        let said = workshop.check(arguments, 64);
-        assert_says(&said.err, &[words]);
-        assert_eq!(said.out, "", "{arguments:?}");
+        let output = sandbox.check(arguments, 64);
+        assert_contains(&output.err, &[parts]);
+        assert_eq!(output.out, "", "{arguments:?}");
     }
 }
 
 #[test]
-fn what_is_not_there_is_exit_code_69() {
-    let workshop = Workshop::new();
-    let said = workshop.check(&["tools", "call", "no_such_tool"], 69);
-    assert_says(&said.err, &["nobody serves no_such_tool", "read_file"]);
-    // A port that was free a moment ago has nobody behind it.
+fn unavailable_tool_or_broker_is_exit_code_69() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.check(&["tools", "call", "no_such_tool"], 69);
+    assert_contains(&output.err, &["no handler is available for tool no_such_tool", "read_file"]);
+    // A port that was just free has no listener.
     let port =
         TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
     let url = format!("amqp://guest:hunter2@127.0.0.1:{port}/%2f");
-    let said = workshop.check(&["--bus", &url, "tools", "list"], 69);
-    assert_says(&said.err, &["error:"]);
-    assert!(!said.err.contains("hunter2"), "a password is shown: {}", said.err);
+    let output = sandbox.check(&["--bus", &url, "tools", "list"], 69);
+    assert_contains(&output.err, &["error:"]);
+    assert!(!output.err.contains("hunter2"), "a password is shown: {}", output.err);
 }
 
 #[test]
-fn what_takes_too_long_is_exit_code_75() {
-    let workshop = Workshop::new();
+fn timeout_is_exit_code_75() {
+    let sandbox = Sandbox::new();
     let call = ["tools", "call", "bash", r#"{"command": "sleep 60"}"#, "--timeout", "1"];
-    let said = workshop.check(&call, 75);
-    assert_says(&said.err, &["timeout", "executed: yes"]);
+    let output = sandbox.check(&call, 75);
+    assert_contains(&output.err, &["timeout", "executed: yes"]);
 }
 
 #[test]
 fn file_tools_stay_below_the_root() {
-    let workshop = Workshop::new();
-    workshop.write("inside.txt", "inside\n");
-    let outside = workshop.temporary();
+    let sandbox = Sandbox::new();
+    sandbox.write("inside.txt", "inside\n");
+    let outside = sandbox.temporary();
     let outside = outside.to_str().expect("UTF-8");
     let call = ["tools", "call", "read_file", r#"{"path": "../workplace/inside.txt"}"#];
-    workshop.check(&["--root", outside, call[0], call[1], call[2], call[3]], 1);
+    sandbox.check(&["--root", outside, call[0], call[1], call[2], call[3]], 1);
 }
 
 #[test]
-fn doctor_looks_at_the_embedded_fleet() {
-    let workshop = Workshop::new();
-    let said = workshop.check(&["doctor"], 0);
-    assert_says(&said.out, &["bus ", "round trip", "tool.invoke", "read_file", "tool-handler/"]);
-    let said = workshop.check(&["doctor", "--json"], 0).json();
-    assert!(said["roundTripMicros"].is_u64() && said["bus"].is_string(), "{said}");
-    assert_eq!(said["tools"].as_object().expect("tools").len(), BUILT_IN.len());
-    let queues = said["queues"].as_array().expect("queues");
+fn doctor_checks_embedded_fleet() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.check(&["doctor"], 0);
+    assert_contains(
+        &output.out,
+        &["bus ", "round trip", "tool.invoke", "read_file", "tool-handler/"],
+    );
+    let output = sandbox.check(&["doctor", "--json"], 0).json();
+    assert!(output["roundTripMicros"].is_u64() && output["bus"].is_string(), "{output}");
+    assert_eq!(output["tools"].as_object().expect("tools").len(), BUILT_IN.len());
+    let queues = output["queues"].as_array().expect("queues");
     let invoke = queues.iter().find(|queue| queue["name"] == "tool.invoke").expect("listed");
     assert_eq!((&invoke["exists"], &invoke["consumers"]), (&true.into(), &1.into()));
     assert_eq!((&invoke["ready"], &invoke["deadLetters"]), (&0.into(), &0.into()));
-    assert_eq!(said["replyQueue"]["consumers"], 1);
-    assert_eq!(said["findings"], serde_json::json!([]));
-    let handler = &said["handlers"][0];
+    assert_eq!(output["replyQueue"]["consumers"], 1);
+    assert_eq!(output["findings"], serde_json::json!([]));
+    let handler = &output["handlers"][0];
     assert_eq!(handler["tools"].as_array().map(Vec::len), Some(BUILT_IN.len()));
     assert_eq!(handler["load"], serde_json::json!({"running": 0, "waiting": 0}));
 }

@@ -1,4 +1,4 @@
-//! Replaces a file in one step: a reader sees the old content or the new, never a part.
+//! Atomic replacement of a file: a reader sees the old or the new content, never a mix.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,7 +17,7 @@ use super::{
     stop::Stop,
 };
 
-/// Where a file is, or will be: symbolic links are resolved, directories exist.
+/// The location to write a file to: symbolic links are resolved, directories exist.
 #[derive(Debug)]
 pub(super) struct Target {
     directory: Dir,
@@ -26,7 +26,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Finds the place of a file, and makes the directories that lead to it.
+    /// Resolves the location of a file and creates its parent directories.
     pub(super) fn prepare(root: &Root, path: &RelativePath) -> Result<Self, ToolFailure> {
         let place = resolve(root, path)?;
         let Some(name) = place.file_name().map(OsStr::to_owned) else {
@@ -44,7 +44,7 @@ impl Target {
             Ok(metadata) if !metadata.is_file() => return Err(not_regular(path)),
             Ok(metadata) if metadata.permissions().readonly() => {
                 return Err(ToolFailure::failed(format!(
-                    "{path} is read-only and was left as it is"
+                    "{path} is read-only and was not changed"
                 )));
             }
             Ok(metadata) => Some(metadata.permissions()),
@@ -54,12 +54,12 @@ impl Target {
         Ok(Self { directory, name, existing })
     }
 
-    /// Whether the file is there already.
+    /// Returns whether the file already exists.
     pub(super) fn exists(&self) -> bool {
         self.existing.is_some()
     }
 
-    /// Puts the content in place, unless nobody waits any more.
+    /// Writes the content and replaces the file, unless the call was cancelled or timed out.
     pub(super) fn replace(
         &self,
         path: &RelativePath,
@@ -75,7 +75,7 @@ impl Target {
     fn fill(&self, file: &mut File, content: &[u8]) -> io::Result<()> {
         file.write_all(content)?;
         if let Some(permissions) = &self.existing {
-            // Whoever may change a program must not thereby run as its owner.
+            // Setuid and setgid bits are dropped: changing a program must not grant its owner's rights.
             file.set_permissions(Permissions::from_mode(permissions.mode() & 0o777))?;
         }
         file.sync_data()
@@ -106,7 +106,7 @@ impl Target {
     }
 }
 
-/// A file beside the target. Removed unless it is put in place.
+/// A temporary file beside the target. It is removed unless it replaces the target.
 struct Draft<'a> {
     directory: &'a Dir,
     name: Option<PathBuf>,
@@ -127,13 +127,13 @@ impl Drop for Draft<'_> {
         if let Some(name) = &self.name
             && let Err(error) = self.directory.remove_file(name)
         {
-            tracing::debug!(%error, "a temporary file could not be removed");
+            tracing::debug!(%error, "temporary file removal failed");
         }
     }
 }
 
-/// The path to write to. A symbolic link is written through; one that leads nowhere is refused,
-/// because what it names may be outside.
+/// Resolves the path to write to. A symbolic link is followed; a dangling one is rejected, because its
+/// target may be outside the root.
 fn resolve(root: &Root, path: &RelativePath) -> Result<PathBuf, ToolFailure> {
     let given = path.as_path();
     match root.dir().canonicalize(given) {
@@ -143,11 +143,11 @@ fn resolve(root: &Root, path: &RelativePath) -> Result<PathBuf, ToolFailure> {
     }
     if root.dir().symlink_metadata(given).is_ok() {
         return Err(ToolFailure::failed(format!(
-            "{path} is a symbolic link that leads nowhere; write to another path"
+            "{path} is a dangling symbolic link; write to another path"
         )));
     }
     let (Some(name), Some(parent)) = (given.file_name(), given.parent()) else {
-        return Err(ToolFailure::failed(format!("{path} is not the name of a file")));
+        return Err(ToolFailure::failed(format!("{path} is not a file name")));
     };
     if parent.as_os_str().is_empty() {
         return Ok(PathBuf::from(name));

@@ -1,4 +1,4 @@
-//! `bash`: a command in the root. Not a sandbox: see the module above.
+//! `bash`: runs a command in the root. Not a sandbox: see the parent module.
 
 use std::{
     env,
@@ -30,12 +30,12 @@ use super::{
     root::Root,
 };
 
-/// Between the polite signal and the other one.
+/// The time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
-/// How long what the shell left behind may hold its output open.
+/// The time limit for background processes of the shell to close its output.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// As much as the system takes in one argument, less some room.
+/// The longest command, below the system's limit for one argument.
 const MAX_COMMAND_BYTES: usize = 120_000;
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -59,21 +59,21 @@ impl Bash {
     pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
         let (default, cap) = (config.command_timeout_seconds, FilesConfig::MAX_COMMAND_SECONDS);
         let description = format!(
-            "Run a shell command in the root of the files and return its output, stdout and \
-             stderr together, at most {} bytes: of more, the beginning and the end. Every call is \
-             a new shell with an empty input; nothing may wait for a person. Processes left in \
-             the background are ended with the command. Commands that take longer than {default} \
-             seconds need timeout_seconds.",
+            "Run a shell command in the root of the files and return its combined stdout and \
+             stderr, at most {} bytes; of longer output, the beginning and the end. Every call \
+             starts a new shell with empty standard input, so commands must not be interactive. \
+             Background processes are killed when the command ends. Commands that take longer \
+             than {default} seconds need timeout_seconds.",
             config.max_output_bytes
         );
         let properties = json!({
             "command": {
                 "type": "string", "minLength": 1, "maxLength": MAX_COMMAND_BYTES,
-                "description": "What to run, as for `sh -c`.",
+                "description": "The command, as for `sh -c`.",
             },
             "timeout_seconds": {
                 "type": "integer", "minimum": 1, "maximum": cap,
-                "description": format!("When to stop it. Default {default}, at most {cap}."),
+                "description": format!("Time limit in seconds. Default {default}, at most {cap}."),
             },
         });
         let hints =
@@ -122,8 +122,8 @@ impl Bash {
     ) -> Result<ToolResult, ToolFailure> {
         if arguments.command.len() > MAX_COMMAND_BYTES || arguments.command.contains('\0') {
             return Err(ToolFailure::invalid(format!(
-                "the command must be shorter than {MAX_COMMAND_BYTES} bytes and without NUL; put \
-                 a long script in a file and run that"
+                "the command must be shorter than {MAX_COMMAND_BYTES} bytes and contain no NUL; \
+                 write a long script to a file and run it"
             )));
         }
         let seconds = arguments.timeout_seconds.unwrap_or(self.default_seconds);
@@ -135,28 +135,29 @@ impl Bash {
         let started = Instant::now();
         let spawned = ProcessGroup::spawn(&mut self.command(&arguments.command));
         let (mut group, Pipes { stdout, stderr, .. }) = spawned.map_err(|error| {
-            tracing::warn!(%error, "the shell could not be started");
-            let message = "the shell could not be started; try again later".to_owned();
+            tracing::warn!(%error, "shell start failed");
+            let message = "the shell cannot be started; try again later".to_owned();
             ToolFailure::Unavailable { message, executed: Executed::No }
         })?;
         let mut capture = Capture::new(self.max_output_bytes);
         let pipes = (Pipe::new(stdout), Pipe::new(stderr));
-        let ending = watch(&mut group, pipes, &mut capture, started + limit, context).await;
+        let outcome = watch(&mut group, pipes, &mut capture, started + limit, context).await;
         let status = group.finish().await;
-        match ending {
-            Ending::Exited => Ok(present(status, started.elapsed(), capture.finish())),
-            Ending::TimedOut => Err(ToolFailure::TimedOut {
+        match outcome {
+            Outcome::Exited => Ok(to_result(status, started.elapsed(), capture.finish())),
+            Outcome::TimedOut => Err(ToolFailure::TimedOut {
                 after: limit,
                 executed: Executed::Yes,
                 repeatable: false,
             }),
-            Ending::Cancelled => Err(ToolFailure::Cancelled { executed: Executed::Yes }),
+            Outcome::Cancelled => Err(ToolFailure::Cancelled { executed: Executed::Yes }),
         }
     }
 }
 
 impl Tool for Bash {
-    /// It ends its process group by the deadline, with a grace, which dropping it would not give.
+    /// The tool stops its process group by the deadline with a grace period, which dropping the future
+    /// would not give.
     fn keeps_deadline(&self) -> bool {
         true
     }
@@ -166,9 +167,9 @@ impl Tool for Bash {
     }
 
     /// # Cancellation
-    /// Dropping the future kills the process group at once; a time-out or the context's
-    /// cancellation asks it to end and kills it two seconds later. A process that has left the
-    /// group (`setsid`) is out of reach.
+    /// Dropping the future kills the process group at once; a timeout or the context's cancellation
+    /// sends SIGTERM, and SIGKILL two seconds later. A process that has left the group (`setsid`) is not
+    /// reached.
     fn call<'a>(
         &'a self,
         arguments: Value,
@@ -181,15 +182,15 @@ impl Tool for Bash {
     }
 }
 
-/// Why a command is over.
+/// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum Outcome {
     Exited,
     TimedOut,
     Cancelled,
 }
 
-/// One end of the command; none when it is closed.
+/// An output pipe of the command; `reader` is `None` when it is closed.
 struct Pipe<R> {
     reader: Option<R>,
     buffer: Vec<u8>,
@@ -211,7 +212,7 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
         }
     }
 
-    fn taken(&mut self, read: io::Result<usize>) -> &[u8] {
+    fn received(&mut self, read: io::Result<usize>) -> &[u8] {
         let length = read.unwrap_or(0);
         if length == 0 {
             self.reader = None;
@@ -220,56 +221,56 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
     }
 }
 
-/// Reads the output until the command is over and all of it has come, or until it is time to kill
-/// what is left.
+/// Reads the output until the command has exited and its pipes are closed, or until the remaining
+/// processes must be killed.
 async fn watch<O: AsyncRead + Unpin, E: AsyncRead + Unpin>(
     group: &mut ProcessGroup,
     (mut stdout, mut stderr): (Pipe<O>, Pipe<E>),
     capture: &mut Capture,
     deadline: Instant,
     context: &ToolContext,
-) -> Ending {
+) -> Outcome {
     let mut ticks = interval(PROGRESS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut ending, mut until, mut exited, mut said) = (None, deadline, false, 0);
+    let (mut outcome, mut until, mut exited, mut reported) = (None, deadline, false, 0);
     while !exited || stdout.is_open() || stderr.is_open() {
-        let stopping = matches!(ending, Some(Ending::TimedOut | Ending::Cancelled));
+        let stopping = matches!(outcome, Some(Outcome::TimedOut | Outcome::Cancelled));
         tokio::select! {
             read = stdout.read(), if stdout.is_open() => {
-                capture.take(Stream::Out, stdout.taken(read));
+                capture.take(Stream::Out, stdout.received(read));
             }
             read = stderr.read(), if stderr.is_open() => {
-                capture.take(Stream::Err, stderr.taken(read));
+                capture.take(Stream::Err, stderr.received(read));
             }
             () = group.leader_ended(), if !exited => {
                 exited = true;
                 if !stopping {
-                    (ending, until) = (Some(Ending::Exited), Instant::now() + OUTPUT_GRACE);
+                    (outcome, until) = (Some(Outcome::Exited), Instant::now() + OUTPUT_GRACE);
                 }
             }
-            () = sleep_until(until) => match ending {
+            () = sleep_until(until) => match outcome {
                 None => {
                     group.terminate();
-                    (ending, until) = (Some(Ending::TimedOut), until + TERMINATION_GRACE);
+                    (outcome, until) = (Some(Outcome::TimedOut), until + TERMINATION_GRACE);
                 }
                 Some(_) => break,
             },
             () = context.cancellation.cancelled(), if !stopping => {
                 group.terminate();
-                (ending, until) = (Some(Ending::Cancelled), Instant::now() + TERMINATION_GRACE);
+                (outcome, until) = (Some(Outcome::Cancelled), Instant::now() + TERMINATION_GRACE);
             }
             _ = ticks.tick() => {
-                if capture.bytes() > said && let Some(line) = capture.last_line() {
-                    said = capture.bytes();
+                if capture.bytes() > reported && let Some(line) = capture.last_line() {
+                reported = capture.bytes();
                     context.progress(line);
                 }
             }
         }
     }
-    ending.unwrap_or(Ending::Exited)
+    outcome.unwrap_or(Outcome::Exited)
 }
 
-fn present(status: Option<ExitStatus>, elapsed: Duration, output: Output) -> ToolResult {
+fn to_result(status: Option<ExitStatus>, elapsed: Duration, output: Output) -> ToolResult {
     let exit_code = status.and_then(|status| status.code());
     let details = json!({
         "exitCode": exit_code,
@@ -283,7 +284,7 @@ fn present(status: Option<ExitStatus>, elapsed: Duration, output: Output) -> Too
         (Some(0), _) => ToolResult::text(text),
         (Some(code), _) => ToolResult::error(format!("exit code {code}\n{text}")),
         (None, Some(_)) => ToolResult::error(format!("killed by a signal\n{text}")),
-        (None, None) => ToolResult::error(format!("the command did not end\n{text}")),
+        (None, None) => ToolResult::error(format!("the command did not exit\n{text}")),
     };
     result.with_details(details)
 }

@@ -1,38 +1,38 @@
-//! Output of a command, within a bound: the beginning and the end.
+//! Bounded capture of a command's output: the beginning and the end.
 
 use std::collections::VecDeque;
 
-/// A line longer than this may be torn apart by the other stream.
+/// A longer line may be interleaved with the other stream.
 const MAX_PENDING_BYTES: usize = 8 * 1024;
 const MAX_PROGRESS_CHARS: usize = 200;
 const PROGRESS_WINDOW_BYTES: usize = 2 * 1024;
 
-/// Which end of the command.
+/// An output stream of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Out,
     Err,
 }
 
-/// Takes both streams as they come, line by line, and keeps at most `cap` bytes of them.
+/// Captures both streams in order of arrival, line by line, and keeps at most `cap` bytes.
 #[derive(Debug)]
 pub(super) struct Capture {
     half: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
-    left_out: bool,
+    omitted: bool,
     out: Pending,
     err: Pending,
 }
 
-/// A stream: the line that has begun, and all bytes there were.
+/// The state of a stream: its incomplete line and its number of bytes.
 #[derive(Debug, Default)]
 struct Pending {
     line: Vec<u8>,
     bytes: u64,
 }
 
-/// All that is said of the output.
+/// The captured output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Output {
     pub(super) text: String,
@@ -47,7 +47,7 @@ impl Capture {
             half: cap / 2,
             head: Vec::new(),
             tail: VecDeque::new(),
-            left_out: false,
+            omitted: false,
             out: Pending::default(),
             err: Pending::default(),
         }
@@ -60,7 +60,7 @@ impl Capture {
         };
         pending.bytes += chunk.len() as u64;
         let mut line = std::mem::take(&mut pending.line);
-        // A line that begins before the window is too long to wait for its end.
+        // A line that starts before the window is too long to wait for its end.
         let window = chunk.len().saturating_sub(MAX_PENDING_BYTES);
         let newline = chunk[window..].iter().rposition(|byte| *byte == b'\n');
         let lines_end = newline.map_or(0, |end| window + end + 1);
@@ -89,12 +89,12 @@ impl Capture {
         self.head.extend_from_slice(first);
         let last = &rest[rest.len().saturating_sub(self.half)..];
         let excess = (self.tail.len() + last.len()).saturating_sub(self.half);
-        self.left_out |= excess > 0 || last.len() < rest.len();
+        self.omitted |= excess > 0 || last.len() < rest.len();
         self.tail.drain(..excess);
         self.tail.extend(last);
     }
 
-    /// The last line that says something, for people who watch.
+    /// Returns the last non-empty line, for progress messages.
     pub(super) fn last_line(&self) -> Option<String> {
         let pending = [&self.err.line, &self.out.line].into_iter().find(|line| !line.is_empty());
         let recent: Vec<u8> = match pending {
@@ -130,7 +130,7 @@ impl Capture {
 
     fn into_text(self, all_bytes: u64) -> (String, bool) {
         let (half, mut head, tail) = (self.half, self.head, Vec::from(self.tail));
-        let (head, tail) = if self.left_out {
+        let (head, tail) = if self.omitted {
             (
                 String::from_utf8_lossy(&head).into_owned(),
                 String::from_utf8_lossy(&tail).into_owned(),
@@ -138,7 +138,7 @@ impl Capture {
         } else {
             head.extend_from_slice(&tail);
             let text = String::from_utf8_lossy(&head).into_owned();
-            // Wrong bytes grow to three when they are made text.
+            // An invalid byte becomes a replacement character of three bytes.
             if text.len() <= 2 * half {
                 return (text, false);
             }
@@ -146,7 +146,7 @@ impl Capture {
         };
         let head = &head[..head.floor_char_boundary(half)];
         let tail = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(half))..];
-        let note = format!("[the output has {all_bytes} bytes; its middle is left out]");
+        let note = format!("[the output has {all_bytes} bytes; its middle is omitted]");
         (format!("{head}\n{note}\n{tail}"), true)
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_output_is_whole_and_lines_of_both_streams_stay_whole() {
+    fn short_output_is_complete() {
         let mut capture = Capture::new(1024);
         capture.take(Stream::Out, b"one, ");
         capture.take(Stream::Err, b"warning\n");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn long_output_keeps_its_beginning_and_its_end() {
+    fn long_output_keeps_beginning_and_end() {
         let mut capture = Capture::new(1024);
         for number in 0..100_000 {
             capture.take(Stream::Out, format!("line {number}\n").as_bytes());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_chunk_larger_than_the_bound_is_cut() {
+    fn chunk_above_limit_is_truncated() {
         let mut capture = Capture::new(1024);
         capture.take(Stream::Err, &[0xff; 100_000]);
         let output = capture.finish();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_do_not_grow_past_the_bound() {
+    fn invalid_bytes_stay_within_limit() {
         let mut capture = Capture::new(1024);
         capture.take(Stream::Out, &[0xff; 1000]);
         let output = capture.finish();

@@ -1,4 +1,4 @@
-//! Where the tools work, and how much they may take.
+//! Configuration of the file tools: the root and the limits.
 
 use std::{
     io,
@@ -11,29 +11,29 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilesConfig {
-    /// The directory that the tools work in. It must exist. Default: the current directory.
+    /// The root directory of the tools. It must exist. Default: the current directory.
     #[serde(default = "default_root")]
     pub root: PathBuf,
-    /// The most text that one `read_file` returns, in bytes. Default 1 MiB.
+    /// The largest text returned by one `read_file`, in bytes. Default 1 MiB.
     #[serde(default = "default_max_read_bytes")]
     pub max_read_bytes: usize,
-    /// The largest file that `write_file` and `edit_file` leave behind, in bytes. Default 4 MiB.
+    /// The largest file written by `write_file` and `edit_file`, in bytes. Default 4 MiB.
     #[serde(default = "default_max_write_bytes")]
     pub max_write_bytes: usize,
-    /// The most output of `bash`, `search` and `list_files`, in bytes. Default 256 KiB.
+    /// The largest output of `bash`, `search` and `list_files`, in bytes. Default 256 KiB.
     #[serde(default = "default_max_output_bytes")]
     pub max_output_bytes: usize,
-    /// The most entries that one `list_files` returns. Default 2,000.
+    /// The maximum number of entries returned by one `list_files`. Default 2,000.
     #[serde(default = "default_max_entries")]
     pub max_entries: usize,
-    /// How long a command may run when the model doesn't say, in seconds. Default 30, at most
+    /// The default time limit for a command, in seconds. Default 30, at most
     /// [`MAX_COMMAND_SECONDS`](Self::MAX_COMMAND_SECONDS).
     #[serde(default = "default_command_timeout_seconds")]
     pub command_timeout_seconds: u64,
-    /// What runs a command with `-c`. Default `/bin/bash`, or `/bin/sh` where that is missing.
+    /// The shell, called with `-c`. Default `/bin/bash`, or `/bin/sh` if that is missing.
     #[serde(default = "default_shell")]
     pub shell: PathBuf,
-    /// Whether there is a `bash` tool. It is not a sandbox: see the module. Default true.
+    /// Whether to offer the `bash` tool. It is not a sandbox: see the module. Default true.
     #[serde(default = "default_allow_bash")]
     pub allow_bash: bool,
 }
@@ -49,10 +49,10 @@ fn default_root() -> PathBuf {
 }
 
 impl FilesConfig {
-    /// The longest that a command may run, whoever asks: ten minutes.
+    /// The longest time limit for a command: ten minutes.
     pub const MAX_COMMAND_SECONDS: u64 = 600;
 
-    /// The defaults for a root.
+    /// Creates the default configuration for a root.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
@@ -89,49 +89,49 @@ impl FilesConfig {
     }
 }
 
-/// Why there are no tools. For the operator: names paths of the host.
+/// A configuration error. It is for the operator: it names paths of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// The root can't be opened.
+    /// The root cannot be opened.
     #[error(
-        "the root of the file tools, {}, can't be opened; create it or configure another",
+        "the root of the file tools, {}, cannot be opened; create it or configure another",
         .path.display()
     )]
     Root {
-        /// As configured.
+        /// The configured value.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The root is something else.
+    /// The root is not a directory.
     #[error(
         "the root of the file tools, {}, is not a directory; configure a directory",
         .path.display()
     )]
     NotADirectory {
-        /// As configured.
+        /// The configured value.
         path: PathBuf,
     },
-    /// There is nothing to run commands with.
+    /// The shell does not exist.
     #[error(
         "the shell of the bash tool, {}, does not exist; configure another or set allow_bash = false",
         .path.display()
     )]
     Shell {
-        /// As configured.
+        /// The configured value.
         path: PathBuf,
     },
-    /// A limit makes no sense.
+    /// A limit is out of range.
     #[error("{limit} is {value}; set it between {minimum} and {maximum}")]
     Limit {
         /// The name of the setting.
         limit: &'static str,
-        /// As configured.
+        /// The configured value.
         value: usize,
-        /// The least that works.
+        /// The smallest valid value.
         minimum: usize,
-        /// The most that is allowed.
+        /// The largest valid value.
         maximum: usize,
     },
 }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_must_be_configured() {
+    fn all_settings_are_optional() {
         let config: FilesConfig = serde_json::from_str(r#"{"root": "work"}"#).unwrap();
         assert_eq!(config, FilesConfig::new("work"));
         assert_eq!(serde_json::from_str::<FilesConfig>("{}").unwrap(), FilesConfig::default());
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_out_of_range_are_named() {
+    fn limit_out_of_range_is_named() {
         let config = FilesConfig { command_timeout_seconds: 601, ..FilesConfig::new("work") };
         let message = config.check().unwrap_err().to_string();
         assert_eq!(message, "command_timeout_seconds is 601; set it between 1 and 600");

@@ -1,10 +1,10 @@
-//! How the tools of the family present themselves, and how they read their arguments.
+//! Definitions and arguments of the file tools.
 
 use rockbot_tools::{ToolFailure, ToolHints, ToolRegistration, ToolSource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A tool of the family. `properties` are the schemas of the arguments.
+/// Returns the registration of a file tool. `properties` are the schemas of the arguments.
 pub(super) fn registration(
     name: &str,
     label: &str,
@@ -30,7 +30,7 @@ pub(super) fn registration(
     }
 }
 
-/// Hints of a tool that changes files and reaches nothing else.
+/// Returns the hints of a tool that changes files and has no other effect.
 pub(super) const fn changes_files(idempotent: bool) -> ToolHints {
     ToolHints { read_only: false, destructive: true, idempotent, open_world: false }
 }

@@ -31,10 +31,10 @@ pub(super) fn edit_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Argum
         "path": {"type": "string", "description": "Path relative to the root of the files."},
         "old_text": {
             "type": "string", "minLength": 1,
-            "description": "The text to replace, exactly as in the file, with its \
-                indentation, and with enough lines around it to occur only once.",
+            "description": "The text to replace, exactly as in the file, including \
+                indentation, with enough surrounding lines to be unique.",
         },
-        "new_text": {"type": "string", "description": "What to put in its place."},
+        "new_text": {"type": "string", "description": "The replacement text."},
         "replace_all": {
             "type": "boolean",
             "description": "Replace every occurrence. Default false: the text must occur \
@@ -44,14 +44,14 @@ pub(super) fn edit_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Argum
     let registration = definition::registration(
         "edit_file",
         "Edit a file",
-        "Replace text in a file: old_text must match exactly and exactly once, unless \
-         replace_all is set. The rest of the file and its line endings stay as they are. Read \
+        "Replace text in a file. old_text must match exactly and occur exactly once, unless \
+         replace_all is set. The rest of the file and its line endings are not changed. Read \
          the file first.",
         &properties,
         &["path", "old_text", "new_text"],
         definition::changes_files(false),
     );
-    FileTool { registration, root, limit: config.max_write_bytes, work: edit }
+    FileTool { registration, root, limit: config.max_write_bytes, run: edit }
 }
 
 fn edit(
@@ -61,7 +61,7 @@ fn edit(
     stop: &Stop,
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(&arguments.path)?;
-    let _alone = root.writing();
+    let _lock = root.lock_writes();
     stop.check(Executed::No)?;
     let text = load(root, &path, max_bytes)?;
     let edited = replace(&text, arguments, max_bytes, &path)?;
@@ -70,12 +70,12 @@ fn edit(
     let Edited { text, count, line } = edited;
     let details =
         json!({"path": path.to_string(), "bytes": text.len(), "replacements": count, "line": line});
-    let said = if count == 1 {
+    let message = if count == 1 {
         format!("replaced 1 occurrence in {path}, at line {line}")
     } else {
         format!("replaced {count} occurrences in {path}, the first at line {line}")
     };
-    Ok(ToolResult::text(said).with_details(details))
+    Ok(ToolResult::text(message).with_details(details))
 }
 
 fn load(root: &Root, path: &RelativePath, max_bytes: usize) -> Result<String, ToolFailure> {
@@ -88,13 +88,13 @@ fn load(root: &Root, path: &RelativePath, max_bytes: usize) -> Result<String, To
         return Err(too_large(path, max_bytes));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let message = format!("{path} is not UTF-8 text and can't be edited with this tool");
+        let message = format!("{path} is not UTF-8 text and cannot be edited with this tool");
         ToolFailure::caused(message, error.utf8_error())
     })
 }
 
 fn too_large(path: &RelativePath, max_bytes: usize) -> ToolFailure {
-    ToolFailure::failed(format!("{path} has, or would have, more than {max_bytes} bytes"))
+    ToolFailure::failed(format!("{path} exceeds, or would exceed, the limit of {max_bytes} bytes"))
 }
 
 #[derive(Debug)]
@@ -129,7 +129,7 @@ fn replace(
     if !arguments.replace_all && text.rfind(&old) != Some(first) {
         let count = occurrences(text, &old);
         return Err(ToolFailure::failed(format!(
-            "old_text occurs {count} times in {path}; add lines around it until it occurs once, \
+            "old_text occurs {count} times in {path}; add surrounding lines until it is unique, \
              or set replace_all"
         )));
     }
@@ -143,7 +143,7 @@ fn replace(
     Ok(Edited { text: text.replace(&old, &new), count, line })
 }
 
-/// Also counts occurrences that overlap: they are as ambiguous as others.
+/// Counts occurrences, including overlapping ones, which are ambiguous as well.
 fn occurrences(text: &str, wanted: &str) -> usize {
     let step = wanted.chars().next().map_or(1, char::len_utf8);
     let (mut count, mut from) = (0, 0);
@@ -154,7 +154,7 @@ fn occurrences(text: &str, wanted: &str) -> usize {
     count
 }
 
-/// Models write line feeds. In a file where every line ends with CRLF that can only mean CRLF.
+/// Returns whether every line ends with CRLF. Models write line feeds, which mean CRLF in such a file.
 fn has_only_crlf(text: &str) -> bool {
     let breaks = text.matches('\n').count();
     breaks > 0 && breaks == text.matches("\r\n").count()
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_occurrence_is_replaced() {
+    fn single_occurrence_is_replaced() {
         assert_eq!(check("one two", "two", "three", false).unwrap(), "one three");
         assert!(check("one two", "four", "x", false).unwrap_err().contains("does not occur"));
         assert!(check("a b a b a", "a", "x", false).unwrap_err().contains("3 times"));
@@ -195,15 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn line_endings_stay() {
+    fn line_endings_are_preserved() {
         let edited = check("a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\n", false).unwrap();
         assert_eq!(edited, "x\r\ny\r\nc\r\n");
         assert_eq!(check("a\r\nb\nc\n", "b\n", "x\n", false).unwrap(), "a\r\nx\nc\n");
     }
 
     #[test]
-    fn a_file_cannot_be_blown_up() {
+    fn edit_respects_size_limit() {
         let failure = check(&"a".repeat(90), "a", "0123456789", true).unwrap_err();
-        assert!(failure.contains("more than 100 bytes"), "{failure}");
+        assert!(failure.contains("limit of 100 bytes"), "{failure}");
     }
 }

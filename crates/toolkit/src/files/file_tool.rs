@@ -1,4 +1,4 @@
-//! What a confined file tool is: a definition, a limit, and blocking work on the root.
+//! A confined file tool: a definition, a limit, and a blocking operation on the root.
 
 use std::{fmt, sync::Arc};
 
@@ -10,18 +10,18 @@ use serde_json::Value;
 use super::{
     definition,
     root::Root,
-    stop::{Stop, off_runtime},
+    stop::{Stop, run_blocking},
 };
 
-/// The work of a tool with arguments `A` and limit `L`.
-pub(super) type Work<A, L> = fn(&Root, &A, L, &Stop) -> Result<ToolResult, ToolFailure>;
+/// The operation of a tool with arguments `A` and limit `L`.
+pub(super) type Operation<A, L> = fn(&Root, &A, L, &Stop) -> Result<ToolResult, ToolFailure>;
 
-/// A tool that works on files below the root, off the runtime's threads.
+/// A tool that operates on files below the root, on a blocking thread.
 pub(super) struct FileTool<A, L> {
     pub(super) registration: ToolRegistration,
     pub(super) root: Arc<Root>,
     pub(super) limit: L,
-    pub(super) work: Work<A, L>,
+    pub(super) run: Operation<A, L>,
 }
 
 impl<A, L> Tool for FileTool<A, L>
@@ -40,8 +40,8 @@ where
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
             let arguments: A = definition::arguments(arguments)?;
-            let (root, limit, work) = (Arc::clone(&self.root), self.limit, self.work);
-            off_runtime(context, move |stop| work(&root, &arguments, limit, stop)).await
+            let (root, limit, run) = (Arc::clone(&self.root), self.limit, self.run);
+            run_blocking(context, move |stop| run(&root, &arguments, limit, stop)).await
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What `.gitignore` files hide, read without leaving the root.
+//! Entries hidden by `.gitignore` files, which are read within the root.
 
 use std::{
     io::Read,
@@ -14,17 +14,17 @@ use rustix::fs::OFlags;
 
 use super::root::open_regular;
 
-/// More than any project needs; a file beyond it counts up to here.
+/// The read limit for one file; the rest of a longer file is ignored.
 const MAX_GITIGNORE_BYTES: u64 = 64 * 1024;
 
-/// The `.gitignore` files from the root down to the directory at hand.
+/// The `.gitignore` files from the root down to the current directory.
 #[derive(Debug, Default)]
 pub(super) struct Ignored {
     levels: Vec<Gitignore>,
 }
 
 impl Ignored {
-    /// Enters a directory. `path` is relative to the root, like every path asked about later.
+    /// Enters a directory. `path` is relative to the root, as in [`Ignored::hides`].
     pub(super) fn enter(&mut self, dir: &Dir, path: &Path) {
         self.levels.push(load(dir, path).unwrap_or_else(Gitignore::empty));
     }
@@ -34,7 +34,7 @@ impl Ignored {
         self.levels.pop();
     }
 
-    /// Whether an entry of the directory entered last is hidden. The nearest file decides.
+    /// Returns whether an entry of the current directory is hidden. The nearest file takes precedence.
     pub(super) fn hides(&self, path: &Path, is_dir: bool) -> bool {
         if path.file_name().is_some_and(|name| name == ".git") {
             return true;
@@ -50,7 +50,8 @@ impl Ignored {
     }
 }
 
-/// None when there is no such file, or none that can be read: then nothing is hidden.
+/// Loads the `.gitignore` of a directory. Returns `None` when it is missing or unreadable: nothing is
+/// hidden then.
 fn load(dir: &Dir, path: &Path) -> Option<Gitignore> {
     let file = open_regular(dir, Path::new(".gitignore"), OFlags::empty()).ok()??;
     let mut bytes = Vec::new();
@@ -59,7 +60,7 @@ fn load(dir: &Dir, path: &Path) -> Option<Gitignore> {
     let from: PathBuf = path.join(".gitignore");
     let mut builder = GitignoreBuilder::new(path);
     for line in text.trim_start_matches('\u{feff}').lines() {
-        // Like git, a line that makes no sense hides nothing.
+        // As in git, an invalid line hides nothing.
         let _ = builder.add_line(Some(from.clone()), line);
     }
     builder.build().ok()

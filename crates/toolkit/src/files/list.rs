@@ -1,4 +1,4 @@
-//! `list_files`: what is in a directory.
+//! `list_files`: lists a directory.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -33,9 +33,9 @@ pub(super) struct Arguments {
 
 pub(super) fn list_files(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, Limits> {
     let description = format!(
-        "List a directory, sorted, at most {} entries: directories end with /, files have \
-         their size. What .gitignore hides is left out; symbolic links are shown and not \
-         followed.",
+        "List a directory in sorted order, at most {} entries. Directories end with /, files \
+         have their size. Entries hidden by .gitignore are omitted; symbolic links are shown \
+         but not followed.",
         config.max_entries
     );
     let properties = json!({
@@ -45,11 +45,11 @@ pub(super) fn list_files(root: Arc<Root>, config: &FilesConfig) -> FileTool<Argu
         },
         "recursive": {
             "type": "boolean",
-            "description": "List what is in the directories below as well. Default false.",
+            "description": "Include subdirectories. Default false.",
         },
         "pattern": {
             "type": "string", "maxLength": 1024,
-            "description": "Only what matches this glob, such as `*.rs` (at any depth) or \
+            "description": "Only entries that match this glob, such as `*.rs` (at any depth) or \
                 `/src/**/*.rs` (from the root).",
         },
     });
@@ -62,7 +62,7 @@ pub(super) fn list_files(root: Arc<Root>, config: &FilesConfig) -> FileTool<Argu
         ToolHints::READ_ONLY,
     );
     let limit = Limits { entries: config.max_entries, bytes: config.max_output_bytes };
-    FileTool { registration, root, limit, work: list }
+    FileTool { registration, root, limit, run: list }
 }
 
 fn list(
@@ -90,15 +90,17 @@ fn list(
         Ok(Flow::Continue)
     })?;
     if count == 0 && !truncated {
-        let what = if arguments.pattern.is_some() { "matches" } else { "is here" };
-        let _ = writeln!(text, "[nothing {what}]");
+        let note = if arguments.pattern.is_some() { "no entry matches" } else { "empty directory" };
+        let _ = writeln!(text, "[{note}]");
     }
     if truncated {
-        let _ =
-            writeln!(text, "[only the first {count} entries; narrow it down with path or pattern]");
+        let _ = writeln!(
+            text,
+            "[only the first {count} entries; narrow the listing with path or pattern]"
+        );
     }
     if walk.unread > 0 {
-        let _ = writeln!(text, "[directories not read in full: {}]", walk.unread);
+        let _ = writeln!(text, "[directories not read completely: {}]", walk.unread);
     }
     let details = json!({"path": path.to_string(), "entries": count, "truncated": truncated});
     Ok(ToolResult::text(text).with_details(details))

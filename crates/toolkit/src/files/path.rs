@@ -1,4 +1,4 @@
-//! Paths that come from a model, and paths that go to it.
+//! Paths in the arguments and results of file tools.
 
 use std::{
     fmt,
@@ -9,10 +9,9 @@ use rockbot_tools::ToolFailure;
 
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A path that a model gave: relative, without `.`; empty for the root itself.
+/// A path from a model: relative, without `.`; empty for the root itself.
 ///
-/// It may still hold `..` and name symbolic links: the root refuses what leads out of it when it
-/// opens the path.
+/// It may contain `..` and symbolic links: opening it through the root rejects paths that escape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RelativePath(PathBuf);
 
@@ -24,7 +23,7 @@ impl RelativePath {
             )));
         }
         if text.contains('\0') {
-            return Err(ToolFailure::invalid("the path holds a NUL character"));
+            return Err(ToolFailure::invalid("the path contains a NUL character"));
         }
         let mut path = PathBuf::new();
         for component in Path::new(text).components() {
@@ -42,7 +41,7 @@ impl RelativePath {
         Ok(Self(path))
     }
 
-    /// What to open: `.` for the root.
+    /// Returns the path to open: `.` for the root.
     pub(super) fn as_path(&self) -> &Path {
         if self.is_root() { Path::new(".") } else { &self.0 }
     }
@@ -58,8 +57,8 @@ impl fmt::Display for RelativePath {
     }
 }
 
-/// A path as a model sees it. Control characters are escaped, so that the name of a file can't
-/// pretend to be another line of a listing.
+/// Formats a path for a model. Control characters are escaped, so that a file name cannot forge another
+/// line of a listing.
 pub(super) fn shown(path: &Path) -> String {
     let mut text = String::new();
     for character in path.to_string_lossy().chars() {
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_relative_and_plain() {
+    fn path_is_relative_and_normalized() {
         let path = |text| RelativePath::parse(text).map(|path| path.to_string()).ok();
         for (given, expected) in [
             (".", "."),
@@ -89,14 +88,14 @@ mod tests {
         ] {
             assert_eq!(path(given).as_deref(), Some(expected), "{given}");
         }
-        for refused in ["/", "/etc/passwd", "//x", "a\0b"] {
-            assert_eq!(path(refused), None, "{refused}");
+        for invalid in ["/", "/etc/passwd", "//x", "a\0b"] {
+            assert_eq!(path(invalid), None, "{invalid}");
         }
         assert_eq!(path(&"x".repeat(5000)), None);
     }
 
     #[test]
-    fn a_name_cannot_pretend_to_be_another_line() {
+    fn control_characters_are_escaped() {
         assert_eq!(shown(Path::new("a\nb:1: x")), "a\\nb:1: x");
     }
 }

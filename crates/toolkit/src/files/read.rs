@@ -1,4 +1,4 @@
-//! `read_file`: a text file, or a page of it.
+//! `read_file`: reads a text file or a page of it.
 
 use std::{
     fs,
@@ -31,9 +31,9 @@ pub(super) struct Arguments {
 
 pub(super) fn read_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, usize> {
     let description = format!(
-        "Read a text file. Returns its text as it is, without line numbers, at most {} bytes \
-         at once; when there is more, a last line in brackets says which offset to read on \
-         from. Binary files are refused.",
+        "Read a text file. Returns its unchanged text without line numbers, at most {} bytes \
+         per call; if there is more, the last line, in brackets, gives the offset of the next \
+         page. Binary files are rejected.",
         config.max_read_bytes
     );
     let properties = json!({
@@ -44,7 +44,7 @@ pub(super) fn read_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Argum
         },
         "limit": {
             "type": "integer", "minimum": 1,
-            "description": "How many lines to return. Default: all that fit.",
+            "description": "Maximum number of lines to return. Default: as many as fit.",
         },
     });
     let registration = definition::registration(
@@ -55,7 +55,7 @@ pub(super) fn read_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Argum
         &["path"],
         ToolHints::READ_ONLY,
     );
-    FileTool { registration, root, limit: config.max_read_bytes, work: read }
+    FileTool { registration, root, limit: config.max_read_bytes, run: read }
 }
 
 fn read(
@@ -84,24 +84,25 @@ fn read(
     if page.text.contains(&0) {
         return Err(binary(&path, size));
     }
-    Ok(present(&path, page, first, size))
+    Ok(to_result(&path, page, first, size))
 }
 
 fn binary(path: &RelativePath, size: u64) -> ToolFailure {
     ToolFailure::failed(format!("{path} is a binary file of {size} bytes, not text"))
 }
 
-/// Lines of a file, whole ones unless the first does not fit.
+/// A page of complete lines, or a part of the first line if that does not fit.
 struct Page {
     text: Vec<u8>,
     lines: u64,
-    /// There is more in the file.
+    /// Whether the file continues after the page.
     more: bool,
-    /// Its only line is cut.
-    cut: bool,
+    /// Whether its only line is truncated.
+    line_truncated: bool,
 }
 
-/// How many lines could be skipped, a last one without a line break included.
+/// Skips up to `count` lines and returns the number of skipped ones, including a last line without a
+/// line break.
 fn skip_lines(
     reader: &mut BufReader<fs::File>,
     count: u64,
@@ -137,7 +138,7 @@ fn take_page(
     stop: &Stop,
     path: &RelativePath,
 ) -> Result<Page, ToolFailure> {
-    let mut page = Page { text: Vec::new(), lines: 0, more: false, cut: false };
+    let mut page = Page { text: Vec::new(), lines: 0, more: false, line_truncated: false };
     let mut whole_lines_end = 0;
     while page.lines < limit {
         stop.check(Executed::Yes)?;
@@ -151,8 +152,8 @@ fn take_page(
         let room = max_bytes - page.text.len();
         if piece.len() > room {
             page.more = true;
-            page.cut = whole_lines_end == 0;
-            if page.cut {
+            page.line_truncated = whole_lines_end == 0;
+            if page.line_truncated {
                 page.text.extend_from_slice(&piece[..room]);
                 page.lines = 1;
                 drop_partial_character(&mut page.text);
@@ -185,7 +186,7 @@ fn drop_partial_character(text: &mut Vec<u8>) {
     }
 }
 
-fn present(path: &RelativePath, page: Page, first: u64, size: u64) -> ToolResult {
+fn to_result(path: &RelativePath, page: Page, first: u64, size: u64) -> ToolResult {
     let last = first + page.lines.saturating_sub(1);
     let details = json!({
         "path": path.to_string(),
@@ -202,19 +203,19 @@ fn present(path: &RelativePath, page: Page, first: u64, size: u64) -> ToolResult
         Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), false),
     };
     let mut notes = Vec::new();
-    if page.cut {
+    if page.line_truncated {
         notes.push(format!(
-            "line {first} is too long and is cut; lines after it: offset {}",
+            "line {first} is too long and is truncated; continue with offset {}",
             first + 1
         ));
     } else if page.more {
         notes.push(format!(
-            "lines {first} to {last} of a file of {size} bytes; read on with offset {}",
+            "lines {first} to {last} of a file of {size} bytes; continue with offset {}",
             last + 1
         ));
     }
     if !valid {
-        notes.push("the file is not valid UTF-8; wrong bytes are shown as \u{fffd}".to_owned());
+        notes.push("the file is not valid UTF-8; invalid bytes are shown as \u{fffd}".to_owned());
     }
     for note in notes {
         if !text.ends_with('\n') {

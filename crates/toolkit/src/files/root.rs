@@ -1,25 +1,25 @@
-//! The directory that the tools can't leave.
+//! The root directory, which confined tools cannot leave.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use cap_std::{
     ambient_authority,
     fs::{Dir, OpenOptions, OpenOptionsExt},
 };
+use parking_lot::{Mutex, MutexGuard};
 use rockbot_tools::ToolFailure;
 use rustix::fs::OFlags;
 
 use super::{config::FilesError, path::RelativePath};
 
-/// An open directory. Nothing that is opened through it lies outside of it.
+/// An open directory. Nothing opened through it is outside it.
 #[derive(Debug)]
 pub(super) struct Root {
     dir: Dir,
-    /// Absolute. Only for what has no descriptor-relative form: the working directory of a command.
+    /// The absolute path, only for the working directory of commands, which has no descriptor-relative form.
     path: PathBuf,
     writing: Mutex<()>,
 }
@@ -43,20 +43,20 @@ impl Root {
         &self.path
     }
 
-    /// Held from reading a file to replacing it: calls of one turn run side by side, and an edit
-    /// must not undo the one beside it.
-    pub(super) fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the root for a write, from reading a file to replacing it: calls of one turn run
+    /// concurrently, and an edit must not undo another one.
+    pub(super) fn lock_writes(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock()
     }
 
     /// Opens a file for reading, through symbolic links that stay inside.
     pub(super) fn open_file(&self, path: &RelativePath) -> Result<fs::File, ToolFailure> {
-        // Opening a device may already act on it, so the kind is asked for first; what was opened
-        // is checked again, because it may be another file by then.
+        // Opening a device may have an effect, so the kind is checked first. The opened file is checked
+        // again, because it may have been replaced in between.
         let metadata = self.dir.metadata(path.as_path()).map_err(|error| refused(path, error))?;
         if metadata.is_dir() {
             return Err(ToolFailure::failed(format!(
-                "{path} is a directory; see what is in it with list_files"
+                "{path} is a directory; list its content with list_files"
             )));
         }
         if !metadata.is_file() {
@@ -69,7 +69,7 @@ impl Root {
         }
     }
 
-    /// The path without symbolic links and `..`, relative to the root; empty for the root.
+    /// Resolves symbolic links and `..`; the result is relative to the root, and empty for the root.
     pub(super) fn resolve(&self, path: &RelativePath) -> Result<PathBuf, ToolFailure> {
         let resolved =
             self.dir.canonicalize(path.as_path()).map_err(|error| refused(path, error))?;
@@ -77,8 +77,7 @@ impl Root {
     }
 }
 
-/// Opens a regular file for reading; none for anything else. Never waits for the other end of a
-/// FIFO.
+/// Opens a regular file for reading; returns `None` for anything else. Does not block on a FIFO.
 pub(super) fn open_regular(dir: &Dir, path: &Path, more: OFlags) -> io::Result<Option<fs::File>> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY | more;
     let mut options = OpenOptions::new();
@@ -87,7 +86,7 @@ pub(super) fn open_regular(dir: &Dir, path: &Path, more: OFlags) -> io::Result<O
     Ok(file.metadata()?.is_file().then_some(file))
 }
 
-/// Opens a directory that is no symbolic link.
+/// Opens a directory; fails for a symbolic link.
 pub(super) fn open_directory(dir: &Dir, name: &Path) -> io::Result<Dir> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let mut options = OpenOptions::new();
@@ -99,16 +98,16 @@ pub(super) fn not_regular(path: &RelativePath) -> ToolFailure {
     ToolFailure::failed(format!("{path} is not a regular file but a FIFO, a socket or a device"))
 }
 
-/// What the model is told about a path that can't be used.
+/// Returns the failure for a path that cannot be used, with a message for the model.
 pub(super) fn refused(path: &RelativePath, error: io::Error) -> ToolFailure {
-    // A refusal of the root itself has no errno: no system call said it.
+    // cap-std's own rejection of a path outside the root has no errno.
     let escapes = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
     let message = match error.kind() {
         _ if escapes => {
-            format!("{path} leads outside of the root of the files; use a path inside it")
+            format!("{path} is outside the root of the files; use a path inside it")
         }
         io::ErrorKind::NotFound => {
-            format!("{path} does not exist; see what is there with list_files")
+            format!("{path} does not exist; list existing files with list_files")
         }
         io::ErrorKind::PermissionDenied => format!("{path}: permission denied"),
         io::ErrorKind::NotADirectory => {
@@ -116,14 +115,14 @@ pub(super) fn refused(path: &RelativePath, error: io::Error) -> ToolFailure {
         }
         io::ErrorKind::IsADirectory => format!("{path} is a directory"),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            format!("{path}: no space is left")
+            format!("{path}: no space left")
         }
         io::ErrorKind::ReadOnlyFilesystem => format!("{path} is on a read-only file system"),
         io::ErrorKind::InvalidFilename => format!("a name in {path} is too long or not allowed"),
         _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             format!("{path} leads through too many symbolic links")
         }
-        _ => format!("{path} can't be used: input or output failed"),
+        _ => format!("{path} cannot be accessed: I/O error"),
     };
     ToolFailure::caused(message, error)
 }

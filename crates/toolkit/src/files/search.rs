@@ -1,4 +1,4 @@
-//! `search`: a regular expression in the files below a directory.
+//! `search`: searches the files below a directory for a regular expression.
 
 use std::{fmt::Write, fs, io, path::Path, sync::Arc};
 
@@ -22,9 +22,9 @@ use super::{
 
 const MAX_PATTERN_BYTES: usize = 4096;
 const MAX_PROGRAM_BYTES: usize = 4 * 1024 * 1024;
-/// The longest line that is searched; a file with a longer one is skipped.
+/// The longest searched line; a file with a longer one is skipped.
 const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-/// The longest piece of a line that is shown, in characters, and how many stand before the match.
+/// The longest shown part of a line, in characters, and the number of them before the match.
 const SHOWN_CHARS: usize = 400;
 const LEAD_CHARS: usize = 100;
 const DEFAULT_MATCHES: usize = 200;
@@ -61,20 +61,20 @@ pub(super) fn search_files(root: Arc<Root>, config: &FilesConfig) -> FileTool<Ar
         "case_insensitive": {"type": "boolean", "description": "Default false."},
         "max_matches": {
             "type": "integer", "minimum": 1, "maximum": MAX_MATCHES,
-            "description": "How many matching lines to return at most. Default 200.",
+            "description": "Maximum number of matching lines to return. Default 200.",
         },
     });
     let registration = definition::registration(
         "search",
         "Search in files",
         "Search text files for a regular expression. Returns matching lines as \
-         `path:line: text`, sorted by path, long lines cut. Binary files and what .gitignore \
-         hides are left out.",
+         `path:line: text`, sorted by path; long lines are truncated. Binary files and files \
+         hidden by .gitignore are omitted.",
         &properties,
         &["pattern"],
         ToolHints::READ_ONLY,
     );
-    FileTool { registration, root, limit: config.max_output_bytes, work: search }
+    FileTool { registration, root, limit: config.max_output_bytes, run: search }
 }
 
 fn search(
@@ -85,7 +85,7 @@ fn search(
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(arguments.path.as_deref().unwrap_or("."))?;
     let max_matches = arguments.max_matches.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES);
-    let mut found = Found {
+    let mut search = Search {
         matcher: compile(&arguments.pattern, arguments.case_insensitive)?,
         searcher: searcher(),
         stop,
@@ -106,19 +106,19 @@ fn search(
                 return Ok(Flow::Continue);
             }
             match open_regular(entry.parent, Path::new(entry.name), OFlags::NOFOLLOW) {
-                Ok(Some(file)) => found.search(file, &shown(entry.path)),
-                // Gone again, or not for us.
+                Ok(Some(file)) => search.search_file(file, &shown(entry.path)),
+                // The file was removed or is not readable.
                 Ok(None) | Err(_) => {
-                    found.skipped += 1;
+                    search.skipped += 1;
                     Ok(Flow::Continue)
                 }
             }
         })?;
         unread = walk.unread;
     } else {
-        found.search(root.open_file(&path)?, &path.to_string())?;
+        search.search_file(root.open_file(&path)?, &path.to_string())?;
     }
-    Ok(found.present(unread))
+    Ok(search.into_result(unread))
 }
 
 fn compile(pattern: &str, case_insensitive: bool) -> Result<RegexMatcher, ToolFailure> {
@@ -146,8 +146,8 @@ fn searcher() -> Searcher {
         .build()
 }
 
-/// What was found so far.
-struct Found<'a> {
+/// A running search and its matches.
+struct Search<'a> {
     matcher: RegexMatcher,
     searcher: Searcher,
     stop: &'a Stop,
@@ -160,8 +160,8 @@ struct Found<'a> {
     truncated: bool,
 }
 
-impl Found<'_> {
-    fn search(&mut self, file: fs::File, path: &str) -> Result<Flow, ToolFailure> {
+impl Search<'_> {
+    fn search_file(&mut self, file: fs::File, path: &str) -> Result<Flow, ToolFailure> {
         let mut sink = FileSink {
             matcher: &self.matcher,
             path,
@@ -186,14 +186,14 @@ impl Found<'_> {
         Ok(if self.truncated { Flow::End } else { Flow::Continue })
     }
 
-    fn present(mut self, unread: usize) -> ToolResult {
+    fn into_result(mut self, unread: usize) -> ToolResult {
         if self.matches == 0 && !self.truncated {
             self.text.push_str("[no line matches]\n");
         }
         if self.truncated {
             let _ = writeln!(
                 self.text,
-                "[only the first {} matches; narrow it down with path, glob or pattern]",
+                "[only the first {} matches; narrow the search with path, glob or pattern]",
                 self.matches
             );
         }
@@ -201,7 +201,7 @@ impl Found<'_> {
             let _ = writeln!(self.text, "[files that could not be searched: {}]", self.skipped);
         }
         if unread > 0 {
-            let _ = writeln!(self.text, "[directories not read in full: {unread}]");
+            let _ = writeln!(self.text, "[directories not read completely: {unread}]");
         }
         let details = json!({
             "matches": self.matches,
@@ -213,7 +213,7 @@ impl Found<'_> {
     }
 }
 
-/// Takes the matches of one file. They count only once the file turned out to be text.
+/// Collects the matches of one file. They are used only if the whole file is text.
 struct FileSink<'a> {
     matcher: &'a RegexMatcher,
     path: &'a str,
@@ -230,7 +230,7 @@ impl Sink for FileSink<'_> {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
         let number = found.line_number().unwrap_or_default();
-        let text = cut(self.matcher, found.bytes());
+        let text = excerpt(self.matcher, found.bytes());
         let line = format!("{}:{number}: {text}\n", self.path);
         if self.matches == self.max_matches || self.text.len() + line.len() > self.max_bytes {
             self.truncated = true;
@@ -247,8 +247,8 @@ impl Sink for FileSink<'_> {
     }
 }
 
-/// The piece of a line around its first match.
-fn cut(matcher: &RegexMatcher, line: &[u8]) -> String {
+/// Returns the part of a line around its first match.
+fn excerpt(matcher: &RegexMatcher, line: &[u8]) -> String {
     let start = matcher.find(line).ok().flatten().map_or(0, |found| found.start());
     let before = String::from_utf8_lossy(&line[..start]);
     let after = String::from_utf8_lossy(&line[start..]);
@@ -274,17 +274,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_cut_around_the_match() {
+    fn long_line_is_truncated_around_match() {
         let matcher = compile("needle", false).unwrap();
         let line = format!("{}needle{}\n", "a".repeat(100_000), "b".repeat(100_000));
-        let text = cut(&matcher, line.as_bytes());
+        let text = excerpt(&matcher, line.as_bytes());
         assert!(text.contains("needle") && text.starts_with('…') && text.ends_with('…'));
         assert!(text.chars().count() <= SHOWN_CHARS + 2);
-        assert_eq!(cut(&matcher, b"a needle\r\n"), "a needle");
+        assert_eq!(excerpt(&matcher, b"a needle\r\n"), "a needle");
     }
 
     #[test]
-    fn a_pattern_that_would_take_much_memory_is_refused() {
+    fn pattern_size_is_limited() {
         let failure = compile("(((\\w{100}){100}){100})", false).unwrap_err();
         assert!(failure.to_string().contains("not valid"), "{failure}");
     }

@@ -1,4 +1,4 @@
-//! File work off the runtime's threads, and how it learns that nobody waits any more.
+//! Blocking file operations and their cancellation.
 
 use std::{
     io::{self, Read},
@@ -13,7 +13,7 @@ use rockbot_tools::{Executed, ToolContext, ToolFailure, ToolResult};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Asked by long work between two steps.
+/// The stop condition that long operations check between two steps.
 #[derive(Debug, Clone)]
 pub(super) struct Stop {
     dropped: Arc<AtomicBool>,
@@ -40,8 +40,8 @@ impl Stop {
         self.dropped.load(Ordering::Relaxed) || self.cancellation.is_cancelled()
     }
 
-    /// Fails when the work should end. `executed` is whether it has changed or shown anything;
-    /// all work that asks may be run again.
+    /// Fails when the operation should stop. `executed` tells whether it has had an effect; all operations
+    /// that call this can be repeated.
     pub(super) fn check(&self, executed: Executed) -> Result<(), ToolFailure> {
         if self.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed });
@@ -62,25 +62,25 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Runs file work on a thread that may block.
+/// Runs a file operation on a blocking thread.
 ///
 /// # Cancellation
 /// Dropping the future, cancelling the context and its deadline make [`Stop::check`] fail.
-pub(super) async fn off_runtime<W>(
+pub(super) async fn run_blocking<F>(
     context: &ToolContext,
-    work: W,
+    operation: F,
 ) -> Result<ToolResult, ToolFailure>
 where
-    W: FnOnce(&Stop) -> Result<ToolResult, ToolFailure> + Send + 'static,
+    F: FnOnce(&Stop) -> Result<ToolResult, ToolFailure> + Send + 'static,
 {
     let stop = Stop::new(context);
     let _guard = StopOnDrop(Arc::clone(&stop.dropped));
-    tokio::task::spawn_blocking(move || work(&stop)).await.unwrap_or_else(|error| {
-        Err(ToolFailure::caused("the tool broke down; try another way", error))
+    tokio::task::spawn_blocking(move || operation(&stop)).await.unwrap_or_else(|error| {
+        Err(ToolFailure::caused("the tool failed unexpectedly; try another approach", error))
     })
 }
 
-/// A reader that fails once the work should end.
+/// A reader that fails when the operation should stop.
 #[derive(Debug)]
 pub(super) struct StoppableReader<'a, R> {
     inner: R,
@@ -96,8 +96,8 @@ impl<'a, R> StoppableReader<'a, R> {
 impl<R: Read> Read for StoppableReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.stop.is_due() {
-            // Not `Interrupted`: readers retry that one.
-            return Err(io::Error::other("nobody waits any more"));
+            // Not `Interrupted`, which readers retry.
+            return Err(io::Error::other("the operation was stopped"));
         }
         self.inner.read(buffer)
     }

@@ -1,7 +1,7 @@
-//! Walks a directory tree by open descriptors: in order, without following symbolic links.
+//! Walks a directory tree through open descriptors: in order, without following symbolic links.
 //!
-//! A walk by path could be led out of the root by a directory that is swapped for a symbolic link
-//! on the way; each directory here is opened relative to the one that holds it.
+//! A walk by path could escape the root when a directory is replaced by a symbolic link. Here each
+//! directory is opened relative to its parent.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -28,9 +28,9 @@ const MAX_GLOB_BYTES: usize = 1024;
 pub(super) struct Entry<'a> {
     /// Relative to the root.
     pub(super) path: &'a Path,
-    /// The directory that holds it.
+    /// The parent directory.
     pub(super) parent: &'a Dir,
-    /// Its name there.
+    /// The name in the parent directory.
     pub(super) name: &'a OsStr,
     pub(super) kind: Kind,
 }
@@ -55,31 +55,32 @@ impl From<FileType> for Kind {
     }
 }
 
-/// Whether to go on.
+/// Whether to continue the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Continue,
     End,
 }
 
-/// A walk, and what it had to leave out.
+/// A walk and its number of omissions.
 pub(super) struct Walk<'a> {
     pub(super) stop: &'a Stop,
     pub(super) glob: Override,
     pub(super) recursive: bool,
     ignored: Ignored,
-    /// Directories that could not be read, or only in part.
+    /// The number of directories that could not be read completely.
     pub(super) unread: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// `glob` is as in a `.gitignore` file: `*.rs` matches at any depth, `/src/**` from the root.
+    /// Creates a walk. `glob` has the syntax of `.gitignore`: `*.rs` matches at any depth, `/src/**` from
+    /// the root.
     pub(super) fn new(stop: &'a Stop, glob: Option<&str>) -> Result<Self, ToolFailure> {
         let glob = glob.map_or_else(|| Ok(Override::empty()), compile)?;
         Ok(Self { stop, glob, recursive: true, ignored: Ignored::default(), unread: 0 })
     }
 
-    /// Visits what is below a directory: entries by name, each directory before what it holds.
+    /// Visits the entries below a directory, sorted by name, each directory before its content.
     pub(super) fn run(
         &mut self,
         root: &Root,
@@ -110,12 +111,12 @@ impl<'a> Walk<'a> {
             self.stop.check(Executed::Yes)?;
             let path = path.join(&name);
             let is_dir = kind == Kind::Directory;
-            let chosen = self.glob.matched(&path, is_dir);
-            if self.ignored.hides(&path, is_dir) || chosen.is_ignore() {
+            let matched = self.glob.matched(&path, is_dir);
+            if self.ignored.hides(&path, is_dir) || matched.is_ignore() {
                 continue;
             }
             let entry = Entry { path: &path, parent: dir, name: &name, kind };
-            if (self.glob.is_empty() || chosen.is_whitelist()) && visit(entry)? == Flow::End {
+            if (self.glob.is_empty() || matched.is_whitelist()) && visit(entry)? == Flow::End {
                 return Ok(Flow::End);
             }
             if is_dir && self.recursive && self.enter(entry, depth, visit)? == Flow::End {
@@ -167,11 +168,11 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// None when the entry is gone again.
+/// Returns the kind of an entry; `None` when it was removed.
 fn kind_of(dir: &Dir, name: &OsStr, kind: Option<FileType>) -> Option<Kind> {
     match kind {
         Some(kind) if kind != FileType::unknown() => Some(kind.into()),
-        // Some file systems don't say the kind in the directory.
+        // Some file systems do not store the kind in the directory.
         _ => dir.symlink_metadata(name).ok().map(|metadata| metadata.file_type().into()),
     }
 }

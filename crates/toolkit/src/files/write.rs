@@ -1,4 +1,4 @@
-//! `write_file`: a whole file at once.
+//! `write_file`: writes a whole file.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(super) struct Arguments {
 
 pub(super) fn write_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, usize> {
     let description = format!(
-        "Write a text file of at most {} bytes. Makes the directories that lead to it; \
-         replaces the whole file if it exists, so use edit_file to change a part of one.",
+        "Write a text file of at most {} bytes. Creates missing parent directories and \
+         replaces an existing file completely; use edit_file to change a part of a file.",
         config.max_write_bytes
     );
     let properties = json!({
@@ -36,7 +36,7 @@ pub(super) fn write_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Argu
         &["path", "content"],
         definition::changes_files(true),
     );
-    FileTool { registration, root, limit: config.max_write_bytes, work: write }
+    FileTool { registration, root, limit: config.max_write_bytes, run: write }
 }
 
 fn write(
@@ -49,15 +49,15 @@ fn write(
     let bytes = arguments.content.len();
     if bytes > max_bytes {
         return Err(ToolFailure::invalid(format!(
-            "the content has {bytes} bytes and a file may have {max_bytes}; write a smaller file"
+            "the content has {bytes} bytes, above the limit of {max_bytes}; write a smaller file"
         )));
     }
-    let _alone = root.writing();
+    let _lock = root.lock_writes();
     stop.check(Executed::No)?;
     let target = Target::prepare(root, &path)?;
     target.replace(&path, arguments.content.as_bytes(), stop)?;
     let created = !target.exists();
-    let what = if created { "created" } else { "replaced" };
+    let verb = if created { "created" } else { "replaced" };
     let details = json!({"path": path.to_string(), "bytes": bytes, "created": created});
-    Ok(ToolResult::text(format!("{what} {path} ({bytes} bytes)")).with_details(details))
+    Ok(ToolResult::text(format!("{verb} {path} ({bytes} bytes)")).with_details(details))
 }

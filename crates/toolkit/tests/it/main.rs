@@ -1,5 +1,5 @@
-//! The file tools against real directories, real processes and attempts to get out.
-#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+//! Tests of the file tools with real directories and processes, and attempts to escape the root.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod bash;
 mod confinement;
@@ -7,6 +7,6 @@ mod edit;
 mod guide;
 mod list;
 mod read;
+mod sandbox;
 mod search;
-mod workshop;
 mod write;

@@ -6,7 +6,7 @@ use super::{assert_kept, files, root};
 const FIRST_COMMANDS: [&str; 2] = ["cargo run -- demo", "cargo xtask test"];
 
 #[test]
-fn every_link_to_a_file_of_the_repository_leads_to_it() {
+fn document_links_resolve() {
     let mut broken = Vec::new();
     for (path, text) in files("md") {
         let folder = root().join(&path).parent().expect("a file is in a folder").to_path_buf();
@@ -21,7 +21,7 @@ fn every_link_to_a_file_of_the_repository_leads_to_it() {
 }
 
 #[test]
-fn the_readme_names_the_commands_a_newcomer_starts_with() {
+fn readme_names_first_commands() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("write a README.md");
     let missing = FIRST_COMMANDS.iter().filter(|command| !readme.contains(**command));
     assert_kept(
@@ -30,7 +30,7 @@ fn the_readme_names_the_commands_a_newcomer_starts_with() {
 }
 
 #[test]
-fn links_are_found_outside_of_code_and_external_ones_are_left_alone() {
+fn link_parser_skips_code_and_external_links() {
     let text =
         "[a](b.md#c) ![d](e.png)\n```\n[no](code.md)\n```\n[web](https://example.org) [f](#g)";
     assert_eq!(links(text), vec![(1, "b.md#c"), (1, "e.png"), (5, "#g")]);

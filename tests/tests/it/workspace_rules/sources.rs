@@ -20,7 +20,7 @@ const ASYNC_SLEEP: &str = concat!("time::sl", "eep(");
 const PAUSED_CLOCK: &str = "start_paused = true";
 
 #[test]
-fn a_long_file_says_in_its_first_line_why_it_is_one_thing() {
+fn long_file_gives_reason_in_first_line() {
     let broken = files("rs").into_iter().filter(|(_, text)| {
         let first = text.lines().next().unwrap_or_default();
         text.lines().count() > LONGEST && !first.contains("one thing")
@@ -39,7 +39,7 @@ fn a_long_file_says_in_its_first_line_why_it_is_one_thing() {
 }
 
 #[test]
-fn a_file_is_named_by_its_concept() {
+fn file_names_state_a_concept() {
     let broken = files("rs").into_iter().filter(|(path, _)| {
         let parts = path.trim_end_matches(".rs").split('/');
         parts.into_iter().any(|part| EMPTY_NAMES.contains(&part))
@@ -52,7 +52,7 @@ fn a_file_is_named_by_its_concept() {
 }
 
 #[test]
-fn nothing_is_left_unfinished_or_switched_off() {
+fn no_unfinished_or_ignored_code() {
     let mut broken = Vec::new();
     for (path, text) in files("rs") {
         for (number, line) in numbered(&text) {
@@ -65,7 +65,7 @@ fn nothing_is_left_unfinished_or_switched_off() {
 }
 
 #[test]
-fn tests_wait_for_events_and_never_for_time() {
+fn tests_do_not_sleep() {
     let mut broken = Vec::new();
     for (path, text) in files("rs") {
         let whole = path.contains("/tests/");

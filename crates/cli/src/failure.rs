@@ -1,11 +1,11 @@
-//! How a command ends: its exit code, and what is said on the way out.
+//! The outcome of a command: its exit code and error message.
 
 use std::{fmt, io};
 
 use rockbot_contracts::ToolErrorCode;
 use rockbot_service::exit;
 
-/// Why a command did not do what was asked.
+/// A failed command: its exit code and error.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -14,13 +14,13 @@ pub(crate) struct Failure {
 
 pub(crate) type Outcome = Result<u8, Failure>;
 
-/// Gives an error an exit code.
-pub(crate) trait Exits<T> {
-    fn exits(self, code: u8) -> Result<T, Failure>;
+/// Adds an exit code to an error.
+pub(crate) trait OrExit<T> {
+    fn or_exit(self, code: u8) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<anyhow::Error>> Exits<T> for Result<T, E> {
-    fn exits(self, code: u8) -> Result<T, Failure> {
+impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
+    fn or_exit(self, code: u8) -> Result<T, Failure> {
         self.map_err(|cause| Failure { code, cause: cause.into() })
     }
 }
@@ -35,7 +35,7 @@ impl Failure {
     }
 }
 
-/// Only writing the output fails like this: other errors get their code where they happen.
+/// Only for errors from writing the output: others get their exit code where they occur.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let code = exit::unwritten(&error);
@@ -43,8 +43,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The exit code for a call that failed.
-pub(crate) fn code_of(error: &ToolErrorCode) -> u8 {
+/// Returns the exit code for a failed call.
+pub(crate) fn exit_code(error: &ToolErrorCode) -> u8 {
     match error {
         ToolErrorCode::InvalidArguments => exit::USAGE,
         ToolErrorCode::ToolNotFound | ToolErrorCode::Unavailable => exit::UNAVAILABLE,

@@ -1,5 +1,4 @@
-//! A machine with nothing on it: an empty environment, a folder to work in, one for temporary
-//! files.
+//! The command fixture: an empty environment, a working directory, and a directory for temporary files.
 
 use std::{fs, path::PathBuf, process::Output, time::Duration};
 
@@ -7,22 +6,22 @@ use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// No command of a test takes longer, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for one command, long enough for a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Workshop {
+pub(crate) struct Sandbox {
     folder: TempDir,
 }
 
-/// How a command ended, and what it said.
+/// The exit code and output of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Workshop {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().expect("a folder");
         for name in ["workplace", "tmp"] {
@@ -31,12 +30,12 @@ impl Workshop {
         Self { folder }
     }
 
-    /// The current directory of every command, and so what the file tools work in.
+    /// Returns the current directory of every command, which is the root of the file tools.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("workplace")
     }
 
-    /// Where commands put temporary files.
+    /// Returns the directory for temporary files.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.folder.path().join("tmp")
     }
@@ -53,7 +52,7 @@ impl Workshop {
         entries.map(|entry| name(entry.expect("an entry"))).collect()
     }
 
-    /// A command without HOME, keys, or anything else in its environment but where programs are.
+    /// Returns a command whose environment has only `PATH` and `TMPDIR`.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         Command::from_std(self.std_command(arguments))
     }
@@ -69,42 +68,42 @@ impl Workshop {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Said {
-        Said::of(self.command(arguments).timeout(PATIENCE).output().expect("it runs"))
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::new(self.command(arguments).timeout(TIMEOUT).output().expect("it runs"))
     }
 
-    /// Runs a command that must end with `code`.
+    /// Runs a command that must exit with `code`.
     #[track_caller]
-    pub(crate) fn check(&self, arguments: &[&str], code: i32) -> Said {
-        let said = self.run(arguments);
-        said.assert_code(code, arguments);
-        said
+    pub(crate) fn check(&self, arguments: &[&str], code: i32) -> CommandOutput {
+        let output = self.run(arguments);
+        output.assert_code(code, arguments);
+        output
     }
 }
 
-impl Said {
-    pub(crate) fn of(output: Output) -> Self {
+impl CommandOutput {
+    pub(crate) fn new(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Whatever it did, it must not have panicked.
+    /// Asserts the exit code, and that the command did not panic.
     #[track_caller]
-    pub(crate) fn assert_code(&self, code: i32, what: &[&str]) {
-        assert!(!self.err.contains("panicked"), "{what:?}: {}", self.err);
-        assert_eq!(self.code, Some(code), "{what:?}\n{}\n{}", self.out, self.err);
+    pub(crate) fn assert_code(&self, code: i32, arguments: &[&str]) {
+        assert!(!self.err.contains("panicked"), "{arguments:?}: {}", self.err);
+        assert_eq!(self.code, Some(code), "{arguments:?}\n{}\n{}", self.out, self.err);
     }
 
-    /// Standard output as the one JSON document it must be.
+    /// Parses standard output, which must be one JSON document.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}:\n{}", self.out))
     }
 }
 
-/// Fails with what is missing of `words` in `text`.
+/// Asserts that `text` contains all of `parts`.
 #[track_caller]
-pub(crate) fn assert_says(text: &str, words: &[&str]) {
-    let missing: Vec<_> = words.iter().filter(|word| !text.contains(**word)).collect();
+pub(crate) fn assert_contains(text: &str, parts: &[&str]) {
+    let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();
     assert!(missing.is_empty(), "missing {missing:?} in:\n{text}");
 }

@@ -1,4 +1,4 @@
-//! Calls that kill their handlers, among many that do not.
+//! Quarantine of calls that crash their handlers.
 
 // That a handler has a file open is what only Linux tells.
 #![cfg(target_os = "linux")]
@@ -103,7 +103,7 @@ fn runs_of(fleet: &Fleet, mark: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_set_aside_alone_and_two_hundred_innocent_calls_are_answered_once() {
+async fn poison_request_is_quarantined_and_others_complete() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "done\n");
     let poison = fleet.write("poison.txt", &tangle()).canonicalize().expect("it exists");
@@ -143,7 +143,7 @@ async fn it_is_set_aside_alone_and_two_hundred_innocent_calls_are_answered_once(
     assert!(callers.iter().all(|caller| caller.requester.pending() == 0));
 
     only_the_poison_is_dead(&fleet).await;
-    // Mended, it runs, for whoever still waits.
+    // Once repaired, it runs for callers that still wait.
     fleet.write("poison.txt", "abba\n");
     fleet.run(&["dlq", "replay", "tool.invoke"]).await.assert_code(0);
     let mended = within_timeout("its answer", poison).await.expect("no panic").expect("a result");
@@ -185,7 +185,7 @@ async fn only_the_poison_is_dead(fleet: &Fleet) {
 }
 
 #[tokio::test]
-async fn a_command_that_kills_its_handler_kills_one_and_is_never_run_again() {
+async fn command_that_kills_handler_runs_once() {
     let fleet = Fleet::new();
     let mut first = fleet.handler_with("handler-1", &[SHARED]).await;
     let mut second = fleet.handler_with("handler-2", &[SHARED]).await;

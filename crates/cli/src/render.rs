@@ -1,4 +1,4 @@
-//! How things look: tables, colours where a terminal shows them, and a tool call as it crosses.
+//! Text rendering: tables, colors, escaping, units, and lines for tool calls.
 
 use std::time::Duration;
 
@@ -11,64 +11,63 @@ const NAME: Style = AnsiColor::Cyan.on_default().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// A table without frames, with its heads underlined by nothing but their weight.
-pub(crate) fn table(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+/// Renders a table without borders. Headings are upper case; there is no heading row when all are empty.
+pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if heads.iter().any(|head| !head.is_empty()) {
-        table.set_header(heads.iter().map(|head| head.to_uppercase()));
+    if headings.iter().any(|heading| !heading.is_empty()) {
+        table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
     }
     table.add_rows(rows);
-    // Without the padding outside the first and the last column.
-    let bare = |line: String| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned();
-    table.lines().map(bare).collect::<Vec<_>>().join("\n")
+    // Removes the padding outside the first and the last column.
+    let trim = |line: String| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned();
+    table.lines().map(trim).collect::<Vec<_>>().join("\n")
 }
 
-/// Text of less weight.
+/// Dims text.
 pub(crate) fn dim(text: &str) -> String {
     format!("{DIM}{text}{DIM:#}")
 }
 
-/// A word for what is as it should be.
+/// Colors text as success.
 pub(crate) fn good(text: &str) -> String {
     format!("{GOOD}{text}{GOOD:#}")
 }
 
-/// A word for what is not.
+/// Colors text as failure.
 pub(crate) fn bad(text: &str) -> String {
     format!("{BAD}{text}{BAD:#}")
 }
 
-/// Text from a model or a tool, without what could control a terminal or turn the reading
-/// direction.
+/// Removes control characters and changes of the text direction from untrusted text. Line breaks and
+/// tabs stay.
 pub(crate) fn clean(text: &str) -> String {
     let layout = |c: char| matches!(c, '\n' | '\t');
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let harmless = |c: &char| layout(*c) || (!c.is_control() && !turns(*c));
+    let bidi = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harmless = |c: &char| layout(*c) || (!c.is_control() && !bidi(*c));
     text.chars().filter(harmless).collect()
 }
 
-/// The same text with a sign for each such character, for whoever must see what is there. Line
-/// breaks stay.
+/// Escapes control and invisible characters in untrusted text. Line breaks stay.
 pub(crate) fn visible(text: &str) -> String {
     text.split('\n').map(visible_line).collect::<Vec<_>>().join("\n")
 }
 
-/// Text on one line, with a sign for each character that controls or hides.
+/// Escapes control and invisible characters in untrusted text, including line breaks.
 pub(crate) fn visible_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if hides(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if is_hidden(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
 }
 
-/// JSON that reads back as the same value, and that a terminal can be shown.
+/// Formats JSON on several lines, with control and invisible characters escaped.
 pub(crate) fn json(value: &serde_json::Value) -> String {
     escaped(&format!("{value:#}"))
 }
 
-/// The same on one line.
+/// Formats JSON on one line, with control and invisible characters escaped.
 pub(crate) fn json_line(value: &serde_json::Value) -> String {
     escaped(&value.to_string())
 }
@@ -76,8 +75,8 @@ pub(crate) fn json_line(value: &serde_json::Value) -> String {
 fn escaped(json: &str) -> String {
     let mut shown = String::new();
     for c in json.chars() {
-        // The line breaks between values; those inside of texts are escaped already.
-        if c == '\n' || !hides(c) {
+        // Line breaks occur only between values; those in strings are escaped already.
+        if c == '\n' || !is_hidden(c) {
             shown.push(c);
             continue;
         }
@@ -88,14 +87,14 @@ fn escaped(json: &str) -> String {
     shown
 }
 
-/// Controls, and what is not seen or turns the reading direction.
-fn hides(c: char) -> bool {
+/// Returns whether a character is a control character, invisible, or changes the text direction.
+fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// How long ago a Unix time was, in one unit.
+/// Formats the age of a Unix time in one unit.
 pub(crate) fn ago(unix_seconds: u64, now: u64) -> String {
     let seconds = now.saturating_sub(unix_seconds);
     match seconds {
@@ -106,12 +105,12 @@ pub(crate) fn ago(unix_seconds: u64, now: u64) -> String {
     }
 }
 
-/// A number of things.
-pub(crate) fn count(number: usize, thing: &str) -> String {
-    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+/// Formats a number with its noun.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// A line for what happened to a call, if it is worth one.
+/// Returns a line for an event of a tool call, if the event has one.
 pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
     match body {
         ReplyBody::ToolStarted { tool_name, arguments, .. } => {
@@ -124,7 +123,7 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         } => {
             let name = clean(tool_name);
             let place = ran_on.as_deref().map_or_else(
-                || "did not cross".to_owned(),
+                || "not sent".to_owned(),
                 |ran_on| format!("ran on {}", clean(&place(ran_on))),
             );
             let time = duration(Duration::from_micros(*elapsed_us));
@@ -140,14 +139,14 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
                 ),
             })
         }
-        ReplyBody::Steered {} => Some(dim("  (taken into the turn that is running)")),
+        ReplyBody::Steered {} => Some(dim("  (added to the running turn)")),
         ReplyBody::TextDelta { .. }
         | ReplyBody::Answer { .. }
         | ReplyBody::ApprovalAsked { .. } => None,
     }
 }
 
-/// The end of a generated instance id tells processes apart; the rest is the time.
+/// Shortens a generated instance id to its end, which is random; the rest is the time.
 pub(crate) fn place(ran_on: &str) -> String {
     match ran_on.split_once('/') {
         Some((service, instance)) if instance.len() > 16 => {
@@ -158,7 +157,7 @@ pub(crate) fn place(ran_on: &str) -> String {
     }
 }
 
-/// What an answer took, and the conversation so far.
+/// Formats the usage of a turn and of the conversation.
 pub(crate) fn usage(usage: &TurnUsage) -> String {
     let mut lines = vec![format!("  turn          {}", spending(&usage.turn))];
     if usage.children != Spending::default() {
@@ -171,33 +170,33 @@ pub(crate) fn usage(usage: &TurnUsage) -> String {
 fn spending(spent: &Spending) -> String {
     let Spending { model_calls, prompt_tokens, completion_tokens, unmetered_calls, .. } = spent;
     let Spending { tool_calls, tool_bytes_in, tool_bytes_out, .. } = spent;
-    let mut told = format!("{}, ", counted(*model_calls, "model call"));
+    let mut text = format!("{}, ", counted(*model_calls, "model call"));
     match unmetered_calls {
-        0 => told.push_str(&format!("{prompt_tokens} + {completion_tokens} tokens")),
-        _ if unmetered_calls == model_calls => told.push_str("tokens not told"),
-        _ => told.push_str(&format!(
-            "{prompt_tokens} + {completion_tokens} tokens and those of {unmetered_calls} not told"
+        0 => text.push_str(&format!("{prompt_tokens} + {completion_tokens} tokens")),
+        _ if unmetered_calls == model_calls => text.push_str("tokens unknown"),
+        _ => text.push_str(&format!(
+            "{prompt_tokens} + {completion_tokens} tokens ({unmetered_calls} unmetered)"
         )),
     }
     let (bytes_in, bytes_out) = (size(*tool_bytes_in), size(*tool_bytes_out));
-    told.push_str(&format!(", {}", counted(*tool_calls, "tool call")));
+    text.push_str(&format!(", {}", counted(*tool_calls, "tool call")));
     if *tool_calls > 0 {
-        told.push_str(&format!(" ({bytes_in} in, {bytes_out} out)"));
+        text.push_str(&format!(" ({bytes_in} in, {bytes_out} out)"));
     }
     if spent.unpriced_calls < spent.model_calls {
-        told.push_str(&format!(", ${:.4}", spent.cost_micros as f64 / 1e6));
+        text.push_str(&format!(", ${:.4}", spent.cost_micros as f64 / 1e6));
         if spent.unpriced_calls > 0 {
-            told.push_str(&format!(" without {} of unknown price", spent.unpriced_calls));
+            text.push_str(&format!(" ({} unpriced)", spent.unpriced_calls));
         }
     }
-    told
+    text
 }
 
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A time in the unit that fits.
+/// Formats a duration in a suitable unit.
 pub(crate) fn duration(time: Duration) -> String {
     let micros = time.as_micros();
     match micros {
@@ -207,7 +206,7 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A size in the unit that fits.
+/// Formats a size in a suitable unit.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
@@ -221,32 +220,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_control_a_terminal_is_left_out() {
+    fn clean_removes_control_characters() {
         assert_eq!(clean("a\u{1b}[31mb\u{202e}c\r\n"), "a[31mbc\n");
     }
 
     #[test]
-    fn what_hides_is_made_visible() {
+    fn hidden_characters_are_escaped() {
         let hostile = "a\u{1b}[31mb\u{202e}c\r\nd\u{9b}\u{200b}ü";
         assert_eq!(visible(hostile), "a\\u{1b}[31mb\\u{202e}c\\r\nd\\u{9b}\\u{200b}ü");
         assert!(!visible_line(hostile).contains('\n'));
         let value = serde_json::json!({ "text": format!("{hostile}\u{e0041}") });
         let shown = json(&value);
-        assert!(shown.chars().all(|c| c == '\n' || !hides(c)), "{shown:?}");
+        assert!(shown.chars().all(|c| c == '\n' || !is_hidden(c)), "{shown:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         let line = json_line(&value);
-        assert!(!line.contains(hides), "{line:?}");
+        assert!(!line.contains(is_hidden), "{line:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
     }
 
     #[test]
-    fn a_time_is_told_in_one_unit() {
-        let told = [0, 61, 3 * 3_600, 72 * 3_600].map(|age| ago(1_000_000 - age, 1_000_000));
-        assert_eq!(told, ["0 s ago", "1 min ago", "3 h ago", "3 days ago"]);
+    fn age_has_one_unit() {
+        let ages = [0, 61, 3 * 3_600, 72 * 3_600].map(|age| ago(1_000_000 - age, 1_000_000));
+        assert_eq!(ages, ["0 s ago", "1 min ago", "3 h ago", "3 days ago"]);
     }
 
     #[test]
-    fn units_fit() {
+    fn unit_depends_on_magnitude() {
         assert_eq!(duration(Duration::from_micros(999)), "999 µs");
         assert_eq!(duration(Duration::from_micros(1500)), "1.5 ms");
         assert_eq!(duration(Duration::from_secs(90)), "90.0 s");
@@ -254,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn an_account_tells_what_is_known_and_what_is_not() {
-        let told = Spending {
+    fn usage_shows_unmetered_and_unpriced_calls() {
+        let metered = Spending {
             model_calls: 2,
             prompt_tokens: 1200,
             completion_tokens: 80,
@@ -265,13 +264,12 @@ mod tests {
             cost_micros: 2300,
             ..Spending::default()
         };
-        let all = "2 model calls, 1200 + 80 tokens, 1 tool call (30 B in, 2.0 KiB out), $0.0023";
-        assert_eq!(spending(&told), all);
-        let partly = Spending { unmetered_calls: 1, unpriced_calls: 1, tool_calls: 0, ..told };
+        let text = "2 model calls, 1200 + 80 tokens, 1 tool call (30 B in, 2.0 KiB out), $0.0023";
+        assert_eq!(spending(&metered), text);
+        let partly = Spending { unmetered_calls: 1, unpriced_calls: 1, tool_calls: 0, ..metered };
         assert_eq!(
             spending(&partly),
-            "2 model calls, 1200 + 80 tokens and those of 1 not told, 0 tool calls, $0.0023 \
-             without 1 of unknown price"
+            "2 model calls, 1200 + 80 tokens (1 unmetered), 0 tool calls, $0.0023 (1 unpriced)"
         );
         let nothing = Spending {
             model_calls: 1,
@@ -279,11 +277,11 @@ mod tests {
             unpriced_calls: 1,
             ..Spending::default()
         };
-        assert_eq!(spending(&nothing), "1 model call, tokens not told, 0 tool calls");
+        assert_eq!(spending(&nothing), "1 model call, tokens unknown, 0 tool calls");
     }
 
     #[test]
-    fn a_long_instance_is_shortened_to_what_differs() {
+    fn generated_instance_is_shortened() {
         assert_eq!(place("tool-handler/handler-0"), "tool-handler/handler-0");
         assert_eq!(place("h/018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f"), "h/…7c8d9e0f");
     }

@@ -1,4 +1,4 @@
-//! A root with something outside of it, and the tools on it.
+//! The fixture: the file tools on a root, with files outside it.
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -8,15 +8,15 @@ use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolResult};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What must never be seen or changed by a confined tool.
+/// The content of a file that confined tools must neither read nor change.
 pub(crate) const SECRET: &str = "the secret outside";
 
-pub(crate) struct Workshop {
+pub(crate) struct Sandbox {
     directory: TempDir,
     tools: Vec<Arc<dyn Tool>>,
 }
 
-impl Workshop {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
@@ -67,18 +67,18 @@ impl Workshop {
         self.tool(name).call(arguments, &context(name)).await
     }
 
-    /// The text of a call that must succeed.
-    pub(crate) async fn said(&self, name: &str, arguments: Value) -> String {
+    /// Calls a tool that must succeed, and returns its text.
+    pub(crate) async fn call_text(&self, name: &str, arguments: Value) -> String {
         let result = self.call(name, arguments).await.unwrap();
         assert!(!result.is_error, "{}", result.to_text());
         result.to_text().into_owned()
     }
 
-    /// The message of a call that must be refused. It may not name a path of the host.
-    pub(crate) async fn refusal(&self, name: &str, arguments: Value) -> String {
+    /// Calls a tool that must fail, and returns the message, which must not name a path of the host.
+    pub(crate) async fn call_error(&self, name: &str, arguments: Value) -> String {
         let message = self.call(name, arguments).await.unwrap_err().to_string();
         let host = self.directory.path().to_str().unwrap();
-        assert!(!message.contains(host), "the model was told a path of the host: {message}");
+        assert!(!message.contains(host), "the message names a path of the host: {message}");
         message
     }
 }
@@ -87,13 +87,14 @@ pub(crate) fn context(name: &str) -> ToolContext {
     ToolContext::new(name, SessionId::generate(), AgentName::new("tester").unwrap())
 }
 
-/// Waits for something that another process does.
-pub(crate) async fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
+/// Polls a condition that another process fulfills, for at most 10 s.
+pub(crate) async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     let wait = async {
-        while !happened() {
+        while !condition() {
             ticks.tick().await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(10), wait).await.is_ok(), "never: {what}");
+    let waited = tokio::time::timeout(Duration::from_secs(10), wait).await;
+    assert!(waited.is_ok(), "did not happen within 10 s: {what}");
 }
