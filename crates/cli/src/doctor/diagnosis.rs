@@ -2,7 +2,7 @@
 
 use rockbot_bus::BusReport;
 use rockbot_scripts::Isolation;
-use rockbot_tools::catalog::KnownHandler;
+use rockbot_tool_rpc::catalog::KnownHandler;
 
 use super::round_trip::{self, RoundTrip};
 use crate::{
