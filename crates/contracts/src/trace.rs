@@ -24,6 +24,9 @@ use crate::envelope::TraceContext;
 /// Target of the spans that are exported.
 pub const TARGET: &str = "rockbot::trace";
 
+/// Minimum length of a `traceparent`, in bytes: that of version 00. The propagator accepts flags of one
+/// digit too.
+const MIN_PARENT_BYTES: usize = 55;
 /// Maximum length of an accepted `tracestate`, in bytes; the specification asks for at least that.
 const MAX_STATE_BYTES: usize = 512;
 
@@ -131,7 +134,7 @@ impl Injector for Carrier {
 impl Extractor for Carrier {
     fn get(&self, key: &str) -> Option<&str> {
         match key {
-            PARENT => self.0.parent.as_deref(),
+            PARENT => self.0.parent.as_deref().filter(|parent| parent.len() >= MIN_PARENT_BYTES),
             STATE => self.0.state.as_deref().filter(|state| state.len() <= MAX_STATE_BYTES),
             _ => None,
         }
