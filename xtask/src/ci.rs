@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::runner::Built;
-use crate::services::{Starting, Variables, is_set};
+use crate::services::{Services, Starting, Variables, is_set};
 use crate::{
     broker_users, bubblewrap, cargo_deny, chart, compose, configuration, observability, process,
     say, workspace,
@@ -19,6 +19,9 @@ use crate::{
 /// What to check beside the workspace itself.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
+    /// Run one part only, where the other runs beside it on another machine
+    #[arg(long, value_enum)]
+    part: Option<Part>,
     /// Check the Helm chart too; needs helm
     #[arg(long)]
     chart: bool,
@@ -28,6 +31,15 @@ pub(crate) struct Options {
     compose: bool,
 }
 
+/// A part of the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Format, lints, documentation, dependency rules, alerts, generated files
+    Lint,
+    /// Tests, and the examples in the documentation
+    Test,
+}
+
 /// Runs all steps. A failed step lets those that run beside it end, and no later one start.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(
@@ -35,26 +47,64 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "cargo-nextest is missing: cargo install --locked cargo-nextest"
     );
     let start = Instant::now();
+    let summary = if options.part == Some(Part::Lint) {
+        lint()?;
+        None
+    } else {
+        Some(test(options, start)?)
+    };
+    say::heading(format_args!("everything holds, after {} s", start.elapsed().as_secs()));
+    if let Some(summary) = summary {
+        say::line(format_args!("{summary}"));
+    }
+    Ok(())
+}
+
+/// Runs the steps that run no test.
+fn lint() -> Result<()> {
+    cheap()?;
+    step("dependency rules", dependency_rules)?;
+    step("alerts and dashboards", observability::check)?;
+    step("security advisories", advisories)?;
+    step("users of the broker", broker_users::check)?;
+    lints_and_documentation()
+}
+
+fn cheap() -> Result<()> {
     say::heading("format, configuration");
     step("format", || process::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
-    step("configuration", configuration::check)?;
+    step("configuration", configuration::check)
+}
 
+/// Runs the tests and, unless they are a part of their own, everything else beside them. Returns the
+/// summary of the test runner.
+fn test(options: &Options, start: Instant) -> Result<String> {
+    let alone = options.part == Some(Part::Test);
+    if !alone {
+        cheap()?;
+    }
     say::heading("build the tests, start their services");
-    let starting = Starting::new(true)?;
+    let starting = Starting::new(true, Vec::new())?;
     let built = std::thread::scope(|scope| {
-        let beside = [
+        let mut running = vec![
             beside(scope, "system packages", || bubblewrap::install(true))?,
-            beside(scope, "dependency rules", dependency_rules)?,
-            beside(scope, "alerts and dashboards", observability::check)?,
-            beside(scope, "security advisories", advisories)?,
             beside(scope, "chart", || chart_if(options.chart))?,
             beside(scope, "base images", || base_images_if(options.compose))?,
         ];
+        if !alone {
+            running.extend([
+                beside(scope, "dependency rules", dependency_rules)?,
+                beside(scope, "alerts and dashboards", observability::check)?,
+                beside(scope, "security advisories", advisories)?,
+            ]);
+        }
         let built = step("build", Built::new);
-        all(beside.map(join))?;
+        all(running.into_iter().map(join))?;
         built
     })?;
-    step("users of the broker", broker_users::check)?;
+    if !alone {
+        step("users of the broker", broker_users::check)?;
+    }
     let services = starting.join()?;
     let variables = services.variables();
     if is_set("CI") {
@@ -62,47 +112,53 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 
     say::heading(format_args!("test, after {} s", start.elapsed().as_secs()));
-    let summary = std::thread::scope(|scope| {
-        let beside = [
-            beside(scope, "lints, documentation, examples", || compiled(&variables))?,
+    std::thread::scope(|scope| {
+        let running = [
+            beside(scope, "compiled steps", || {
+                let lints = if alone { Ok(()) } else { lints_and_documentation() };
+                all([lints, examples(&variables)])
+            })?,
             beside(scope, "compose", || compose_if(options.compose, &built))?,
         ];
-        let tested = step("tests", || {
-            let mut command = built.run();
-            command.envs(variables.iter().cloned());
-            if !services.have_cluster() {
-                say::progress(
-                    "test",
-                    "no Kubernetes cluster is named: the scripts manager is NOT tested",
-                );
-                command.args(["-E", "not (package(rockbot-scripts-manager) & binary(it))"]);
-            }
-            with_summary(&mut command)
-        });
-        all(beside.map(join))?;
-        tested
-    })?;
-    say::heading(format_args!("everything holds, after {} s", start.elapsed().as_secs()));
-    say::line(format_args!("{summary}"));
-    Ok(())
+        let tested = step("tests", || tests(&built, &services));
+        let others = all(running.map(join));
+        match (tested, others) {
+            (Ok(summary), Ok(())) => Ok(summary),
+            (Err(tests), Err(others)) => Err(anyhow!("{tests:#}\n{others:#}")),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
+    })
+}
+
+fn tests(built: &Built, services: &Services) -> Result<String> {
+    let mut command = built.run();
+    command.envs(services.variables());
+    if !services.have_cluster() {
+        say::progress("test", "no Kubernetes cluster is named: the scripts manager is NOT tested");
+        command.args(["-E", "not (package(rockbot-scripts-manager) & binary(it))"]);
+    }
+    with_summary(&mut command)
 }
 
 /// Runs the steps that need the compiler, one after the other: they share the target folder.
-fn compiled(variables: &Variables) -> Result<()> {
-    let folder = workspace::peers_folder()?;
-    let run = |name: &str, command: &mut Command| {
-        step(name, || process::run_logged(command, &folder.join(format!("ci-{name}.log"))))
-    };
+fn lints_and_documentation() -> Result<()> {
     let mut lints = patient_cargo();
     lints.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
-    let lints = run("lints", &mut lints);
     let mut documentation = patient_cargo();
     documentation.args(["doc", "--workspace", "--no-deps", "--locked"]);
-    let documentation = run("documentation", documentation.env("RUSTDOCFLAGS", "-D warnings"));
+    documentation.env("RUSTDOCFLAGS", "-D warnings");
+    all([logged("lints", &mut lints), logged("documentation", &mut documentation)])
+}
+
+fn examples(variables: &Variables) -> Result<()> {
     let mut examples = patient_cargo();
     examples.args(["test", "--doc", "--workspace", "--locked"]);
-    let examples = run("examples", examples.envs(variables.iter().cloned()));
-    all([lints, documentation, examples])
+    logged("examples", examples.envs(variables.iter().cloned()))
+}
+
+fn logged(name: &str, command: &mut Command) -> Result<()> {
+    let log = workspace::peers_folder()?.join(format!("ci-{name}.log"));
+    step(name, || process::run_logged(command, &log))
 }
 
 /// Cargo that leaves the cores to the tests.

@@ -17,6 +17,7 @@ mod docker;
 mod images;
 mod install;
 mod mcp_peers;
+mod newer_servers;
 mod node;
 mod observability;
 mod postgresql;

@@ -20,50 +20,59 @@ pub(crate) type Variables = Vec<(&'static str, String)>;
 type Service = (Variables, Option<Box<dyn Send>>);
 
 /// Services that are being started, each in a thread.
-pub(crate) struct Starting(Vec<JoinHandle<Result<Service>>>);
+pub(crate) struct Starting {
+    starting: Vec<JoinHandle<Result<Service>>>,
+    named: Variables,
+}
 
 /// Running services. Dropping them ends each.
 pub(crate) struct Services(Vec<Service>);
 
 impl Starting {
-    /// Starts every service whose variable is not set.
-    pub(crate) fn new(may_install: bool) -> Result<Self> {
+    /// Starts every service whose variable is neither among `named` nor set.
+    pub(crate) fn new(may_install: bool, named: Variables) -> Result<Self> {
         let mut starting = Vec::new();
+        let names: Vec<_> = named.iter().map(|(name, _)| *name).collect();
+        
         if !names_a_cluster() && is_set(CLUSTER_SCRIPT) {
-            starting.push(service(CLUSTER, cluster)?);
+            starting.push(service(CLUSTER, &names, cluster)?);
         }
         starting.extend([
-            service("ROCKBOT_TEST_AMQP_URL", move || broker(may_install))?,
-            service("ROCKBOT_TEST_POSTGRES_URL", move || {
+            service("ROCKBOT_TEST_AMQP_URL", &names, move || broker(may_install))?,
+            service("ROCKBOT_TEST_POSTGRES_URL", &names, move || {
                 let server = postgresql::start(free_port()?, may_install)?;
                 Ok((vec![("ROCKBOT_TEST_POSTGRES_URL", server.url())], Some(Box::new(server))))
             })?,
-            service("ROCKBOT_TEST_AIMOCK_URL", move || {
+            service("ROCKBOT_TEST_AIMOCK_URL", &names, move || {
                 let server = aimock::start(may_install)?;
                 Ok((vec![("ROCKBOT_TEST_AIMOCK_URL", server.base_url())], Some(Box::new(server))))
             })?,
-            service("ROCKBOT_TEST_SMOLLM2_URL", move || {
+            service("ROCKBOT_TEST_SMOLLM2_URL", &names, move || {
                 let server = smollm2::start(free_port()?, may_install)?;
                 Ok((vec![("ROCKBOT_TEST_SMOLLM2_URL", server.base_url())], Some(Box::new(server))))
             })?,
-            service("ROCKBOT_TEST_DOCKER_HOST", move || {
+            service("ROCKBOT_TEST_DOCKER_HOST", &names, move || {
                 let daemon = docker::start(may_install)?;
                 let image = ("ROCKBOT_TEST_DOCKER_IMAGE", docker::IMAGE.to_owned());
                 let variables = vec![("ROCKBOT_TEST_DOCKER_HOST", daemon.host()), image];
                 Ok((variables, Some(Box::new(daemon))))
             })?,
-            service(mcp_peers::VARIABLE, move || {
+            service(mcp_peers::VARIABLE, &names, move || {
                 let programs = mcp_peers::install(may_install)?;
                 Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
             })?,
         ]);
-        Ok(Self(starting))
+        Ok(Self { starting, named })
     }
 
     /// Waits for all of them. On an interrupt the threads are left behind: the end of this process
     /// ends them, and with them what they started.
     pub(crate) fn join(self) -> Result<Services> {
-        self.0.into_iter().map(join).collect::<Result<Vec<_>>>().map(Services)
+        let mut services = vec![(self.named, None)];
+        for starting in self.starting {
+            services.push(join(starting)?);
+        }
+        Ok(Services(services))
     }
 }
 
@@ -138,12 +147,17 @@ impl Drop for Cluster {
 /// Starts a service in a thread of its own, unless `variable` names one already.
 fn service(
     variable: &'static str,
+    named: &[&str],
     start: impl FnOnce() -> Result<Service> + Send + 'static,
 ) -> Result<JoinHandle<Result<Service>>> {
+    let started = named.contains(&variable);
     let named = is_set(variable);
     std::thread::Builder::new()
         .name(variable.to_owned())
         .spawn(move || {
+            if started {
+                return Ok((Vec::new(), None));
+            }
             if named {
                 say::progress("test", format_args!("{variable} is set: using that one"));
                 return Ok((Vec::new(), None));

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::newer_servers::NewerServers;
 use crate::runner::Runner;
 use crate::services::{Starting, is_set};
 use crate::{bubblewrap, process, say, workspace};
@@ -12,6 +13,12 @@ pub(crate) struct Options {
     /// Install no system package; fail and name what is missing
     #[arg(long)]
     no_broker_install: bool,
+    /// Test against this version of RabbitMQ, such as 3.10, 4.0 or 4.3
+    #[arg(long, value_name = "VERSION")]
+    broker: Option<String>,
+    /// Test against this major version of PostgreSQL, such as 15 or 17
+    #[arg(long, value_name = "VERSION")]
+    postgres: Option<String>,
     /// Arguments for the test runner, for example `-- -p rockbot-bus`
     #[arg(last = true, value_name = "NEXTEST ARGS")]
     runner: Vec<String>,
@@ -27,7 +34,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     introduce(&runner);
     say::heading("build the tests, start their services");
     let may_install = !options.no_broker_install;
-    let starting = Starting::new(may_install)?;
+    let newer = NewerServers::start(options.broker.as_deref(), options.postgres.as_deref())?;
+    let named = newer.as_ref().map(|newer| newer.variables().clone()).unwrap_or_default();
+    let starting = Starting::new(may_install, named)?;
     bubblewrap::install(may_install)?;
     process::run(&mut runner.build())?;
     let services = starting.join()?;
@@ -46,7 +55,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         say::progress("test", "to test it: kind create cluster, then set KUBECONFIG");
         options_of_runner = runner.without_cluster();
     }
-    process::run(runner.run(options_of_runner).envs(services.variables()))
+    let mut command = runner.run(options_of_runner);
+    command.envs(services.variables());
+    match newer {
+        Some(newer) => process::run(&mut newer.wrap(&command)),
+        None => process::run(&mut command),
+    }
 }
 
 /// Runs the examples in the documentation.
