@@ -32,7 +32,8 @@ impl NewerServers {
             return Ok(None);
         }
         let wanted = [("RabbitMQ", broker), ("PostgreSQL", postgres)];
-        let wanted = wanted.iter().filter_map(|(name, version)| Some(format!("{name} {}", (*version)?)));
+        let wanted =
+            wanted.iter().filter_map(|(name, version)| Some(format!("{name} {}", (*version)?)));
         let wanted = wanted.collect::<Vec<_>>().join(" and ");
         let Some(script) = std::env::var_os(SCRIPT).map(PathBuf::from) else {
             bail!(
@@ -71,7 +72,8 @@ impl NewerServers {
         for name in names {
             let prefix = format!("export {name}=");
             let value = exports.lines().find_map(|line| line.strip_prefix(&prefix));
-            let value = value.with_context(|| format!("the script exports no {name}:\n{exports}"))?;
+            let value =
+                value.with_context(|| format!("the script exports no {name}:\n{exports}"))?;
             servers.variables.push((name, value.to_owned()));
         }
         Ok(servers)
@@ -115,7 +117,9 @@ impl Drop for NewerServers {
 }
 
 fn installed_broker() -> Option<String> {
-    process::answer(Command::new(broker::find_server()?.with_file_name("rabbitmqctl")).arg("version"))
+    process::answer(
+        Command::new(broker::find_server()?.with_file_name("rabbitmqctl")).arg("version"),
+    )
 }
 
 /// Returns the version in a line such as `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
@@ -127,9 +131,9 @@ fn installed_postgres() -> Option<String> {
 
 /// Returns whether `found` is the version `wanted` or one of its patches.
 fn is_version(found: Option<&str>, wanted: &str) -> bool {
-    found.and_then(|found| found.strip_prefix(wanted)).is_some_and(|rest| {
-        rest.is_empty() || rest.starts_with(['.', '-', '+', '~'])
-    })
+    found
+        .and_then(|found| found.strip_prefix(wanted))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '+', '~']))
 }
 
 #[cfg(test)]

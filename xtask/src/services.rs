@@ -33,7 +33,7 @@ impl Starting {
     pub(crate) fn new(may_install: bool, named: Variables) -> Result<Self> {
         let mut starting = Vec::new();
         let names: Vec<_> = named.iter().map(|(name, _)| *name).collect();
-        
+
         if !names_a_cluster() && is_set(CLUSTER_SCRIPT) {
             starting.push(service(CLUSTER, &names, cluster)?);
         }

@@ -11,8 +11,8 @@ use rockbot_contracts::{
 };
 use rockbot_testkit::{
     FleetVhost,
-    vhost::PASSWORD,
     fixture::{TEST_TIMEOUT, next_delivery, within_timeout},
+    vhost::PASSWORD,
 };
 use tokio::process::Command;
 

@@ -13,9 +13,7 @@ use lapin::{
 };
 use rockbot_bus::{Bus, Publication, Request, Requester, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_contracts::{
-    QueueSpec, RoutingKey, topology::tool_invoke,
-};
+use rockbot_contracts::{QueueSpec, RoutingKey, topology::tool_invoke};
 use rockbot_testkit::{
     FleetVhost,
     fixture::{

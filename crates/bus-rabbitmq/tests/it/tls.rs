@@ -7,8 +7,8 @@ use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
 use rockbot_contracts::{AgentName, QueueSpec, definitions::Fleet, topology::tool_invoke};
 use rockbot_testkit::{
     broker::{PrivateBroker, free_port},
-    vhost::{PASSWORD, PASSWORD_HASH},
     fixture::{TEST_TIMEOUT, text_message, wait_until},
+    vhost::{PASSWORD, PASSWORD_HASH},
 };
 use tempfile::TempDir;
 

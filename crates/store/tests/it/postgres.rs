@@ -172,7 +172,8 @@ async fn a_store_goes_on_when_the_server_ends_its_connections() {
 
 /// Replaces the database in a URL of a server.
 fn url_of_database(url: &str, database: &str) -> String {
-    let (path, options) = url.split_once('?').map_or((url, None), |(path, more)| (path, Some(more)));
+    let (path, options) =
+        url.split_once('?').map_or((url, None), |(path, more)| (path, Some(more)));
     let (server, _) = path.rsplit_once('/').expect("a URL with a database");
     let options = options.map(|options| format!("?{options}")).unwrap_or_default();
     format!("{server}/{database}{options}")
