@@ -1,7 +1,7 @@
 //! Servers of other versions than the machine has, from a script that provides them.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -103,7 +103,10 @@ impl NewerServers {
     fn call(&self, arguments: &[&str]) -> Result<String> {
         let script = self.script.display();
         ensure!(self.script.is_file(), "{SCRIPT} names no file: {script}");
-        process::answer(Command::new("bash").arg(&self.script).args(arguments))
+        let mut command = Command::new("bash");
+        // What it leaves running may keep its standard error open.
+        command.arg(&self.script).args(arguments).stderr(Stdio::inherit());
+        process::answer(&mut command)
             .with_context(|| format!("{script} {} failed", arguments.join(" ")))
     }
 }

@@ -1,6 +1,6 @@
 //! The services that the tests use, started beside the build.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -131,8 +131,9 @@ struct Cluster {
 impl Cluster {
     fn call(&self, verb: &str) -> Result<String> {
         let mut command = Command::new("bash");
-        process::answer(command.arg(&self.script).arg(verb))
-            .with_context(|| format!("{} {verb} failed", self.script))
+        // What it leaves running may keep its standard error open.
+        command.arg(&self.script).arg(verb).stderr(Stdio::inherit());
+        process::answer(&mut command).with_context(|| format!("{} {verb} failed", self.script))
     }
 }
 
