@@ -38,7 +38,7 @@ const OF_OPERATORS: [&str; 6] = [
 ];
 
 /// What to do beside the checks that need no cluster.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
     /// Write the snapshots, and the table of values in the chart's README, anew
     #[arg(long)]

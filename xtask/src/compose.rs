@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::broker::find_program;
 use crate::images::engine::{Build, Engine};
-use crate::images::{self, stand_ins};
+use crate::images::{self, Source, stand_ins};
 use crate::{apt, process, say, workspace};
 use fleet::Fleet;
 
@@ -33,6 +33,10 @@ pub(crate) struct Options {
     /// The profile of Cargo to build with, with --up
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
+    /// With --up, put the programs of this folder into the images instead of compiling them there. They
+    /// must run on Debian 12
+    #[arg(long, value_name = "DIR", conflicts_with = "profile")]
+    programs: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -43,7 +47,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     validate(&Tool::find(&|program| Command::new(program))?)?;
-    if options.up { try_out(&options.profile) } else { Ok(()) }
+    match (options.up, &options.programs) {
+        (false, _) => Ok(()),
+        (true, Some(folder)) => try_out(&Source::Programs(folder)),
+        (true, None) => try_out(&Source::Sources { profile: &options.profile }),
+    }
+}
+
+/// Validates the files and runs the fleet with these programs.
+pub(crate) fn run_programs(folder: &Path) -> Result<()> {
+    validate(&Tool::find(&|program| Command::new(program))?)?;
+    try_out(&Source::Programs(folder))
+}
+
+/// Makes the images that the fleet of [`run_programs`] is built on, so that they are there in time.
+pub(crate) fn prepare() -> Result<()> {
+    let engine = Engine::private()?;
+    stand_ins::make(&engine, &stand_ins::FOR_PROGRAMS)?;
+    stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
+    stand_ins::make(&engine, &stand_ins::FOR_COMPOSE)
 }
 
 /// Where the files are.
@@ -99,13 +121,16 @@ fn validate(tool: &Tool) -> Result<()> {
     Ok(())
 }
 
-fn try_out(profile: &str) -> Result<()> {
+fn try_out(source: &Source<'_>) -> Result<()> {
     let engine = Engine::private()?;
     let tool = Tool::find(&|program| engine.command_for(program))?;
-    stand_ins::make(&engine, &stand_ins::FOR_BUILDS)?;
+    if let Source::Sources { .. } = source {
+        stand_ins::make(&engine, &stand_ins::FOR_SOURCES)?;
+    }
+    stand_ins::make(&engine, &stand_ins::FOR_PROGRAMS)?;
     stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
     stand_ins::make(&engine, &stand_ins::FOR_COMPOSE)?;
-    images::build(&engine, profile)?;
+    images::build(&engine, source)?;
     let example = folder().join("example-mcp");
     engine.build(&Build {
         file: example.join("Dockerfile"),

@@ -5,11 +5,12 @@ pub(crate) mod stand_ins;
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 
 use crate::{process, say, workspace};
 use engine::{Build, Engine};
@@ -45,12 +46,13 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let engine = if options.stand_ins {
         let engine = Engine::private()?;
-        stand_ins::make(&engine, &stand_ins::FOR_BUILDS)?;
+        stand_ins::make(&engine, &stand_ins::FOR_SOURCES)?;
+        stand_ins::make(&engine, &stand_ins::FOR_PROGRAMS)?;
         engine
     } else {
         Engine::of_machine()?
     };
-    build(&engine, &options.profile)?;
+    build(&engine, &Source::Sources { profile: &options.profile })?;
     if let Some(folder) = &options.save {
         let mut images = PROGRAMS.map(|program| (program.to_owned(), name_of(program))).to_vec();
         if options.stand_ins {
@@ -68,29 +70,61 @@ pub(crate) fn name_of(program: &str) -> String {
     format!("ghcr.io/rockbot/{program}:{VERSION}")
 }
 
-/// Builds all of them. The first takes nearly all of the time: it compiles every program.
-pub(crate) fn build(engine: &Engine, profile: &str) -> Result<()> {
+/// Where the programs of the images come from.
+pub(crate) enum Source<'a> {
+    /// Compiled in the builder of docker/Dockerfile, with a profile of Cargo.
+    Sources { profile: &'a str },
+    /// Compiled before, in this folder. They must run on Debian 12, on which the images are built.
+    Programs(&'a Path),
+}
+
+/// Builds all of them. From sources, the first takes nearly all of the time: it compiles every program.
+pub(crate) fn build(engine: &Engine, source: &Source<'_>) -> Result<()> {
     let revision = process::answer(
         Command::new("git").args(["rev-parse", "HEAD"]).current_dir(workspace::root()),
     );
     let revision = revision.unwrap_or_else(|| "unknown".to_owned());
+    let mut arguments = vec![("VERSION", VERSION.to_owned()), ("REVISION", revision)];
+    let prepared;
+    let context = match source {
+        Source::Sources { profile } => {
+            arguments.push(("PROFILE", (*profile).to_owned()));
+            workspace::root()
+        }
+        Source::Programs(folder) => {
+            arguments.push(("BINARIES", "prebuilt".to_owned()));
+            prepared = prebuilt(folder)?;
+            prepared.path()
+        }
+    };
     for program in PROGRAMS {
         let start = Instant::now();
         engine.build(&Build {
             file: workspace::root().join("docker/Dockerfile"),
-            context: workspace::root().to_owned(),
+            context: context.to_owned(),
             target: Some(program),
             tag: name_of(program),
-            arguments: vec![
-                ("PROFILE", profile.to_owned()),
-                ("VERSION", VERSION.to_owned()),
-                ("REVISION", revision.clone()),
-            ],
+            arguments: arguments.clone(),
         })?;
         let seconds = start.elapsed().as_secs_f64();
         say::progress("images", format_args!("{} in {seconds:.0} s", name_of(program)));
     }
     Ok(())
+}
+
+/// Lays programs out as the stage `prebuilt` of docker/Dockerfile takes them, without debug information.
+fn prebuilt(folder: &Path) -> Result<TempDir> {
+    let prepared = tempfile::Builder::new().prefix("rockbot-programs-").tempdir()?;
+    for name in ["bin", "state", "files"] {
+        fs::create_dir(prepared.path().join(name))?;
+    }
+    let log = workspace::peers_folder()?.join("strip.log");
+    for program in PROGRAMS {
+        let mut strip = Command::new("strip");
+        strip.arg("--strip-debug").arg("-o").arg(prepared.path().join("bin").join(program));
+        process::run_quietly(strip.arg(folder.join(program)), &log)?;
+    }
+    Ok(prepared)
 }
 
 /// Writes `images`, each with the name of its file.

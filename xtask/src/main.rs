@@ -17,14 +17,17 @@ mod docker;
 mod images;
 mod install;
 mod mcp_peers;
+mod newer_servers;
 mod node;
 mod observability;
 mod postgresql;
 mod process;
 mod python;
 mod rabbitmq;
+mod runner;
 mod say;
 mod server;
+mod services;
 mod smollm2;
 mod test;
 mod workspace;
@@ -56,7 +59,7 @@ enum Chore {
     /// Run every test against a private broker and database, a scripted and a real model server
     Test(test::Options),
     /// Run what continuous integration runs: format, lints, docs, dependency rules, tests
-    Ci,
+    Ci(ci::Options),
     /// Measure speed, as ratios, on a private RabbitMQ node
     Bench(bench::Options),
     /// Run a private RabbitMQ node until Ctrl-C
@@ -87,7 +90,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = process::listen_for_interrupts().and_then(|()| match cli.chore {
         Chore::Test(options) => test::run(&options),
-        Chore::Ci => ci::run(),
+        Chore::Ci(options) => ci::run(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Broker(options) => rabbitmq::serve(&options),
         Chore::Postgres(options) => postgresql::serve(&options),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -9,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::broker::{ProcessGuard, StopSignal, pause, tail};
+use crate::say;
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
@@ -62,6 +64,43 @@ pub(crate) fn run_quietly(command: &mut Command, log: &Path) -> Result<()> {
     let status = wait(command.stdout(output.try_clone()?).stderr(output))?;
     if !status.success() {
         bail!("`{name}` failed ({status}):\n{}", tail(log));
+    }
+    Ok(())
+}
+
+/// Like [`run_quietly`], and prints all of the output when the program fails.
+pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
+    let name = describe(command);
+    let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    let status = wait(command.stdout(output.try_clone()?).stderr(output))?;
+    if !status.success() {
+        let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        say::heading(format_args!("{name}\n{}", text.unwrap_or_default()));
+        bail!("`{name}` failed ({status}); see {}", log.display());
+    }
+    Ok(())
+}
+
+/// Like [`run`], and passes each line of its standard error to `inspect` after printing it.
+pub(crate) fn run_lines(command: &mut Command, mut inspect: impl FnMut(&str) + Send) -> Result<()> {
+    let name = describe(command);
+    let status = std::thread::scope(|scope| -> Result<ExitStatus> {
+        let (reader, writer) = std::io::pipe().context("cannot create a pipe")?;
+        let printing = scope.spawn(move || {
+            for line in BufReader::new(reader).lines().map_while(Result::ok) {
+                say::line(format_args!("{line}"));
+                inspect(&line);
+            }
+        });
+        command.stderr(writer);
+        let status = wait(command);
+        // The command holds the other end of the pipe too.
+        command.stderr(Stdio::null());
+        printing.join().map_err(|_| anyhow!("the thread that prints the output panicked"))?;
+        status
+    })?;
+    if !status.success() {
+        bail!("`{name}` failed ({status})");
     }
     Ok(())
 }

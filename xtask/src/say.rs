@@ -1,4 +1,4 @@
-//! What the chores tell the person who started them, on standard error.
+//! Progress of the chores, on standard error.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -18,7 +18,8 @@ pub(crate) fn failure(error: &anyhow::Error) {
     line(format_args!("\ncargo xtask failed: {error:#}"));
 }
 
-fn line(text: std::fmt::Arguments<'_>) {
+/// One line as it is.
+pub(crate) fn line(text: std::fmt::Arguments<'_>) {
     // A closed terminal is no reason to stop a chore half way.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod store_conformance;
 pub mod store_fixture;
 pub mod tool_names;
+pub mod vhost;
 
 pub use collector::{Collector, Span};
 pub use fixture::BusFixture;
@@ -25,3 +26,4 @@ pub use intercepted_bus::InterceptedBus;
 pub use mcp_peers::{HttpPeer, McpPeer, RunningHttpPeer};
 pub use proxy::FaultProxy;
 pub use store_fixture::StoreFixture;
+pub use vhost::FleetVhost;

@@ -26,6 +26,10 @@ pub(crate) fn path(name: &str) -> PathBuf {
 /// The folder with the programs. Cargo builds those of a package with its own integration tests
 /// only, and none with `-p rockbot-tests`, so they are built here: once for all tests of a run.
 fn up_to_date() -> PathBuf {
+    // A run that has compiled everything names the folder: Cargo may be busy with something else then.
+    if let Some(folder) = env::var_os("ROCKBOT_TEST_PROGRAMS").filter(|path| !path.is_empty()) {
+        return folder.into();
+    }
     // Cargo put this test into `<target>/<profile>/deps/`.
     let test = env::current_exe().expect("the path of this test");
     let folder = test.ancestors().nth(2).expect("a folder of a profile").to_path_buf();

@@ -1,20 +1,19 @@
 //! A fleet with a broker user per process, and an agent that impersonates another.
 
-use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Publication, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
     AgentName, Envelope, InstanceId, QueueName, QueueSpec, SessionId, ToolCallId,
     ToolInvokeRequest,
-    definitions::Fleet as Definitions,
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::{
-    broker::PrivateBroker,
+    FleetVhost,
     fixture::{TEST_TIMEOUT, next_delivery, within_timeout},
+    vhost::PASSWORD,
 };
-use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
@@ -23,35 +22,21 @@ use crate::{
     process::Running,
 };
 
-const PASSWORD: &str = "secret";
-/// Of that password, as `cargo xtask broker-users` writes it.
-const HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
-
-/// A broker that only has the users of one fleet.
+/// A fleet whose broker admits its own users only, each with its own permissions.
 pub(crate) struct Guarded {
-    broker: PrivateBroker,
+    vhost: FleetVhost,
     pub(crate) fleet: Fleet,
-    _folder: TempDir,
 }
 
 impl Guarded {
     pub(crate) async fn start() -> Self {
         let fleet = Fleet::new();
-        let agents = ["assistant", "mallory"].map(|name| AgentName::new(name).expect("a name"));
-        let definitions = Definitions::new(&fleet.namespace, "/", agents).expect("a fleet");
-        let hashes: BTreeMap<_, _> =
-            definitions.users().map(|user| (user, HASH.to_owned())).collect();
-        let folder = TempDir::new().expect("a folder");
-        let file = folder.path().join("definitions.json");
-        fs::write(&file, definitions.definitions(&hashes).to_string()).expect("written");
-        let line = format!("load_definitions = {}\n", file.display());
-        let broker = tokio::task::spawn_blocking(move || PrivateBroker::start_with(&line, &[]));
-        let broker = broker.await.expect("no panic").expect("a broker");
-        Self { broker, fleet, _folder: folder }
+        let vhost = FleetVhost::create(&fleet.namespace, &["assistant", "mallory"]).await;
+        Self { vhost, fleet }
     }
 
     fn url(&self, user: &str) -> String {
-        self.broker.url_for(&format!("{}.{user}", self.fleet.namespace), PASSWORD)
+        self.vhost.url_for(&format!("{}.{user}", self.fleet.namespace))
     }
 
     /// A program as `user`, with the rules of production.

@@ -32,19 +32,19 @@ enum Source {
     Toolchain,
 }
 
-/// What docker/Dockerfile builds on, beside Debian itself.
-pub(crate) const FOR_BUILDS: [StandIn; 2] = [
-    StandIn {
-        image: "rust:1.95-slim-bookworm",
-        file: "rust.Dockerfile",
-        context: Source::Toolchain,
-    },
-    StandIn {
-        image: "gcr.io/distroless/cc-debian12:nonroot",
-        file: "distroless-cc.Dockerfile",
-        context: Source::Files,
-    },
-];
+/// Where docker/Dockerfile compiles the programs.
+pub(crate) const FOR_SOURCES: [StandIn; 1] = [StandIn {
+    image: "rust:1.95-slim-bookworm",
+    file: "rust.Dockerfile",
+    context: Source::Toolchain,
+}];
+
+/// What docker/Dockerfile puts the programs on, beside Debian itself.
+pub(crate) const FOR_PROGRAMS: [StandIn; 1] = [StandIn {
+    image: "gcr.io/distroless/cc-debian12:nonroot",
+    file: "distroless-cc.Dockerfile",
+    context: Source::Files,
+}];
 
 /// The broker and the database, which deploy/compose and a chart's trial run beside our own images.
 pub(crate) const FOR_FLEETS: [StandIn; 2] = [
@@ -116,7 +116,7 @@ mod tests {
     fn what_is_stood_in_for_is_what_the_files_name() {
         let file = |name: &str| fs::read_to_string(workspace::root().join(name)).unwrap();
         let dockerfile = file("docker/Dockerfile");
-        for stand_in in FOR_BUILDS {
+        for stand_in in FOR_SOURCES.into_iter().chain(FOR_PROGRAMS) {
             assert!(
                 dockerfile.contains(&format!("FROM {} AS", stand_in.image)),
                 "{}",

@@ -1,6 +1,6 @@
 //! A broker with the generated definitions, and a user who wants what is not its own.
 
-use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
@@ -13,45 +13,20 @@ use lapin::{
 };
 use rockbot_bus::{Bus, Publication, Request, Requester, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_contracts::{
-    AgentName, QueueSpec, RoutingKey, definitions::Fleet, topology::tool_invoke,
-};
+use rockbot_contracts::{QueueSpec, RoutingKey, topology::tool_invoke};
 use rockbot_testkit::{
-    broker::PrivateBroker,
+    FleetVhost,
     fixture::{
         TEST_TIMEOUT, assert_never, next_delivery, reply_address, text_message, within_timeout,
     },
 };
-use tempfile::TempDir;
 
-/// The password of every user, and its hash as `cargo xtask broker-users` writes it.
-pub(crate) const PASSWORD: &str = "secret";
-const HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
-
-/// A broker that knows the agents `assistant` and `mallory`, and the services.
-pub(crate) struct Guarded {
-    broker: PrivateBroker,
-    _folder: TempDir,
-}
-
-/// Definitions in a folder, and the line of `rabbitmq.conf` that has them loaded.
-pub(crate) fn definitions() -> (TempDir, String) {
-    let agents = ["assistant", "mallory"].map(|name| AgentName::new(name).expect("a name"));
-    let fleet = Fleet::new("rockbot", "/", agents).expect("a fleet");
-    let hashes: BTreeMap<_, _> = fleet.users().map(|user| (user, HASH.to_owned())).collect();
-    let folder = TempDir::new().expect("a folder");
-    let file = folder.path().join("definitions.json");
-    fs::write(&file, fleet.definitions(&hashes).to_string()).expect("written");
-    let line = format!("load_definitions = {}\n", file.display());
-    (folder, line)
-}
+/// A fleet with the agents `assistant` and `mallory`, and the services.
+pub(crate) struct Guarded(FleetVhost);
 
 impl Guarded {
     pub(crate) async fn start() -> Self {
-        let (folder, line) = definitions();
-        let started = tokio::task::spawn_blocking(move || PrivateBroker::start_with(&line, &[]));
-        let broker = started.await.expect("no panic").expect("a broker");
-        Self { broker, _folder: folder }
+        Self(FleetVhost::create("rockbot", &["assistant", "mallory"]).await)
     }
 
     pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
@@ -62,7 +37,7 @@ impl Guarded {
     }
 
     pub(crate) fn url(&self, user: &str) -> String {
-        self.broker.url_for(user, PASSWORD)
+        self.0.url_for(user)
     }
 
     async fn connection(&self, user: &str) -> Connection {

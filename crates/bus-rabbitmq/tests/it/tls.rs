@@ -1,20 +1,18 @@
 //! Certificates, ours and the broker's.
 
-use std::{fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, PublishError, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig, TlsFiles};
-use rockbot_contracts::{QueueSpec, topology::tool_invoke};
+use rockbot_contracts::{AgentName, QueueSpec, definitions::Fleet, topology::tool_invoke};
 use rockbot_testkit::{
     broker::{PrivateBroker, free_port},
     fixture::{TEST_TIMEOUT, text_message, wait_until},
+    vhost::{PASSWORD, PASSWORD_HASH},
 };
 use tempfile::TempDir;
 
-use crate::{
-    authority::Authority,
-    identity::{PASSWORD, definitions},
-};
+use crate::authority::Authority;
 
 /// A broker that wants a certificate, and takes the user from its common name.
 struct Encrypted {
@@ -25,6 +23,20 @@ struct Encrypted {
 }
 
 const FOR_EVER: i32 = 4000;
+
+/// Writes the definitions of a fleet into a folder, and returns the line of `rabbitmq.conf` that loads
+/// them.
+fn definitions() -> (TempDir, String) {
+    let agents = ["assistant", "mallory"].map(|name| AgentName::new(name).expect("a name"));
+    let fleet = Fleet::new("rockbot", "/", agents).expect("a fleet");
+    let hashes: BTreeMap<_, _> =
+        fleet.users().map(|user| (user, PASSWORD_HASH.to_owned())).collect();
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("definitions.json");
+    fs::write(&file, fleet.definitions(&hashes).to_string()).expect("written");
+    let line = format!("load_definitions = {}\n", file.display());
+    (folder, line)
+}
 
 impl Encrypted {
     async fn start() -> Self {

@@ -146,13 +146,17 @@ async fn entries_expire_by_the_time_of_the_server() {
     schema.remove().await;
 }
 
+/// Uses a database of its own: by its name the server finds the connections of this test alone.
 #[tokio::test]
 async fn a_store_goes_on_when_the_server_ends_its_connections() {
-    let schema = Schema::create().await;
-    let store = schema.connect(Clock::System).await.expect("connected");
+    let database = fresh_namespace();
+    run(&format!("CREATE DATABASE \"{database}\"")).await;
+    let url = url_of_database(&test_postgres_url(), &database).into();
+    let store = PostgresStore::connect(&url, Clock::System).await.expect("connected");
     expect_written(store.write(Write::new(key("a"), "before")).await);
-    run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-         WHERE application_name = 'rockbot' AND pid <> pg_backend_pid()")
+    run(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+    ))
     .await;
     let written = async {
         loop {
@@ -164,7 +168,16 @@ async fn a_store_goes_on_when_the_server_ends_its_connections() {
     };
     within_timeout("the store finds a new connection", written).await;
     store.close().await;
-    schema.remove().await;
+    run(&format!("DROP DATABASE \"{database}\" WITH (FORCE)")).await;
+}
+
+/// Replaces the database in a URL of a server.
+fn url_of_database(url: &str, database: &str) -> String {
+    let (path, options) =
+        url.split_once('?').map_or((url, None), |(path, more)| (path, Some(more)));
+    let (server, _) = path.rsplit_once('/').expect("a URL with a database");
+    let options = options.map(|options| format!("?{options}")).unwrap_or_default();
+    format!("{server}/{database}{options}")
 }
 
 #[tokio::test]
