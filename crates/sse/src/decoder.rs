@@ -14,8 +14,8 @@ pub const PREFIX_BYTES: usize = 64 * 1024;
 /// The largest `event`, `id` or `retry` value, in bytes; a larger one is ignored.
 pub const MAX_FIELD_BYTES: usize = 4096;
 
-/// Room for a line's field name, colon and space, on top of the data limit.
-const MAX_FIELD_NAME_BYTES: usize = 64 * 1024;
+/// A line without data that is longer than this and than the data limit is skipped, in bytes.
+const MAX_LINE_BYTES: usize = 2 * MAX_FIELD_BYTES;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Decodes events from chunks that end anywhere.
@@ -24,7 +24,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// limit is passed, even if the event never ends; the rest of it is skipped. Other lines that are too
 /// long, such as comments, are skipped. An event that the end of the body cuts off is not returned.
 ///
-/// Buffered bytes are bounded by twice the data limit plus 128 KiB.
+/// It buffers at most twice the data limit, 64 KiB and one chunk.
 #[derive(Debug)]
 pub struct EventDecoder {
     max_data_bytes: usize,
@@ -107,8 +107,13 @@ impl EventDecoder {
             return None;
         }
         self.line.extend_from_slice(part);
-        if self.line.len() <= self.max_data_bytes + MAX_FIELD_NAME_BYTES {
+        if self.line.len() <= self.max_data_bytes {
             return None;
+        }
+        match self.data_value(self.without_byte_order_mark(&self.line)) {
+            Some(value) if value.len() <= self.max_data_bytes => return None,
+            None if self.line.len() <= MAX_LINE_BYTES => return None,
+            _ => {}
         }
         let line = mem::take(&mut self.line);
         self.skip_line = true;

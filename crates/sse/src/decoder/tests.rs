@@ -116,6 +116,8 @@ fn data_up_to_the_limit_is_complete() {
     let events = decode_with(decoder(), &[b"data: 123456\n\ndata: next\n\n"]);
     assert_eq!(events[0].data, EventData::TooLarge(b"123456".to_vec()));
     assert_eq!(data(&events[1]), "next");
+    let events = decode_with(decoder(), &[b"data: 123", b"456"]);
+    assert_eq!(events[0].data, EventData::TooLarge(b"123456".to_vec()));
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn endless_comment_is_skipped_in_bounded_memory() {
     for _ in 0..10 {
         let mut chunk = Bytes::copy_from_slice(&comment);
         assert_eq!(decoder.decode(&mut chunk), None);
-        assert!(decoder.line.capacity() <= 2 * (LIMIT + MAX_FIELD_NAME_BYTES));
+        assert!(decoder.line.capacity() <= 2 * (LIMIT + MAX_LINE_BYTES));
     }
     let mut chunk = Bytes::from_static(b"\ndata: next\n\n");
     assert_eq!(data(&decoder.decode(&mut chunk).unwrap()), "next");
