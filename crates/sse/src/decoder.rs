@@ -87,7 +87,9 @@ impl EventDecoder {
             if end.is_some() {
                 self.after_carriage_return = chunk[0] == b'\r';
                 chunk.advance(1);
-                event = event.or_else(|| self.end_line());
+                // Also when the line was reported as too large: its end must not be lost.
+                let ended = self.end_line();
+                event = event.or(ended);
             }
             if event.is_some() {
                 return event;
