@@ -10,10 +10,10 @@ mod endpoint;
 mod refusal;
 mod request;
 mod retry;
-mod sse;
 
 use std::{sync::Arc, time::Duration};
 
+use backon::Retryable;
 use futures_util::future::{BoxFuture, FutureExt};
 use reqwest::{
     Client, Response,
@@ -143,25 +143,16 @@ impl OpenAiModel {
         let body = serde_json::to_vec(&body)
             .map_err(|error| ChatError::malformed(format!("the request: {error}")))?;
         let model = request.model.as_deref().unwrap_or(&self.settings.model);
-        let mut attempt = 1;
-        loop {
-            let failed = match self.attempt(&body, model).await {
-                Ok(stream) => return Ok(stream),
-                Err(failed) => failed,
-            };
-            let Some(wait) = retry::wait_before_next(
-                &failed.error,
-                failed.retry_after,
-                attempt,
-                self.settings.max_attempts,
-                rand::random(),
-            ) else {
-                return Err(failed.error);
-            };
-            tracing::debug!(attempt, ?wait, error = %failed.error, "asking the model again");
-            time::sleep(wait).await;
-            attempt += 1;
-        }
+        (|| self.attempt(&body, model))
+            .retry(retry::backoff(self.settings.max_attempts))
+            .sleep(time::sleep)
+            .when(|failed| failed.error.is_transient())
+            .adjust(|failed, delay| retry::next_delay(failed.retry_after, delay))
+            .notify(|failed, delay| {
+                tracing::debug!(?delay, error = %failed.error, "model request failed; retrying");
+            })
+            .await
+            .map_err(|failed| failed.error)
     }
 
     /// Sends the request once and waits for the first event, so that a failure which a server

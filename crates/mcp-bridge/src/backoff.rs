@@ -1,17 +1,51 @@
-//! How long a server that can't be reached is left alone.
+//! Delays between attempts to connect a server.
 
 use std::time::Duration;
 
-/// The pauses before the first, second, … attempt; the last one is for all that follow.
-const PAUSES: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-/// A session that lasted this long counts as one: the next attempt after it is a first one.
-pub(crate) const LASTING: Duration = Duration::from_secs(30);
+const MIN_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// The pause after so many attempts that failed.
-pub(crate) fn pause(failed: u32) -> Duration {
-    let at = usize::try_from(failed).unwrap_or(usize::MAX).min(PAUSES.len() - 1);
-    Duration::from_secs(PAUSES[at])
+/// A session that lasted this long resets the back-off.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// Consecutive failures of one server, and the delay before the next attempt: none at first, then
+/// 1 s, doubling up to 60 s.
+pub(crate) struct Backoff {
+    failures: u32,
+    delay: Duration,
+    delays: ExponentialBackoff,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        let delays = ExponentialBuilder::new()
+            .with_min_delay(MIN_DELAY)
+            .with_max_delay(MAX_DELAY)
+            .without_max_times()
+            .build();
+        Self { failures: 0, delay: Duration::ZERO, delays }
+    }
+
+    /// Returns the number of consecutive failures.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Returns the delay before the next attempt.
+    pub(crate) fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    pub(crate) fn record_failure(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.delay = self.delays.next().unwrap_or(MAX_DELAY);
+    }
+
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new();
+    }
 }
 
 #[cfg(test)]
@@ -19,8 +53,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_stay() {
-        let pauses: Vec<_> = (0..9).map(|failed| pause(failed).as_secs()).collect();
-        assert_eq!(pauses, [0, 1, 2, 5, 10, 30, 60, 60, 60]);
+    fn delay_doubles_up_to_limit_and_resets() {
+        let mut backoff = Backoff::new();
+        let mut delays = vec![backoff.delay().as_secs()];
+        for _ in 0..8 {
+            backoff.record_failure();
+            delays.push(backoff.delay().as_secs());
+        }
+        assert_eq!(delays, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(backoff.failures(), 8);
+        backoff.reset();
+        assert_eq!((backoff.failures(), backoff.delay()), (0, Duration::ZERO));
     }
 }

@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
 use futures_util::{StreamExt, future::BoxFuture, stream};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rockbot_contracts::{
     InstanceId,
     mcp::{
@@ -376,12 +377,12 @@ impl Bridge {
         Ok(())
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<String, Entry>> {
-        self.servers.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Entry>> {
+        self.servers.read()
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<String, Entry>> {
-        self.servers.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Entry>> {
+        self.servers.write()
     }
 }
 

@@ -1,10 +1,8 @@
 //! What a server may ask of us, and what it is answered: as little as possible.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
@@ -52,8 +50,8 @@ impl Client {
         self.0.tools_changed.notify_one();
     }
 
-    fn progress(&self) -> std::sync::MutexGuard<'_, HashMap<ProgressToken, ProgressSink>> {
-        self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, HashMap<ProgressToken, ProgressSink>> {
+        self.0.progress.lock()
     }
 }
 

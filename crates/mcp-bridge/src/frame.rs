@@ -10,7 +10,7 @@ use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
 /// How much of a message that is too large is looked at for the id of its request.
-pub(crate) const LOOK_BYTES: usize = 64 * 1024;
+pub(crate) const LOOK_BYTES: usize = rockbot_sse::PREFIX_BYTES;
 
 /// Why a message can't be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub(crate) enum Unreadable {
     TooLarge,
     /// It is not a message of the protocol.
     #[error("the server's answer is not valid JSON-RPC")]
-    Garbage,
+    Invalid,
 }
 
 /// Reads a message.
@@ -31,7 +31,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
     if bytes.len() > MAX_FRAME_BYTES {
         return Err(Unreadable::TooLarge);
     }
-    serde_json::from_slice(bytes).map_err(|_| Unreadable::Garbage)
+    serde_json::from_slice(bytes).map_err(|_| Unreadable::Invalid)
 }
 
 /// What to hand to whoever waits for the message that begins with `beginning`: an error under its
@@ -96,7 +96,7 @@ mod tests {
 
     #[track_caller]
     fn check(beginning: &str, expected: Option<&RequestId>) {
-        let error = in_place_of(beginning.as_bytes(), Unreadable::Garbage);
+        let error = in_place_of(beginning.as_bytes(), Unreadable::Invalid);
         let got = error.and_then(|message| match message {
             ServerJsonRpcMessage::Error(error) => error.id,
             other => panic!("{other:?}"),

@@ -1,11 +1,9 @@
 //! What all servers together offer: tools in a registry, and the index of servers.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{
     ToolRegistration,
     mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
@@ -169,8 +167,8 @@ impl Offer {
         Ok(definition)
     }
 
-    fn servers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Offered>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<String, Offered>> {
+        self.servers.lock()
     }
 }
 

@@ -1,12 +1,9 @@
 //! One server, and the task that owns its connection.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use metrics::counter;
+use parking_lot::Mutex;
 use rmcp::{
     RoleClient,
     model::SubscriptionFilter,
@@ -25,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    backoff::{LASTING, pause},
+    backoff::{Backoff, STABLE_AFTER},
     client::Client,
     config::ServerConfig,
     connect::{self, Era},
@@ -114,6 +111,7 @@ impl Server {
             stop: stop.clone(),
             era,
             owned: None,
+            backoff: Backoff::new(),
         };
         let task = Mutex::new(Some(tokio::spawn(owner.run())));
         Self { caller, tokens, stop, task }
@@ -143,7 +141,7 @@ impl Server {
     /// Ends the session and what belongs to it. Bounded.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.task.lock().take();
         if let Some(mut task) = task
             && timeout(CLOSE_WITHIN * 2, &mut task).await.is_err()
         {
@@ -156,7 +154,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.cancel();
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }
@@ -239,6 +237,7 @@ struct Owner {
     stop: CancellationToken,
     era: Era,
     owned: Option<Owned>,
+    backoff: Backoff,
 }
 
 /// Why a session ended.
@@ -254,12 +253,8 @@ enum Ended {
 impl Owner {
     async fn run(mut self) {
         let stop = self.stop.clone();
-        let mut failed = 0;
-        while let Some(prepared) = stop.run_until_cancelled(self.prepare(failed)).await {
-            let Some((running, client, session)) = prepared else {
-                failed += 1;
-                continue;
-            };
+        while let Some(prepared) = stop.run_until_cancelled(self.prepare()).await {
+            let Some((running, client, session)) = prepared else { continue };
             let began = Instant::now();
             let name = self.name();
             match self.serve(running, &client, session).await {
@@ -268,11 +263,10 @@ impl Owner {
                     warn!(server = %name, "another bridge may serve it now");
                     self.surroundings.offer.withdraw(&name);
                     self.owned = None;
-                    failed = 0;
+                    self.backoff.reset();
                 }
                 Ended::Useless(why) => {
-                    failed += 1;
-                    self.failed(failed, &why);
+                    self.failed(&why);
                     continue;
                 }
                 Ended::Lost => {
@@ -280,10 +274,15 @@ impl Owner {
                     let told = &self.surroundings.told;
                     counter!("rockbot_mcp_server_restarts_total", "server" => told.label(&name).to_owned())
                         .increment(1);
-                    failed = if began.elapsed() >= LASTING { 0 } else { failed + 1 };
+                    if began.elapsed() >= STABLE_AFTER {
+                        self.backoff.reset();
+                    } else {
+                        self.backoff.record_failure();
+                    }
                 }
             }
             // Calls wait for the next session, which is on its way, unless none ever lasts.
+            let failed = self.backoff.failures();
             let waits = failed < FORGET_AFTER;
             if !waits {
                 self.surroundings.offer.withdraw(&name);
@@ -303,12 +302,13 @@ impl Owner {
     }
 
     /// Waits for its turn, and connects. None when that failed.
-    async fn prepare(&mut self, failed: u32) -> Option<connect::Opened> {
-        sleep(pause(failed)).await;
+    async fn prepare(&mut self) -> Option<connect::Opened> {
+        sleep(self.backoff.delay()).await;
         self.own().await;
         let config = self.caller.config.clone();
         let starting = self.surroundings.starting.clone();
-        let turn = if failed == 0 { starting.acquire_owned().await.ok() } else { None };
+        let turn =
+            if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
         let policy = &self.surroundings.dialling.policy;
         let opened = connect::open(&config, self.era, policy, self.tokens.as_ref()).await;
         drop(turn);
@@ -321,7 +321,7 @@ impl Owner {
                 if config.protocol.is_none() {
                     self.era = failure.next_era(self.era);
                 }
-                self.failed(failed + 1, &failure.to_string());
+                self.failed(&failure.to_string());
                 None
             }
         }
@@ -342,9 +342,10 @@ impl Owner {
         self.state.send_replace(State::Connecting { failed: 0, why: None });
     }
 
-    fn failed(&self, failed: u32, why: &str) {
+    fn failed(&mut self, why: &str) {
+        self.backoff.record_failure();
+        let (failed, again) = (self.backoff.failures(), self.backoff.delay());
         let name = self.name();
-        let again = pause(failed);
         if self.caller.config.required {
             error!(server = %name, %failed, ?again, why, "a required server can't be connected");
         } else {

@@ -3,12 +3,10 @@
 //! Spans are those of OpenTelemetry's conventions for MCP: `tools/call {tool}`. The server gets the
 //! trace in `_meta`, as the specification says.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeSet;
 
 use metrics::gauge;
+use parking_lot::Mutex;
 use rmcp::model::RequestMetaObject;
 use rockbot_contracts::{labels::OTHER, mcp::McpToolDefinition, trace};
 use rockbot_tools::{CallStatus, ToolContext, ToolFailure, ToolResult};
@@ -58,7 +56,7 @@ pub(crate) struct Told(Mutex<BTreeSet<String>>);
 impl Told {
     /// The name that a server goes by.
     pub(crate) fn label<'a>(&self, server: &'a str) -> &'a str {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         if told.contains(server) {
             return server;
         }
@@ -88,7 +86,7 @@ impl Told {
                 name => up(name, f64::from(u8::from(server.ready))),
             }
         }
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.0.lock();
         let is_gone = |name: &&String| servers.iter().all(|server| server.name != **name);
         // A server that was removed is neither up nor down.
         told.iter().filter(is_gone).for_each(|name| up(name, f64::NAN));

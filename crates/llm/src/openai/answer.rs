@@ -2,14 +2,16 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures_util::{
     FutureExt, StreamExt,
     stream::{self, Stream},
 };
 use reqwest::Response;
+use rockbot_sse::{Event, EventData, EventDecoder};
 use tokio::time;
 
-use super::{OpenAiSettings, chunk::ChunkContent, refusal::Circumstances, sse::EventDecoder};
+use super::{OpenAiSettings, chunk::ChunkContent, refusal::Circumstances};
 use crate::{
     chat::{ChatEvent, ChatStream, FinishReason},
     error::{ChatError, TimeoutPhase},
@@ -18,10 +20,14 @@ use crate::{
 /// How long to wait for the usage after the model has said why it stopped: some servers never
 /// close the stream.
 const TRAILER_PATIENCE: Duration = Duration::from_secs(5);
+/// The largest event, in bytes of data.
+const MAX_EVENT_BYTES: usize = 1024 * 1024;
 
 pub(super) struct Answer {
     response: Response,
     decoder: EventDecoder,
+    /// Received bytes that are not decoded yet.
+    chunk: Bytes,
     pieces: VecDeque<ChatEvent>,
     /// Held back until the end of the stream, because the usage arrives after it.
     finish: Option<FinishReason>,
@@ -34,7 +40,9 @@ impl Answer {
     pub(super) fn new(response: Response, model: String, settings: Arc<OpenAiSettings>) -> Self {
         Self {
             response,
-            decoder: EventDecoder::default(),
+            // Older llama.cpp servers send failures in a field `error`.
+            decoder: EventDecoder::new(MAX_EVENT_BYTES).with_data_alias("error"),
+            chunk: Bytes::new(),
             pieces: VecDeque::new(),
             finish: None,
             ended: false,
@@ -71,13 +79,20 @@ impl Answer {
     }
 
     async fn advance(&mut self) -> Result<(), ChatError> {
-        if let Some(data) = self.decoder.pop() {
-            return self.read_event(&data);
+        if let Some(event) = self.decoder.decode(&mut self.chunk) {
+            return match event_text(&event)? {
+                // Keep-alive events have no data.
+                "" => Ok(()),
+                text => self.read_event(text),
+            };
         }
         let idle = self.settings.idle_timeout;
         let patience = if self.finish.is_some() { idle.min(TRAILER_PATIENCE) } else { idle };
         let cut = match time::timeout(patience, self.response.chunk()).await {
-            Ok(Ok(Some(chunk))) => return self.decoder.push(&chunk),
+            Ok(Ok(Some(chunk))) => {
+                self.chunk = chunk;
+                return Ok(());
+            }
             Ok(Ok(None)) => ChatError::Interrupted { source: None },
             Ok(Err(error)) => ChatError::Interrupted { source: Some(error.without_url().into()) },
             Err(_) => ChatError::TimedOut { phase: TimeoutPhase::Idle, after: idle },
@@ -119,5 +134,35 @@ impl Answer {
     fn end(&mut self, reason: FinishReason) {
         self.pieces.push_back(ChatEvent::Finished(reason));
         self.ended = true;
+    }
+}
+
+fn event_text(event: &Event) -> Result<&str, ChatError> {
+    match &event.data {
+        EventData::Complete(data) => std::str::from_utf8(data)
+            .map_err(|_| ChatError::malformed("the event stream is not UTF-8")),
+        EventData::TooLarge(_) => Err(ChatError::TooLarge {
+            what: "bytes in one event of the stream",
+            limit: MAX_EVENT_BYTES,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(data: EventData) -> Event {
+        Event { data, ..Event::default() }
+    }
+
+    #[test]
+    fn unreadable_events_are_errors() {
+        let data = event(EventData::Complete(b"\xFF\xFE".to_vec()));
+        assert!(matches!(event_text(&data), Err(ChatError::Malformed { .. })));
+        let data = event(EventData::TooLarge(b"{".to_vec()));
+        assert!(matches!(event_text(&data), Err(ChatError::TooLarge { .. })));
+        let data = event(EventData::Complete("gr\u{fc}\u{df}e".into()));
+        assert_eq!(event_text(&data).unwrap(), "gr\u{fc}\u{df}e");
     }
 }

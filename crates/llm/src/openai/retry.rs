@@ -1,79 +1,80 @@
-//! Whether and when a request that failed before its first event is sent again.
+//! Retries of requests that failed before their first event.
 
 use std::time::Duration;
 
-use crate::error::ChatError;
+use backon::ExponentialBuilder;
 
-/// The longest wait between two attempts.
-const MAX_WAIT: Duration = Duration::from_secs(30);
-const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-const MAX_BACKOFF: Duration = Duration::from_secs(8);
+/// The longest delay that a server can request with `Retry-After`.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
+/// Delays before jitter, which at most doubles them.
+const MIN_DELAY: Duration = Duration::from_millis(250);
+const MAX_DELAY: Duration = Duration::from_secs(4);
 
-/// How long to wait before the next attempt; `None` to give up.
-///
-/// A server that says when to come back is obeyed. One that asks for more than [`MAX_WAIT`] is not
-/// asked again, since an earlier attempt is refused too: the caller learns the time instead.
-/// `attempt` counts from 1; `jitter` is from 0 to 1.
-pub(super) fn wait_before_next(
-    error: &ChatError,
-    retry_after: Option<Duration>,
-    attempt: u32,
-    max_attempts: u32,
-    jitter: f64,
-) -> Option<Duration> {
-    if attempt >= max_attempts || !error.is_transient() {
-        return None;
-    }
-    if let Some(wait) = retry_after {
-        return (wait <= MAX_WAIT).then_some(wait);
-    }
-    let doubled = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(attempt - 1));
-    Some(doubled.min(MAX_BACKOFF).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0))
+/// Returns the delays between up to `max_attempts` attempts: 250 to 500 ms at first, 4 to 8 s at most.
+pub(super) fn backoff(max_attempts: u32) -> ExponentialBuilder {
+    let retries = usize::try_from(max_attempts.saturating_sub(1)).unwrap_or(usize::MAX);
+    ExponentialBuilder::new()
+        .with_min_delay(MIN_DELAY)
+        .with_max_delay(MAX_DELAY)
+        .with_max_times(retries)
+        .with_jitter()
 }
 
-/// The seconds of a `Retry-After` header. Dates are not read: they need both clocks to agree.
+/// Returns the delay before the next attempt, or `None` to give up.
+///
+/// `retry_after` takes precedence over `backoff_delay`, which is `None` after the last attempt. A
+/// server that requests more than 30 s is not retried, since an earlier attempt would fail too; the
+/// caller gets the requested delay with the error instead.
+pub(super) fn next_delay(
+    retry_after: Option<Duration>,
+    backoff_delay: Option<Duration>,
+) -> Option<Duration> {
+    let delay = retry_after.or(backoff_delay)?;
+    (backoff_delay.is_some() && delay <= MAX_RETRY_AFTER).then_some(delay)
+}
+
+/// Parses the seconds of a `Retry-After` header. Dates are ignored: they require synchronized clocks.
 pub(super) fn parse_retry_after(value: &str) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]
 mod tests {
+    use backon::BackoffBuilder;
+
     use super::*;
 
-    fn unavailable() -> ChatError {
-        ChatError::Rejected { status: Some(503), message: String::new() }
-    }
-
     #[test]
-    fn waits_double_up_to_a_limit_and_are_spread() {
-        let waits = |jitter| -> Vec<_> {
-            let wait = |attempt| wait_before_next(&unavailable(), None, attempt, 10, jitter);
-            (1..=6).map(|attempt| wait(attempt).unwrap().as_millis()).collect()
-        };
-        assert_eq!(waits(1.0), [500, 1000, 2000, 4000, 8000, 8000]);
-        assert_eq!(waits(0.0), [250, 500, 1000, 2000, 4000, 4000]);
-    }
-
-    #[test]
-    fn the_last_attempt_and_lasting_failures_are_not_repeated() {
-        assert!(wait_before_next(&unavailable(), None, 3, 3, 0.0).is_none());
-        for status in [400, 402, 501] {
-            let error = ChatError::Rejected { status: Some(status), message: String::new() };
-            assert!(wait_before_next(&error, None, 1, 3, 0.0).is_none(), "{status}");
+    fn delays_double_up_to_limit_with_jitter() {
+        let delays: Vec<_> = backoff(7).build().map(|delay| delay.as_millis()).collect();
+        assert_eq!(delays.len(), 6, "one fewer than attempts");
+        for (delay, minimum) in delays.iter().zip([250, 500, 1000, 2000, 4000, 4000]) {
+            assert!((minimum..=2 * minimum).contains(delay), "{delays:?}");
         }
-        let nonsense = ChatError::malformed("nonsense");
-        assert!(wait_before_next(&nonsense, None, 1, 3, 0.0).is_none());
+        let others: Vec<_> = backoff(7).build().map(|delay| delay.as_millis()).collect();
+        assert_ne!(delays, others);
     }
 
     #[test]
-    fn a_server_that_names_a_time_is_obeyed_or_left_alone() {
-        let wait = |seconds| {
-            let asked = Some(Duration::from_secs(seconds));
-            wait_before_next(&unavailable(), asked, 1, 3, 0.0)
-        };
-        assert_eq!(wait(0), Some(Duration::ZERO));
-        assert_eq!(wait(30), Some(Duration::from_secs(30)));
-        assert_eq!(wait(31), None);
+    fn single_attempt_has_no_delays() {
+        assert_eq!(backoff(1).build().next(), None);
+        assert_eq!(backoff(0).build().next(), None);
+    }
+
+    #[test]
+    fn retry_after_takes_precedence_within_its_limit() {
+        let backoff_delay = Some(Duration::from_millis(300));
+        let delay = |seconds| next_delay(Some(Duration::from_secs(seconds)), backoff_delay);
+        assert_eq!(delay(0), Some(Duration::ZERO));
+        assert_eq!(delay(30), Some(Duration::from_secs(30)));
+        assert_eq!(delay(31), None);
+        assert_eq!(next_delay(None, backoff_delay), backoff_delay);
+        assert_eq!(next_delay(Some(Duration::ZERO), None), None, "no attempt is left");
+        assert_eq!(next_delay(None, None), None);
+    }
+
+    #[test]
+    fn retry_after_is_parsed_as_seconds() {
         assert_eq!(parse_retry_after(" 7 "), Some(Duration::from_secs(7)));
         assert_eq!(parse_retry_after("Wed, 21 Oct 2026 07:28:00 GMT"), None);
     }

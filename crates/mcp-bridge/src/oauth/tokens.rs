@@ -1,11 +1,12 @@
 //! The tokens that are sent to a server: taken from their file, refreshed, or asked for.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use oauth2::TokenResponse;
+use parking_lot::MutexGuard;
 use rmcp::transport::auth::{AuthError, OAuthClientConfig, OAuthTokenResponse};
 use rmcp::transport::{AuthorizationManager, ClientCredentialsConfig, CredentialStore};
 use secrecy::{ExposeSecret, SecretString};
@@ -30,7 +31,7 @@ struct Tokens {
     settings: OAuthSettings,
     state: Mutex<State>,
     /// What the server said when it refused a request last; empty when it gave no reason.
-    challenge: std::sync::Mutex<Option<String>>,
+    challenge: parking_lot::Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -60,7 +61,7 @@ impl OAuthTokens {
     }
 
     fn challenge(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.challenge.lock()
     }
 
     /// A token, or another one in place of the one that was refused.

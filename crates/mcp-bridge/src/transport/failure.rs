@@ -190,7 +190,7 @@ pub fn failure_class(error: &ClientInitializeError) -> FailureClass {
 }
 
 fn is_unreadable(error: &ErrorData) -> bool {
-    [Unreadable::TooLarge, Unreadable::Garbage].iter().any(|why| error.message == why.to_string())
+    [Unreadable::TooLarge, Unreadable::Invalid].iter().any(|why| error.message == why.to_string())
 }
 
 /// Why a call of an open session failed, if its transport is to blame.

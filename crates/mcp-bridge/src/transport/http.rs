@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::dial::Patience;
-use super::event_stream::EventStream;
+use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
 use super::peer::{Kind, Peer, failure_of, kind, read_body};
 use super::remote_server::RemoteServer;
@@ -185,10 +185,10 @@ impl HttpPeer {
         let mut events = EventStream::new(response);
         let answer = async {
             while let Some(event) = events.next().await? {
-                if !event.is_message() || event.is_empty() {
+                if !has_message(&event) {
                     continue;
                 }
-                let text = event.text().map_err(|(_, why)| unreadable(why))?;
+                let text = event_text(&event).map_err(|(_, why)| unreadable(why))?;
                 let message = frame::read(text.as_bytes()).map_err(unreadable)?;
                 if let Some(answer) = answer_to(id, message) {
                     return Ok(answer);

@@ -9,12 +9,13 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
+use rockbot_sse::Event;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::{Patience, RedirectRefused};
-use super::event_stream::{Event, EventStream};
+use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
 use super::peer::{Kind, Peer, failure_of, kind, read_body};
 use super::remote_server::RemoteServer;
@@ -122,7 +123,7 @@ async fn open(server: &RemoteServer) -> Result<(EventStream, Url), ConnectError>
 /// The address to post to, which must be at the same server: the headers go there too.
 fn endpoint(server: &RemoteServer, first: &Event) -> Result<Url, ConnectError> {
     let named = first.name.as_deref() == Some("endpoint");
-    let address = first.text().ok().filter(|text| named && text.len() <= MAX_ENDPOINT_BYTES);
+    let address = event_text(first).ok().filter(|text| named && text.len() <= MAX_ENDPOINT_BYTES);
     let url = address.and_then(|address| server.url.join(address.trim()).ok());
     let url = url.ok_or(ConnectError::Malformed("its first event names no endpoint"))?;
     if url.origin() != server.url.origin() {
@@ -152,10 +153,10 @@ async fn receive_all(mut events: EventStream, incoming: mpsc::Sender<ServerJsonR
 
 /// What an event says; an error for the request that it answers, when it can't be read.
 fn message(event: &Event) -> Option<ServerJsonRpcMessage> {
-    if !event.is_message() || event.is_empty() {
+    if !has_message(event) {
         return None;
     }
-    match event.text() {
+    match event_text(event) {
         Ok(text) => frame::read(text.as_bytes())
             .or_else(|why| frame::in_place_of(text.as_bytes(), why).ok_or(why)),
         Err((beginning, why)) => frame::in_place_of(beginning, why).ok_or(why),

@@ -2,14 +2,9 @@
 //!
 //! One message is one line. A line that can't be taken ends the call that it answers and no other.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, process::Stdio, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::{
     RoleClient,
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
@@ -170,8 +165,8 @@ struct Outgoing {
 struct Waiting(Mutex<usize>);
 
 impl Waiting {
-    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.0.lock()
     }
 }
 

@@ -232,7 +232,7 @@ async fn receive_all(
     while let Ok(Some(Ok(message))) = timeout(SILENCE, receiver.next()).await {
         let message = match &message {
             Message::Text(text) => read(text.as_bytes()),
-            Message::Binary(bytes) => frame::in_place_of(bytes, Unreadable::Garbage),
+            Message::Binary(bytes) => frame::in_place_of(bytes, Unreadable::Invalid),
             _ => None,
         };
         if let Some(message) = message

@@ -5,10 +5,11 @@ use futures_util::stream::{self, BoxStream};
 use reqwest::Response;
 use rmcp::model::{ErrorData, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::SseError;
+use rockbot_sse::Event;
 use sse_stream::Sse;
 
 use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
-use crate::transport::event_stream::{Event, EventStream};
+use crate::transport::event_stream::{EventStream, event_text, has_message};
 use crate::transport::failure::ConnectError;
 use crate::transport::peer::read_body;
 
@@ -26,7 +27,7 @@ pub(super) async fn read_answer(
         return Ok(Err(Unreadable::TooLarge));
     };
     let answer = frame::read(&body);
-    Ok(answer.and_then(|message| answer_to(id, message).ok_or(Unreadable::Garbage)))
+    Ok(answer.and_then(|message| answer_to(id, message).ok_or(Unreadable::Invalid)))
 }
 
 /// The message, if it answers this request.
@@ -52,7 +53,7 @@ fn answers(id: &RequestId, message: &ServerJsonRpcMessage) -> Option<bool> {
 pub(super) fn unreadable(why: Unreadable) -> ConnectError {
     ConnectError::Malformed(match why {
         Unreadable::TooLarge => "its answer is too large",
-        Unreadable::Garbage => "its answer is not valid JSON-RPC",
+        Unreadable::Invalid => "its answer is not valid JSON-RPC",
     })
 }
 
@@ -100,8 +101,8 @@ struct Open {
 
 impl Open {
     fn sse(&mut self, event: Event) -> Sse {
-        let data = match event.text() {
-            _ if event.is_empty() || !event.is_message() => None,
+        let data = match event_text(&event) {
+            _ if !has_message(&event) => None,
             Ok(text) => match self.accept(text) {
                 Ok(()) => Some(text.to_owned()),
                 Err(why) => self.in_place_of(text.as_bytes(), why),
@@ -117,7 +118,7 @@ impl Open {
         match self.owner.as_ref().and_then(|owner| answers(owner, &message)) {
             // rmcp takes any answer for the end of the stream: this one would leave the request
             // waiting.
-            Some(false) => return Err(Unreadable::Garbage),
+            Some(false) => return Err(Unreadable::Invalid),
             Some(true) => self.owner = None,
             None => {}
         }
