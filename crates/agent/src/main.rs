@@ -92,7 +92,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     let bus: BusSection = configuration.section("bus");
     let service: ServiceSection = configuration.section("service");
     let production = service.is_production();
-    let scripts_problems = scripts.problems(&[RunnerName::Bus], production);
+    let scripts_problems = scripts.validate(&[RunnerName::Bus], production);
     for problem in
         RabbitConfig::of(&bus, "").problems(production).into_iter().chain(scripts_problems)
     {

@@ -1,5 +1,4 @@
-//! A child process and all that it starts in its process group, owned: none of it outlives the
-//! owner.
+//! Child processes in process groups of their own, which never outlive their owner.
 
 use std::{future::pending, io, process::ExitStatus, time::Duration};
 
@@ -12,40 +11,40 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a killed process may take to be gone: longer only in a system call that can't be
-/// interrupted.
+/// How long a killed process may take until it can be reaped: longer only in an uninterruptible system
+/// call.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// This side of the pipes that a command was given.
+/// The parent's ends of a child's standard streams.
 #[derive(Debug)]
 pub struct Pipes {
-    /// What it reads.
+    /// The child's standard input.
     pub stdin: Option<ChildStdin>,
-    /// What it writes.
+    /// The child's standard output.
     pub stdout: Option<ChildStdout>,
-    /// What it complains about.
+    /// The child's standard error.
     pub stderr: Option<ChildStderr>,
 }
 
-/// A process and those it starts, unless they leave the group. Killed when dropped.
+/// A process and its descendants, unless they leave the group. Killed when dropped.
 ///
-/// The leader is reaped last. Until then nothing else can have its number, so a signal to the
-/// group can't hit a stranger.
+/// The leader is reaped last: until then its process id is not reused, so a signal to the group can't
+/// reach an unrelated process.
 #[derive(Debug)]
 pub struct ProcessGroup {
     child: Child,
     group: Option<Pid>,
-    exits: Signal,
+    child_signals: Signal,
 }
 
 impl ProcessGroup {
-    /// Starts a command as the leader of a new group.
+    /// Starts a command as the leader of a new process group.
     ///
     /// # Errors
     /// When the program can't be started.
     pub fn spawn(command: &mut Command) -> io::Result<(Self, Pipes)> {
-        // Listens before there is anything to hear.
-        let exits = signal(SignalKind::child())?;
+        // Registered before the child exists, so that no exit is missed.
+        let child_signals = signal(SignalKind::child())?;
         let mut child = command.process_group(0).kill_on_drop(true).spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pipes = Pipes {
@@ -53,26 +52,27 @@ impl ProcessGroup {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
         };
-        Ok((Self { child, group, exits }, pipes))
+        Ok((Self { child, group, child_signals }, pipes))
     }
 
-    /// Returns once the leader has ended. Does not reap it. Safe to drop and to call again.
-    pub async fn leader_ended(&mut self) {
+    /// Waits until the leader has exited, without reaping it. Safe to cancel and to call again.
+    pub async fn wait_for_leader(&mut self) {
         let Some(leader) = self.group else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         while matches!(waitid(WaitId::Pid(leader), options), Ok(None)) {
-            if self.exits.recv().await.is_none() {
+            if self.child_signals.recv().await.is_none() {
                 pending::<()>().await;
             }
         }
     }
 
-    /// Asks the group to end.
+    /// Sends SIGTERM to the group.
     pub fn terminate(&self) {
         self.send(UnixSignal::TERM);
     }
 
-    /// Kills what is left of the group and reaps the leader; none when it would not go.
+    /// Kills the rest of the group and reaps the leader. Returns `None` if it was not reaped within a
+    /// second.
     pub async fn finish(mut self) -> Option<ExitStatus> {
         self.send(UnixSignal::KILL);
         let status = timeout(REAP_TIMEOUT, self.child.wait()).await.ok()?.ok()?;
@@ -84,7 +84,7 @@ impl ProcessGroup {
         if let Some(group) = self.group
             && let Err(error) = kill_process_group(group, signal)
         {
-            tracing::debug!(%error, "a process group could not be signalled");
+            tracing::debug!(%error, "process group signal failed");
         }
     }
 }

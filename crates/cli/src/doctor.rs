@@ -45,7 +45,7 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
     outln!("round trip  {median} (median of {PINGS} messages to this process)")?;
     outln!("replies     {}, {}", round_trip.reply_queue, consumers(round_trip.reply_depth))?;
     if let Some(isolation) = scripts {
-        let by = isolation.as_ref().map_or("unavailable", |isolation| &isolation.by);
+        let by = isolation.as_ref().map_or("unavailable", |isolation| &isolation.mechanism);
         outln!("scripts     {}", render::clean(by))?;
     }
     outln!()?;
@@ -126,7 +126,7 @@ fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
             "consumers": round_trip.reply_depth.map(|depth| depth.consumers)},
         "roundTripMicros": round_trip.median.as_micros(),
         "scripts": scripts.as_ref().map(|isolation| match isolation {
-            Ok(isolation) => json!({"isolatedBy": isolation.by, "missing": isolation.missing}),
+            Ok(isolation) => json!({"isolatedBy": isolation.mechanism, "missing": isolation.gaps}),
             Err(error) => json!({"problem": error}),
         }),
         "findings": findings,

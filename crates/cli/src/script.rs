@@ -73,7 +73,7 @@ async fn run_locally(
     script: &Script,
     json: bool,
 ) -> Outcome {
-    let section = settings.scripts.clone().on(runner);
+    let section = settings.scripts.clone().with_runner(runner);
     let Some(scripts) = section.start().await.or_exit(exit::UNAVAILABLE)? else {
         return Err(Failure::usage(
             "scripts are off (scripts.runner); choose a runner with --runner",
@@ -93,7 +93,7 @@ fn read_script(options: &Run) -> Result<Script, Failure> {
     let code = read(&options.file, MAX_SCRIPT_BYTES)?;
     let code = code.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&code);
     let script = Script::new(code).or_exit(exit::USAGE)?;
-    let script = script.within(Duration::from_secs(options.timeout)).or_exit(exit::USAGE)?;
+    let script = script.with_timeout(Duration::from_secs(options.timeout)).or_exit(exit::USAGE)?;
     let packages = Requirements::parse(&options.packages).or_exit(exit::USAGE)?;
     let script = script.with_packages(packages);
     match &options.input {
@@ -176,10 +176,10 @@ fn print(outcome: &ScriptOutcome) -> Result<(), Failure> {
         None => format!("exit code {}", outcome.exit_code),
     };
     let elapsed = render::duration(outcome.elapsed);
-    let isolation = render::clean(&outcome.isolation.by);
+    let isolation = render::clean(&outcome.isolation.mechanism);
     writeln!(stderr, "{}", render::dim(&format!("{status}, {elapsed}, isolated by: {isolation}")))?;
     if !outcome.isolation.is_complete() {
-        let missing = render::clean(&outcome.isolation.missing.join(", "));
+        let missing = render::clean(&outcome.isolation.gaps.join(", "));
         writeln!(stderr, "{} not isolated from: {missing}", render::bad("warning:"))?;
     }
     Ok(())
@@ -195,7 +195,7 @@ fn to_json(
             "toolCallId": id, "ok": outcome.exit_code == 0 && outcome.ended_by.is_none(),
             "stdout": outcome.stdout, "stderr": outcome.stderr, "exitCode": outcome.exit_code,
             "endedBy": outcome.ended_by, "elapsedMs": outcome.elapsed.as_millis(),
-            "isolation": {"by": outcome.isolation.by, "missing": outcome.isolation.missing},
+            "isolation": {"by": outcome.isolation.mechanism, "missing": outcome.isolation.gaps},
             "executed": "yes",
         }),
         Err(failure) => json!({

@@ -81,7 +81,7 @@ impl Settings {
             .into_iter()
             .chain(settings.outputs.problems())
             .chain(settings.mcp.problems())
-            .chain(settings.scripts.problems(
+            .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),
             ))

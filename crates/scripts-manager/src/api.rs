@@ -1,62 +1,74 @@
-//! Questions to the API server: each is bounded, and its refusals are told apart.
+//! Requests to the API server, with a time limit, and the classification of their failures.
 
 use std::{future::Future, time::Duration};
 
+use backon::ExponentialBuilder;
 use kube::Error;
 use tokio::time::timeout;
 
-/// How long one answer may take.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// The time limit of one request.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// A question without a usable answer.
+/// A request without a usable response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    #[error("the API server did not answer within {ANSWER:?}")]
-    Silent,
+    #[error("the API server did not respond within {REQUEST_TIMEOUT:?}")]
+    Timeout,
     #[error(transparent)]
-    Refused(#[from] Error),
+    Failed(#[from] Error),
 }
 
-/// What a refusal means for whoever asked.
+/// The meaning of a failure for the sender of the request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
-    /// There is one of that name.
+pub(crate) enum FailureKind {
+    /// An object of that name exists.
     Exists,
-    /// Another change came first, such as to a quota, or it is another one of that name.
+    /// Another change came first, such as to a quota, or it is another object of that name.
     Conflict,
-    /// There is none of that name.
-    Missing,
-    /// The namespace has no room for one more.
+    /// No object has that name.
+    NotFound,
+    /// The quota of the namespace is exhausted.
     QuotaFull,
-    /// Asking again may help; nobody knows whether this one was heard.
-    Unheard,
-    /// Asking again may help; this one was not carried out.
-    NotNow,
-    /// Asking again does not help.
-    Refused,
+    /// A retry may help. Whether the request was carried out is unknown.
+    Unknown,
+    /// A retry may help. The request was not carried out.
+    Throttled,
+    /// A retry does not help.
+    Rejected,
 }
 
-/// Asks with a bound on the time.
-pub(crate) async fn ask<T>(
-    question: impl Future<Output = Result<T, Error>>,
+/// Sends a request with a time limit.
+pub(crate) async fn request<T>(
+    request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, ApiError> {
-    match timeout(ANSWER, question).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(ApiError::Silent),
+    match timeout(REQUEST_TIMEOUT, request).await {
+        Ok(response) => Ok(response?),
+        Err(_) => Err(ApiError::Timeout),
     }
 }
 
+/// Returns the pauses between attempts of a request that is retried until a deadline.
+pub(crate) fn retry_pauses() -> ExponentialBuilder {
+    ExponentialBuilder::default()
+        .with_min_delay(MIN_PAUSE)
+        .with_max_delay(MAX_PAUSE)
+        .with_jitter()
+        .without_max_times()
+}
+
 impl ApiError {
-    pub(crate) fn meaning(&self) -> Meaning {
-        let Self::Refused(Error::Api(status)) = self else { return Meaning::Unheard };
+    pub(crate) fn kind(&self) -> FailureKind {
+        let Self::Failed(Error::Api(status)) = self else { return FailureKind::Unknown };
         match status.code {
-            409 if status.is_already_exists() => Meaning::Exists,
-            409 => Meaning::Conflict,
-            429 => Meaning::NotNow,
-            404 => Meaning::Missing,
-            403 if status.message.contains("exceeded quota") => Meaning::QuotaFull,
-            400..500 => Meaning::Refused,
-            _ => Meaning::Unheard,
+            409 if status.is_already_exists() => FailureKind::Exists,
+            409 => FailureKind::Conflict,
+            429 => FailureKind::Throttled,
+            404 => FailureKind::NotFound,
+            403 if status.message.contains("exceeded quota") => FailureKind::QuotaFull,
+            400..500 => FailureKind::Rejected,
+            _ => FailureKind::Unknown,
         }
     }
 }
@@ -68,18 +80,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_means_what_the_cluster_meant() {
-        let refusal = |code, reason: &str, message: &str| {
+    fn failures_are_classified_by_code_and_reason() {
+        let kind = |code, reason: &str, message: &str| {
             let status = Status::failure(message, reason).with_code(code);
-            ApiError::from(Error::Api(status.boxed())).meaning()
+            ApiError::from(Error::Api(status.boxed())).kind()
         };
-        assert_eq!(refusal(409, "AlreadyExists", "pods \"x\" already exists"), Meaning::Exists);
-        assert_eq!(refusal(409, "Conflict", "on resourcequotas \"q\""), Meaning::Conflict);
-        assert_eq!(refusal(403, "Forbidden", "exceeded quota: q"), Meaning::QuotaFull);
-        assert_eq!(refusal(403, "Forbidden", "cannot create pods"), Meaning::Refused);
-        assert_eq!(refusal(404, "NotFound", "namespaces \"x\" not found"), Meaning::Missing);
-        assert_eq!(refusal(422, "Invalid", "spec.cpu"), Meaning::Refused);
-        assert_eq!(refusal(500, "InternalError", "etcd"), Meaning::Unheard);
-        assert_eq!(ApiError::Silent.meaning(), Meaning::Unheard);
+        assert_eq!(kind(409, "AlreadyExists", "pods \"x\" already exists"), FailureKind::Exists);
+        assert_eq!(kind(409, "Conflict", "on resourcequotas \"q\""), FailureKind::Conflict);
+        assert_eq!(kind(403, "Forbidden", "exceeded quota: q"), FailureKind::QuotaFull);
+        assert_eq!(kind(403, "Forbidden", "cannot create pods"), FailureKind::Rejected);
+        assert_eq!(kind(404, "NotFound", "namespaces \"x\" not found"), FailureKind::NotFound);
+        assert_eq!(kind(422, "Invalid", "spec.cpu"), FailureKind::Rejected);
+        assert_eq!(kind(500, "InternalError", "etcd"), FailureKind::Unknown);
+        assert_eq!(ApiError::Timeout.kind(), FailureKind::Unknown);
     }
 }

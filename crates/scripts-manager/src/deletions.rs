@@ -1,118 +1,125 @@
-//! Pods that are to go: deleted by a task of their own, so that nobody waits for it.
+//! Deletion of pods in the background.
 
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 use tokio::{
     sync::{Mutex, mpsc},
     task::{JoinHandle, JoinSet},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::api::{Meaning, ask};
+use crate::api::{FailureKind, request};
 
-/// Most pods that wait to be deleted. The sweep finds what finds no place.
-const WAITING: usize = 4096;
-const AT_ONCE: usize = 16;
-const TRIES: u32 = 6;
+/// The most pods that wait to be deleted. Others are left to the sweep.
+const MAX_WAITING: usize = 4096;
+const CONCURRENCY: usize = 16;
+const MAX_RETRIES: usize = 5;
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// A pod that is to go.
+/// A pod to delete.
 #[derive(Debug, Clone)]
-pub(crate) struct Doomed {
+pub(crate) struct PodDeletion {
     pub(crate) name: String,
-    /// That one and no other of its name; any when absent.
+    /// Restricts the deletion to this pod; any pod of the name if absent.
     pub(crate) uid: Option<String>,
-    /// Whether not to wait for its node, which may be gone. Else the pod is there, and is counted,
-    /// until its processes are not.
+    /// Whether to delete without waiting for its node, which may be gone. Otherwise the pod exists, and
+    /// counts towards the quota, until its processes have exited.
     pub(crate) forced: bool,
 }
 
-/// Deletes pods until it is stopped.
+/// A queue of pods that a task deletes.
 #[derive(Debug)]
-pub(crate) struct Deletions {
-    queue: mpsc::Sender<Doomed>,
+pub(crate) struct DeletionQueue {
+    queue: mpsc::Sender<PodDeletion>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Deletions {
+impl DeletionQueue {
     pub(crate) fn start(pods: Api<Pod>) -> Self {
-        let (queue, waiting) = mpsc::channel(WAITING);
+        let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(carry_out(pods, waiting, stop.clone()));
+        let task = tokio::spawn(run(pods, waiting, stop.clone()));
         Self { queue, stop, task: Mutex::new(Some(task)) }
     }
 
-    /// Has a pod deleted soon. Does not block.
-    pub(crate) fn ask(&self, doomed: Doomed) {
-        if let Err(error) = self.queue.try_send(doomed) {
-            debug!(%error, "a pod is left to the sweep");
+    /// Queues a deletion. Does not block.
+    pub(crate) fn enqueue(&self, deletion: PodDeletion) {
+        if let Err(error) = self.queue.try_send(deletion) {
+            debug!(%error, "deletion queue full; pod left to the sweep");
         }
     }
 
-    /// Takes no more, and deletes those that wait, within `grace`.
+    /// Closes the queue and deletes the queued pods within `grace`.
     pub(crate) async fn stop(&self, grace: Duration) {
         self.stop.cancel();
         if let Some(mut task) = self.task.lock().await.take()
             && timeout(grace, &mut task).await.is_err()
         {
-            warn!("pods of scripts are left to the sweep");
+            warn!("pod deletions unfinished at shutdown; left to the sweep");
             task.abort();
         }
     }
 }
 
-impl Drop for Deletions {
+impl Drop for DeletionQueue {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-async fn carry_out(pods: Api<Pod>, mut waiting: mpsc::Receiver<Doomed>, stop: CancellationToken) {
+async fn run(pods: Api<Pod>, mut queue: mpsc::Receiver<PodDeletion>, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
     loop {
-        while tasks.len() >= AT_ONCE {
+        while tasks.len() >= CONCURRENCY {
             tasks.join_next().await;
         }
-        let doomed = tokio::select! {
+        let deletion = tokio::select! {
             biased;
-            doomed = waiting.recv() => doomed,
+            deletion = queue.recv() => deletion,
             Some(_) = tasks.join_next() => continue,
-            () = stop.cancelled(), if !waiting.is_closed() => {
-                waiting.close();
+            () = stop.cancelled(), if !queue.is_closed() => {
+                queue.close();
                 continue;
             }
         };
-        let Some(doomed) = doomed else { break };
-        tasks.spawn(delete(pods.clone(), doomed));
+        let Some(deletion) = deletion else { break };
+        tasks.spawn(delete(pods.clone(), deletion));
     }
     while tasks.join_next().await.is_some() {}
 }
 
-/// Deletes a pod. Its first process ends at once when it is asked to, and all others with it.
-async fn delete(pods: Api<Pod>, doomed: Doomed) {
-    let Doomed { name, uid, forced } = doomed;
-    let now = DeleteParams {
+/// Deletes a pod. Its first process exits at once on SIGTERM, and all others are killed with it.
+async fn delete(pods: Api<Pod>, deletion: PodDeletion) {
+    let PodDeletion { name, uid, forced } = deletion;
+    let params = DeleteParams {
         preconditions: uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None }),
         ..DeleteParams::default().grace_period(u32::from(!forced))
     };
-    let mut pause = Duration::from_millis(100);
-    for _ in 0..TRIES {
-        let Err(error) = ask(pods.delete(&name, &now)).await else { return };
-        match error.meaning() {
-            // It is gone, or another one has its name.
-            Meaning::Missing | Meaning::Conflict => return,
-            Meaning::Refused => {
-                warn!(%error, pod = name, "a pod can't be deleted; may the manager delete pods?");
-                return;
-            }
-            _ => debug!(%error, pod = name, "a pod is not deleted yet"),
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(MIN_PAUSE)
+        .with_factor(3.0)
+        .with_max_times(MAX_RETRIES);
+    let deleted = (|| async { request(pods.delete(&name, &params)).await.map(drop) })
+        .retry(pauses)
+        .when(|error| {
+            let kind = error.kind();
+            !matches!(kind, FailureKind::NotFound | FailureKind::Conflict | FailureKind::Rejected)
+        })
+        .notify(|error, _| debug!(%error, pod = name, "pod deletion attempt failed"))
+        .await;
+    let Err(error) = deleted else { return };
+    match error.kind() {
+        // It is gone, or another pod has its name.
+        FailureKind::NotFound | FailureKind::Conflict => {}
+        FailureKind::Rejected => {
+            warn!(%error, pod = name, "pod deletion rejected; check the manager's permissions");
         }
-        sleep(pause).await;
-        pause *= 3;
+        _ => warn!(%error, pod = name, "pod deletion failed; pod left to the sweep"),
     }
-    warn!(pod = name, "a pod is left to the sweep");
 }

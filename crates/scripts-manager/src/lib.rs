@@ -2,18 +2,19 @@
 //!
 //! - [`ScriptsManager`]: the process without its main;
 //! - [`KubernetesRunner`]: runs each script in a pod of its own;
-//! - [`pod::pod_of`]: what such a pod looks like;
+//! - [`pod::build_pod`]: what such a pod looks like;
 //! - [`policies::problems`]: whether something in a cluster opens the network to such pods;
 //! - [`PodsSection`]: what an operator may choose about it.
 
 mod api;
 mod deletions;
-mod ending;
 mod labels;
-mod last_words;
+mod outcome;
 mod output;
-mod phases;
 pub mod pod;
+mod pod_guard;
+mod pod_phase;
+mod pod_watch;
 pub mod policies;
 mod probe;
 mod quantity;
@@ -21,9 +22,9 @@ mod run;
 mod runner;
 mod section;
 mod service;
-mod sight;
-mod stage;
 mod sweep;
+mod termination;
+mod timing;
 
 pub use runner::KubernetesRunner;
 pub use section::{PodsSection, TolerationSection};

@@ -1,4 +1,4 @@
-//! `rockbot-scripts-manager`: runs scripts in throw-away pods for agents that ask over RabbitMQ.
+//! `rockbot-scripts-manager`: runs scripts of agents in throw-away pods.
 
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
@@ -13,13 +13,13 @@ use rockbot_store::{Clock, StoreSection, reachable};
 use rockbot_store_sql::connect_patiently;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 
-/// Calls are many small allocations that cross threads; this allocator is made for those.
+/// Calls make many small allocations that cross threads, for which this allocator is optimized.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PROCESS: Process = Process {
     name: "rockbot-scripts-manager",
-    about: "Runs scripts in throw-away pods for agents that ask over RabbitMQ.",
+    about: "Runs scripts of agents in throw-away pods. Receives them over RabbitMQ.",
     version: env!("CARGO_PKG_VERSION"),
     defaults: include_str!("../config.default.toml"),
 };
@@ -44,7 +44,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         handler: configuration.section("handler"),
         store: configuration.section("store"),
     };
-    for problem in settings.handler.problems().into_iter().chain(settings.scripts.problems()) {
+    for problem in settings.handler.problems().into_iter().chain(settings.scripts.validate()) {
         configuration.problem(problem);
     }
     if let Err(problem) = settings.store.parse() {
@@ -55,7 +55,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in rabbit.problems(production) {
         configuration.problem(problem);
     }
-    // With a user of its own on the broker, everybody has one: who does not sign is nobody.
+    // If this process has its own broker user, all processes have one: unsigned requests have no sender.
     settings.handler.identify(rabbit.user(), production || rabbit.has_own_user());
     settings
 }
@@ -66,30 +66,31 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
-    let unusable = |error: &dyn std::fmt::Display| {
+    let cluster_error = |error: &dyn std::fmt::Display| {
         ServeError::Configuration(format!(
-            "no cluster: {error}; run in a pod with a service account, or set KUBECONFIG"
+            "Kubernetes cluster unavailable: {error}; run in a pod with a service account, or set KUBECONFIG"
         ))
     };
-    let cluster = Config::infer().await.map_err(|error| unusable(&error))?;
-    let probed = match scripts.probe_network {
-        true => addresses(&cluster).await,
+    let cluster = Config::infer().await.map_err(|error| cluster_error(&error))?;
+    let probe_addresses = match scripts.probe_network {
+        true => api_server_addresses(&cluster).await,
         false => Vec::new(),
     };
-    let client = Client::try_from(cluster).map_err(|error| unusable(&error))?;
+    let client = Client::try_from(cluster).map_err(|error| cluster_error(&error))?;
     let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
-    let works_on = QueueSpec::work(&script_invoke()).name;
-    let joined = join(&RabbitConfig::of(&bus, &name), works_on, health, shutdown).await?;
+    let queue_name = QueueSpec::work(&script_invoke()).name;
+    let joined = join(&RabbitConfig::of(&bus, &name), queue_name, health, shutdown).await?;
     let Some(Joined { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     let runner = KubernetesRunner::start(client, scripts)
         .map_err(|error| ServeError::Configuration(format!("scripts.images: {error}")))?;
     let runner = Arc::new(runner);
     let journal = CallJournal::start(store.clone(), &instance, options);
-    let started = ScriptsManager::start(bus.clone(), runner, &handler, journal, instance, probed);
+    let started =
+        ScriptsManager::start(bus.clone(), runner, &handler, journal, instance, probe_addresses);
     let started = tokio::select! {
         started = started => started,
         () = shutdown.requested() => return Ok(()),
@@ -109,15 +110,15 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     Ok(())
 }
 
-/// Where the API server is, for the script that must not get there.
-async fn addresses(cluster: &Config) -> Vec<SocketAddr> {
+/// Returns the addresses of the API server, for the probe script.
+async fn api_server_addresses(cluster: &Config) -> Vec<SocketAddr> {
     let url = &cluster.cluster_url;
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     match tokio::net::lookup_host((host, port)).await {
         Ok(found) => found.take(4).collect(),
         Err(error) => {
-            tracing::warn!(%error, "the address of the API server is not known: not probed");
+            tracing::warn!(%error, "API server address lookup failed; network isolation not probed");
             Vec::new()
         }
     }

@@ -1,4 +1,4 @@
-//! From a script to the pod that runs it: a pure function.
+//! The pod of a script, built by a pure function.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use crate::{
     section::{PodsSection, TolerationSection},
 };
 
-/// The container of the script.
+/// The name of the script's container.
 pub(crate) const CONTAINER: &str = "script";
-/// Which pods are ours.
-pub(crate) const OURS: &str = "app.kubernetes.io/managed-by=rockbot-scripts-manager";
-/// The largest script with its input, in bytes. Kubernetes takes 256 KiB of annotations for one object,
-/// and others write some too.
+/// The label selector of the pods of all managers.
+pub(crate) const MANAGED_BY_SELECTOR: &str = "app.kubernetes.io/managed-by=rockbot-scripts-manager";
+/// The largest script with its input, in bytes. Kubernetes limits the annotations of an object to
+/// 256 KiB, and other components add some.
 pub const MAX_TEXT_BYTES: usize = 240 * 1024;
 
 const LABELS: [(&str, &str); 3] = [
@@ -39,39 +39,41 @@ pub(crate) const CALL: &str = "rockbot.dev/call";
 const REQUEST: &str = "rockbot.dev/request";
 const SCRIPT: &str = "rockbot.dev/script";
 const INPUT: &str = "rockbot.dev/input";
-/// Reads script and input from `/rockbot`.
+/// The wrapper, which reads script and input from `/rockbot`.
 const RUN: &str = include_str!("run.py");
-/// Room on the node for the log of a pod, beside its temporary folder.
-const LOG_ROOM: u128 = 32 * 1024 * 1024;
-/// What a pod may take on top of its script's time and of what its start may take, in seconds.
+/// The space on the node for a pod's log, beside its temporary folder.
+const LOG_BYTES: u128 = 32 * 1024 * 1024;
+/// How much longer than its start and its script's timeout a pod may exist, in seconds.
 const END_SECONDS: u64 = 15;
 
-/// The script does not fit into a pod; for the model.
+/// An error when a script does not fit into a pod; for the model.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the script and its input have {bytes} bytes, at most {MAX_TEXT_BYTES} together")]
-pub struct DoesNotFit {
-    /// Their size.
+#[error(
+    "the script and its input have {bytes} bytes; at most {MAX_TEXT_BYTES} are allowed together"
+)]
+pub struct ScriptTooLarge {
+    /// Their size in bytes.
     pub bytes: usize,
 }
 
-/// The pod that runs a script for a call.
+/// Builds the pod that runs a call's script.
 ///
-/// Who asks under the same id gets a pod of the same name, so a script that is asked for again is
-/// found where it runs. Nothing of what was asked for is in a name, a label, an argument or a
-/// variable: script and input are annotations, which the pod sees as files.
+/// The name of the pod is derived from the call, so a request that is sent again finds the running pod.
+/// No part of the request is in a name, a label, an argument or a variable: script and input are
+/// annotations, which the pod sees as files.
 ///
 /// # Errors
-/// When script and input are more than Kubernetes takes.
-pub fn pod_of(
+/// When script and input are too large for Kubernetes.
+pub fn build_pod(
     script: &Script,
     call: &ToolCallId,
     agent: &AgentName,
     image: &str,
     section: &PodsSection,
-) -> Result<Pod, DoesNotFit> {
+) -> Result<Pod, ScriptTooLarge> {
     let bytes = script.code().len() + script.input().map_or(0, str::len);
     if bytes > MAX_TEXT_BYTES {
-        return Err(DoesNotFit { bytes });
+        return Err(ScriptTooLarge { bytes });
     }
     let identity = Sha256::digest(format!("{}\0{}", agent.as_str(), call.as_str()));
     let call = hex(&identity[..16]);
@@ -95,14 +97,14 @@ pub fn pod_of(
     })
 }
 
-/// The labels of the pod for a call.
+/// Returns the labels of a call's pod.
 pub(crate) fn labels(call: &str) -> BTreeMap<String, String> {
     let labels = LABELS.into_iter().chain([(CALL, call)]);
     labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// Whether a pod runs what another one would.
-pub(crate) fn runs_the_same(one: &Pod, other: &Pod) -> bool {
+/// Returns whether two pods run the same request.
+pub(crate) fn runs_same_script(one: &Pod, other: &Pod) -> bool {
     let request = |pod: &Pod| pod.metadata.annotations.as_ref()?.get(REQUEST).cloned();
     request(one).is_some_and(|one| Some(one) == request(other))
 }
@@ -115,7 +117,7 @@ fn spec(script: &Script, user: i64, image: &str, section: &PodsSection) -> PodSp
         active_deadline_seconds: i64::try_from(seconds).ok(),
         automount_service_account_token: Some(false),
         containers: vec![container(script, image, section)],
-        // There is nobody to ask for names, and nobody is asked.
+        // No name server: a script has no network.
         dns_policy: Some("None".to_owned()),
         dns_config: Some(PodDNSConfig {
             nameservers: Some(vec!["127.0.0.1".to_owned()]),
@@ -139,11 +141,11 @@ fn spec(script: &Script, user: i64, image: &str, section: &PodsSection) -> PodSp
             }),
             ..PodSecurityContext::default()
         }),
-        // The first process ends at once when it is asked to.
+        // The first process exits at once on SIGTERM.
         termination_grace_period_seconds: Some(1),
         tolerations: (!section.tolerations.is_empty())
             .then(|| section.tolerations.iter().map(toleration).collect()),
-        volumes: Some(vec![texts(script), folder(section)]),
+        volumes: Some(vec![script_volume(script), tmp_volume(section)]),
         ..PodSpec::default()
     }
 }
@@ -192,7 +194,7 @@ fn container(script: &Script, image: &str, section: &PodsSection) -> Container {
     }
 }
 
-/// What is asked for is what is limited: a script disturbs no neighbour, and is disturbed by none.
+/// Requests equal limits, so that scripts do not compete for resources.
 fn resources(section: &PodsSection) -> ResourceRequirements {
     let on_disk = match section.disk_in_memory {
         true => 0,
@@ -201,7 +203,7 @@ fn resources(section: &PodsSection) -> ResourceRequirements {
     let amounts = BTreeMap::from([
         ("cpu".to_owned(), Quantity(section.cpu.clone())),
         ("memory".to_owned(), Quantity(section.memory.clone())),
-        ("ephemeral-storage".to_owned(), Quantity((on_disk + LOG_ROOM).to_string())),
+        ("ephemeral-storage".to_owned(), Quantity((on_disk + LOG_BYTES).to_string())),
     ]);
     ResourceRequirements {
         requests: Some(amounts.clone()),
@@ -210,14 +212,14 @@ fn resources(section: &PodsSection) -> ResourceRequirements {
     }
 }
 
-/// How long it may take, in whole seconds.
+/// Returns the script's timeout in whole seconds, rounded up.
 fn seconds(script: &Script) -> u64 {
     let timeout = script.timeout();
     timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)
 }
 
-/// Script and input, as files.
-fn texts(script: &Script) -> Volume {
+/// The volume with script and input as files.
+fn script_volume(script: &Script) -> Volume {
     let file = |path: &str, annotation: &str| DownwardAPIVolumeFile {
         path: path.to_owned(),
         field_ref: Some(ObjectFieldSelector {
@@ -238,7 +240,7 @@ fn texts(script: &Script) -> Volume {
     }
 }
 
-fn folder(section: &PodsSection) -> Volume {
+fn tmp_volume(section: &PodsSection) -> Volume {
     Volume {
         name: "tmp".to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
@@ -255,13 +257,13 @@ fn toleration(section: &TolerationSection) -> Toleration {
     Toleration { key, operator, value, effect, ..Toleration::default() }
 }
 
-/// A user for this pod alone: the kernel counts processes by user, for the whole node.
+/// Returns a user id for this pod alone: the kernel counts processes per user and node.
 fn user(identity: &[u8]) -> i64 {
     let number = identity[16..20].iter().fold(0_i64, |sum, byte| sum << 8 | i64::from(*byte));
     1_000_000_000 + number % 1_000_000_000
 }
 
-/// The same for the same script.
+/// Returns a digest of the request.
 fn fingerprint(script: &Script) -> String {
     let mut digest = Sha256::new();
     let packages = script.packages().to_string();
@@ -293,11 +295,11 @@ mod tests {
     fn made(script: &Script, call: &str, section: &PodsSection) -> Pod {
         let call = ToolCallId::new(call).unwrap();
         let agent = AgentName::new("agent").unwrap();
-        pod_of(script, &call, &agent, &section.image, section).unwrap()
+        build_pod(script, &call, &agent, &section.image, section).unwrap()
     }
 
-    /// As an operator would read it, without the text of `run.py`.
-    fn yaml(pod: &Pod) -> String {
+    /// Returns the pod as JSON without the text of `run.py`.
+    fn manifest(pod: &Pod) -> String {
         let mut pod = pod.clone();
         let command = &mut pod.spec.as_mut().unwrap().containers[0].command;
         let text = command.as_mut().unwrap().last_mut().unwrap();
@@ -307,17 +309,17 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_script_makes_this_pod() {
+    fn minimal_pod_matches_snapshot() {
         let script = Script::new("print(1)").unwrap();
-        insta::assert_snapshot!(yaml(&made(&script, "call-1", &PodsSection::default())));
+        insta::assert_snapshot!(manifest(&made(&script, "call-1", &PodsSection::default())));
     }
 
     #[test]
-    fn a_script_with_everything_makes_this_pod() {
+    fn full_pod_matches_snapshot() {
         let packages = Requirements::parse(&["numpy"]).unwrap();
         let script = Script::new("print(2)")
             .and_then(|script| script.with_input("{\"é\": 1}\n"))
-            .and_then(|script| script.within(Duration::from_secs(300)))
+            .and_then(|script| script.with_timeout(Duration::from_secs(300)))
             .unwrap()
             .with_packages(packages);
         let section = PodsSection {
@@ -347,16 +349,16 @@ mod tests {
             ],
             probe_network: false,
         };
-        insta::assert_snapshot!(yaml(&made(&script, "../é 😀 \"$(id)\"/", &section)));
+        insta::assert_snapshot!(manifest(&made(&script, "../é 😀 \"$(id)\"/", &section)));
     }
 
     #[test]
-    fn kubernetes_puts_no_variables_into_the_text_that_runs_scripts() {
+    fn wrapper_contains_no_kubernetes_variables() {
         assert!(!RUN.contains("$("));
     }
 
     #[test]
-    fn a_call_has_one_pod_and_no_other_call_has_it() {
+    fn pod_names_are_unique_per_call_and_agent() {
         let section = PodsSection::default();
         let script = Script::new("pass").unwrap();
         let name = |call: &str| made(&script, call, &section).metadata.name.unwrap();
@@ -364,17 +366,17 @@ mod tests {
         assert_ne!(name("a"), name("b"));
         let call = ToolCallId::new("a").unwrap();
         let other = AgentName::new("other").unwrap();
-        let others = pod_of(&script, &call, &other, "i", &section).unwrap();
+        let others = build_pod(&script, &call, &other, "i", &section).unwrap();
         assert_ne!(Some(name("a")), others.metadata.name);
         assert!(name("a").len() <= 63);
     }
 
     #[test]
-    fn only_the_same_script_is_taken_for_the_same() {
+    fn changed_request_is_not_the_same_script() {
         let section = PodsSection::default();
         let script = |code: &str| Script::new(code).unwrap();
         let wanted = made(&script("a"), "id", &section);
-        assert!(runs_the_same(&wanted, &made(&script("a"), "id", &section)));
+        assert!(runs_same_script(&wanted, &made(&script("a"), "id", &section)));
         let packages = Requirements::parse(&["x"]).unwrap();
         for other in [
             script("b"),
@@ -382,23 +384,23 @@ mod tests {
             script("a").within(Duration::from_secs(1)).unwrap(),
             script("a").with_packages(packages),
         ] {
-            assert!(!runs_the_same(&wanted, &made(&other, "id", &section)), "{other:?}");
+            assert!(!runs_same_script(&wanted, &made(&other, "id", &section)), "{other:?}");
         }
-        assert!(!runs_the_same(&Pod::default(), &Pod::default()));
+        assert!(!runs_same_script(&Pod::default(), &Pod::default()));
     }
 
     #[test]
-    fn what_kubernetes_does_not_take_is_told_before_it_is_asked() {
+    fn oversized_script_is_rejected_before_any_request() {
         let script =
             |bytes: usize| Script::new("x").unwrap().with_input("x".repeat(bytes)).unwrap();
         let section = PodsSection::default();
         let call = ToolCallId::new("a").unwrap();
         let agent = AgentName::new("agent").unwrap();
-        let ask = |script: &Script| pod_of(script, &call, &agent, "i", &section);
-        assert!(ask(&script(MAX_TEXT_BYTES - 1)).is_ok());
+        let build = |script: &Script| build_pod(script, &call, &agent, "i", &section);
+        assert!(build(&script(MAX_TEXT_BYTES - 1)).is_ok());
         assert_eq!(
-            ask(&script(MAX_TEXT_BYTES)).unwrap_err(),
-            DoesNotFit { bytes: MAX_TEXT_BYTES + 1 }
+            build(&script(MAX_TEXT_BYTES)).unwrap_err(),
+            ScriptTooLarge { bytes: MAX_TEXT_BYTES + 1 }
         );
     }
 }

@@ -1,7 +1,7 @@
-//! Whether the network policies of a namespace close the network to scripts.
+//! A check whether the network policies of a namespace close the network to scripts.
 //!
-//! Policies add up: what one of them allows is open, whatever the others deny. The manager may not list
-//! them, so an operator does, with `rockbot-scripts-check`.
+//! Policies add up: what one of them allows is open, whatever the others deny. The manager has no
+//! permission to list them, so an operator runs the check with `rockbot-scripts-check`.
 
 use k8s_openapi::{
     api::networking::v1::{NetworkPolicy, NetworkPolicySpec},
@@ -13,40 +13,43 @@ use kube::{
 };
 
 use crate::{
-    api::ask,
+    api::request,
     pod::{CALL, labels},
 };
 
-/// The policies of a namespace can't be looked at.
+/// An error when the policies of a namespace can't be listed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the network policies of the namespace {namespace:?} can't be listed: {reason}; use credentials \
      that may list networkpolicies there, which the manager's own may not"
 )]
-pub struct CannotList {
+pub struct ListPoliciesError {
     namespace: String,
     reason: String,
 }
 
-/// The [`problems`] of the policies of a namespace. Takes 10 s at most.
+/// Returns the [`find_openings`] of the policies of a namespace. Takes at most 10 s.
 ///
 /// # Errors
 /// When the cluster does not list them.
-pub async fn problems_in(client: Client, namespace: &str) -> Result<Vec<String>, CannotList> {
+pub async fn check_namespace(
+    client: Client,
+    namespace: &str,
+) -> Result<Vec<String>, ListPoliciesError> {
     let policies: Api<NetworkPolicy> = Api::namespaced(client, namespace);
-    let listed = ask(policies.list(&ListParams::default())).await;
-    let listed = listed.map_err(|error| CannotList {
+    let listed = request(policies.list(&ListParams::default())).await;
+    let listed = listed.map_err(|error| ListPoliciesError {
         namespace: namespace.to_owned(),
         reason: error.to_string(),
     })?;
-    Ok(problems(&listed.items))
+    Ok(find_openings(&listed.items))
 }
 
-/// What the policies of the namespace of scripts leave open to the pods of scripts, in words for an
-/// operator; empty when nothing.
+/// Returns what the policies of a namespace leave open to script pods, for the operator. Empty if nothing
+/// is open.
 #[must_use]
-pub fn problems(policies: &[NetworkPolicy]) -> Vec<String> {
-    let mut problems = Vec::new();
+pub fn find_openings(policies: &[NetworkPolicy]) -> Vec<String> {
+    let mut openings = Vec::new();
     let mut closed = [("Ingress", false), ("Egress", false)];
     for policy in policies {
         let spec = policy.spec.clone().unwrap_or_default();
@@ -57,7 +60,7 @@ pub fn problems(policies: &[NetworkPolicy]) -> Vec<String> {
             Selected::All => "all",
         };
         for (direction, is_closed) in &mut closed {
-            *is_closed |= selected == Selected::All && governs(&spec, direction);
+            *is_closed |= selected == Selected::All && denies_by_default(&spec, direction);
         }
         let name = policy.metadata.name.as_deref().unwrap_or_default();
         for (direction, rules) in [
@@ -65,38 +68,38 @@ pub fn problems(policies: &[NetworkPolicy]) -> Vec<String> {
             ("Egress", spec.egress.as_ref().map_or(0, Vec::len)),
         ] {
             if rules > 0 {
-                problems.push(format!(
-                    "the policy {name:?} selects {which} pods of scripts and its {rules} rules for \
-                     {direction} open what others close: delete it, or have its podSelector leave \
-                     scripts out"
+                openings.push(format!(
+                    "the policy {name:?} selects {which} script pods and its {rules} rules for \
+                     {direction} open what others close; delete it, or exclude script pods from its \
+                     podSelector"
                 ));
             }
         }
     }
     for (direction, _) in closed.into_iter().filter(|(_, is_closed)| !is_closed) {
-        problems.push(format!(
-            "no policy denies {direction} to all pods of scripts: apply \
+        openings.push(format!(
+            "no policy denies {direction} to all script pods; apply \
              deploy/kubernetes/scripts/2-network-policy.yaml"
         ));
     }
-    problems
+    openings
 }
 
-/// Whether a policy denies what it does not allow in a direction.
-fn governs(spec: &NetworkPolicySpec, direction: &str) -> bool {
+/// Returns whether a policy denies by default in a direction.
+fn denies_by_default(spec: &NetworkPolicySpec, direction: &str) -> bool {
     let has_egress = spec.egress.as_ref().is_some_and(|rules| !rules.is_empty());
     match spec.policy_types.as_deref() {
-        // What Kubernetes makes of none.
+        // The defaults of Kubernetes.
         None | Some([]) => direction == "Ingress" || has_egress,
         Some(types) => types.iter().any(|one| one == direction),
     }
 }
 
-/// Which pods of scripts are meant; the fewer, the less.
+/// The script pods that a selector matches, in increasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Selected {
     None,
-    /// That depends on the call, or is not known.
+    /// Depends on the call, or is unknown.
     Some,
     All,
 }
@@ -111,17 +114,17 @@ fn selected(selector: Option<&LabelSelector>) -> Selected {
     let selector = selector.cloned().unwrap_or_default();
     let labels = selector.match_labels.unwrap_or_default().into_iter();
     let expressions = selector.match_expressions.unwrap_or_default();
-    let expressions = expressions.iter().map(meets);
-    let all = labels.map(|(key, value)| has_one_of(&key, &[value])).chain(expressions);
+    let expressions = expressions.iter().map(matches_requirement);
+    let all = labels.map(|(key, value)| has_label_value(&key, &[value])).chain(expressions);
     all.min().unwrap_or(Selected::All)
 }
 
-fn meets(requirement: &LabelSelectorRequirement) -> Selected {
+fn matches_requirement(requirement: &LabelSelectorRequirement) -> Selected {
     let LabelSelectorRequirement { key, operator, values } = requirement;
     let values = values.as_deref().unwrap_or_default();
     match operator.as_str() {
-        "In" => has_one_of(key, values),
-        "NotIn" => match has_one_of(key, values) {
+        "In" => has_label_value(key, values),
+        "NotIn" => match has_label_value(key, values) {
             Selected::All => Selected::None,
             Selected::Some => Selected::Some,
             Selected::None => Selected::All,
@@ -132,7 +135,7 @@ fn meets(requirement: &LabelSelectorRequirement) -> Selected {
     }
 }
 
-fn has_one_of(key: &str, values: &[String]) -> Selected {
+fn has_label_value(key: &str, values: &[String]) -> Selected {
     match labels("").get(key) {
         Some(_) if key == CALL => Selected::Some,
         value => Selected::all_if(value.is_some_and(|value| values.contains(value))),
@@ -158,15 +161,15 @@ mod tests {
     }
 
     #[test]
-    fn what_denies_all_is_enough_and_less_is_not() {
-        assert_eq!(problems(&[deny_all()]), Vec::<String>::new());
+    fn policies_must_deny_both_directions_to_all_pods() {
+        assert_eq!(find_openings(&[deny_all()]), Vec::<String>::new());
         let halves = ["Ingress", "Egress"]
             .map(|direction| policy("half", &json!({"policyTypes": [direction]})));
-        assert_eq!(problems(&halves), Vec::<String>::new());
+        assert_eq!(find_openings(&halves), Vec::<String>::new());
         for (lacking, policies) in [
             (vec!["Ingress", "Egress"], vec![]),
             (vec!["Egress"], vec![policy("x", &json!({"policyTypes": ["Ingress"]}))]),
-            // Without types it is for what comes in.
+            // The default type is Ingress.
             (vec!["Egress"], vec![policy("x", &json!({"podSelector": {}}))]),
             (
                 vec!["Ingress", "Egress"],
@@ -177,7 +180,7 @@ mod tests {
                 )],
             ),
         ] {
-            let found = problems(&policies);
+            let found = find_openings(&policies);
             assert_eq!(found.len(), lacking.len(), "{found:?}");
             for (problem, direction) in found.iter().zip(lacking) {
                 assert!(problem.starts_with(&format!("no policy denies {direction}")), "{problem}");
@@ -193,7 +196,7 @@ mod tests {
             policy("web", &json!({"podSelector": other, "egress": [{}]})),
             policy("twice", &json!({"podSelector": {}, "policyTypes": ["Egress"]})),
         ];
-        assert_eq!(problems(&harmless), Vec::<String>::new());
+        assert_eq!(find_openings(&harmless), Vec::<String>::new());
         let scripts = json!({"matchLabels": {"app.kubernetes.io/name": "rockbot-script"}});
         for (selector, rules, which, direction) in [
             (json!({}), json!({"egress": [{}]}), "all", "Egress"),
@@ -203,7 +206,7 @@ mod tests {
         ] {
             let mut spec = rules;
             spec["podSelector"] = selector;
-            let found = problems(&[deny_all(), policy("dns", &spec)]);
+            let found = find_openings(&[deny_all(), policy("dns", &spec)]);
             assert_eq!(found.len(), 1, "{found:?}");
             let words = format!("the policy \"dns\" selects {which} pods of scripts");
             assert!(found[0].starts_with(&words) && found[0].contains(direction), "{found:?}");

@@ -1,4 +1,4 @@
-//! Whether the network of scripts is really closed: a script tries to leave.
+//! A probe of the network isolation: a script tries to connect out of its pod.
 
 use std::{fmt::Write, net::SocketAddr, time::Duration};
 
@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use crate::runner::{KubernetesRunner, NETWORK};
 
-/// Says which of the addresses in its input take a connection.
+/// Prints the addresses of its input that accept a connection.
 const PROBE: &str = "\
 import os, socket
 for line in os.environ['ROCKBOT_INPUT'].splitlines():
@@ -21,37 +21,36 @@ for line in os.environ['ROCKBOT_INPUT'].splitlines():
     except OSError:
         pass
 ";
-/// Where the clouds tell machines their credentials.
+/// The address at which clouds publish credentials to machines.
 const METADATA: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 254)), 80);
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long its pod may take to start, at most: nothing is served until the probe has ended.
-const START: Duration = Duration::from_secs(60);
+/// The longest start of its pod: nothing is served until the probe has finished.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl KubernetesRunner {
-    /// What keeps scripts from everything else, after a look whether the network is closed. Whoever
-    /// can't look, or has no address to try, has to take it for open, and so every result says.
+    /// Probes the network isolation and returns the isolation of scripts. Without addresses, or when
+    /// the probe fails, the network counts as a gap and every result says so.
     ///
-    /// Takes 90 s at most.
-    pub async fn probed(&self, addresses: &[SocketAddr]) -> Isolation {
+    /// Takes at most 90 s.
+    pub async fn probe(&self, addresses: &[SocketAddr]) -> Isolation {
         if addresses.is_empty() {
-            warn!("nobody tried whether the network of scripts is closed: it is told to be open");
-            self.admit_open(vec![format!("{NETWORK} (not probed)")]);
+            warn!("network isolation not probed; reported as a gap");
+            self.set_gaps(vec![format!("{NETWORK} (not probed)")]);
         } else if let Err(failure) = self.probe_network(addresses).await {
             warn!(
                 failure = %failure.chain(),
-                "the script that looks whether the network is closed did not run: it is told to be \
-                 open until the manager starts again"
+                "network isolation probe failed; reported as a gap until the manager restarts"
             );
-            self.admit_open(vec![format!("{NETWORK} (not probed: the probe did not run)")]);
+            self.set_gaps(vec![format!("{NETWORK} (not probed: the probe did not run)")]);
         }
         self.isolation()
     }
 
-    /// Has a script try to reach `addresses`, such as the API server's, and the metadata address of
-    /// clouds. What it reached; from then on every result says that the network is open, if it is.
+    /// Runs a script that tries to reach `addresses`, such as the API server's, and the metadata
+    /// address of clouds. Returns how many it reached; if any, every result reports the gap from then on.
     ///
-    /// That it reached nothing does not prove that there is nothing to reach.
+    /// Reaching none does not prove that the network is closed.
     ///
     /// # Errors
     /// When the script can't be run, or fails.
@@ -60,15 +59,15 @@ impl KubernetesRunner {
         for address in addresses.iter().chain([&METADATA]).take(8) {
             let _ = writeln!(input, "{} {}", address.ip(), address.port());
         }
-        let unusable = |error: &dyn std::fmt::Display| ToolFailure::failed(error.to_string());
+        let to_failure = |error: &dyn std::fmt::Display| ToolFailure::failed(error.to_string());
         let script = Script::new(PROBE)
             .and_then(|script| script.with_input(input))
-            .and_then(|script| script.within(TIMEOUT))
-            .map_err(|error| unusable(&error))?;
-        let session = SessionId::new("probe").map_err(|error| unusable(&error))?;
-        let agent = AgentName::new("probe").map_err(|error| unusable(&error))?;
+            .and_then(|script| script.with_timeout(TIMEOUT))
+            .map_err(|error| to_failure(&error))?;
+        let session = SessionId::new("probe").map_err(|error| to_failure(&error))?;
+        let agent = AgentName::new("probe").map_err(|error| to_failure(&error))?;
         let mut context = ToolContext::new("probe", session, agent);
-        context.deadline = Instant::now() + self.section.start().min(START) + TIMEOUT;
+        context.deadline = Instant::now() + self.start_timeout().min(START_TIMEOUT) + TIMEOUT;
         let outcome = self.run(&script, &context).await?;
         if outcome.exit_code != 0 {
             return Err(ToolFailure::failed(format!("it exited with {}", outcome.exit_code)));
@@ -76,16 +75,16 @@ impl KubernetesRunner {
         let reached = outcome.stdout.lines().count();
         match reached {
             0 => {
-                info!("a script that tried to leave the cluster's network policy did not get out");
-                self.admit_open(Vec::new());
+                info!("network isolation probed: no address reached");
+                self.set_gaps(Vec::new());
             }
             _ => {
                 warn!(
                     reached,
-                    "scripts can reach the network: use a network plugin that enforces policies, \
-                     and see that deny-all is there and no other policy selects the pods of scripts"
+                    "scripts can reach the network; use a network plugin that enforces policies, and check \
+                     that deny-all exists and that no other policy selects script pods"
                 );
-                self.admit_open(vec![NETWORK.to_owned()]);
+                self.set_gaps(vec![NETWORK.to_owned()]);
             }
         }
         Ok(reached)

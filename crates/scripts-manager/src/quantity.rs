@@ -1,8 +1,8 @@
-//! Amounts as Kubernetes writes them: `500m`, `256Mi`.
+//! Kubernetes quantities, such as `500m` and `256Mi`.
 
-/// What an amount counts in thousandths; nothing when it is not one.
+/// Parses a quantity into thousandths; `None` if it is not valid.
 ///
-/// Thousandths, because a processor is shared in them.
+/// Thousandths, because processors are divided into them.
 pub(crate) fn thousandths(text: &str) -> Option<u128> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -33,7 +33,7 @@ mod tests {
     use super::thousandths;
 
     #[test]
-    fn amounts_are_read_as_the_cluster_reads_them() {
+    fn quantities_are_parsed_as_in_kubernetes() {
         for (text, amount) in [
             ("500m", Some(500)),
             ("2", Some(2000)),

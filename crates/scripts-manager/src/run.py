@@ -1,19 +1,19 @@
-"""Runs the script of this pod as a child process, and says how it ended.
+"""Runs the script of this pod as a child process and reports its exit.
 
-Arguments: seconds, bytes of output, processes, and bytes of an input that a variable holds.
-What the script prints goes to the log of the pod, in base64. What it complains about, its time-out and its
-limits go into the status of the container, as one line of facts and the end of the complaints.
+Arguments: seconds, bytes of output, processes, and the largest input for a variable in bytes.
+The output of the script goes to the log of the pod, in base64. The termination message of the
+container has one line of facts, including the limit that stopped the script, and the end of its stderr.
 """
 import binascii, fcntl, os, resource, select, signal, sys, time
 
 SCRIPT, INPUT = "/rockbot/script.py", "/rockbot/input"
-LAST_WORDS, MAX_COMPLAINTS = "/dev/termination-log", 3968
-LINE, PATIENCE = 12000, 0.1
+TERMINATION_LOG, MAX_STDERR = "/dev/termination-log", 3968
+LINE, FLUSH_SECONDS = 12000, 0.1
 SECONDS, OUTPUT, PROCESSES, VARIABLE = (int(argument) for argument in sys.argv[1:5])
 
 
 def become_script(out, err):
-    """In the child: turns into the script."""
+    """In the child: becomes the script."""
     os.setsid()
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.dup2(out, 1)
@@ -32,7 +32,7 @@ def become_script(out, err):
 
 
 def take(pipe):
-    """What is in a pipe, or nothing."""
+    """Returns the content of a pipe, or `None` if there is none yet."""
     try:
         return os.read(pipe, 65536)
     except BlockingIOError:
@@ -40,14 +40,14 @@ def take(pipe):
 
 
 class Log:
-    """The log of the pod: lines of base64. A node ends lines in its own way, and gives dozens of
-    bytes to each: so lines are long, and what is printed in bits goes together."""
+    """The log of the pod: lines of base64. A node adds dozens of bytes to each line, so lines are
+    long, and small writes are combined."""
 
     def __init__(self):
         self.held, self.since, self.printed = b"", None, 0
 
-    def put(self, data):
-        """Takes what fits. Whether all of it did."""
+    def append(self, data):
+        """Appends what fits; returns whether all of it did."""
         room = OUTPUT - self.printed
         self.held += data[:room]
         self.printed += len(data[:room])
@@ -64,7 +64,7 @@ class Log:
 
 
 def reap(child):
-    """The status of the child if it ended; orphans end with it."""
+    """Reaps all ended children; returns the status of the script if it is among them."""
     found = None
     while True:
         try:
@@ -78,7 +78,7 @@ def reap(child):
 
 
 def out_of_memory():
-    """Whether the kernel ended a process of this container for its memory."""
+    """Returns whether the kernel killed a process of this container for its memory."""
     for path in "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control":
         try:
             with open(path) as file:
@@ -95,7 +95,7 @@ def main():
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-    begun = time.monotonic()
+    started = time.monotonic()
     child = os.fork()
     if child == 0:
         try:
@@ -104,16 +104,16 @@ def main():
             os._exit(127)
     os.close(out)
     os.close(err)
-    ended, status, log, complaints = None, None, Log(), b""
+    ended, status, log, stderr = None, None, Log(), b""
     open_pipes = [output, errors]
     while ended is None:
         now = time.monotonic()
-        if now >= begun + SECONDS:
+        if now >= started + SECONDS:
             ended = "timeout"
             break
-        until = begun + SECONDS
+        until = started + SECONDS
         if log.since:
-            until = min(until, log.since + PATIENCE)
+            until = min(until, log.since + FLUSH_SECONDS)
             if now >= until:
                 log.flush()
                 continue
@@ -123,22 +123,22 @@ def main():
             status = reap(child)
             if status is not None:
                 ended = "exit"
-        # After the end once more, for what it had said last.
-        looks = 64 if ended else 1
+        # After the exit, as much as a pipe holds: the last output.
+        max_reads = 64 if ended else 1
         for pipe in list(open_pipes):
-            for _ in range(looks):
+            for _ in range(max_reads):
                 data = take(pipe)
                 if data == b"":
                     open_pipes.remove(pipe)
                 if not data:
                     break
                 if pipe == errors:
-                    complaints = (complaints + data)[-MAX_COMPLAINTS:]
-                elif not log.put(data):
+                    stderr = (stderr + data)[-MAX_STDERR:]
+                elif not log.append(data):
                     ended = "output"
                     break
     log.flush()
-    elapsed = int((time.monotonic() - begun) * 1000)
+    elapsed = int((time.monotonic() - started) * 1000)
     code = {"timeout": 124, "output": 137}.get(ended)
     if ended == "exit":
         code = os.waitstatus_to_exitcode(status)
@@ -146,10 +146,10 @@ def main():
             code = 128 - code
         if code == 137 and out_of_memory():
             ended = "memory"
-    text = complaints.decode("utf-8", "replace").encode()[-MAX_COMPLAINTS:]
+    text = stderr.decode("utf-8", "replace").encode()[-MAX_STDERR:]
     text = text.decode("utf-8", "ignore")
     try:
-        with open(LAST_WORDS, "w", encoding="utf-8", newline="") as file:
+        with open(TERMINATION_LOG, "w", encoding="utf-8", newline="") as file:
             file.write("%s %d %d %d\n%s" % (ended, code, elapsed, log.printed, text))
     except OSError:
         pass

@@ -1,248 +1,252 @@
-//! One script in its pod, from the asking to the end.
+//! One script in its pod, from the request to its end.
 
 use std::time::Duration;
 
+use backon::BackoffBuilder;
 use futures_util::future::OptionFuture;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
+use kube::api::{Api, PostParams};
 use rockbot_contracts::Executed;
-use rockbot_scripts::{Script, ScriptOutcome};
+use rockbot_scripts::{Isolation, Script, ScriptOutcome};
 use rockbot_tools::ToolFailure;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    api::{ApiError, Meaning, ask},
-    ending::{Ending, NO_ROOM, timed_out, vanished},
-    output::{Following, Log, Output},
-    phases::Phases,
-    pod::runs_the_same,
-    runner::{Held, KubernetesRunner},
-    sight::{Seen, Sight},
-    stage::Stage,
+    api::{ApiError, FailureKind, request, retry_pauses},
+    outcome::{NO_CAPACITY, OutcomeBuilder, pod_lost, timed_out},
+    output::{LogFollower, Output, PodLog},
+    pod::runs_same_script,
+    pod_guard::PodGuard,
+    pod_phase::PodPhase,
+    pod_watch::{PodChange, PodWatch},
+    section::PodsSection,
+    timing::RunTiming,
 };
 
-/// How much longer than its time-out a script may take before its pod is deleted: the process beside
-/// it in the pod ends it, and the cluster's word of it takes some seconds.
-const WORD_OF_THE_END: Duration = Duration::from_secs(15);
-/// How long the log of a script whose pod the cluster ended may go on.
-const LAST_LINES: Duration = Duration::from_secs(2);
-
-/// Between two questions that were not answered.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How much longer than its timeout a script may take before its pod is deleted: its parent process in
+/// the pod stops it, and the cluster reports that some seconds later.
+const EXIT_REPORT_MARGIN: Duration = Duration::from_secs(15);
+/// How long the log of a pod that the cluster terminated may go on.
+const LOG_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest pause between two attempts, with jitter.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Run<'a> {
-    pub(crate) runner: &'a KubernetesRunner,
+    pub(crate) pods: &'a Api<Pod>,
+    pub(crate) section: &'a PodsSection,
+    pub(crate) isolation: Isolation,
     pub(crate) script: &'a Script,
-    pub(crate) held: &'a Held<'a>,
-    /// Whether only a pod that is there counts: the script may have run and done something.
-    pub(crate) only_takes_on: bool,
+    pub(crate) guard: &'a PodGuard<'a>,
+    /// Whether to use an existing pod only, because the script may have run with effects.
+    pub(crate) adopt_only: bool,
 }
 
 impl Run<'_> {
-    /// Makes the pod, or takes the one that is there, and stays with it to its end.
-    pub(crate) async fn to_its_end(&self, wanted: &Pod) -> Result<ScriptOutcome, ToolFailure> {
-        let mut phases = Phases::begin();
-        let in_time = Instant::now() + self.runner.section.start();
-        let pod = match self.only_takes_on {
-            true => self.taken_on(wanted, in_time).await?,
-            false => self.pod(wanted, in_time).await?,
+    /// Creates the pod, or adopts the existing one, and follows it to its end.
+    pub(crate) async fn execute(&self, spec: &Pod) -> Result<ScriptOutcome, ToolFailure> {
+        let mut timing = RunTiming::start();
+        let start_deadline = Instant::now() + self.section.start_timeout();
+        let pod = if self.adopt_only {
+            self.adopt(spec, start_deadline).await?
+        } else {
+            self.create_or_adopt(spec, start_deadline).await?
         };
-        self.held.made(&pod);
-        let pods = self.runner.pods.clone();
+        self.guard.mark_created(&pod);
         let name = pod.metadata.name.clone().unwrap_or_default();
-        let log = Log::of(pods.clone(), name.clone(), self.runner.section.max_output_bytes);
-        let mut sight = Sight::of(pods, name, &pod);
-        let mut stage = Stage::of(&pod);
-        let mut since = None;
+        let log = PodLog::new(self.pods.clone(), name.clone(), self.section.max_output_bytes);
+        let mut watch = PodWatch::new(self.pods.clone(), name, pod.metadata.uid.clone());
+        let mut phase = PodPhase::from_pod(&pod);
+        let mut running_since: Option<Instant> = None;
         let mut followed = Output::default();
-        let mut following: Option<Following> = None;
+        let mut follower: Option<LogFollower> = None;
         loop {
-            self.held.saw(match &stage {
-                Stage::Pending { assigned: false, .. } | Stage::Broken { .. } => Executed::No,
-                Stage::Pending { assigned: true, .. } => Executed::Unknown,
-                Stage::Running | Stage::Exited(_) => Executed::Yes,
-                Stage::Ended { started, .. } if *started || since.is_some() => Executed::Yes,
-                Stage::Ended { .. } => Executed::Unknown,
-            });
-            let ran_for = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
-            match &stage {
-                Stage::Pending { .. } => {}
-                Stage::Broken { why } => return Err(broken(why)),
-                Stage::Running if since.is_none() => {
-                    since = Some(Instant::now());
-                    following = Some(log.follow());
-                    debug!(after = ?phases.runs(), "a script runs");
+            self.guard.set_executed(phase.executed(running_since.is_some()));
+            let run_time = running_since.map_or(Duration::ZERO, |since| since.elapsed());
+            match &phase {
+                PodPhase::Pending { .. } => {}
+                PodPhase::Broken { reason } => return Err(broken(reason)),
+                PodPhase::Running if running_since.is_none() => {
+                    running_since = Some(Instant::now());
+                    follower = Some(log.follow());
+                    debug!(after = ?timing.mark_running(), "script running");
                 }
-                Stage::Running => {}
-                Stage::Exited(_) | Stage::Ended { .. } => {
-                    // The log of a container that ended is read faster than followed to its end, and
-                    // need not be read when all of it was followed.
-                    let patience = match stage {
-                        Stage::Exited(_) => Duration::ZERO,
-                        _ => LAST_LINES,
+                PodPhase::Running => {}
+                PodPhase::Exited(_) | PodPhase::Terminated { .. } => {
+                    // Reading the log of an exited container is faster than following it to its end,
+                    // and is not necessary if all of it was followed.
+                    let drain = match phase {
+                        PodPhase::Exited(_) => Duration::ZERO,
+                        _ => LOG_DRAIN_TIMEOUT,
                     };
-                    if let Some(mut last) = following.take() {
-                        let _ = timeout(patience, last.read_to_its_end()).await;
-                        followed = last.output();
+                    if let Some(mut follower) = follower.take() {
+                        let _ = timeout(drain, follower.read_to_end()).await;
+                        followed = follower.into_output();
                     }
-                    let ending = self.ending(&log, followed, ran_for);
-                    return match stage {
-                        Stage::Exited(exit) => ending.exited(exit).await,
-                        Stage::Ended { by, why, started } => {
-                            ending.ended(&by, &why, started || since.is_some()).await
+                    let outcome = self.outcome(&log, followed, run_time);
+                    return match phase {
+                        PodPhase::Exited(exit) => outcome.from_exit(exit).await,
+                        PodPhase::Terminated { reason, message, started } => {
+                            let started = started || running_since.is_some();
+                            outcome.from_termination(&reason, &message, started).await
                         }
-                        _ => Err(vanished(self.held.executed())),
+                        _ => Err(pod_lost(self.guard.executed())),
                     };
                 }
             }
-            let limit = match since {
-                Some(since) => since + self.script.timeout() + WORD_OF_THE_END,
-                None => in_time,
+            let limit = match running_since {
+                Some(since) => since + self.script.timeout() + EXIT_REPORT_MARGIN,
+                None => start_deadline,
             };
             tokio::select! {
-                seen = sight.next() => match seen {
-                    Seen::Pod(pod) => stage = Stage::of(&pod),
-                    Seen::Gone => return Err(vanished(self.held.executed())),
+                change = watch.next() => match change {
+                    PodChange::Updated(pod) => phase = PodPhase::from_pod(&pod),
+                    PodChange::Deleted => return Err(pod_lost(self.guard.executed())),
                 },
-                Some(()) = OptionFuture::from(following.as_mut().map(Following::read_to_its_end)) => {
-                    followed = following.take().map(Following::output).unwrap_or_default();
-                    if followed.is_over {
-                        return Ok(self.ending(&log, followed, ran_for).printed_too_much().await);
+                Some(()) = OptionFuture::from(follower.as_mut().map(LogFollower::read_to_end)) => {
+                    followed = follower.take().map(LogFollower::into_output).unwrap_or_default();
+                    if followed.is_over_limit {
+                        return Ok(self.outcome(&log, followed, run_time).from_output_limit().await);
                     }
                 }
-                () = sleep_until(limit) => return Err(match stage {
-                    Stage::Pending { assigned, why } => late(assigned, why),
+                () = sleep_until(limit) => return Err(match phase {
+                    PodPhase::Pending { assigned, reason } => start_overdue(assigned, reason),
                     _ => timed_out(self.script),
                 }),
             }
         }
     }
 
-    /// The pod that was made for this call before; without it nobody knows what became of the call.
-    async fn taken_on(&self, wanted: &Pod, in_time: Instant) -> Result<Pod, ToolFailure> {
-        let pods = &self.runner.pods;
-        let name = wanted.metadata.name.as_deref().unwrap_or_default();
-        let mut pause = FIRST_PAUSE;
-        self.held.asked();
+    /// Finds the pod that was created for this call before. Without it, the outcome is unknown.
+    async fn adopt(&self, spec: &Pod, start_deadline: Instant) -> Result<Pod, ToolFailure> {
+        let name = spec.metadata.name.as_deref().unwrap_or_default();
+        let mut pauses = retry_pauses().build();
+        self.guard.mark_requested();
         loop {
-            match ask(pods.get_opt(name)).await {
-                Ok(Some(pod)) if !runs_the_same(&pod, wanted) => {
-                    self.held.refused();
-                    return Err(another_has_its_id());
+            match request(self.pods.get_opt(name)).await {
+                Ok(Some(pod)) if !runs_same_script(&pod, spec) => {
+                    self.guard.mark_absent();
+                    return Err(id_in_use());
                 }
                 Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => {
-                    info!(pod = name, "a script is taken on where it runs");
+                    info!(pod = name, "running script adopted");
                     return Ok(pod);
                 }
-                Err(error) if error.meaning() != Meaning::Refused && Instant::now() < in_time => {
-                    debug!(%error, pod = name, "a pod can't be fetched");
+                Err(error)
+                    if error.kind() != FailureKind::Rejected && Instant::now() < start_deadline =>
+                {
+                    debug!(%error, pod = name, "pod request failed; retrying");
                 }
-                Ok(_) => return Err(vanished(Executed::Unknown)),
+                Ok(_) => return Err(pod_lost(Executed::Unknown)),
                 Err(error) => {
-                    warn!(%error, pod = name, "a pod can't be fetched");
-                    return Err(vanished(Executed::Unknown));
+                    warn!(%error, pod = name, "pod request failed");
+                    return Err(pod_lost(Executed::Unknown));
                 }
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
+            sleep(pauses.next().unwrap_or(MAX_PAUSE)).await;
         }
     }
 
-    /// The pod for this call: a new one, or the one that was made for it before.
-    async fn pod(&self, wanted: &Pod, in_time: Instant) -> Result<Pod, ToolFailure> {
-        let pods = &self.runner.pods;
-        let name = wanted.metadata.name.as_deref().unwrap_or_default();
-        let mut pause = FIRST_PAUSE;
+    /// Creates the pod of this call, or finds the one that was created before.
+    async fn create_or_adopt(
+        &self,
+        spec: &Pod,
+        start_deadline: Instant,
+    ) -> Result<Pod, ToolFailure> {
+        let name = spec.metadata.name.as_deref().unwrap_or_default();
+        let mut pauses = retry_pauses().build();
         loop {
-            self.held.asked();
-            let refusal = match ask(pods.create(&PostParams::default(), wanted)).await {
+            self.guard.mark_requested();
+            let failure = match request(self.pods.create(&PostParams::default(), spec)).await {
                 Ok(pod) => return Ok(pod),
-                Err(refusal) => refusal,
+                Err(failure) => failure,
             };
-            let meaning = refusal.meaning();
-            if let Meaning::Conflict | Meaning::NotNow | Meaning::Unheard = meaning {
-                debug!(error = %refusal, pod = name, "a pod is not made yet");
+            let kind = failure.kind();
+            if let FailureKind::Conflict | FailureKind::Throttled | FailureKind::Unknown = kind {
+                debug!(error = %failure, pod = name, "pod creation failed; retrying");
             } else {
-                // Quota, rights and policies are looked at before the name: whatever a pod is refused
-                // for, it may be there already.
-                match ask(pods.get_opt(name)).await {
-                    Ok(Some(pod)) if !runs_the_same(&pod, wanted) => {
-                        self.held.refused();
-                        return Err(another_has_its_id());
+                // Quota, permissions and policies are checked before the name: whatever the reason of
+                // the rejection, the pod may exist.
+                match request(self.pods.get_opt(name)).await {
+                    Ok(Some(pod)) if !runs_same_script(&pod, spec) => {
+                        self.guard.mark_absent();
+                        return Err(id_in_use());
                     }
-                    // One that is being deleted makes room soon.
+                    // A pod that is being deleted soon frees its name.
                     Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => {
-                        info!(pod = name, "a script is taken on where it runs");
+                        info!(pod = name, "running script adopted");
                         return Ok(pod);
                     }
-                    Ok(None) if meaning != Meaning::Exists => {
-                        self.held.refused();
-                        return Err(refused(&refusal, &meaning));
+                    Ok(None) if kind != FailureKind::Exists => {
+                        self.guard.mark_absent();
+                        return Err(rejected(&failure, &kind));
                     }
                     Ok(_) => {}
-                    Err(error) if error.meaning() == Meaning::Refused => {
-                        self.held.refused();
-                        return Err(forbidden(&refusal, Executed::Unknown));
+                    Err(error) if error.kind() == FailureKind::Rejected => {
+                        self.guard.mark_absent();
+                        return Err(forbidden(&failure, Executed::Unknown));
                     }
-                    Err(error) => debug!(%error, pod = name, "a pod can't be fetched"),
+                    Err(error) => debug!(%error, pod = name, "pod request failed; retrying"),
                 }
             }
-            if Instant::now() + pause >= in_time {
-                warn!(error = %refusal, "the pod of a script can't be made");
-                let message = "the cluster does not answer".to_owned();
+            let pause = pauses.next().unwrap_or(MAX_PAUSE);
+            if Instant::now() + pause >= start_deadline {
+                warn!(error = %failure, "pod creation failed");
+                let message = "the cluster does not respond; try again later".to_owned();
                 return Err(ToolFailure::Unavailable { message, executed: Executed::Unknown });
             }
             sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
-    fn ending<'a>(&'a self, log: &'a Log, followed: Output, ran_for: Duration) -> Ending<'a> {
-        let isolation = self.runner.isolation();
-        Ending { script: self.script, isolation, log, followed, ran_for }
+    fn outcome<'a>(
+        &'a self,
+        log: &'a PodLog,
+        followed: Output,
+        run_time: Duration,
+    ) -> OutcomeBuilder<'a> {
+        let isolation = self.isolation.clone();
+        OutcomeBuilder { script: self.script, isolation, log, followed, run_time }
     }
 }
 
-fn another_has_its_id() -> ToolFailure {
-    ToolFailure::NotPermitted { reason: "another script has this id".to_owned() }
+fn id_in_use() -> ToolFailure {
+    ToolFailure::NotPermitted { reason: "another script has this call id".to_owned() }
 }
 
-/// There is no pod, and the cluster makes none.
-fn refused(refusal: &ApiError, meaning: &Meaning) -> ToolFailure {
-    if *meaning == Meaning::QuotaFull {
-        info!(error = %refusal, "the quota of the namespace is full");
-        return ToolFailure::Overloaded { message: NO_ROOM.to_owned() };
+/// The pod does not exist, and the cluster rejects its creation.
+fn rejected(failure: &ApiError, kind: &FailureKind) -> ToolFailure {
+    if *kind == FailureKind::QuotaFull {
+        info!(error = %failure, "namespace quota exhausted");
+        return ToolFailure::Overloaded { message: NO_CAPACITY.to_owned() };
     }
-    forbidden(refusal, Executed::No)
+    forbidden(failure, Executed::No)
 }
 
-/// The cluster takes no such pod: nothing that a model could change.
-fn forbidden(refusal: &ApiError, executed: Executed) -> ToolFailure {
+/// The cluster rejects such pods, for reasons that a model can't change.
+fn forbidden(failure: &ApiError, executed: Executed) -> ToolFailure {
     error!(
-        error = %refusal,
-        "the cluster refuses the pods of scripts: see that the namespace is there, that the manager \
-         may create, get, list, watch and delete pods and get pods/log in it, and that quota, limits \
-         and policies of the namespace allow such pods"
+        error = %failure,
+        "pod creation rejected; check that the namespace exists, that the manager may create, get, \
+         list, watch and delete pods and get pods/log in it, and that quotas, limits and policies of \
+         the namespace allow such pods"
     );
-    let message = "the cluster refuses to run scripts".to_owned();
+    let message = "the cluster rejects script pods; ask an operator to check the log".to_owned();
     ToolFailure::Unavailable { message, executed }
 }
 
-fn broken(why: &str) -> ToolFailure {
-    error!(why, "the container of a script can't be started: see to its image and runtime class");
+fn broken(reason: &str) -> ToolFailure {
+    error!(reason, "script container start failed; check its image and runtime class");
     let message = "the script's container can't be started".to_owned();
     ToolFailure::Unavailable { message, executed: Executed::No }
 }
 
-fn late(assigned: bool, why: Option<String>) -> ToolFailure {
-    let why = why.unwrap_or_default();
+fn start_overdue(assigned: bool, reason: Option<String>) -> ToolFailure {
     if assigned {
-        warn!("the pod of a script did not start in time, though it has a node");
-        let message = "the script's pod did not start in time".to_owned();
+        warn!("assigned script pod did not start in time");
+        let message = "the script's pod did not start in time; try again later".to_owned();
         return ToolFailure::Unavailable { message, executed: Executed::Unknown };
     }
-    warn!(why, "no node takes the pod of a script");
-    ToolFailure::Overloaded { message: NO_ROOM.to_owned() }
+    warn!(reason = reason.unwrap_or_default(), "script pod could not be scheduled");
+    ToolFailure::Overloaded { message: NO_CAPACITY.to_owned() }
 }

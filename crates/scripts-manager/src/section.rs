@@ -1,4 +1,4 @@
-//! `[scripts]`: what the pods of scripts are like.
+//! `[scripts]`: the properties of script pods.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use rockbot_scripts::{PreparedImage, PreparedImages};
 use serde::Deserialize;
 
 use crate::{
-    labels::{is_object_name, key_problem, value_problem},
+    labels::{is_object_name, key_error, value_error},
     quantity::thousandths,
 };
 
@@ -14,43 +14,43 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PodsSection {
-    /// Where the pods are made. Default `rockbot-scripts`.
+    /// The namespace of the pods. Default `rockbot-scripts`.
     pub namespace: String,
-    /// The image of scripts that ask for no packages. Default `docker.io/library/python:3.12-slim`.
+    /// The image of scripts without packages. Default `docker.io/library/python:3.12-slim`.
     pub image: String,
-    /// Images with packages in them, for scripts that ask for those. Default none.
+    /// Images with packages. Default none: packages are rejected.
     pub images: Vec<PreparedImage>,
-    /// When images are fetched: `Always`, `IfNotPresent` or `Never`. Default `IfNotPresent`.
+    /// The pull policy: `Always`, `IfNotPresent` or `Never`. Default `IfNotPresent`.
     pub image_pull_policy: String,
-    /// Names of secrets in the namespace with which images are fetched. Default none.
+    /// Names of image pull secrets in the namespace. Default none.
     pub image_pull_secrets: Vec<String>,
-    /// Processor of a script, asked for and limited. Default `500m`.
+    /// The CPU request and limit of a script. Default `500m`.
     pub cpu: String,
-    /// Memory of a script with its temporary folder, asked for and limited. Default `256Mi`.
+    /// The memory request and limit of a script and its temporary folder. Default `256Mi`.
     pub memory: String,
-    /// Its temporary folder, in memory unless `disk_in_memory` is false. Default `64Mi`.
+    /// The size of its temporary folder, in memory unless `disk_in_memory` is false. Default `64Mi`.
     pub disk: String,
-    /// Whether the temporary folder is in memory: then a full one is an error that the script sees,
-    /// and what is in it counts as memory. Else it is on the node's disk, and one that is full ends
-    /// the script, some seconds later. Default true.
+    /// Whether the temporary folder is in memory: then a full folder is an error that the script sees,
+    /// and its content counts as memory. Otherwise it is on the node's disk, and a full folder stops
+    /// the script some seconds later. Default true.
     pub disk_in_memory: bool,
-    /// Processes and threads of a script, at most. Default 128.
+    /// The most processes and threads of a script. Default 128.
     pub processes: u32,
-    /// Most bytes that a script may print. Default 1 MiB.
+    /// The most output of a script, in bytes. Default 1 MiB.
     pub max_output_bytes: usize,
-    /// How long a pod may take until it runs, in seconds: for room in the cluster and for its image.
+    /// How long a pod may take to start, in seconds, including scheduling and pulling its image.
     /// Default 60.
     pub start_seconds: u64,
-    /// Another runtime than the nodes' own, such as gVisor's or Kata's.
+    /// The runtime class, such as gVisor or Kata. Default: the nodes' own runtime.
     pub runtime_class: Option<String>,
-    /// Priority class of the pods.
+    /// The priority class of the pods. Default none.
     pub priority_class: Option<String>,
-    /// Labels that a node must have. Default none.
+    /// The node selector. Default none.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints of nodes that the pods bear. Default none.
+    /// The tolerations of the pods. Default none.
     pub tolerations: Vec<TolerationSection>,
-    /// Whether to run a script at the start that looks for the cluster's API. When it gets there, does
-    /// not run, or is not wanted, the network is told to be open in every result. Default true.
+    /// Whether a script probes at start whether it can reach the cluster's API. If it can, if the probe
+    /// fails, or if this is false, every result reports the network as a gap. Default true.
     pub probe_network: bool,
 }
 
@@ -58,44 +58,45 @@ pub struct PodsSection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TolerationSection {
-    /// The taint; all of them when absent.
+    /// The key of the taint; all taints if absent.
     pub key: Option<String>,
     /// `Equal` or `Exists`. Default `Exists` without a value, else `Equal`.
     pub operator: Option<String>,
-    /// Its value.
+    /// The value of the taint.
     pub value: Option<String>,
-    /// Its effect; all of them when absent.
+    /// The effect of the taint; all effects if absent.
     pub effect: Option<String>,
 }
 
 impl TolerationSection {
-    /// `Exists` without a value, else `Equal`, when none is said.
+    /// Returns the operator, by default `Exists` without a value and `Equal` with one.
     pub(crate) fn operator(&self) -> &str {
         let default = if self.value.is_some() { "Equal" } else { "Exists" };
         self.operator.as_deref().unwrap_or(default)
     }
 
-    fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        problems.extend(self.key.as_deref().and_then(key_problem));
-        problems.extend(self.value.as_deref().and_then(value_problem));
+    fn validate(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        errors.extend(self.key.as_deref().and_then(key_error));
+        errors.extend(self.value.as_deref().and_then(value_error));
         let has_value = self.value.as_deref().is_some_and(|value| !value.is_empty());
         match self.operator() {
             "Equal" if self.key.is_none() => {
-                problems.push("one without a key must be Exists, without a value".to_owned());
+                errors
+                    .push("a toleration without a key must be Exists, without a value".to_owned());
             }
-            "Exists" if has_value => problems.push("Exists takes no value".to_owned()),
+            "Exists" if has_value => errors.push("Exists takes no value".to_owned()),
             "Equal" | "Exists" => {}
-            other => problems.push(format!("{other:?}: an operator must be Equal or Exists")),
+            other => errors.push(format!("{other:?}: an operator must be Equal or Exists")),
         }
         if let Some(effect) = &self.effect
             && !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect.as_str())
         {
-            problems.push(format!(
+            errors.push(format!(
                 "{effect:?}: an effect must be NoSchedule, PreferNoSchedule or NoExecute"
             ));
         }
-        problems
+        errors
     }
 }
 
@@ -124,33 +125,33 @@ impl Default for PodsSection {
 }
 
 impl PodsSection {
-    /// How long a pod may take until it runs.
+    /// Returns how long a pod may take to start.
     #[must_use]
-    pub fn start(&self) -> Duration {
+    pub fn start_timeout(&self) -> Duration {
         Duration::from_secs(self.start_seconds)
     }
 
-    /// What is wrong with it, in words for an operator.
+    /// Validates the section and returns all errors, for the operator.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut say = |key: &str, problem: &str| problems.push(format!("scripts.{key}: {problem}"));
+    pub fn validate(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        let mut add = |key: &str, error: &str| errors.push(format!("scripts.{key}: {error}"));
         let mut names = vec![("namespace", &self.namespace)];
         names.extend(self.image_pull_secrets.iter().map(|name| ("image_pull_secrets", name)));
         names.extend(self.runtime_class.iter().map(|name| ("runtime_class", name)));
         names.extend(self.priority_class.iter().map(|name| ("priority_class", name)));
         for (key, name) in names {
             if !is_object_name(name) {
-                say(key, &format!("{name:?} is not a name of an object in Kubernetes"));
+                add(key, &format!("{name:?} is not a Kubernetes object name"));
             }
         }
         if !["Always", "IfNotPresent", "Never"].contains(&self.image_pull_policy.as_str()) {
-            say("image_pull_policy", "must be Always, IfNotPresent or Never");
+            add("image_pull_policy", "must be Always, IfNotPresent or Never");
         }
         let images = std::iter::once(&self.image);
         for image in images.chain(self.images.iter().map(|prepared| &prepared.image)) {
             if image.is_empty() || image.contains(char::is_whitespace) {
-                say("image", &format!("{image:?} is not the name of an image"));
+                add("image", &format!("{image:?} is not the name of an image"));
             }
         }
         let mebibyte = thousandths("1Mi");
@@ -161,38 +162,38 @@ impl PodsSection {
         ];
         for (key, text, least, words) in amounts {
             if thousandths(text) < least {
-                say(key, &format!("{text:?}: must be an amount of at least {words}"));
+                add(key, &format!("{text:?}: must be an amount of at least {words}"));
             }
         }
         let fits = thousandths(&self.disk) < thousandths(&self.memory);
         if self.disk_in_memory && !fits {
-            say("disk", "is in memory, so it must be smaller than scripts.memory");
+            add("disk", "is in memory, so it must be smaller than scripts.memory");
         }
         if !(8..=32_768).contains(&self.processes) {
-            say("processes", "must be 8 to 32768");
+            add("processes", "must be 8 to 32768");
         }
         if !(1024..=MAX_OUTPUT_BYTES).contains(&self.max_output_bytes) {
-            say("max_output_bytes", &format!("must be 1024 to {MAX_OUTPUT_BYTES}"));
+            add("max_output_bytes", &format!("must be 1024 to {MAX_OUTPUT_BYTES}"));
         }
         if !(1..=600).contains(&self.start_seconds) {
-            say("start_seconds", "must be 1 to 600");
+            add("start_seconds", "must be 1 to 600");
         }
         for (key, value) in &self.node_selector {
-            for problem in [key_problem(key), value_problem(value)].into_iter().flatten() {
-                say("node_selector", &problem);
+            for error in [key_error(key), value_error(value)].into_iter().flatten() {
+                add("node_selector", &error);
             }
         }
-        for problem in self.tolerations.iter().flat_map(TolerationSection::problems) {
-            say("tolerations", &problem);
+        for error in self.tolerations.iter().flat_map(TolerationSection::validate) {
+            add("tolerations", &error);
         }
-        if let Err(error) = PreparedImages::of(&self.images) {
-            say("images", &error.to_string());
+        if let Err(error) = PreparedImages::try_new(&self.images) {
+            add("images", &error.to_string());
         }
-        problems
+        errors
     }
 }
 
-/// An answer with more does not fit into a message on the bus.
+/// More output does not fit into a message on the bus.
 const MAX_OUTPUT_BYTES: usize = 3 * 1024 * 1024;
 
 #[cfg(test)]
@@ -200,12 +201,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_can_be_used() {
-        assert_eq!(PodsSection::default().problems(), Vec::<String>::new());
+    fn defaults_are_valid() {
+        assert_eq!(PodsSection::default().validate(), Vec::<String>::new());
     }
 
     #[test]
-    fn an_operator_is_told_all_that_is_wrong_at_once() {
+    fn all_errors_are_reported_together() {
         let section = PodsSection {
             namespace: "Scripts/".to_owned(),
             image: String::new(),
@@ -223,7 +224,7 @@ mod tests {
             }],
             ..PodsSection::default()
         };
-        let problems = section.problems();
+        let errors = section.validate();
         let keys = [
             "namespace",
             "runtime_class",
@@ -236,13 +237,13 @@ mod tests {
             "start_seconds",
             "images",
         ];
-        assert_eq!(problems.len(), keys.len(), "{problems:#?}");
-        for (problem, key) in problems.iter().zip(keys) {
-            assert!(problem.starts_with(&format!("scripts.{key}: ")), "{problem}");
+        assert_eq!(errors.len(), keys.len(), "{errors:#?}");
+        for (error, key) in errors.iter().zip(keys) {
+            assert!(error.starts_with(&format!("scripts.{key}: ")), "{error}");
         }
     }
     #[test]
-    fn what_the_cluster_would_refuse_of_each_pod_is_refused_at_the_start() {
+    fn invalid_tolerations_and_selectors_are_rejected() {
         let toleration = |key: Option<&str>, operator: Option<&str>, value: Option<&str>| {
             let [key, operator, value] = [key, operator, value].map(|one| one.map(str::to_owned));
             TolerationSection { key, operator, value, effect: None }
@@ -251,8 +252,8 @@ mod tests {
             effect: Some(effect.to_owned()),
             ..TolerationSection::default()
         };
-        let problems = |tolerations: Vec<TolerationSection>| {
-            PodsSection { tolerations, ..PodsSection::default() }.problems()
+        let errors = |tolerations: Vec<TolerationSection>| {
+            PodsSection { tolerations, ..PodsSection::default() }.validate()
         };
         let good = [
             toleration(None, None, None),
@@ -265,7 +266,7 @@ mod tests {
             with_effect("PreferNoSchedule"),
             with_effect("NoExecute"),
         ];
-        assert_eq!(problems(good.into()), Vec::<String>::new());
+        assert_eq!(errors(good.into()), Vec::<String>::new());
         for (bad, words) in [
             (toleration(None, Some("Equal"), None), "without a key"),
             (toleration(None, None, Some("c")), "without a key"),
@@ -277,17 +278,17 @@ mod tests {
             (with_effect("noschedule"), "an effect must be"),
             (with_effect(""), "an effect must be"),
         ] {
-            let found = problems(vec![bad.clone()]);
-            let is_told = found.len() == 1
+            let found = errors(vec![bad.clone()]);
+            let is_reported = found.len() == 1
                 && found[0].starts_with("scripts.tolerations: ")
                 && found[0].contains(words);
-            assert!(is_told, "{bad:?}: {found:?}");
+            assert!(is_reported, "{bad:?}: {found:?}");
         }
         for (key, value) in [("a/b/c", "d"), ("a", "d e"), ("", "d"), ("A.example/b", "d")] {
             let node_selector = [(key.to_owned(), value.to_owned())].into();
-            let found = PodsSection { node_selector, ..PodsSection::default() }.problems();
-            let is_told = found.len() == 1 && found[0].starts_with("scripts.node_selector: ");
-            assert!(is_told, "{key:?} {value:?}: {found:?}");
+            let found = PodsSection { node_selector, ..PodsSection::default() }.validate();
+            let is_reported = found.len() == 1 && found[0].starts_with("scripts.node_selector: ");
+            assert!(is_reported, "{key:?} {value:?}: {found:?}");
         }
     }
 }

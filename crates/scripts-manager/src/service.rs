@@ -1,4 +1,4 @@
-//! The process behind `script.invoke`, without its main.
+//! The service behind `script.invoke`.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,22 +13,21 @@ use crate::runner::KubernetesRunner;
 
 /// The name of the service on the bus.
 pub const SERVICE: &str = "scripts-manager";
-/// How long pods may take to be deleted when the process stops. The sweep of another one, or of the
-/// next, deletes the others.
-const LAST_DELETIONS: Duration = Duration::from_secs(5);
+/// How long pod deletions may take when the process stops. Others are left to the sweep of another manager.
+const DELETION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a manager does not start.
+/// An error that keeps the manager from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The one tool can't be registered.
+    /// The tool can't be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// The bus refuses a queue.
+    /// The bus rejects a queue.
     #[error(transparent)]
     Consume(#[from] ConsumeError),
 }
 
-/// A manager of scripts that serves on a bus.
+/// A scripts manager that consumes requests from a bus.
 #[derive(Debug)]
 pub struct ScriptsManager {
     runner: Arc<KubernetesRunner>,
@@ -37,9 +36,9 @@ pub struct ScriptsManager {
 }
 
 impl ScriptsManager {
-    /// Has a script try to reach `probed`, for 90 s at most, and then starts to run what is asked
-    /// for: nothing runs before it is known what it is kept from. Without addresses the network counts
-    /// as open.
+    /// Probes whether scripts can reach `probe_addresses`, for at most 90 s, and then starts to consume
+    /// requests: no script runs before its isolation is known. Without addresses the network counts as a
+    /// gap.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -49,19 +48,19 @@ impl ScriptsManager {
         section: &HandlerSection,
         journal: Arc<CallJournal>,
         instance: InstanceId,
-        probed: Vec<SocketAddr>,
+        probe_addresses: Vec<SocketAddr>,
     ) -> Result<Self, StartError> {
-        let isolation = runner.probed(&probed).await;
+        let isolation = runner.probe(&probe_addresses).await;
         if !isolation.is_complete() {
-            warn!(%isolation, "scripts are not kept from everything, as every result says");
+            warn!(%isolation, "script isolation incomplete; every result reports it");
         }
         let registry = Arc::new(ToolRegistry::new());
-        // A lost script is taken on where it runs; the runner does not run one twice that may have
-        // reached something.
+        // A lost script is adopted where it runs; if it may have had effects, the runner does not run it
+        // twice.
         registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
         let layers = section.layers(None, Redactor::of_process([]));
         let executor = ToolExecutor::with_layers(registry, layers);
-        // There is one tool: it need not leave room for others.
+        // There is only one tool, which needs no share of the concurrency for others.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
         let options = HandlerSection { per_tool, ..section.clone() }.options();
         let options = options.journaled(journal).in_words_of(ScriptConversation);
@@ -70,19 +69,18 @@ impl ScriptsManager {
         Ok(Self { runner, handler, workers })
     }
 
-    /// The handler's counts.
+    /// Returns the handler.
     #[must_use]
     pub fn handler(&self) -> &Arc<ToolInvokeHandler> {
         &self.handler
     }
 
-    /// Stops taking scripts, and answers those under way within `grace`. What does not end in time
-    /// goes on in its pod, and is answered by the manager that gets the request next. Whether all
-    /// ended in time.
+    /// Stops consuming requests and finishes running scripts within `grace`. Others go on in their pods,
+    /// and the manager that gets the request next replies. Returns whether all finished in time.
     pub async fn drain(self, grace: Duration) -> bool {
-        self.runner.leave();
+        self.runner.detach();
         let drained = self.workers.drain(grace).await;
-        self.runner.stop(LAST_DELETIONS).await;
+        self.runner.stop(DELETION_TIMEOUT).await;
         drained
     }
 }

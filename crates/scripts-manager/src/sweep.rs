@@ -1,4 +1,4 @@
-//! Pods that nobody waits for any more: those of a manager that died, or that could not be deleted.
+//! A sweep of abandoned pods: those of a manager that died, and those that could not be deleted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,33 +8,33 @@ use tokio::{task::JoinHandle, time::interval};
 use tracing::{info, warn};
 
 use crate::{
-    api::{ApiError, ask},
-    deletions::{Deletions, Doomed},
-    pod::OURS,
+    api::{ApiError, request},
+    deletions::{DeletionQueue, PodDeletion},
+    pod::MANAGED_BY_SELECTOR,
 };
 
-const EVERY: Duration = Duration::from_secs(60);
-/// How long a pod that ended may be kept, so that whoever is asked again finds its result.
-const KEPT_SECONDS: i64 = 60;
-/// Clocks differ.
-const SLACK_SECONDS: i64 = 60;
-/// A pod has up to 256 KiB.
-const PAGE: u32 = 50;
+const INTERVAL: Duration = Duration::from_secs(60);
+/// How long the pod of a finished script is kept, so that a resent request finds its result.
+const RETENTION_SECONDS: i64 = 60;
+/// The tolerated difference between clocks.
+const CLOCK_SKEW_SECONDS: i64 = 60;
+/// The pods in one response, of up to 256 KiB each.
+const PAGE_SIZE: u32 = 50;
 
-/// Looks for such pods now and every minute, until dropped.
+/// A task that sweeps now and every minute, until dropped.
 #[derive(Debug)]
 pub(crate) struct Sweep(JoinHandle<()>);
 
 impl Sweep {
-    pub(crate) fn start(pods: Api<Pod>, deletions: Arc<Deletions>) -> Self {
+    pub(crate) fn start(pods: Api<Pod>, deletions: Arc<DeletionQueue>) -> Self {
         Self(tokio::spawn(async move {
-            let mut look = interval(EVERY);
+            let mut ticks = interval(INTERVAL);
             loop {
-                look.tick().await;
+                ticks.tick().await;
                 match sweep(&pods, &deletions, Timestamp::now()).await {
                     Ok(0) => {}
-                    Ok(swept) => info!(swept, "deleted pods of scripts that nobody waits for"),
-                    Err(error) => warn!(%error, "pods of scripts can't be listed"),
+                    Ok(swept) => info!(swept, "abandoned script pods deleted"),
+                    Err(error) => warn!(%error, "script pod sweep failed"),
                 }
             }
         }))
@@ -47,14 +47,18 @@ impl Drop for Sweep {
     }
 }
 
-async fn sweep(pods: &Api<Pod>, deletions: &Deletions, now: Timestamp) -> Result<usize, ApiError> {
-    let mut page = ListParams::default().labels(OURS).limit(PAGE);
+async fn sweep(
+    pods: &Api<Pod>,
+    deletions: &DeletionQueue,
+    now: Timestamp,
+) -> Result<usize, ApiError> {
+    let mut page = ListParams::default().labels(MANAGED_BY_SELECTOR).limit(PAGE_SIZE);
     let mut swept = 0;
     loop {
-        let found = ask(pods.list(&page)).await?;
-        for pod in found.items.into_iter().filter(|pod| is_orphan(pod, now)) {
+        let found = request(pods.list(&page)).await?;
+        for pod in found.items.into_iter().filter(|pod| is_abandoned(pod, now)) {
             let Some(name) = pod.metadata.name else { continue };
-            deletions.ask(Doomed { name, uid: pod.metadata.uid, forced: true });
+            deletions.enqueue(PodDeletion { name, uid: pod.metadata.uid, forced: true });
             swept += 1;
         }
         match found.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -64,15 +68,15 @@ async fn sweep(pods: &Api<Pod>, deletions: &Deletions, now: Timestamp) -> Result
     }
 }
 
-/// Whether a pod is past its own deadline, or ended or was deleted some time ago.
-fn is_orphan(pod: &Pod, now: Timestamp) -> bool {
+/// Returns whether a pod is past its deadline, or exited or was deleted some time ago.
+fn is_abandoned(pod: &Pod, now: Timestamp) -> bool {
     let Some(created) = &pod.metadata.creation_timestamp else { return false };
     let age = now.as_second() - created.0.as_second();
     let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds).unwrap_or(0);
-    if age > deadline + SLACK_SECONDS {
+    if age > deadline + CLOCK_SKEW_SECONDS {
         return true;
     }
-    let is_old = |then: &Time| now.as_second() - then.0.as_second() > KEPT_SECONDS;
+    let is_old = |then: &Time| now.as_second() - then.0.as_second() > RETENTION_SECONDS;
     if pod.metadata.deletion_timestamp.as_ref().is_some_and(is_old) {
         return true;
     }
@@ -96,18 +100,18 @@ mod tests {
             "spec": spec, "status": status,
         });
         let now = "2026-01-01T00:03:00Z".parse().unwrap();
-        is_orphan(&serde_json::from_value(pod).unwrap(), now)
+        is_abandoned(&serde_json::from_value(pod).unwrap(), now)
     }
 
     #[test]
-    fn pods_past_their_deadline_are_swept_and_no_others() {
+    fn pods_past_deadline_are_swept() {
         let spec = |deadline: i64| json!({"containers": [], "activeDeadlineSeconds": deadline});
         assert!(is_swept(&spec(100), &json!({})));
         assert!(!is_swept(&spec(130), &json!({})));
     }
 
     #[test]
-    fn a_pod_that_ended_is_kept_for_a_minute() {
+    fn exited_pod_is_kept_for_a_minute() {
         let spec = json!({"containers": [], "activeDeadlineSeconds": 1000});
         let ended = |at: &str| {
             json!({"containerStatuses": [{

@@ -1,7 +1,7 @@
-//! A script in a container of its own, from the call to its result, beside what Docker takes alone.
+//! The duration of a script in its own container, next to the duration of Docker alone.
 //!
-//! Both alternate in one run; what is reported is the median of each. `cargo xtask docker` provides
-//! the daemon and says what to export.
+//! They alternate in one run; reports the median of each. `cargo xtask docker` starts
+//! the daemon and prints what to export.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
@@ -31,16 +31,18 @@ fn main() {
         let runner = DockerRunner::start(options).unwrap();
         runner.isolation().await.unwrap();
         for _ in 0..ROUNDS {
-            let begun = Instant::now();
-            ran(&runner).await;
-            times[0].push(begun.elapsed());
-            let run = ["run", "--rm", "--network", "none", "--entrypoint", "python3"];
-            times[1].push(took(Command::new("docker").env("DOCKER_HOST", &host).args(run).args([
-                image.as_str(),
-                "-c",
-                "print(1)",
-            ])));
-            times[2].push(took(Command::new("python3").args(["-c", "print(1)"])));
+            let started = Instant::now();
+            run(&runner).await;
+            times[0].push(started.elapsed());
+            let arguments = ["run", "--rm", "--network", "none", "--entrypoint", "python3"];
+            times[1].push(measure(
+                Command::new("docker").env("DOCKER_HOST", &host).args(arguments).args([
+                    image.as_str(),
+                    "-c",
+                    "print(1)",
+                ]),
+            ));
+            times[2].push(measure(Command::new("python3").args(["-c", "print(1)"])));
         }
         runner.stop(Duration::from_secs(20)).await;
     });
@@ -50,15 +52,15 @@ fn main() {
     }
 }
 
-async fn ran(runner: &DockerRunner) {
+async fn run(runner: &DockerRunner) {
     let agent = AgentName::new("assistant").unwrap();
     let context = ToolContext::new("execute_python_script", SessionId::generate(), agent);
     let script = Script::new("print(1)").unwrap();
     assert_eq!(runner.run(&script, &context).await.unwrap().stdout, "1\n");
 }
 
-fn took(command: &mut Command) -> Duration {
-    let begun = Instant::now();
+fn measure(command: &mut Command) -> Duration {
+    let started = Instant::now();
     assert_eq!(command.output().unwrap().stdout, b"1\n");
-    begun.elapsed()
+    started.elapsed()
 }

@@ -1,9 +1,9 @@
-//! What a sandbox costs: `print(1)` by an interpreter that is started bare, by one that is started in a
-//! sandbox, and by a fork of a warm one in a sandbox.
+//! The cost of the sandbox: `print(1)` by a plain interpreter, by an interpreter started in a sandbox, and
+//! by a fork of a warm interpreter in a sandbox.
 //!
-//! The three are alternated one by one, with a pause before each, so that none pays for what the one
-//! before left to do; then the warm way without a pause, where the next cell is made while a script
-//! runs. What is reported is the median of the ratios of the rounds.
+//! The three alternate with a pause before each, so that none is slowed down by the cleanup of the
+//! previous one; then the warm one runs without pauses, so that cells are created while scripts run.
+//! Reports the medians of the rounds and of their ratios.
 
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
@@ -23,7 +23,7 @@ mod linux {
 
     const ROUNDS: usize = 11;
     const RUNS: usize = 20;
-    /// What is left of a script is gone by then, and the next cell made.
+    /// Enough to clean up after a script and to create the next cell.
     const PAUSE: Duration = Duration::from_millis(30);
 
     pub(crate) async fn main() {
@@ -54,18 +54,18 @@ mod linux {
                 hurried.push(median(row) / bare);
             }
         }
-        let all = |of: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(of).collect());
+        let all = |select: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(select).collect());
         println!("bare python3 -I -S -c 'print(1)': {:.2} ms", all(|round| round.0));
         println!("cold in a sandbox: {:.2} ms, {:.2} x", all(|r| r.1), all(|r| r.1 / r.0));
         println!("warm in a sandbox: {:.2} ms, {:.2} x", all(|r| r.2), all(|r| r.2 / r.0));
-        println!("the same, {RUNS} without a pause: {:.2} x", median(hurried));
+        println!("warm, {RUNS} without a pause: {:.2} x", median(hurried));
     }
 
-    /// The interpreter itself: a shim in front of it would make the bare way look slow.
+    /// Returns the interpreter itself: a shim in front of it would slow down the plain one.
     fn resolved() -> String {
-        let question = "import os, sys; print(os.path.realpath(sys.executable))";
-        let answer = Command::new("python3").args(["-I", "-S", "-c", question]).output().unwrap();
-        String::from_utf8(answer.stdout).unwrap().trim().to_owned()
+        let code = "import os, sys; print(os.path.realpath(sys.executable))";
+        let output = Command::new("python3").args(["-I", "-S", "-c", code]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
     fn bare(program: &str) -> f64 {

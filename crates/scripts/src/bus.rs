@@ -1,4 +1,4 @@
-//! Scripts that run elsewhere: asked for on the bus with `script.invoke`.
+//! A runner that sends scripts over the bus with `script.invoke`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,20 +14,20 @@ use rockbot_tools::{ToolContext, ToolFailure};
 
 use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
 
-/// Asks whoever serves `script.invoke`.
+/// Sends each script to a service that consumes `script.invoke`.
 #[derive(Debug)]
 pub struct BusRunner {
     requester: Requester,
 }
 
 impl BusRunner {
-    /// Asks on `bus` in the name of `address`, and takes the answers at its address for scripts.
+    /// Creates a runner that sends requests from `address` and receives replies at its script address.
     #[must_use]
     pub fn new(bus: Arc<dyn Bus>, address: ReplyAddress) -> Self {
         Self { requester: Requester::new(bus, address.for_scripts()) }
     }
 
-    async fn ask(
+    async fn request(
         &self,
         script: &Script,
         context: &ToolContext,
@@ -44,22 +44,22 @@ impl BusRunner {
             requester: &self.requester,
             key: &script_invoke(),
             name: "scripts",
-            // Whether it can have done something depends on who ran it, and that is not known.
+            // Whether a repeated run is harmless depends on the runner, which is not known here.
             repeatable: false,
         };
-        let asked = call.ask(Envelope::of(&request), context).await;
-        let (response, ran_on): (ScriptInvokeResponse, _) = asked?;
+        let reply = call.ask(Envelope::of(&request), context).await;
+        let (response, ran_on): (ScriptInvokeResponse, _) = reply?;
         if response.tool_call_id != context.tool_call_id {
-            return Err(unreadable(&context.tool_call_id, &"it is of another script"));
+            return Err(unreadable(&context.tool_call_id, &"it belongs to another call"));
         }
-        let by = response.isolation.or(ran_on).unwrap_or_else(|| "unknown".to_owned());
+        let mechanism = response.isolation.or(ran_on).unwrap_or_else(|| "unknown".to_owned());
         Ok(ScriptOutcome {
             stdout: response.output,
             stderr: response.stderr,
             exit_code: response.exit_code,
             ended_by: response.ended_by,
             elapsed: Duration::from_millis(response.elapsed_ms),
-            isolation: Isolation { by, missing: response.not_kept_from },
+            isolation: Isolation { mechanism, gaps: response.not_kept_from },
         })
     }
 }
@@ -70,7 +70,7 @@ impl ScriptRunner for BusRunner {
         script: &'a Script,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ScriptOutcome, ToolFailure>> {
-        Box::pin(self.ask(script, context))
+        Box::pin(self.request(script, context))
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
         tool::ExecutePythonScript,
     };
 
-    /// Says what it was given, in place of running it.
+    /// Returns what it received, in place of running it.
     #[derive(Default)]
     struct Echo {
         runs: AtomicU32,
@@ -113,30 +113,31 @@ mod tests {
                     return Err(ToolFailure::Cancelled { executed: Executed::Yes });
                 }
                 let seconds = script.timeout().as_secs();
-                let said = (script.code(), script.input(), seconds, script.packages().to_string());
+                let received =
+                    (script.code(), script.input(), seconds, script.packages().to_string());
                 Ok(ScriptOutcome {
-                    stdout: format!("{said:?}"),
-                    stderr: "so it goes".to_owned(),
+                    stdout: format!("{received:?}"),
+                    stderr: "a warning".to_owned(),
                     exit_code: 3,
                     ended_by: Some(ScriptLimit::Disk),
                     elapsed: Duration::from_millis(12),
                     isolation: Isolation {
-                        by: "a wall".to_owned(),
-                        missing: vec!["the sea".to_owned()],
+                        mechanism: "a sandbox".to_owned(),
+                        gaps: vec!["the network".to_owned()],
                     },
                 })
             })
         }
     }
 
-    struct Stage {
+    struct Fixture {
         bus: Arc<dyn Bus>,
         echo: Arc<Echo>,
         workers: InvokeWorkers,
     }
 
-    impl Stage {
-        async fn set() -> Self {
+    impl Fixture {
+        async fn new() -> Self {
             let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
             let echo = Arc::new(Echo::default());
             let registry = Arc::new(ToolRegistry::new());
@@ -168,40 +169,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_script_crosses_the_bus_and_its_outcome_comes_back() {
-        let stage = Stage::set().await;
+    async fn script_and_outcome_cross_the_bus() {
+        let fixture = Fixture::new().await;
         let script = Script::new("print(1)").unwrap().with_input("in").unwrap();
-        let script = script.within(Duration::from_secs(7)).unwrap();
+        let script = script.with_timeout(Duration::from_secs(7)).unwrap();
         let script = script.with_packages(Requirements::parse(&["six", "attrs"]).unwrap());
-        let outcome = stage.runner().run(&script, &context()).await.unwrap();
+        let outcome = fixture.runner().run(&script, &context()).await.unwrap();
         assert_eq!(outcome.stdout, r#"("print(1)", Some("in"), 7, "attrs, six")"#);
-        assert_eq!((outcome.stderr.as_str(), outcome.exit_code), ("so it goes", 3));
+        assert_eq!((outcome.stderr.as_str(), outcome.exit_code), ("a warning", 3));
         assert_eq!(outcome.ended_by, Some(ScriptLimit::Disk));
         assert_eq!(outcome.elapsed, Duration::from_millis(12));
-        assert_eq!(outcome.isolation.to_string(), "a wall (not kept from: the sea)");
-        assert!(stage.workers.drain(Duration::from_secs(5)).await);
+        assert_eq!(outcome.isolation.to_string(), "a sandbox (not isolated from: the network)");
+        assert!(fixture.workers.drain(Duration::from_secs(5)).await);
     }
 
     #[tokio::test]
-    async fn a_cancel_reaches_the_runner() {
-        let stage = Stage::set().await;
-        let (runner, context) = (stage.runner(), context());
+    async fn cancellation_reaches_runner() {
+        let fixture = Fixture::new().await;
+        let (runner, context) = (fixture.runner(), context());
         let script = Script::new("forever").unwrap();
-        let echo = stage.echo.clone();
+        let echo = fixture.echo.clone();
         let cancel = async {
             while echo.runs.load(Ordering::Relaxed) == 0 {
                 tokio::task::yield_now().await;
             }
             context.cancellation.cancel();
         };
-        let (ended, ()) = tokio::join!(runner.run(&script, &context), cancel);
-        let failure = ended.unwrap_err();
+        let (result, ()) = tokio::join!(runner.run(&script, &context), cancel);
+        let failure = result.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Cancelled);
         assert_eq!(failure.executed(), Executed::Yes);
     }
 
     #[tokio::test]
-    async fn with_nobody_to_run_it_a_script_did_not_run() {
+    async fn script_without_handler_is_not_executed() {
         let script = Script::new("x").unwrap();
         let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
         let failure = runner(bus).run(&script, &context()).await.unwrap_err();
@@ -210,9 +211,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_script_is_refused_at_the_far_end_too() {
-        let stage = Stage::set().await;
-        let runner = stage.runner();
+    async fn handler_rejects_invalid_script() {
+        let fixture = Fixture::new().await;
+        let runner = fixture.runner();
         let context = context();
         let request = ScriptInvokeRequest {
             tool_call_id: context.tool_call_id.clone(),
@@ -228,47 +229,47 @@ mod tests {
             name: "scripts",
             repeatable: true,
         };
-        let asked = call.ask::<ScriptInvokeResponse>(Envelope::of(&request), &context).await;
-        let failure = asked.unwrap_err();
+        let reply = call.ask::<ScriptInvokeResponse>(Envelope::of(&request), &context).await;
+        let failure = reply.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::InvalidArguments);
-        assert_eq!(stage.echo.runs.load(Ordering::Relaxed), 0);
+        assert_eq!(fixture.echo.runs.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
-    async fn an_answer_goes_to_addresses_for_scripts_only() {
-        let stage = Stage::set().await;
+    async fn replies_go_to_script_addresses_only() {
+        let fixture = Fixture::new().await;
         for reply_to in ["tool.invoke", "tool.result.assistant.1", "script.result"] {
             let request = Envelope::raw("ScriptInvokeRequest", b"{}".to_vec())
                 .correlated("x")
                 .reply_to(RoutingKey::new(reply_to).unwrap());
             let publication = Publication::mandatory(script_invoke(), request);
-            stage.bus.publish(publication).await.unwrap();
+            fixture.bus.publish(publication).await.unwrap();
         }
         let queue = rockbot_contracts::QueueSpec::work(&script_invoke()).dead_letters().name;
-        let patience = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(5);
         loop {
-            let report = stage.bus.inspect(std::slice::from_ref(&queue)).await.unwrap();
+            let report = fixture.bus.inspect(std::slice::from_ref(&queue)).await.unwrap();
             if report.queues[0].depth().is_some_and(|depth| depth.ready == 3) {
                 break;
             }
-            assert!(Instant::now() < patience, "{report:?}");
+            assert!(Instant::now() < deadline, "{report:?}");
             tokio::task::yield_now().await;
         }
-        assert_eq!(stage.echo.runs.load(Ordering::Relaxed), 0);
+        assert_eq!(fixture.echo.runs.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
-    async fn the_tool_works_over_the_bus_as_over_any_runner() {
-        let stage = Stage::set().await;
+    async fn tool_runs_scripts_over_the_bus() {
+        let fixture = Fixture::new().await;
         let registry = Arc::new(ToolRegistry::new());
-        let tool = ExecutePythonScript::new(Arc::new(stage.runner()), true);
+        let tool = ExecutePythonScript::new(Arc::new(fixture.runner()), true);
         registry.register(Arc::new(tool)).unwrap();
         let executor = ToolExecutor::new(registry);
         let arguments = json!({"script": "print(1)"}).to_string().into();
         let call = rockbot_tools::ToolCall { context: context(), arguments };
         let result = executor.execute(call).await.unwrap();
         assert!(result.is_error);
-        assert!(result.to_text().starts_with("(ended: it wrote more"), "{}", result.to_text());
+        assert!(result.to_text().starts_with("(stopped: it wrote more"), "{}", result.to_text());
         assert_eq!(result.details.unwrap()["exitCode"], 3);
     }
 }

@@ -1,14 +1,13 @@
-//! Scripts in containers of their own, where Docker is: for local development.
+//! Scripts in Docker containers, one each, for local development.
 //!
-//! Docker's command line is started with arguments that hold nothing of the model's; script and input
-//! go over standard input to the first process of the container (`run.py`), which runs the script as a
-//! child.
+//! No argument of Docker's command line comes from the model. Script and input are sent over standard
+//! input to the first process of the container (`run.py`), which runs the script as a child.
 
 mod arguments;
-mod cli;
+mod command;
 mod container;
 mod daemon;
-mod failure;
+mod error;
 mod frame;
 mod options;
 mod run;
@@ -26,82 +25,82 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use self::{
-    arguments::{Particulars, arguments, name_of, now},
-    cli::Docker,
+    arguments::{ContainerSpec, container_name, run_arguments, unix_time},
+    command::DockerCli,
     container::Container,
     run::Run,
 };
 pub use self::{
-    failure::DockerError,
+    error::DockerError,
     options::{DockerOptions, Pull},
 };
 use crate::{
+    permits::RunPermits,
     prepared::PreparedImages,
-    requirement::UnusableRequirement,
+    requirement::InvalidRequirement,
     runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
-    slots::Slots,
 };
 
-/// How long after its last second a container may be left by a runner that is alive.
+/// How long after its deadline a container is removed by the sweep of another runner.
 const SWEEP_MARGIN: Duration = Duration::from_secs(120);
 
-/// Runs every script in a container of its own, which is gone when the script has ended or is not
-/// wanted any more.
+/// Runs every script in a container of its own, which is removed when the script has finished or was
+/// cancelled.
 ///
-/// The container's name comes from the call: a call whose script runs already is refused with an
-/// unknown outcome.
+/// The container's name is derived from the call. A call whose script is already running is rejected
+/// with an unknown outcome.
 #[derive(Debug)]
 pub struct DockerRunner {
     options: DockerOptions,
-    docker: Docker,
+    docker: DockerCli,
     images: PreparedImages,
-    slots: Slots,
+    permits: RunPermits,
     isolation: OnceCell<Isolation>,
-    endings: TaskTracker,
+    cleanups: TaskTracker,
 }
 
 impl DockerRunner {
-    /// Runs scripts as `options` say. Docker need not be there yet. Has containers removed that
-    /// another process left behind and that should have ended.
+    /// Creates a runner. Docker need not be running yet. Removes containers of other processes that
+    /// are past their deadline.
     ///
     /// # Errors
-    /// When the packages of the prepared images can't be read.
+    /// When a package of the prepared images is not valid.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn start(options: DockerOptions) -> Result<Self, UnusableRequirement> {
-        let images = PreparedImages::of(&options.images)?;
-        let docker = Docker { program: options.program.clone(), host: options.host.clone() };
-        let slots = Slots::new(options.at_once, options.waiting);
-        let (isolation, endings) = (OnceCell::new(), TaskTracker::new());
-        endings.spawn(sweep(docker.clone()));
-        Ok(Self { options, docker, images, slots, isolation, endings })
+    pub fn start(options: DockerOptions) -> Result<Self, InvalidRequirement> {
+        let images = PreparedImages::try_new(&options.images)?;
+        let docker = DockerCli { program: options.program.clone(), host: options.host.clone() };
+        let permits = RunPermits::new(options.concurrency, options.waiting);
+        let (isolation, cleanups) = (OnceCell::new(), TaskTracker::new());
+        cleanups.spawn(sweep(docker.clone()));
+        Ok(Self { options, docker, images, permits, isolation, cleanups })
     }
 
-    /// The name of the container of a call.
+    /// Returns the name of a call's container.
     #[must_use]
     pub fn container_name(id: &ToolCallId) -> String {
-        name_of(id)
+        container_name(id)
     }
 
-    /// What keeps scripts from everything else, as the daemon says. Asked once.
+    /// Returns the isolation that the daemon reports. Requested once.
     ///
     /// # Errors
-    /// When Docker is not there; the next call asks again.
+    /// When Docker is not available; the next call tries again.
     pub async fn isolation(&self) -> Result<&Isolation, DockerError> {
-        let ask = || daemon::isolation(&self.docker, self.options.runtime.as_deref());
-        self.isolation.get_or_try_init(ask).await
+        let request = || daemon::isolation(&self.docker, self.options.runtime.as_deref());
+        self.isolation.get_or_try_init(request).await
     }
 
-    /// Waits until the containers of scripts that have ended are gone, at most `grace`.
+    /// Waits until the containers of finished scripts are removed, at most `grace`.
     pub async fn stop(&self, grace: Duration) {
-        self.endings.close();
-        if timeout(grace, self.endings.wait()).await.is_err() {
-            warn!("containers of scripts are left; they end by themselves");
+        self.cleanups.close();
+        if timeout(grace, self.cleanups.wait()).await.is_err() {
+            warn!("container removal unfinished at shutdown; containers stop at their deadlines");
         }
     }
 
-    async fn ended(
+    async fn execute(
         &self,
         script: &Script,
         context: &ToolContext,
@@ -110,43 +109,45 @@ impl DockerRunner {
             true => &self.options.image,
             false => self
                 .images
-                .with(script.packages())
+                .find(script.packages())
                 .map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?,
         };
-        let asked = Instant::now();
-        let beginning = async {
-            let slot = self.slots.take().await?;
+        let requested_at = Instant::now();
+        let preparation = async {
+            let permit = self.permits.acquire().await?;
             let isolation =
                 self.isolation().await.map_err(|error| error.into_failure(Executed::No))?;
-            Ok::<_, ToolFailure>((slot, isolation))
+            Ok::<_, ToolFailure>((permit, isolation))
         };
-        let (slot, isolation) = tokio::select! {
+        let (permit, isolation) = tokio::select! {
             biased;
             () = context.cancellation.cancelled() => {
                 return Err(ToolFailure::Cancelled { executed: Executed::No });
             }
-            begun = beginning => begun?,
+            prepared = preparation => prepared?,
             () = sleep_until(context.deadline) => {
-                let (after, executed) = (asked.elapsed(), Executed::No);
+                let (after, executed) = (requested_at.elapsed(), Executed::No);
                 return Err(ToolFailure::TimedOut { after, executed, repeatable: false });
             }
         };
-        let (name, run) = (name_of(&context.tool_call_id), InstanceId::generate().to_string());
-        let life = self.options.start_timeout + script.timeout() + SWEEP_MARGIN;
-        let ends = now() + life.as_secs();
-        let words = arguments(&self.options, &Particulars { name: &name, run: &run, ends, image });
-        let container = Container::start(&self.docker, &words, run, slot, &self.endings)
+        let (name, run) =
+            (container_name(&context.tool_call_id), InstanceId::generate().to_string());
+        let lifetime = self.options.start_timeout + script.timeout() + SWEEP_MARGIN;
+        let expires = unix_time() + lifetime.as_secs();
+        let spec = ContainerSpec { name: &name, run: &run, expires, image };
+        let arguments = run_arguments(&self.options, &spec);
+        let container = Container::start(&self.docker, &arguments, run, permit, &self.cleanups)
             .map_err(|error| error.into_failure(Executed::No))?;
-        let mut run = Run::of(script, &self.options, container, context.deadline);
-        let ended = tokio::select! {
+        let mut run = Run::new(script, &self.options, container, context.deadline);
+        let finished = tokio::select! {
             biased;
             () = context.cancellation.cancelled() => None,
-            ended = run.follow() => Some(ended),
+            finished = run.follow() => Some(finished),
         };
-        let Some(ended) = ended else {
+        let Some(finished) = finished else {
             return Err(ToolFailure::Cancelled { executed: run.executed() });
         };
-        ended.map(|ended| ended.within(isolation))
+        finished.map(|finished| finished.into_outcome(isolation))
     }
 }
 
@@ -158,14 +159,14 @@ impl ScriptRunner for DockerRunner {
         script: &'a Script,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ScriptOutcome, ToolFailure>> {
-        Box::pin(self.ended(script, context))
+        Box::pin(self.execute(script, context))
     }
 }
 
-async fn sweep(docker: Docker) {
+async fn sweep(docker: DockerCli) {
     match docker.sweep().await {
         Ok(0) => {}
-        Ok(count) => info!(count, "removed containers that earlier scripts left behind"),
-        Err(error) => warn!(%error, "containers of earlier scripts can't be looked for"),
+        Ok(count) => info!(count, "removed expired script containers"),
+        Err(error) => warn!(%error, "script container sweep failed"),
     }
 }

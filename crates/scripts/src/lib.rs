@@ -1,35 +1,35 @@
-//! Scripts that models write, and whoever runs them.
+//! Python scripts written by models, and the runners that execute them.
 //!
-//! - [`Script`], [`ScriptOutcome`], [`ScriptRunner`]: what is run, what becomes of it, and the port;
-//! - [`Requirements`]: the packages that a script may ask for;
+//! - [`Script`], [`ScriptOutcome`], [`ScriptRunner`]: a script, its outcome, and the port that runs it;
+//! - [`Requirements`]: the packages that a script may request;
 //! - [`ExecutePythonScript`]: the tool that a model calls, on any runner;
-//! - [`LocalRunner`]: scripts on this machine, in a sandbox;
-//! - [`DockerRunner`]: scripts in containers of their own, where Docker is;
+//! - [`LocalRunner`]: a sandbox on this machine;
+//! - [`DockerRunner`]: one Docker container per script;
 //! - [`BusRunner`] and [`served`]: the two ends of `script.invoke`;
-//! - [`PreparedImages`]: how a container or a pod has packages without having a network;
-//! - [`ScriptsSection`]: which of them a process has.
+//! - [`PreparedImages`]: packages for scripts that have no network;
+//! - [`ScriptsSection`]: the configuration that selects a runner.
 
 pub mod bus;
 pub mod docker;
-mod ended;
-#[cfg_attr(not(target_os = "linux"), path = "local_elsewhere.rs")]
+mod finished;
+#[cfg_attr(not(target_os = "linux"), path = "local_unsupported.rs")]
 pub mod local;
 mod output;
+mod permits;
 pub mod prepared;
 pub mod requirement;
 pub mod runner;
 pub mod section;
 pub mod served;
-mod slots;
 pub mod tool;
 
 pub use bus::BusRunner;
 pub use docker::{DockerError, DockerOptions, DockerRunner, Pull};
 pub use local::{LocalOptions, LocalRunner};
-pub use prepared::{NotPrepared, PreparedImage, PreparedImages};
-pub use requirement::{Requirements, UnusableRequirement};
+pub use prepared::{NoPreparedImage, PreparedImage, PreparedImages};
+pub use requirement::{InvalidRequirement, Requirements};
 pub use rockbot_contracts::script::ScriptLimit;
-pub use runner::{Isolation, Script, ScriptOutcome, ScriptRunner, UnusableScript};
-pub use section::{CannotStart, LazyScripts, RunnerName, Scripts, ScriptsSection};
+pub use runner::{InvalidScript, Isolation, Script, ScriptOutcome, ScriptRunner};
+pub use section::{LazyScripts, RunnerName, Scripts, ScriptsSection, ScriptsStartError};
 pub use served::{RunScript, ScriptConversation};
 pub use tool::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, GUIDE, input_hint};

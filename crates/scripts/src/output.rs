@@ -1,55 +1,55 @@
-//! What a script prints, with bounds that hold while it prints.
+//! Bounded buffers for the output of a running script.
 
 use std::collections::VecDeque;
 
-/// The beginning of a stream.
+/// The first bytes of a stream, up to a limit.
 #[derive(Debug)]
-pub(crate) struct Beginning {
+pub(crate) struct HeadBuffer {
     bytes: Vec<u8>,
     limit: usize,
 }
 
-impl Beginning {
+impl HeadBuffer {
     pub(crate) fn new(limit: usize) -> Self {
         Self { bytes: Vec::new(), limit }
     }
 
-    /// Takes what fits; `false` when that was not all.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> bool {
+    /// Appends what fits. Returns `false` if bytes were dropped.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let room = self.limit - self.bytes.len();
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         bytes.len() <= room
     }
 
-    /// As text, without the half of a character that the limit may have left.
+    /// Returns the text without an incomplete character at the limit.
     pub(crate) fn into_text(self) -> String {
-        let whole = whole_characters(&self.bytes, self.bytes.len() == self.limit);
-        String::from_utf8_lossy(&self.bytes[..whole]).into_owned()
+        let length = complete_length(&self.bytes, self.bytes.len() == self.limit);
+        String::from_utf8_lossy(&self.bytes[..length]).into_owned()
     }
 }
 
-/// Up to where bytes hold whole characters, if they may have been cut.
-fn whole_characters(bytes: &[u8], cut: bool) -> usize {
+/// Returns the length without an incomplete character at the end, if the bytes may have been cut.
+fn complete_length(bytes: &[u8], cut: bool) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if cut && error.error_len().is_none() => error.valid_up_to(),
         _ => bytes.len(),
     }
 }
 
-/// The end of a stream.
+/// The last bytes of a stream, up to a limit.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct TailBuffer {
     bytes: VecDeque<u8>,
     limit: usize,
     cut: bool,
 }
 
-impl End {
+impl TailBuffer {
     pub(crate) fn new(limit: usize) -> Self {
         Self { bytes: VecDeque::new(), limit, cut: false }
     }
 
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         let kept = &bytes[bytes.len().saturating_sub(self.limit)..];
         let surplus = (self.bytes.len() + kept.len()).saturating_sub(self.limit);
         self.cut |= surplus > 0 || kept.len() < bytes.len();
@@ -57,7 +57,7 @@ impl End {
         self.bytes.extend(kept);
     }
 
-    /// As text, from a whole character on.
+    /// Returns the text without an incomplete character at the start.
     pub(crate) fn into_text(mut self) -> String {
         let bytes = self.bytes.make_contiguous();
         let continues = |byte: &&u8| **byte & 0xC0 == 0x80;
@@ -71,28 +71,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beginning_ends_with_a_whole_character() {
-        let mut beginning = Beginning::new(5);
-        assert!(beginning.take("aé".as_bytes()));
-        assert!(!beginning.take("€".as_bytes()));
-        assert_eq!(beginning.into_text(), "aé");
-        let mut broken = Beginning::new(9);
-        assert!(broken.take(b"a\xff"));
+    fn head_ends_at_character_boundary() {
+        let mut head = HeadBuffer::new(5);
+        assert!(head.push("aé".as_bytes()));
+        assert!(!head.push("€".as_bytes()));
+        assert_eq!(head.into_text(), "aé");
+        let mut broken = HeadBuffer::new(9);
+        assert!(broken.push(b"a\xff"));
         assert_eq!(broken.into_text(), "a\u{fffd}");
     }
 
     #[test]
-    fn an_end_begins_with_a_whole_character() {
-        let mut end = End::new(4);
+    fn tail_starts_at_character_boundary() {
+        let mut tail = TailBuffer::new(4);
         for part in ["abc", "d€", "ef"] {
-            end.take(part.as_bytes());
+            tail.push(part.as_bytes());
         }
-        assert_eq!(end.into_text(), "ef");
-        let mut whole = End::new(4);
-        whole.take("x€".as_bytes());
+        assert_eq!(tail.into_text(), "ef");
+        let mut whole = TailBuffer::new(4);
+        whole.push("x€".as_bytes());
         assert_eq!(whole.into_text(), "x€");
-        let mut large = End::new(2);
-        large.take(b"0123456789");
+        let mut large = TailBuffer::new(2);
+        large.push(b"0123456789");
         assert_eq!(large.into_text(), "89");
     }
 }

@@ -1,81 +1,84 @@
-//! Prepared images: how a script gets packages without getting a network.
+//! Prepared images: packages for scripts that have no network.
 
 use serde::Deserialize;
 
-use crate::requirement::{Requirements, UnusableRequirement};
+use crate::requirement::{InvalidRequirement, Requirements};
 
-/// An image, and the packages that an operator put into it.
+/// An image and the packages that it contains.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreparedImage {
     /// The image.
     pub image: String,
-    /// What is in it, as `numpy` or `pandas==2.2.3`.
+    /// Its packages, such as `numpy` or `pandas==2.2.3`.
     pub packages: Vec<String>,
 }
 
-/// The images of an installation, in the order in which they are tried.
+/// The prepared images of an installation, in order of preference.
 #[derive(Debug, Clone, Default)]
 pub struct PreparedImages(Vec<(String, Requirements)>);
 
-/// No image has what a script asks for; for the model.
+/// An error when no image has the requested packages; for the model.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotPrepared {
+pub enum NoPreparedImage {
     /// There are no prepared images.
-    #[error("packages are switched off here; use the standard library")]
-    Off,
-    /// None has all of it.
-    #[error("no image here has all of {wanted}; together there are: {available}")]
+    #[error("packages are disabled here; use the standard library")]
+    Disabled,
+    /// No image has all requested packages.
+    #[error("no image has all of {requested}; available, by image: {available}")]
     Missing {
-        /// What is asked for.
-        wanted: String,
-        /// What there is, image by image.
+        /// The requested packages.
+        requested: String,
+        /// The packages of each image.
         available: String,
     },
 }
 
 impl PreparedImages {
-    /// Takes what an operator says of the images.
+    /// Parses the packages of the configured images.
     ///
     /// # Errors
-    /// When a package is no requirement.
-    pub fn of(images: &[PreparedImage]) -> Result<Self, UnusableRequirement> {
-        let read = |PreparedImage { image, packages }: &PreparedImage| {
+    /// When a package is not a valid requirement.
+    pub fn try_new(images: &[PreparedImage]) -> Result<Self, InvalidRequirement> {
+        let parse = |PreparedImage { image, packages }: &PreparedImage| {
             Ok((image.clone(), Requirements::parse(packages)?))
         };
-        images.iter().map(read).collect::<Result<_, _>>().map(Self)
+        images.iter().map(parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The first image that has all that is asked for.
+    /// Returns the first image that has all requested packages.
     ///
     /// # Errors
     /// When there is none.
-    pub fn with(&self, wanted: &Requirements) -> Result<&str, NotPrepared> {
+    pub fn find(&self, requested: &Requirements) -> Result<&str, NoPreparedImage> {
         if self.0.is_empty() {
-            return Err(NotPrepared::Off);
+            return Err(NoPreparedImage::Disabled);
         }
-        let has_all = |(_, inside): &&(String, Requirements)| {
-            wanted.iter().all(|one| inside.iter().any(|other| covers(other, one)))
+        let has_all = |(_, available): &&(String, Requirements)| {
+            requested.iter().all(|one| available.iter().any(|other| satisfies(other, one)))
         };
         match self.0.iter().find(has_all) {
             Some((image, _)) => Ok(image),
-            None => Err(NotPrepared::Missing { wanted: wanted.to_string(), available: self.all() }),
+            None => Err(NoPreparedImage::Missing {
+                requested: requested.to_string(),
+                available: self.describe(),
+            }),
         }
     }
 
-    fn all(&self) -> String {
-        let images = self.0.iter().map(|(_, inside)| format!("[{inside}]"));
+    fn describe(&self) -> String {
+        let images = self.0.iter().map(|(_, available)| format!("[{available}]"));
         images.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Whether what is in an image is what is asked for: the same, or any version of it.
-fn covers(inside: &str, wanted: &str) -> bool {
-    inside == wanted || bare(inside) == wanted
+/// Returns whether an installed package satisfies a requirement: the same one, or any version of it.
+fn satisfies(available: &str, requested: &str) -> bool {
+    available == requested || package_name(available) == requested
 }
 
-/// A requirement without its versions.
-fn bare(requirement: &str) -> &str {
+/// Strips the versions from a requirement.
+fn package_name(requirement: &str) -> &str {
     requirement.split(['<', '>', '=', '!', '~']).next().unwrap_or(requirement)
 }
 
@@ -92,14 +95,14 @@ mod tests {
             image("science:1", &["numpy==2.1", "Pandas==2.2.3"]),
             image("web:1", &["httpx[http2]==0.28", "beautifulsoup4"]),
         ];
-        PreparedImages::of(&images).unwrap()
+        PreparedImages::try_new(&images).unwrap()
     }
 
     #[test]
-    fn packages_choose_the_image_that_has_them() {
+    fn packages_select_first_image_with_all_of_them() {
         let choose = |packages: &[&str]| {
             let images = images();
-            images.with(&Requirements::parse(packages).unwrap()).map(ToOwned::to_owned)
+            images.find(&Requirements::parse(packages).unwrap()).map(ToOwned::to_owned)
         };
         assert_eq!(choose(&["numpy"]).unwrap(), "science:1");
         assert_eq!(choose(&["pandas == 2.2.3", "numpy"]).unwrap(), "science:1");
@@ -110,14 +113,14 @@ mod tests {
         let missing = choose(&["numpy", "beautifulsoup4"]).unwrap_err();
         assert_eq!(
             missing.to_string(),
-            "no image here has all of beautifulsoup4, numpy; together there are: \
+            "no image has all of beautifulsoup4, numpy; available, by image: \
              [numpy==2.1, pandas==2.2.3], [beautifulsoup4, httpx[http2]==0.28]"
         );
     }
 
     #[test]
-    fn without_prepared_images_there_are_no_packages() {
-        let wanted = Requirements::parse(&["numpy"]).unwrap();
-        assert_eq!(PreparedImages::default().with(&wanted), Err(NotPrepared::Off));
+    fn packages_are_disabled_without_prepared_images() {
+        let requested = Requirements::parse(&["numpy"]).unwrap();
+        assert_eq!(PreparedImages::default().find(&requested), Err(NoPreparedImage::Disabled));
     }
 }

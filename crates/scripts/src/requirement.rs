@@ -1,55 +1,55 @@
-//! The packages that a script may ask for: the plain part of PEP 508.
+//! Package requirements of scripts: names, extras and versions of PEP 508.
 //!
-//! A requirement goes to an installer, which also reads options, files and URLs from the same place.
-//! So only names, extras and versions get through, letter by letter.
+//! A requirement is passed to an installer, which would also accept options, files and URLs in its
+//! place. Every character is checked, so that only names, extras and versions are accepted.
 
 use std::fmt;
 
-/// Most packages that one script may ask for.
+/// The most packages that one script may request.
 pub const MAX_REQUIREMENTS: usize = 20;
 /// The longest requirement, in bytes.
 const MAX_REQUIREMENT_BYTES: usize = 200;
 const OPERATORS: [&str; 8] = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
 
-/// Sorted, each once, in one spelling: what is the same has one text.
+/// Normalized requirements, sorted and without duplicates: equal requirements have equal texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Requirements(Vec<String>);
 
-/// Why a package can't be asked for; for the model.
+/// An error in a requested package; for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnusableRequirement {
-    /// Not a name with extras and versions.
+pub enum InvalidRequirement {
+    /// It is not a name with extras and versions.
     #[error(
         "{text:?} is not a package: write a name as in `requests`, `requests==2.32.3` or \
-         `httpx[http2]>=0.27,<1`; URLs, paths, options and markers are refused"
+         `httpx[http2]>=0.27,<1`; URLs, paths, options and markers are not accepted"
     )]
     Malformed {
-        /// What was asked for, cut.
+        /// The request, cut to 80 characters.
         text: String,
     },
-    /// Too many at once.
-    #[error("{count} packages, at most {MAX_REQUIREMENTS}")]
+    /// Too many packages.
+    #[error("{count} packages are requested; at most {MAX_REQUIREMENTS} are allowed")]
     TooMany {
-        /// How many.
+        /// Their number.
         count: usize,
     },
 }
 
 impl Requirements {
-    /// Takes what a model asks for.
+    /// Parses the packages that a model requests.
     ///
     /// # Errors
-    /// When one of them is anything but a name with extras and versions, or there are more than
+    /// When one of them is not a name with extras and versions, or there are more than
     /// [`MAX_REQUIREMENTS`].
-    pub fn parse<T: AsRef<str>>(packages: &[T]) -> Result<Self, UnusableRequirement> {
+    pub fn parse<T: AsRef<str>>(packages: &[T]) -> Result<Self, InvalidRequirement> {
         if packages.len() > MAX_REQUIREMENTS {
-            return Err(UnusableRequirement::TooMany { count: packages.len() });
+            return Err(InvalidRequirement::TooMany { count: packages.len() });
         }
         let parsed: Result<Vec<_>, _> = packages
             .iter()
             .map(|package| {
                 let text = package.as_ref();
-                requirement(text).ok_or_else(|| UnusableRequirement::Malformed {
+                requirement(text).ok_or_else(|| InvalidRequirement::Malformed {
                     text: text.chars().take(80).collect(),
                 })
             })
@@ -60,13 +60,13 @@ impl Requirements {
         Ok(Self(packages))
     }
 
-    /// None asked for.
+    /// Returns whether no packages are requested.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// In order.
+    /// Returns the requirements in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -78,7 +78,7 @@ impl fmt::Display for Requirements {
     }
 }
 
-/// `name[extra,…]operator version,…`, without spaces, the name as PEP 503 spells it.
+/// Normalizes `name[extra,…]operator version,…`: no spaces, names as in PEP 503.
 fn requirement(text: &str) -> Option<String> {
     if text.len() > MAX_REQUIREMENT_BYTES || !text.is_ascii() {
         return None;
@@ -86,43 +86,43 @@ fn requirement(text: &str) -> Option<String> {
     let text = text.trim_matches(' ');
     let end = text.find(|c: char| !is_name_char(c)).unwrap_or(text.len());
     let (package, rest) = text.split_at(end);
-    let mut written = normal(package)?;
+    let mut normalized = normalize_name(package)?;
     let mut rest = rest.trim_start_matches(' ');
     if let Some(inside) = rest.strip_prefix('[') {
         let (extras, after) = inside.split_once(']')?;
         let extras: Option<Vec<_>> =
-            extras.split(',').map(|extra| normal(extra.trim_matches(' '))).collect();
+            extras.split(',').map(|extra| normalize_name(extra.trim_matches(' '))).collect();
         let mut extras = extras?;
         extras.sort();
-        written += &format!("[{}]", extras.join(","));
+        normalized += &format!("[{}]", extras.join(","));
         rest = after.trim_start_matches(' ');
     }
     if rest.is_empty() {
-        return Some(written);
+        return Some(normalized);
     }
     let versions: Option<Vec<_>> =
         rest.split(',').map(|one| version(one.trim_matches(' '))).collect();
     let mut versions = versions?;
     versions.sort();
-    Some(written + &versions.join(","))
+    Some(normalized + &versions.join(","))
 }
 
-/// A name or an extra: lower case, runs of `-`, `_` and `.` as one `-`.
-fn normal(name: &str) -> Option<String> {
+/// Normalizes a name or an extra: lower case, runs of `-`, `_` and `.` as one `-`.
+fn normalize_name(name: &str) -> Option<String> {
     let (first, last) = (name.chars().next()?, name.chars().next_back()?);
     let ends = first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric();
     if !ends || !name.chars().all(is_name_char) {
         return None;
     }
-    let mut written = String::with_capacity(name.len());
+    let mut normalized = String::with_capacity(name.len());
     for c in name.chars() {
         match c {
-            '-' | '_' | '.' if written.ends_with('-') => {}
-            '-' | '_' | '.' => written.push('-'),
-            c => written.push(c.to_ascii_lowercase()),
+            '-' | '_' | '.' if normalized.ends_with('-') => {}
+            '-' | '_' | '.' => normalized.push('-'),
+            c => normalized.push(c.to_ascii_lowercase()),
         }
     }
-    Some(written)
+    Some(normalized)
 }
 
 fn is_name_char(c: char) -> bool {
@@ -136,8 +136,8 @@ fn version(text: &str) -> Option<String> {
     is_version(any_below.unwrap_or(number)).then(|| format!("{operator}{number}"))
 }
 
-/// A version as PEP 440 spells it, without a local part. Nothing else: an installer takes a
-/// requirement that ends like an archive (`x==1.tar`) for a file beside it.
+/// Returns whether the text is a version as in PEP 440, without a local part. Anything else could name
+/// a file: an installer reads a requirement that ends like an archive (`x==1.tar`) as a path.
 fn is_version(text: &str) -> bool {
     let after_epoch = text.split_once('!').map(|(epoch, rest)| (after_number(epoch), rest));
     let text = match after_epoch {
@@ -157,7 +157,7 @@ fn is_version(text: &str) -> bool {
     rest.is_empty()
 }
 
-/// What comes after a number at the beginning; none without one.
+/// Returns the text after a leading number, or `None` without one.
 fn after_number(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     (rest.len() < text.len()).then_some(rest)
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_extras_and_versions_get_through_in_one_spelling() {
+    fn equivalent_requirements_have_one_spelling() {
         let given = [
             "Requests == 2.32.3",
             "zope.interface",
@@ -176,12 +176,12 @@ mod tests {
             "requests==2.32.3",
         ];
         let packages = Requirements::parse(&given).unwrap();
-        let written: Vec<_> = packages.iter().collect();
-        assert_eq!(written, ["httpx[cli,http2]<1,>=0.27", "requests==2.32.3", "zope-interface"]);
+        let normalized: Vec<_> = packages.iter().collect();
+        assert_eq!(normalized, ["httpx[cli,http2]<1,>=0.27", "requests==2.32.3", "zope-interface"]);
     }
 
     #[test]
-    fn versions_are_those_of_pep_440() {
+    fn versions_follow_pep_440() {
         for good in [
             "==1",
             "==1.2.3",
@@ -194,7 +194,7 @@ mod tests {
             "!=1.*",
             "===1.0",
         ] {
-            assert!(Requirements::parse(&[format!("x{good}")]).is_ok(), "{good} was refused");
+            assert!(Requirements::parse(&[format!("x{good}")]).is_ok(), "{good} was rejected");
         }
         for bad in [
             "==1.tar",
@@ -216,12 +216,12 @@ mod tests {
             "==1.0.dev1.post1",
             "==١",
         ] {
-            assert!(Requirements::parse(&[format!("x{bad}")]).is_err(), "{bad} got through");
+            assert!(Requirements::parse(&[format!("x{bad}")]).is_err(), "{bad} was accepted");
         }
     }
 
     #[test]
-    fn nothing_else_gets_through() {
+    fn options_urls_and_paths_are_rejected() {
         for bad in [
             "",
             " ",
@@ -255,7 +255,7 @@ mod tests {
             "x-",
             &"x".repeat(300),
         ] {
-            assert!(Requirements::parse(&[bad]).is_err(), "{bad:?} got through");
+            assert!(Requirements::parse(&[bad]).is_err(), "{bad:?} was accepted");
         }
         assert!(Requirements::parse(&["x"; MAX_REQUIREMENTS + 1]).is_err());
     }

@@ -1,4 +1,4 @@
-//! The port: a script, who runs it, and what became of it.
+//! The port that runs scripts: [`Script`], [`ScriptOutcome`] and [`ScriptRunner`].
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use futures_util::future::BoxFuture;
 use rockbot_contracts::script::ScriptLimit;
 use rockbot_tools::{ToolContext, ToolFailure};
 
-use crate::requirement::{Requirements, UnusableRequirement};
+use crate::requirement::{InvalidRequirement, Requirements};
 
 /// The largest script, in bytes.
 pub const MAX_SCRIPT_BYTES: usize = 256 * 1024;
-/// The largest input, in bytes. With a script it fits into one object of a Kubernetes cluster (1 MiB).
+/// The largest input, in bytes. Script and input together fit into one Kubernetes object (1 MiB).
 pub const MAX_INPUT_BYTES: usize = 512 * 1024;
-/// The largest input that a script also finds in the variable `ROCKBOT_INPUT`: Linux takes 128 KiB for
-/// one variable, with its name and a zero byte.
+/// The largest input that is also set as `ROCKBOT_INPUT`: Linux limits one variable to 128 KiB,
+/// including its name and a NUL byte.
 pub const MAX_ENVIRONMENT_INPUT_BYTES: usize = 128 * 1024 - 32;
-/// The variable with the input, when it is not too large for one.
+/// The variable that holds the input, if it fits into a variable.
 pub const INPUT_VARIABLE: &str = "ROCKBOT_INPUT";
-/// The variable with the path of a file that holds the input, whatever its size; unset without input.
+/// The variable with the path of a file that holds the input, whatever its size. Unset without input.
 pub const INPUT_FILE_VARIABLE: &str = "ROCKBOT_INPUT_FILE";
-/// How long a script may take when nothing is said.
+/// The default timeout of a script.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a script may take at most.
+/// The longest timeout of a script.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Python that a model wrote, with what it needs. Hostile until proven otherwise.
+/// A Python script written by a model, with its input, timeout and packages. Treated as hostile.
 ///
-/// Checked when it is made: a runner relies on the sizes.
+/// The constructors check the sizes, so runners can rely on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     code: String,
@@ -35,181 +35,181 @@ pub struct Script {
     packages: Requirements,
 }
 
-/// Why something is not a script that can be run; for the model.
+/// An error in a script; for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnusableScript {
-    /// Nothing to run.
+pub enum InvalidScript {
+    /// There is nothing to run.
     #[error("the script is empty")]
     Empty,
-    /// No room for it.
-    #[error("the {what} has {bytes} bytes, at most {limit}")]
+    /// The script or its input is too large.
+    #[error("the {what} has {bytes} bytes; at most {limit} are allowed")]
     TooLarge {
-        /// Script or input.
+        /// `script` or `input`.
         what: &'static str,
         /// Its size.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
-    /// Neither a file of Python nor a variable can hold it.
-    #[error("the {what} has a NUL character")]
+    /// A NUL character, which neither Python source nor a variable can contain.
+    #[error("the {what} contains a NUL character; remove it")]
     Nul {
-        /// Script or input.
+        /// `script` or `input`.
         what: &'static str,
     },
-    /// A time-out out of range.
-    #[error("a script may take 1 to {} seconds, not {}", MAX_TIMEOUT.as_secs(), .0.as_secs())]
+    /// The timeout is out of range.
+    #[error("the timeout must be 1 to {} seconds, not {}", MAX_TIMEOUT.as_secs(), .0.as_secs())]
     Timeout(Duration),
-    /// A package that can't be asked for.
+    /// A requested package is not valid.
     #[error(transparent)]
-    Requirement(#[from] UnusableRequirement),
+    Requirement(#[from] InvalidRequirement),
 }
 
 impl Script {
-    /// A script without input or packages, which may take [`DEFAULT_TIMEOUT`].
+    /// Creates a script without input or packages and with [`DEFAULT_TIMEOUT`].
     ///
     /// # Errors
-    /// When it is empty, too large, or no text that Python reads.
-    pub fn new(code: impl Into<String>) -> Result<Self, UnusableScript> {
+    /// When it is empty, too large, or contains a NUL character.
+    pub fn new(code: impl Into<String>) -> Result<Self, InvalidScript> {
         let code = code.into();
         if code.trim().is_empty() {
-            return Err(UnusableScript::Empty);
+            return Err(InvalidScript::Empty);
         }
         check("script", &code, MAX_SCRIPT_BYTES)?;
         let packages = Requirements::default();
         Ok(Self { code, input: None, timeout: DEFAULT_TIMEOUT, packages })
     }
 
-    /// The same with input.
+    /// Sets the input.
     ///
     /// # Errors
-    /// When it is too large.
-    pub fn with_input(mut self, input: impl Into<String>) -> Result<Self, UnusableScript> {
+    /// When it is too large or contains a NUL character.
+    pub fn with_input(mut self, input: impl Into<String>) -> Result<Self, InvalidScript> {
         let input = input.into();
         check("input", &input, MAX_INPUT_BYTES)?;
         self.input = Some(input);
         Ok(self)
     }
 
-    /// The same with another time-out, 1 s to [`MAX_TIMEOUT`].
+    /// Sets the timeout, 1 s to [`MAX_TIMEOUT`].
     ///
     /// # Errors
     /// When it is out of range.
-    pub fn within(mut self, timeout: Duration) -> Result<Self, UnusableScript> {
+    pub fn with_timeout(mut self, timeout: Duration) -> Result<Self, InvalidScript> {
         if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&timeout) {
-            return Err(UnusableScript::Timeout(timeout));
+            return Err(InvalidScript::Timeout(timeout));
         }
         self.timeout = timeout;
         Ok(self)
     }
 
-    /// The same with packages.
+    /// Sets the requested packages.
     #[must_use]
     pub fn with_packages(mut self, packages: Requirements) -> Self {
         self.packages = packages;
         self
     }
 
-    /// The Python.
+    /// Returns the source.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// What it reads.
+    /// Returns the input.
     #[must_use]
     pub fn input(&self) -> Option<&str> {
         self.input.as_deref()
     }
 
-    /// What it finds in `ROCKBOT_INPUT`: its input, unless that is too large for a variable.
+    /// Returns the value of `ROCKBOT_INPUT`: the input, unless it is too large for a variable.
     #[must_use]
     pub fn environment_input(&self) -> Option<&str> {
         self.input().filter(|input| input.len() <= MAX_ENVIRONMENT_INPUT_BYTES)
     }
 
-    /// How long it may take, from its first instruction on.
+    /// Returns the timeout, which counts from the script's first instruction.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// What it imports.
+    /// Returns the requested packages.
     #[must_use]
     pub fn packages(&self) -> &Requirements {
         &self.packages
     }
 }
 
-fn check(what: &'static str, text: &str, limit: usize) -> Result<(), UnusableScript> {
+fn check(what: &'static str, text: &str, limit: usize) -> Result<(), InvalidScript> {
     let bytes = text.len();
     if bytes > limit {
-        return Err(UnusableScript::TooLarge { what, bytes, limit });
+        return Err(InvalidScript::TooLarge { what, bytes, limit });
     }
     if text.contains('\0') {
-        return Err(UnusableScript::Nul { what });
+        return Err(InvalidScript::Nul { what });
     }
     Ok(())
 }
 
-/// A script that came to an end, of its own or by a limit.
+/// The outcome of a script that exited or reached a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptOutcome {
-    /// What it printed, up to the runner's limit.
+    /// Its output, up to the runner's limit.
     pub stdout: String,
-    /// The end of what it complained about.
+    /// The end of its stderr.
     pub stderr: String,
-    /// 0 when all went well; 128 and the number of the signal when one ended it.
+    /// 0 on success; 128 plus the signal number if a signal killed it.
     pub exit_code: i32,
-    /// The limit that ended it, where one did.
+    /// The limit that stopped it.
     pub ended_by: Option<ScriptLimit>,
-    /// How long it ran.
+    /// Its run time.
     pub elapsed: Duration,
-    /// What kept it from everything else.
+    /// The isolation under which it ran.
     pub isolation: Isolation,
 }
 
-/// What keeps scripts from everything else.
+/// The isolation of a runner's scripts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
-    /// By which means, in words for people, such as `bubblewrap` or `pod`.
-    pub by: String,
-    /// What they don't keep a script from, in words for people; empty when nothing is open.
-    pub missing: Vec<String>,
+    /// The mechanism, for people, such as `bubblewrap` or `pod`.
+    pub mechanism: String,
+    /// What a script can still reach, for people. Empty when the isolation is complete.
+    pub gaps: Vec<String>,
 }
 
 impl Isolation {
-    /// Whether a script reaches nothing but itself.
+    /// Returns whether a script can reach nothing outside its sandbox.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.missing.is_empty()
+        self.gaps.is_empty()
     }
 }
 
 impl std::fmt::Display for Isolation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.by)?;
-        if !self.missing.is_empty() {
-            write!(f, " (not kept from: {})", self.missing.join(", "))?;
+        f.write_str(&self.mechanism)?;
+        if !self.gaps.is_empty() {
+            write!(f, " (not isolated from: {})", self.gaps.join(", "))?;
         }
         Ok(())
     }
 }
 
-/// Runs scripts somewhere.
+/// A port that runs scripts.
 pub trait ScriptRunner: Send + Sync + 'static {
-    /// Runs a script. Deadline, cancellation and id of the run are the context's; the script's own
-    /// time-out counts from its first instruction.
+    /// Runs a script. The context provides call id, deadline and cancellation; the script's timeout
+    /// counts from its first instruction.
     ///
-    /// A script that exits with a failure, or that a limit of output, memory or disk ended, is an
-    /// outcome.
+    /// A script that exits with a failure, or that reaches a limit of output, memory or disk, is an
+    /// outcome and not an error.
     ///
     /// # Errors
-    /// When it did not run, or was stopped by its time-out, the deadline or a cancel; the failure
-    /// says whether it ran.
+    /// When it did not run, or was stopped by its timeout, the deadline or cancellation. The failure
+    /// states whether it ran.
     ///
     /// # Cancellation
-    /// Dropping the future ends the script, as the context's cancellation does.
+    /// Dropping the future stops the script, as the context's cancellation does.
     fn run<'a>(
         &'a self,
         script: &'a Script,
@@ -222,8 +222,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_has_bounds() {
-        assert_eq!(Script::new(" \n"), Err(UnusableScript::Empty));
+    fn script_sizes_and_timeout_are_bounded() {
+        assert_eq!(Script::new(" \n"), Err(InvalidScript::Empty));
         assert!(Script::new("x".repeat(MAX_SCRIPT_BYTES)).is_ok());
         assert!(Script::new("x".repeat(MAX_SCRIPT_BYTES + 1)).is_err());
         assert!(Script::new("x\0").is_err());

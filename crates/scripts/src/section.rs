@@ -1,4 +1,4 @@
-//! `[scripts]`: who runs scripts in this process, and with which limits.
+//! `[scripts]`: the runner of a process and its limits.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,22 +11,22 @@ use crate::{
     docker::{DockerError, DockerOptions, DockerRunner},
     local::{LocalOptions, LocalRunner, PackageOptions, Sandbox, StartError},
     prepared::PreparedImage,
-    requirement::UnusableRequirement,
+    requirement::InvalidRequirement,
     runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
 };
 
-/// Who runs scripts.
+/// The runner of scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunnerName {
-    /// Nobody.
+    /// No scripts.
     #[default]
     Off,
-    /// This machine, in a sandbox.
+    /// A sandbox on this machine.
     Local,
-    /// Containers of the Docker on this machine.
+    /// Containers of this machine's Docker daemon.
     Docker,
-    /// The scripts managers on the bus.
+    /// The scripts manager, over the bus.
     Bus,
 }
 
@@ -34,34 +34,34 @@ pub enum RunnerName {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptsSection {
-    /// Who runs scripts. Default nobody.
+    /// The runner. Default `off`.
     pub runner: RunnerName,
     /// The interpreter of local scripts: a path, or a name that is looked up in `PATH`. Default
     /// `python3`.
     pub python: PathBuf,
-    /// How much isolation local scripts must have. Default `best-effort`; the production profile
-    /// wants `required`.
+    /// The isolation that local scripts require. Default `best-effort`; the production profile needs
+    /// `required`.
     pub sandbox: Sandbox,
     /// The memory of all processes of a script together, in MiB. Default 512.
     pub memory_mib: u64,
-    /// The folder of a script, which is held in memory, in MiB. Default 64.
+    /// The size of a script's folder, which is held in memory, in MiB. Default 64.
     pub disk_mib: u64,
-    /// Processes and threads of a script at a time. Default 64.
+    /// The processes and threads of a script. Default 64.
     pub processes: u32,
-    /// How much a script may print before it is ended, in bytes. Default 1 MiB.
+    /// The most output of a script, in bytes; a script that prints more is stopped. Default 1 MiB.
     pub output_bytes: usize,
-    /// Scripts that run at a time. Default 8.
+    /// The scripts that run at the same time. Default 8.
     pub concurrency: usize,
-    /// Scripts that wait for their turn; more are refused as overloaded. Default 64.
+    /// The scripts that wait for a permit; more are rejected as overloaded. Default 64.
     pub waiting: usize,
-    /// Whether an interpreter is kept warm for local scripts. Default true.
+    /// Whether to keep an interpreter warm for local scripts. Default true.
     pub warm: bool,
-    /// Whether local scripts may have packages of PyPI, as wheels. Default false. They need a folder.
+    /// Whether local scripts may use PyPI packages, as wheels. Default false. Needs `package_folder`.
     pub packages: bool,
-    /// Where those are kept. Default `script-packages` in the folder for state; where there is none,
-    /// neither are packages.
+    /// The folder of installed packages. Default `script-packages` in the state folder; without a state
+    /// folder, packages are disabled.
     pub package_folder: Option<PathBuf>,
-    /// Containers.
+    /// Options of the Docker runner.
     pub docker: DockerSection,
 }
 
@@ -69,11 +69,11 @@ pub struct ScriptsSection {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DockerSection {
-    /// The image of scripts that need no packages. Default `python:3.12-slim`.
+    /// The image of scripts without packages. Default `python:3.12-slim`.
     pub image: String,
-    /// Images that have packages.
+    /// Images with packages.
     pub images: Vec<PreparedImage>,
-    /// The runtime, such as `runsc`. Default: Docker's own.
+    /// The container runtime, such as `runsc`. Default: the daemon's own.
     pub runtime: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl Default for ScriptsSection {
             disk_mib: local.disk_bytes / MIB,
             processes: local.processes,
             output_bytes: local.stdout_bytes,
-            concurrency: local.at_once,
+            concurrency: local.concurrency,
             waiting: local.waiting,
             warm: local.warm,
             packages: false,
@@ -108,18 +108,18 @@ impl Default for ScriptsSection {
 const MIB: u64 = 1024 * 1024;
 
 impl ScriptsSection {
-    /// What is wrong with it, in words for an operator. `here` are the runners that the process can
-    /// have.
+    /// Validates the section and returns all errors, for the operator. `supported` are the runners
+    /// that the process offers.
     #[must_use]
-    pub fn problems(&self, here: &[RunnerName], production: bool) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut check = |fits: bool, problem: &str| {
-            if !fits {
-                problems.push(format!("scripts.{problem}"));
+    pub fn validate(&self, supported: &[RunnerName], production: bool) -> Vec<String> {
+        let mut errors = Vec::new();
+        let mut check = |valid: bool, error: &str| {
+            if !valid {
+                errors.push(format!("scripts.{error}"));
             }
         };
-        let known = self.runner == RunnerName::Off || here.contains(&self.runner);
-        check(known, "runner: this program can't have that one");
+        let known = self.runner == RunnerName::Off || supported.contains(&self.runner);
+        check(known, "runner: not supported by this program");
         check((16..=65_536).contains(&self.memory_mib), "memory_mib: must be 16 to 65536");
         check((1..=65_536).contains(&self.disk_mib), "disk_mib: must be 1 to 65536");
         check((1..=4096).contains(&self.processes), "processes: must be 1 to 4096");
@@ -130,35 +130,35 @@ impl ScriptsSection {
         let local = self.runner == RunnerName::Local;
         let sandboxed = !local || !production || self.sandbox == Sandbox::Required;
         check(sandboxed, "sandbox: in the production profile it must be \"required\"");
-        problems
+        errors
     }
 
-    /// The same on another runner.
+    /// Sets the runner.
     #[must_use]
-    pub fn on(mut self, runner: RunnerName) -> Self {
+    pub fn with_runner(mut self, runner: RunnerName) -> Self {
         self.runner = runner;
         self
     }
 
-    /// Starts who runs scripts in this process; nobody when they are off or run elsewhere.
+    /// Starts the runner of this process. Returns `None` if scripts are off or run elsewhere.
     ///
     /// # Errors
-    /// When they can't be run here; says what to do.
-    pub async fn start(&self) -> Result<Option<Scripts>, CannotStart> {
+    /// When the runner can't start; the error says what to do.
+    pub async fn start(&self) -> Result<Option<Scripts>, ScriptsStartError> {
         Ok(match self.runner {
             RunnerName::Off | RunnerName::Bus => None,
             RunnerName::Local => {
-                Some(Scripts::Local(Arc::new(LocalRunner::start(self.local()).await?)))
+                Some(Scripts::Local(Arc::new(LocalRunner::start(self.local_options()).await?)))
             }
             RunnerName::Docker => {
-                let runner = DockerRunner::start(self.containers())?;
+                let runner = DockerRunner::start(self.docker_options())?;
                 let isolation = runner.isolation().await?.clone();
                 Some(Scripts::Docker(Arc::new(runner), isolation))
             }
         })
     }
 
-    fn local(&self) -> LocalOptions {
+    fn local_options(&self) -> LocalOptions {
         let packages = self.package_folder().filter(|_| self.packages).map(PackageOptions::new);
         LocalOptions {
             python: self.python.clone(),
@@ -167,7 +167,7 @@ impl ScriptsSection {
             disk_bytes: self.disk_mib * MIB,
             processes: self.processes,
             stdout_bytes: self.output_bytes,
-            at_once: self.concurrency,
+            concurrency: self.concurrency,
             waiting: self.waiting,
             warm: self.warm,
             packages,
@@ -175,7 +175,7 @@ impl ScriptsSection {
         }
     }
 
-    fn containers(&self) -> DockerOptions {
+    fn docker_options(&self) -> DockerOptions {
         let DockerSection { image, images, runtime } = self.docker.clone();
         DockerOptions {
             image,
@@ -185,49 +185,49 @@ impl ScriptsSection {
             disk_bytes: self.disk_mib * MIB,
             processes: self.processes,
             stdout_bytes: self.output_bytes,
-            at_once: self.concurrency,
+            concurrency: self.concurrency,
             waiting: self.waiting,
             ..DockerOptions::default()
         }
     }
 
     fn package_folder(&self) -> Option<PathBuf> {
-        let of_state = || rockbot_store::state_folder().map(|state| state.join("script-packages"));
-        self.package_folder.clone().or_else(of_state)
+        let default = || rockbot_store::state_folder().map(|state| state.join("script-packages"));
+        self.package_folder.clone().or_else(default)
     }
 }
 
-/// The most that a script may print: a message on the bus takes 4 MiB.
+/// The most output that fits into a message: the bus accepts 4 MiB.
 const MAX_OUTPUT_BYTES: usize = 3 * 1024 * 1024;
 
-/// Why nobody runs scripts in this process; for the operator.
+/// An error that keeps the runner of a process from starting; for the operator.
 #[derive(Debug, thiserror::Error)]
-pub enum CannotStart {
-    /// Not on this machine.
+pub enum ScriptsStartError {
+    /// The local runner can't start.
     #[error(transparent)]
     Local(#[from] StartError),
-    /// Not with its Docker.
+    /// Docker is not available.
     #[error(transparent)]
     Docker(#[from] DockerError),
-    /// A prepared image has what is no package.
+    /// A package of a prepared image is not valid.
     #[error("scripts.docker.images: {0}")]
-    Images(#[from] UnusableRequirement),
+    Images(#[from] InvalidRequirement),
 }
 
-/// How long containers may take to be gone when their process ends.
-const CONTAINERS_GONE: Duration = Duration::from_secs(10);
+/// How long containers may take to be removed when their process stops.
+const CONTAINER_REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who runs scripts in this process.
+/// The started runner of a process.
 #[derive(Debug, Clone)]
 pub enum Scripts {
-    /// This machine.
+    /// The sandbox on this machine.
     Local(Arc<LocalRunner>),
-    /// Its Docker, and what that isolates by.
+    /// Docker, with the isolation that the daemon reports.
     Docker(Arc<DockerRunner>, Isolation),
 }
 
 impl Scripts {
-    /// The runner.
+    /// Returns the runner.
     #[must_use]
     pub fn runner(&self) -> Arc<dyn ScriptRunner> {
         match self {
@@ -236,7 +236,7 @@ impl Scripts {
         }
     }
 
-    /// What keeps its scripts from everything else.
+    /// Returns the isolation of its scripts.
     #[must_use]
     pub fn isolation(&self) -> &Isolation {
         match self {
@@ -245,16 +245,16 @@ impl Scripts {
         }
     }
 
-    /// Ends its scripts, and all that it keeps for them.
+    /// Stops its scripts and releases its resources.
     pub async fn close(&self) {
         match self {
             Self::Local(runner) => runner.close().await,
-            Self::Docker(runner, _) => runner.stop(CONTAINERS_GONE).await,
+            Self::Docker(runner, _) => runner.stop(CONTAINER_REMOVAL_TIMEOUT).await,
         }
     }
 }
 
-/// Starts who runs scripts with the first script, so that a process that runs none pays nothing.
+/// A runner that starts with the first script, at no cost for a process that runs none.
 #[derive(Debug)]
 pub struct LazyScripts {
     section: ScriptsSection,
@@ -262,13 +262,13 @@ pub struct LazyScripts {
 }
 
 impl LazyScripts {
-    /// Starts nothing yet.
+    /// Creates a runner without starting it.
     #[must_use]
     pub fn new(section: ScriptsSection) -> Self {
         Self { section, started: OnceCell::new() }
     }
 
-    /// Ends what was started.
+    /// Stops the runner if it was started.
     pub async fn close(&self) {
         if let Some(started) = self.started.get() {
             started.close().await;
@@ -278,10 +278,10 @@ impl LazyScripts {
     async fn started(&self) -> Result<&Scripts, ToolFailure> {
         let start = async || match self.section.start().await {
             Ok(Some(scripts)) => Ok(scripts),
-            Ok(None) => Err(unavailable("scripts are off here")),
+            Ok(None) => Err(unavailable("scripts are disabled here")),
             Err(error) => {
-                tracing::warn!(%error, "scripts can't be run");
-                Err(unavailable("scripts can't be run here now; an operator must look at it"))
+                tracing::warn!(%error, "script runner start failed");
+                Err(unavailable("scripts are not available here; ask an operator to check the log"))
             }
         };
         self.started.get_or_try_init(start).await
@@ -307,21 +307,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_is_told_at_once() {
+    fn invalid_settings_are_reported_together() {
         let section = ScriptsSection {
             runner: RunnerName::Bus,
             memory_mib: 1,
             concurrency: 0,
             ..ScriptsSection::default()
         };
-        let problems = section.problems(&[RunnerName::Local], false);
-        assert_eq!(problems.len(), 3, "{problems:?}");
-        let local = ScriptsSection::default().on(RunnerName::Local);
-        assert!(local.problems(&[RunnerName::Local], false).is_empty());
-        let problems = local.problems(&[RunnerName::Local], true);
-        assert_eq!(
-            problems,
-            ["scripts.sandbox: in the production profile it must be \"required\""]
-        );
+        let errors = section.validate(&[RunnerName::Local], false);
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        let local = ScriptsSection::default().with_runner(RunnerName::Local);
+        assert!(local.validate(&[RunnerName::Local], false).is_empty());
+        let errors = local.validate(&[RunnerName::Local], true);
+        assert_eq!(errors, ["scripts.sandbox: in the production profile it must be \"required\""]);
     }
 }

@@ -1,7 +1,7 @@
-//! The far end of `script.invoke`: a runner behind the handler of tool calls.
+//! The handler's end of `script.invoke`: a runner behind the tool invocation handler.
 //!
-//! A script is asked for in words of its own, and is served as a call of one tool, [`RunScript`]. So
-//! deadlines, cancels, fair turns, the journal, redelivery and draining are those of every tool.
+//! Script requests have messages of their own and are served as calls of one tool, [`RunScript`]. So
+//! scripts share deadlines, cancellation, fair scheduling, journal, redelivery and draining with tools.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,28 +20,28 @@ use serde_json::{Value, json};
 
 use crate::{
     runner::{Script, ScriptOutcome, ScriptRunner},
-    tool::{hints, script_of},
+    tool::{build_script, hints},
 };
 
-/// The name of the tool that stands for all scripts, in the registry and in the log.
+/// The name of the tool behind all scripts, in the registry and in the log.
 const RUN_SCRIPT: &str = "run_script";
 
-/// The words of `script.invoke` and `script.result`.
+/// The messages of `script.invoke` and `script.result`.
 #[derive(Debug, Clone, Copy)]
 pub struct ScriptConversation;
 
-/// What a request carries beside its ids.
+/// The content of a request as tool arguments.
 #[derive(Serialize, Deserialize)]
-struct Wanted {
+struct ScriptArguments {
     script: String,
     input: Option<String>,
     timeout_seconds: u32,
     packages: Vec<String>,
 }
 
-/// What a result says beside what was printed, which is its content.
+/// The content of a result beside the output.
 #[derive(Serialize, Deserialize)]
-struct Facts {
+struct ScriptDetails {
     stderr: String,
     exit_code: i32,
     elapsed_ms: u64,
@@ -53,7 +53,7 @@ struct Facts {
 impl Conversation for ScriptConversation {
     fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
         let request: ScriptInvokeRequest = request.decode(Limits::default())?;
-        let wanted = Wanted {
+        let arguments = ScriptArguments {
             script: request.script,
             input: request.input_data,
             timeout_seconds: request.timeout_seconds,
@@ -63,13 +63,13 @@ impl Conversation for ScriptConversation {
             expected: "ScriptInvokeRequest",
             reason: error.to_string(),
         };
-        let session = SessionId::new(request.tool_call_id.as_str());
+        let session_from_call = SessionId::new(request.tool_call_id.as_str());
         Ok(ToolInvokeRequest {
             tool_name: RUN_SCRIPT.to_owned(),
-            arguments: serde_json::to_string(&wanted).map_err(|error| malformed(&error))?,
+            arguments: serde_json::to_string(&arguments).map_err(|error| malformed(&error))?,
             session_id: match request.session_id {
                 Some(session) => session,
-                None => session.map_err(|error| malformed(&error))?,
+                None => session_from_call.map_err(|error| malformed(&error))?,
             },
             tool_call_id: request.tool_call_id,
         })
@@ -77,9 +77,9 @@ impl Conversation for ScriptConversation {
 
     fn write(&self, result: ToolInvokeResponse) -> Envelope {
         let ToolInvokeResponse { tool_call_id, content, details, .. } = result;
-        let facts = details.and_then(|details| serde_json::from_value(details).ok());
-        // Only `RunScript` makes results here, and it says them all.
-        let facts = facts.unwrap_or(Facts {
+        let details = details.and_then(|details| serde_json::from_value(details).ok());
+        // All results come from `RunScript`, which always sets them.
+        let details = details.unwrap_or(ScriptDetails {
             stderr: String::new(),
             exit_code: 1,
             elapsed_ms: 0,
@@ -90,12 +90,12 @@ impl Conversation for ScriptConversation {
         Envelope::of(&ScriptInvokeResponse {
             tool_call_id,
             output: content,
-            stderr: facts.stderr,
-            exit_code: facts.exit_code,
-            elapsed_ms: facts.elapsed_ms,
-            ended_by: facts.ended_by,
-            isolation: Some(facts.isolation),
-            not_kept_from: facts.not_kept_from,
+            stderr: details.stderr,
+            exit_code: details.exit_code,
+            elapsed_ms: details.elapsed_ms,
+            ended_by: details.ended_by,
+            isolation: Some(details.isolation),
+            not_kept_from: details.not_kept_from,
         })
     }
 
@@ -108,22 +108,22 @@ impl Conversation for ScriptConversation {
     }
 }
 
-/// The one tool behind `script.invoke`.
+/// The only tool behind `script.invoke`.
 pub struct RunScript {
     registration: ToolRegistration,
     runner: Arc<dyn ScriptRunner>,
 }
 
 impl RunScript {
-    /// Serves scripts with a runner. `contained` says whether they reach nothing but themselves: then
-    /// a lost one is run again.
+    /// Creates the tool on a runner. `isolated` states whether scripts can reach nothing outside their
+    /// sandbox: then a lost one is run again.
     #[must_use]
-    pub fn new(runner: Arc<dyn ScriptRunner>, contained: bool) -> Self {
-        let hints = hints(contained);
+    pub fn new(runner: Arc<dyn ScriptRunner>, isolated: bool) -> Self {
+        let hints = hints(isolated);
         let registration = ToolRegistration {
             name: RUN_SCRIPT.to_owned(),
             label: None,
-            description: "Run a script that came in on script.invoke.".to_owned(),
+            description: "Run a script received on script.invoke.".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object"}),
             source: ToolSource::Script,
@@ -147,8 +147,8 @@ impl Tool for RunScript {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
-            let script = wanted(arguments)?;
-            self.runner.run(&script, context).await.map(result)
+            let script = parse_arguments(arguments)?;
+            self.runner.run(&script, context).await.map(to_tool_result)
         })
     }
 
@@ -163,25 +163,26 @@ impl std::fmt::Debug for RunScript {
     }
 }
 
-fn wanted(arguments: Value) -> Result<Script, ToolFailure> {
-    let Wanted { script, input, timeout_seconds, packages } = serde_json::from_value(arguments)
-        .map_err(|error| ToolFailure::invalid(error.to_string()))?;
-    script_of(script, input, Duration::from_secs(timeout_seconds.into()), &packages)
+fn parse_arguments(arguments: Value) -> Result<Script, ToolFailure> {
+    let ScriptArguments { script, input, timeout_seconds, packages } =
+        serde_json::from_value(arguments)
+            .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+    build_script(script, input, Duration::from_secs(timeout_seconds.into()), &packages)
         .map_err(|error| ToolFailure::invalid(error.to_string()))
 }
 
-fn result(outcome: ScriptOutcome) -> ToolResult {
-    let facts = Facts {
+fn to_tool_result(outcome: ScriptOutcome) -> ToolResult {
+    let details = ScriptDetails {
         stderr: outcome.stderr,
         exit_code: outcome.exit_code,
         elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
         ended_by: outcome.ended_by,
-        isolation: outcome.isolation.by,
-        not_kept_from: outcome.isolation.missing,
+        isolation: outcome.isolation.mechanism,
+        not_kept_from: outcome.isolation.gaps,
     };
     ToolResult {
         content: vec![ContentBlock::Text { text: outcome.stdout }],
-        details: serde_json::to_value(facts).ok(),
+        details: serde_json::to_value(details).ok(),
         ..ToolResult::default()
     }
 }

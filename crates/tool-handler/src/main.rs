@@ -61,7 +61,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     }
     let rabbit = RabbitConfig::of(&settings.bus, "");
     let production = settings.service.is_production();
-    let scripts = settings.scripts.problems(&[RunnerName::Local, RunnerName::Docker], production);
+    let scripts = settings.scripts.validate(&[RunnerName::Local, RunnerName::Docker], production);
     for problem in rabbit.problems(production).into_iter().chain(scripts) {
         configuration.problem(problem);
     }

@@ -101,7 +101,7 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     }
     match scripts {
         Some(Ok(isolation)) if !isolation.is_complete() => {
-            let (by, missing) = (&isolation.by, isolation.missing.join(", "));
+            let (by, missing) = (&isolation.mechanism, isolation.gaps.join(", "));
             let message = format!("scripts are isolated by {by}, but not from: {missing}");
             find(Severity::Warning, message);
         }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn incomplete_script_isolation_is_a_warning() {
-        let isolation = Isolation { by: "landlock".to_owned(), missing: vec!["each other".into()] };
+        let isolation = Isolation { mechanism: "landlock".to_owned(), gaps: vec!["each other".into()] };
         let scripts = Some(Ok(isolation));
         let diagnosis = Diagnosis { scripts, ..fleet(0, 1, 0, 1) };
         check(&diagnosis, &[(Severity::Warning, "not from: each other")]);

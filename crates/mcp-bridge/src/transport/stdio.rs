@@ -126,9 +126,9 @@ impl Transport<RoleClient> for StdioTransport {
         // The end of its input is how a program is told to go.
         self.outgoing = None;
         let Some(mut group) = self.group.take() else { return Ok(()) };
-        if timeout(END_WITHIN, group.leader_ended()).await.is_err() {
+        if timeout(END_WITHIN, group.wait_for_leader()).await.is_err() {
             group.terminate();
-            let _ = timeout(END_WITHIN, group.leader_ended()).await;
+            let _ = timeout(END_WITHIN, group.wait_for_leader()).await;
         }
         if group.finish().await.is_none() {
             warn!("a server's program could not be killed");

@@ -1,4 +1,4 @@
-//! `rockbot-scripts-check`: says whether a network policy opens the network to scripts.
+//! `rockbot-scripts-check`: checks whether network policies close the network to scripts.
 
 use std::{
     cell::Cell,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use kube::{Client, Config};
-use rockbot_scripts_manager::{PodsSection, policies::problems_in};
+use rockbot_scripts_manager::{PodsSection, policies::check_namespace};
 use rockbot_service::{
     AdminSection, BusSection, Configuration, Process, ServeError, ServiceSection,
 };
@@ -16,24 +16,24 @@ use rockbot_tool_rpc::HandlerSection;
 
 const PROCESS: Process = Process {
     name: "rockbot-scripts-check",
-    about: "Says whether the network policies of scripts.namespace close the network to scripts.\n\
-            Run it with an operator's credentials for the cluster. Exits with 1 when they do not.",
+    about: "Checks whether the network policies of scripts.namespace close the network to scripts.\n\
+            Needs an operator's credentials for the cluster. Exits with 1 if the network is open.",
     version: env!("CARGO_PKG_VERSION"),
     defaults: include_str!("../../config.default.toml"),
 };
 
 fn main() -> ExitCode {
     let is_open = Cell::new(false);
-    let ended = PROCESS.run(read, async |scripts: PodsSection, _| {
-        let problems = check(&scripts.namespace).await?;
-        is_open.set(!problems.is_empty());
-        say(&scripts.namespace, &problems);
+    let exit_code = PROCESS.run(read, async |scripts: PodsSection, _| {
+        let openings = check(&scripts.namespace).await?;
+        is_open.set(!openings.is_empty());
+        print(&scripts.namespace, &openings);
         Ok(())
     });
-    if is_open.get() { ExitCode::from(1) } else { ended }
+    if is_open.get() { ExitCode::from(1) } else { exit_code }
 }
 
-/// The file is the manager's: of what else is in it, only that it is known matters.
+/// Reads the manager's configuration. The other sections are only read so that their keys are known.
 fn read(configuration: &mut Configuration) -> PodsSection {
     let _: ServiceSection = configuration.section("service");
     let _: BusSection = configuration.section("bus");
@@ -44,22 +44,24 @@ fn read(configuration: &mut Configuration) -> PodsSection {
 }
 
 async fn check(namespace: &str) -> Result<Vec<String>, ServeError> {
-    let unusable = |error: &dyn std::fmt::Display| {
-        ServeError::Configuration(format!("no cluster: {error}; set KUBECONFIG"))
+    let cluster_error = |error: &dyn std::fmt::Display| {
+        ServeError::Configuration(format!(
+            "Kubernetes cluster unavailable: {error}; set KUBECONFIG"
+        ))
     };
-    let cluster = Config::infer().await.map_err(|error| unusable(&error))?;
-    let client = Client::try_from(cluster).map_err(|error| unusable(&error))?;
-    let found = problems_in(client, namespace).await;
+    let cluster = Config::infer().await.map_err(|error| cluster_error(&error))?;
+    let client = Client::try_from(cluster).map_err(|error| cluster_error(&error))?;
+    let found = check_namespace(client, namespace).await;
     found.map_err(|error| ServeError::Unavailable(error.to_string()))
 }
 
-/// Whoever closed standard output has the exit code.
-fn say(namespace: &str, problems: &[String]) {
+/// Prints the openings. Write errors are ignored: the exit code has the result.
+fn print(namespace: &str, openings: &[String]) {
     let mut out = io::stdout().lock();
-    for problem in problems {
-        let _ = writeln!(out, "{problem}");
+    for opening in openings {
+        let _ = writeln!(out, "{opening}");
     }
-    if problems.is_empty() {
+    if openings.is_empty() {
         let _ = writeln!(out, "the policies of {namespace} close the network to scripts");
     }
 }

@@ -6,12 +6,12 @@ use rockbot_contracts::{ToolCallId, ToolErrorCode};
 use rockbot_scripts::{Requirements, ScriptLimit, ScriptRunner};
 use rockbot_tools::ToolContext;
 
-use crate::bed::{call, in_cluster, run, script};
+use crate::fixture::{call, in_cluster, run, script};
 
 #[tokio::test]
-async fn a_script_finds_nothing_of_the_host_the_cluster_or_the_fleet() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn script_sees_nothing_of_host_cluster_or_fleet() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         let code = "
 import glob, os
 def tried(path):
@@ -53,9 +53,9 @@ except OSError: print('no names')
 }
 
 #[tokio::test]
-async fn a_script_that_floods_ends_and_its_neighbour_does_not_notice() {
-    in_cluster(async |bed| {
-        let runner = &bed.runner();
+async fn flooding_script_does_not_affect_others() {
+    in_cluster(async |cluster| {
+        let runner = &cluster.runner();
         let begun = Instant::now();
         let fork = "
 import os, time
@@ -90,15 +90,15 @@ for _ in range(10 * 1024): os.write(1, line)
         assert_eq!(flood.stdout.len(), 1024 * 1024);
         assert_eq!(neighbour.stdout, "45\n");
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_script_can_forge_what_is_said_about_itself_and_no_more() {
-    in_cluster(async |bed| {
-        let runner = &bed.runner();
+async fn script_can_forge_only_its_own_result() {
+    in_cluster(async |cluster| {
+        let runner = &cluster.runner();
         let ended = |code: &'static str| async move { run(runner, code).await };
         // Past the process that watches it, into its log and its status.
         let (log, words, bytes, gone) = tokio::join!(
@@ -113,15 +113,15 @@ async fn a_script_can_forge_what_is_said_about_itself_and_no_more() {
         for forged in [bytes, gone] {
             assert_eq!(forged.unwrap().exit_code, 143);
         }
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn outside_text_is_in_no_name() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn request_text_is_in_no_name() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         assert!(ToolCallId::new("/😀".repeat(100)).is_err(), "500 bytes are no id");
         let wild = "../é😀 \"$(id)`;/".repeat(12);
         let wild = wild.chars().scan(0, |bytes, c| {
@@ -143,24 +143,24 @@ async fn outside_text_is_in_no_name() {
 }
 
 #[tokio::test]
-async fn where_policies_are_enforced_a_script_gets_nowhere() {
-    in_cluster(async |bed| {
-        let url: http::Uri = bed.api_server.parse().unwrap();
+async fn enforced_policy_blocks_network() {
+    in_cluster(async |cluster| {
+        let url: http::Uri = cluster.api_server.parse().unwrap();
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = url.port_u16().unwrap_or(443);
         let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await.unwrap().collect();
         // The same script where nothing fences it: else a closed network proves nothing.
-        bed.without_policy().await;
-        let reached = bed.runner().probe_network(&addresses).await.unwrap();
-        bed.with_policy().await;
-        let runner = bed.runner();
+        cluster.without_policy().await;
+        let reached = cluster.runner().probe_network(&addresses).await.unwrap();
+        cluster.with_policy().await;
+        let runner = cluster.runner();
         let fenced = runner.probe_network(&addresses).await.unwrap();
-        let is_enforced = bed.enforces_policies();
+        let is_enforced = cluster.enforces_policies();
         println!(
             "without the policy a script reached {reached} addresses, with it {fenced}; \
              is it sworn that this cluster enforces policies: {is_enforced}"
         );
-        bed.assert_policy_is_there().await;
+        cluster.assert_policy_is_there().await;
         // What was found is told with every result from then on.
         assert_eq!(runner.isolation().is_complete(), fenced == 0);
         if is_enforced {

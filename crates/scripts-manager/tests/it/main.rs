@@ -2,13 +2,13 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
-mod again;
-mod bed;
-mod ends;
+mod api_errors;
+mod fixture;
 mod hostile;
 mod manifests;
-mod odd_answers;
+mod outcomes;
+mod overhead;
 mod process;
+mod retries;
 mod service;
-mod share;
 mod start;

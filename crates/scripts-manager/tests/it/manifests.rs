@@ -12,7 +12,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::bed::{in_cluster, manifests};
+use crate::fixture::{in_cluster, manifests};
 
 /// The only manifest of a kind.
 fn the<T: DeserializeOwned>(kind: &str) -> T {
@@ -23,7 +23,7 @@ fn the<T: DeserializeOwned>(kind: &str) -> T {
 }
 
 #[test]
-fn the_manager_has_the_least_rights_that_do() {
+fn manager_has_least_privileges() {
     let role: Role = the("Role");
     assert_eq!(role.metadata.namespace.as_deref(), Some("rockbot-scripts"));
     let rules: Vec<_> = role
@@ -47,7 +47,7 @@ fn the_manager_has_the_least_rights_that_do() {
 }
 
 #[test]
-fn every_pod_of_the_namespace_is_cut_off() {
+fn policy_covers_every_pod_of_namespace() {
     let policy: NetworkPolicy = the("NetworkPolicy");
     assert_eq!(policy.metadata.namespace.as_deref(), Some("rockbot-scripts"));
     let spec = policy.spec.unwrap();
@@ -57,8 +57,8 @@ fn every_pod_of_the_namespace_is_cut_off() {
 }
 
 #[tokio::test]
-async fn the_cluster_denies_the_manager_everything_else() {
-    in_cluster(async |bed| {
+async fn cluster_denies_manager_everything_else() {
+    in_cluster(async |cluster| {
         let may = async |namespace: &str, group: &str, resource: &str, verb: &str| {
             let (resource, subresource) = match resource.split_once('/') {
                 Some((resource, sub)) => (resource, Some(sub.to_owned())),
@@ -77,18 +77,18 @@ async fn the_cluster_denies_the_manager_everything_else() {
                 ..SelfSubjectAccessReviewSpec::default()
             };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            let reviews: Api<SelfSubjectAccessReview> = Api::all(bed.manager.clone());
+            let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.manager.clone());
             let answer = reviews.create(&PostParams::default(), &review).await.unwrap();
             answer.status.unwrap().allowed
         };
-        let here = bed.scripts.as_str();
+        let here = cluster.scripts.as_str();
         let verbs =
             ["create", "get", "list", "watch", "delete", "deletecollection", "patch", "update"];
         for verb in verbs {
             let granted = verbs[..5].contains(&verb);
             assert_eq!(may(here, "", "pods", verb).await, granted, "{verb} pods");
             assert_eq!(may(here, "", "pods/log", verb).await, verb == "get", "{verb} pods/log");
-            for namespace in ["default", "kube-system", bed.home.as_str(), ""] {
+            for namespace in ["default", "kube-system", cluster.home.as_str(), ""] {
                 assert!(!may(namespace, "", "pods", verb).await, "{verb} pods in {namespace:?}");
             }
             for (group, resource) in [
@@ -119,7 +119,7 @@ async fn the_cluster_denies_the_manager_everything_else() {
         }
 
         // Not only by its own word.
-        let client = bed.manager.clone();
+        let client = cluster.manager.clone();
         let list = ListParams::default();
         assert_denied(Api::<Secret>::namespaced(client.clone(), here).list(&list).await);
         assert_denied(Api::<Pod>::namespaced(client.clone(), "kube-system").list(&list).await);

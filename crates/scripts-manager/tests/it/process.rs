@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::bed::{Bed, PATIENCE, call, in_cluster, is_running, kubeconfig, script};
+use crate::fixture::{ClusterFixture, PATIENCE, call, in_cluster, is_running, kubeconfig, script};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
@@ -32,13 +32,13 @@ fn run(variables: &[(&str, &str)]) -> Output {
 }
 
 #[test]
-fn its_defaults_can_be_used() {
+fn defaults_are_valid() {
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
-fn an_operator_is_told_what_is_wrong() {
+fn invalid_configuration_is_reported() {
     let output = run(&[("ROCKBOT_SCRIPTS__CPU", "fast"), ("ROCKBOT_SCRIPTS__DISK", "1Gi")]);
     assert_eq!(output.status.code(), Some(64));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -48,12 +48,13 @@ fn an_operator_is_told_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn an_operator_is_told_which_policy_opens_the_network_to_scripts() {
-    in_cluster(async |bed| {
+async fn check_names_policy_that_opens_network() {
+    in_cluster(async |cluster| {
         let check = |kubeconfig: &Path| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-check"));
             command.env_clear().env("KUBECONFIG", kubeconfig);
-            let output = command.env("ROCKBOT_SCRIPTS__NAMESPACE", &bed.scripts).output().unwrap();
+            let output =
+                command.env("ROCKBOT_SCRIPTS__NAMESPACE", &cluster.scripts).output().unwrap();
             let said = [output.stdout, output.stderr].concat();
             (output.status.code(), String::from_utf8(said).unwrap())
         };
@@ -62,17 +63,17 @@ async fn an_operator_is_told_which_policy_opens_the_network_to_scripts() {
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("close the network to scripts"), "{said}");
 
-        bed.allow_all_to_go_out("monitoring").await;
+        cluster.allow_all_to_go_out("monitoring").await;
         let (code, said) = check(Path::new(&operators));
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("the policy \"monitoring\" selects all pods"), "{said}");
 
-        bed.without_policy().await;
+        cluster.without_policy().await;
         let (code, said) = check(Path::new(&operators));
         assert_eq!((code, said.lines().count()), (Some(1), 2), "{said}");
         assert!(said.contains("no policy denies Ingress"), "{said}");
 
-        let (code, said) = check(bed.kubeconfig().path());
+        let (code, said) = check(cluster.kubeconfig().path());
         assert_eq!(code, Some(69), "{said}");
         assert!(said.contains("use credentials that may list networkpolicies"), "{said}");
     })
@@ -80,7 +81,12 @@ async fn an_operator_is_told_which_policy_opens_the_network_to_scripts() {
 }
 
 /// A manager on RabbitMQ that takes scripts.
-async fn manager(bed: &Bed, kubeconfig: &Path, namespace: &str, folder: &Path) -> Child {
+async fn manager(
+    cluster: &ClusterFixture,
+    kubeconfig: &Path,
+    namespace: &str,
+    folder: &Path,
+) -> Child {
     let mut command = program();
     command
         .env("KUBECONFIG", kubeconfig)
@@ -88,9 +94,9 @@ async fn manager(bed: &Bed, kubeconfig: &Path, namespace: &str, folder: &Path) -
         .env("ROCKBOT_BUS__NAMESPACE", namespace)
         .env("ROCKBOT_STORE__URL", format!("sqlite:{}", folder.join("calls.db").display()))
         .env("ROCKBOT_STORE__SHARED", "true")
-        .env("ROCKBOT_SCRIPTS__NAMESPACE", &bed.scripts)
+        .env("ROCKBOT_SCRIPTS__NAMESPACE", &cluster.scripts)
         .env("ROCKBOT_SCRIPTS__CPU", "50m")
-        .env("ROCKBOT_SCRIPTS__PROBE_NETWORK", bed.enforces_policies().to_string())
+        .env("ROCKBOT_SCRIPTS__PROBE_NETWORK", cluster.enforces_policies().to_string())
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
@@ -111,11 +117,11 @@ async fn manager(bed: &Bed, kubeconfig: &Path, namespace: &str, folder: &Path) -
 }
 
 #[tokio::test]
-async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_never_runs_twice() {
-    in_cluster(async |bed| {
-        let (kubeconfig, folder) = (bed.kubeconfig(), tempfile::tempdir().unwrap());
+async fn next_manager_replies_for_killed_manager() {
+    in_cluster(async |cluster| {
+        let (kubeconfig, folder) = (cluster.kubeconfig(), tempfile::tempdir().unwrap());
         let namespace = fresh_namespace();
-        let mut first = manager(&bed, kubeconfig.path(), &namespace, folder.path()).await;
+        let mut first = manager(&cluster, kubeconfig.path(), &namespace, folder.path()).await;
         let config = RabbitConfig::new(test_broker_url(), "a test").in_namespace(&namespace);
         let bus = Arc::new(RabbitBus::start(&config).unwrap());
         bus.connected(PATIENCE).await.unwrap();
@@ -124,19 +130,19 @@ async fn a_script_whose_manager_is_killed_is_answered_by_the_next_one_and_never_
         let slow = script("import time; time.sleep(8); print('done')");
         let slow = slow.within(Duration::from_secs(60)).unwrap();
         let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
-            bed.wait_for("it runs", 1, is_running).await;
-            let pod = bed.names().await;
+            cluster.wait_for("it runs", 1, is_running).await;
+            let pod = cluster.names().await;
             first.kill().await.unwrap();
-            let second = manager(&bed, kubeconfig.path(), &namespace, folder.path()).await;
-            assert_eq!(bed.names().await, pod, "the pod outlives its manager");
+            let second = manager(&cluster, kubeconfig.path(), &namespace, folder.path()).await;
+            assert_eq!(cluster.names().await, pod, "the pod outlives its manager");
             second
         });
         // It is answered from its pod. Asked again, it is known, and nothing runs.
         assert_eq!(outcome.unwrap().stdout, "done\n");
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
         let again = agent.run(&slow, &context).await.unwrap();
         assert_eq!(again.stdout, "done\n");
-        assert!(bed.names().await.is_empty());
+        assert!(cluster.names().await.is_empty());
         drop(second);
     })
     .await;

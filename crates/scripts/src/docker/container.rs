@@ -1,4 +1,4 @@
-//! A container of a script, owned: it ends with its owner, however that goes.
+//! A script's container, removed when its owner drops it.
 
 use std::{process::ExitStatus, time::Duration};
 
@@ -13,157 +13,162 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::{
-    cli::{Docker, MAX_COMPLAINT_BYTES},
-    failure::DockerError,
-    frame::{Frame, Frames},
+    command::{DockerCli, MAX_STDERR_BYTES},
+    error::DockerError,
+    frame::{Frame, FrameReader},
 };
-use crate::slots::Slot;
+use crate::permits::RunPermit;
 
-/// How long Docker may take to notice that a container has ended, and to remove it.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long until a container that is not gone is removed once more.
-const REMOVE_AGAIN: Duration = Duration::from_millis(200);
+/// How long Docker may take to notice that a container has exited, and to remove it.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause between two attempts to remove a container.
+const REMOVE_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a container may take to be removed.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A container that is started, runs or has ended, and the command line that is attached to it.
+/// A container and the `docker run` process that is attached to it.
 ///
-/// To end that command line is not to end the container. What ends it is the end of its standard
-/// input, which its first process reads: also when this process is killed. Dropping this closes it,
-/// and has a task remove what is left. The slot is free when the container is gone.
+/// Killing the `docker run` process does not stop the container. The container stops at the end of its
+/// standard input, which its first process reads; this also works when the runner is killed. Dropping
+/// this closes standard input and spawns a task that removes the container. The permit is released
+/// when the container is gone.
 #[derive(Debug)]
 pub(super) struct Container {
     stdin: Option<ChildStdin>,
-    frames: Option<Frames<ChildStdout>>,
+    frames: Option<FrameReader<ChildStdout>>,
     stderr: Option<ChildStderr>,
-    rest: Option<Rest>,
-    endings: TaskTracker,
-    has_ended: bool,
+    cleanup: Option<Cleanup>,
+    cleanups: TaskTracker,
+    has_exited: bool,
 }
 
-/// What a container leaves to be cleared away.
+/// The resources to release after a container.
 #[derive(Debug)]
-struct Rest {
+struct Cleanup {
     process: Option<ProcessGroup>,
-    docker: Docker,
+    docker: DockerCli,
     run: String,
-    _slot: Slot,
+    _permit: RunPermit,
 }
 
 impl Container {
-    /// Starts one with `arguments`, labelled with `run`. `endings` owns the tasks that remove.
+    /// Starts a container with `arguments`, labelled with `run`. `cleanups` owns the removal tasks.
     pub(super) fn start(
-        docker: &Docker,
+        docker: &DockerCli,
         arguments: &[String],
         run: String,
-        slot: Slot,
-        endings: &TaskTracker,
+        permit: RunPermit,
+        cleanups: &TaskTracker,
     ) -> Result<Self, DockerError> {
-        let (process, Pipes { stdin, stdout, stderr }) = docker.start(arguments)?;
-        let rest = Rest { process: Some(process), docker: docker.clone(), run, _slot: slot };
+        let (process, Pipes { stdin, stdout, stderr }) = docker.spawn(arguments)?;
+        let cleanup =
+            Cleanup { process: Some(process), docker: docker.clone(), run, _permit: permit };
         Ok(Self {
             stdin,
-            frames: stdout.map(Frames::of),
+            frames: stdout.map(FrameReader::new),
             stderr,
-            rest: Some(rest),
-            endings: endings.clone(),
-            has_ended: false,
+            cleanup: Some(cleanup),
+            cleanups: cleanups.clone(),
+            has_exited: false,
         })
     }
 
-    /// The next thing that its first process says; none at its end.
-    pub(super) async fn next(&mut self) -> std::io::Result<Option<Frame>> {
+    /// Returns the next frame of the first process, or `None` at the end.
+    pub(super) async fn next_frame(&mut self) -> std::io::Result<Option<Frame>> {
         match &mut self.frames {
             Some(frames) => frames.next().await,
             None => Ok(None),
         }
     }
 
-    /// Says something to its first process.
-    pub(super) async fn tell(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    /// Writes to the standard input of the first process.
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let Some(stdin) = &mut self.stdin else { return Ok(()) };
         stdin.write_all(bytes).await?;
         stdin.flush().await
     }
 
-    /// Its first process has ended, in order: Docker removes it by itself.
-    pub(super) fn ended(&mut self) {
-        self.has_ended = true;
+    /// Records that the first process has exited regularly: Docker then removes the container.
+    pub(super) fn mark_exited(&mut self) {
+        self.has_exited = true;
     }
 
-    /// How its command line ended, and what that complained about.
-    pub(super) async fn conclusion(&mut self) -> (Option<ExitStatus>, Vec<u8>) {
-        let mut complaint = Vec::new();
-        let Some(mut process) = self.rest.as_mut().and_then(|rest| rest.process.take()) else {
-            return (None, complaint);
+    /// Waits for the `docker run` process and returns its exit status and stderr.
+    pub(super) async fn finish(&mut self) -> (Option<ExitStatus>, Vec<u8>) {
+        let mut output = Vec::new();
+        let Some(mut process) = self.cleanup.as_mut().and_then(|cleanup| cleanup.process.take())
+        else {
+            return (None, output);
         };
         if let Some(stderr) = self.stderr.take() {
-            let mut stderr = stderr.take(MAX_COMPLAINT_BYTES);
-            let reading = timeout(END_TIMEOUT, stderr.read_to_end(&mut complaint));
+            let mut stderr = stderr.take(MAX_STDERR_BYTES);
+            let reading = timeout(EXIT_TIMEOUT, stderr.read_to_end(&mut output));
             if !matches!(reading.await, Ok(Ok(_))) {
-                debug!("what docker complained about could not be read to its end");
+                debug!("docker stderr incomplete");
             }
         }
-        let ended = timeout(END_TIMEOUT, process.leader_ended()).await.is_ok();
+        let exited = timeout(EXIT_TIMEOUT, process.wait_for_leader()).await.is_ok();
         let status = process.finish().await;
-        (status.filter(|_| ended), complaint)
+        (status.filter(|_| exited), output)
     }
 }
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // First of all: what its first process waits for, and what it may be writing into.
+        // First, so that the first process sees the end of its input and can't block on its output.
         drop((self.stdin.take(), self.frames.take()));
-        let (stderr, has_ended) = (self.stderr.take(), self.has_ended);
-        if let Some(rest) = self.rest.take()
+        let (stderr, has_exited) = (self.stderr.take(), self.has_exited);
+        if let Some(cleanup) = self.cleanup.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            let clearing = async move {
-                // Open until the end: the command line may have something to say.
+            let task = async move {
+                // Kept open: `docker run` may still write to it.
                 let _stderr = stderr;
-                rest.clear(has_ended).await;
+                cleanup.run(has_exited).await;
             };
-            drop(self.endings.spawn_on(clearing, &runtime));
+            drop(self.cleanups.spawn_on(task, &runtime));
         }
     }
 }
 
-impl Rest {
-    async fn clear(mut self, has_ended: bool) {
+impl Cleanup {
+    async fn run(mut self, has_exited: bool) {
         let mut process = self.process.take();
-        // The command line of a container that removes itself ends when it is removed.
-        if has_ended
+        // With `--rm`, `docker run` exits once the container is removed.
+        if has_exited
             && let Some(process) = &mut process
-            && timeout(END_TIMEOUT, process.leader_ended()).await.is_ok()
+            && timeout(EXIT_TIMEOUT, process.wait_for_leader()).await.is_ok()
         {
             return;
         }
         if timeout(REMOVE_TIMEOUT, self.remove(process.as_mut())).await.is_err() {
-            warn!(run = self.run, "a container would not go; it ends by itself at its deadline");
+            warn!(run = self.run, "container removal timed out; it stops at its deadline");
         }
         if let Some(process) = process {
             process.finish().await;
         }
     }
 
-    /// Removes the container until there is none: while the command line goes on, it may still be
-    /// about to make it.
+    /// Removes the container until none is left: while `docker run` is alive, it may still create one.
     async fn remove(&self, mut process: Option<&mut ProcessGroup>) {
         loop {
-            let is_over = match &mut process {
-                Some(process) => timeout(Duration::ZERO, process.leader_ended()).await.is_ok(),
+            let has_exited = match &mut process {
+                Some(process) => timeout(Duration::ZERO, process.wait_for_leader()).await.is_ok(),
                 None => true,
             };
             match self.docker.remove(&self.run).await {
-                Ok(0) if is_over => return,
+                Ok(0) if has_exited => return,
                 Ok(_) => {}
-                Err(error @ (DockerError::NoDaemon { .. } | DockerError::NoProgram { .. })) => {
-                    warn!(%error, run = self.run, "a container can't be removed");
+                Err(
+                    error
+                    @ (DockerError::DaemonUnavailable { .. } | DockerError::CliMissing { .. }),
+                ) => {
+                    warn!(%error, run = self.run, "container removal failed");
                     return;
                 }
-                Err(error) => debug!(%error, run = self.run, "a container is not removed yet"),
+                Err(error) => debug!(%error, run = self.run, "container removal attempt failed"),
             }
-            sleep(REMOVE_AGAIN).await;
+            sleep(REMOVE_INTERVAL).await;
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What the daemon of this machine can keep scripts from.
+//! The isolation that this machine's Docker daemon provides.
 
 use serde::Deserialize;
 
-use super::{cli::Docker, failure::DockerError};
+use super::{command::DockerCli, error::DockerError};
 use crate::runner::Isolation;
 
-/// What is read of `docker info`.
+/// The relevant fields of `docker info`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Info {
@@ -18,14 +18,14 @@ struct Info {
     cpu_cfs_quota: bool,
 }
 
-/// Asks the daemon what keeps containers from everything else, with `runtime` or its own default.
+/// Requests the isolation of containers from the daemon, with `runtime` or its default runtime.
 pub(super) async fn isolation(
-    docker: &Docker,
+    docker: &DockerCli,
     runtime: Option<&str>,
 ) -> Result<Isolation, DockerError> {
-    let answer = docker.answer(&["info", "--format", "{{json .}}"]).await?;
-    let info: Info = serde_json::from_str(&answer)
-        .map_err(|error| DockerError::Refused { said: error.to_string() })?;
+    let output = docker.output(&["info", "--format", "{{json .}}"]).await?;
+    let info: Info = serde_json::from_str(&output)
+        .map_err(|error| DockerError::Other { message: error.to_string() })?;
     info.isolation(runtime)
 }
 
@@ -33,22 +33,22 @@ impl Info {
     fn isolation(self, runtime: Option<&str>) -> Result<Isolation, DockerError> {
         // Some versions of the command line succeed without a daemon.
         if self.server_version.is_empty() {
-            let said = self.server_errors.unwrap_or_default().join("; ");
-            return Err(DockerError::NoDaemon { said });
+            let message = self.server_errors.unwrap_or_default().join("; ");
+            return Err(DockerError::DaemonUnavailable { message });
         }
         let has_seccomp = self.security_options.iter().flatten().any(|option| {
             option.starts_with("name=seccomp") && !option.contains("profile=unconfined")
         });
-        let missing = [
+        let resources = [
             (has_seccomp, "rare system calls"),
             (self.memory_limit, "the machine's memory"),
-            (self.pids_limit, "its number of processes"),
-            (self.cpu_cfs_quota, "its processors"),
+            (self.pids_limit, "the machine's process limit"),
+            (self.cpu_cfs_quota, "the machine's processors"),
         ];
-        let missing = missing.into_iter().filter(|(is_kept, _)| !is_kept);
+        let gaps = resources.into_iter().filter(|(is_isolated, _)| !is_isolated);
         Ok(Isolation {
-            by: format!("docker ({})", runtime.unwrap_or(&self.default_runtime)),
-            missing: missing.map(|(_, what)| what.to_owned()).collect(),
+            mechanism: format!("docker ({})", runtime.unwrap_or(&self.default_runtime)),
+            gaps: gaps.map(|(_, resource)| resource.to_owned()).collect(),
         })
     }
 }
@@ -63,24 +63,26 @@ mod tests {
     }
 
     #[test]
-    fn what_a_daemon_can_not_keep_scripts_from_is_told() {
-        let whole = r#"{"ServerVersion": "28.2", "DefaultRuntime": "runc", "MemoryLimit": true,
+    fn missing_daemon_features_are_gaps() {
+        let full = r#"{"ServerVersion": "28.2", "DefaultRuntime": "runc", "MemoryLimit": true,
             "SecurityOptions": ["name=seccomp,profile=builtin"], "PidsLimit": true,
             "CpuCfsQuota": true, "Unknown": {}}"#;
-        assert_eq!(isolation(whole, None).unwrap(), "docker (runc)");
-        assert_eq!(isolation(whole, Some("runsc")).unwrap(), "docker (runsc)");
+        assert_eq!(isolation(full, None).unwrap(), "docker (runc)");
+        assert_eq!(isolation(full, Some("runsc")).unwrap(), "docker (runsc)");
         let rootless = r#"{"ServerVersion": "20.10", "DefaultRuntime": "runc",
             "SecurityOptions": ["name=seccomp,profile=unconfined", "name=rootless"]}"#;
         assert_eq!(
             isolation(rootless, None).unwrap(),
-            "docker (runc) (not kept from: rare system calls, the machine's memory, its number of \
-             processes, its processors)"
+            "docker (runc) (not isolated from: rare system calls, the machine's memory, the \
+             machine's process limit, the machine's processors)"
         );
     }
 
     #[test]
-    fn an_answer_without_a_daemon_is_none() {
+    fn output_without_server_version_means_no_daemon() {
         let error = isolation(r#"{"ServerVersion": "", "ServerErrors": ["gone"]}"#, None);
-        assert!(matches!(error, Err(DockerError::NoDaemon { said }) if said == "gone"));
+        assert!(
+            matches!(error, Err(DockerError::DaemonUnavailable { message }) if message == "gone")
+        );
     }
 }

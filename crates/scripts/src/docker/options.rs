@@ -1,50 +1,50 @@
-//! How scripts are run with Docker.
+//! Options of the Docker runner.
 
 use std::{path::PathBuf, time::Duration};
 
 use crate::prepared::PreparedImage;
 
-/// What an operator may choose. The defaults suit a developer's machine.
+/// Options of the Docker runner. The defaults suit a developer's machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DockerOptions {
-    /// Docker's command line. Default `docker`, from `PATH`.
+    /// The command line client. Default `docker`, from `PATH`.
     pub program: PathBuf,
-    /// The daemon, as in `DOCKER_HOST`. Default none: what that variable or Docker's context says.
+    /// The daemon, as in `DOCKER_HOST`. Default: that variable, or Docker's current context.
     pub host: Option<String>,
     /// The image, with a `python3` of 3.9 or later. Default `python:3.12-slim`.
     pub image: String,
-    /// Images for scripts that ask for packages. Default none: packages are refused.
+    /// Images for scripts that request packages. Default none: packages are rejected.
     pub images: Vec<PreparedImage>,
-    /// What to do about an image that is missing. Default [`Pull::Never`].
+    /// The pull policy for missing images. Default [`Pull::Never`].
     pub pull: Pull,
-    /// The container runtime, such as `runsc`. Default none: the daemon's own default.
+    /// The container runtime, such as `runsc`. Default: the daemon's own.
     pub runtime: Option<String>,
-    /// The memory of a script, with its files. Default 512 MiB.
+    /// The memory of a script, including its files. Default 512 MiB.
     pub memory_bytes: u64,
     /// The processors of a script. Default 1.
     pub cpus: f64,
-    /// The processes and threads of a script, with the one that watches it. Default 64.
+    /// The processes and threads of a script, including its parent in the container. Default 64.
     pub processes: u32,
-    /// The room for a script's files, which is memory: as much in `/tmp` as in `/dev/shm`. Default
+    /// The space for a script's files, which is memory: as much in `/tmp` as in `/dev/shm`. Default
     /// 64 MiB.
     pub disk_bytes: u64,
-    /// How much a script may print before it is ended. Default 1 MiB.
+    /// The most output of a script; a script that prints more is stopped. Default 1 MiB.
     pub stdout_bytes: usize,
-    /// How much is kept of the end of its complaints. Default 16 KiB.
+    /// How much is kept of the end of stderr. Default 16 KiB.
     pub stderr_bytes: usize,
-    /// Scripts at once. Default 4.
-    pub at_once: usize,
-    /// Scripts that wait for their turn; more are refused. Default 64.
+    /// The scripts that run at the same time. Default 4.
+    pub concurrency: usize,
+    /// The scripts that wait for a permit; more are rejected. Default 64.
     pub waiting: usize,
-    /// How long Docker may take until a script begins. Default 30 s, of which little is needed unless
-    /// an image is pulled.
+    /// How long Docker may take until a script starts. Default 30 s; most of it is only needed to pull an
+    /// image.
     pub start_timeout: Duration,
 }
 
-/// What to do about an image that is missing.
+/// The pull policy for missing images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pull {
-    /// Refuse the script, and tell the operator.
+    /// Reject the script and log an error for the operator.
     Never,
     /// Pull it while the script waits.
     Missing,
@@ -65,7 +65,7 @@ impl Default for DockerOptions {
             disk_bytes: 64 << 20,
             stdout_bytes: 1 << 20,
             stderr_bytes: 16 << 10,
-            at_once: 4,
+            concurrency: 4,
             waiting: 64,
             start_timeout: Duration::from_secs(30),
         }

@@ -1,9 +1,9 @@
-"""Runs one script as a child process, and tells its runner what becomes of it.
+"""Runs one script as a child process and reports its progress to the runner.
 
-The first process of a container. Says on its standard output, in frames: `r` when it is ready for the
-script, `s` when the script starts, `o` and `e` for what it prints and complains about, `x` for its
-end. A frame is a letter, a length of four bytes and so many bytes. The script can't write there.
-Reads the script as one line of JSON. The end of standard input is the end of everything.
+The first process of a container. Writes frames to its standard output, which the script can't write
+to: `r` when it is ready for the script, `s` when the script starts, `o` and `e` for the script's
+stdout and stderr, `x` for its exit. A frame is a letter, a length of four bytes and that many bytes.
+Reads the script as one line of JSON. At the end of standard input it exits, and the container stops.
 """
 import ctypes, fcntl, json, os, resource, select, signal, struct, sys, time
 
@@ -12,22 +12,22 @@ SCRIPT, INPUT = FOLDER + "/script.py", FOLDER + "/input"
 PR_SET_DUMPABLE = 4
 
 
-def say(kind, data=b""):
+def send_frame(kind, data=b""):
     data = kind + struct.pack("<I", len(data)) + data
     while data:
         data = data[os.write(1, data):]
 
 
-def keep(path, text):
+def write_file(path, text):
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.write(text)
 
 
 def become_script(request, go, out, err):
-    """In the child: turns into the script once it may."""
-    # The kernel ends a script for its memory, not who tells of it.
+    """In the child: becomes the script once `go` is closed."""
+    # So that the kernel kills a script for its memory, and not its parent.
     try:
-        keep("/proc/self/oom_score_adj", "1000")
+            write_file("/proc/self/oom_score_adj", "1000")
     except OSError:
         pass
     os.read(go, 1)
@@ -48,7 +48,7 @@ def become_script(request, go, out, err):
 
 
 def reap(child):
-    """The status of the child if it ended; orphans end with it."""
+    """Reaps all ended children; returns the status of the script if it is among them."""
     found = None
     while True:
         try:
@@ -62,7 +62,7 @@ def reap(child):
 
 
 def out_of_memory():
-    """Whether the kernel ended a process of this container for its memory."""
+    """Returns whether the kernel killed a process of this container for its memory."""
     for path in "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control":
         try:
             with open(path) as file:
@@ -72,50 +72,50 @@ def out_of_memory():
     return False
 
 
-def pass_on(pipe, kind, looks):
-    """Passes on what is in a pipe; false when nothing more can come."""
-    for _ in range(looks):
+def forward(pipe, kind, max_reads):
+    """Forwards the content of a pipe; returns false at its end."""
+    for _ in range(max_reads):
         try:
             data = os.read(pipe, 65536)
         except BlockingIOError:
             return True
         if not data:
             return False
-        say(kind, data)
+        send_frame(kind, data)
     return True
 
 
 def main():
-    say(b"r")
+    send_frame(b"r")
     request = json.loads(sys.stdin.buffer.readline())
-    keep(SCRIPT, request["script"])
+    write_file(SCRIPT, request["script"])
     if request["input"] is not None:
-        keep(INPUT, request["input"])
-    (go, went), (output, out), (errors, err), (woken, waker) = (os.pipe() for _ in range(4))
+        write_file(INPUT, request["input"])
+    (go, start), (output, out), (errors, err), (woken, waker) = (os.pipe() for _ in range(4))
     for pipe in output, errors, woken, waker:
         fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_NONBLOCK)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # The first process of a container is only hit by signals that it asks for.
+    # The first process of a container only receives signals that it handles.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # For a runner that is gone and whose end did not get through.
+    # If the runner is gone and the end of standard input was not delivered.
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     child = os.fork()
     if child == 0:
         try:
-            os.close(went)
+            os.close(start)
             become_script(request, go, out, err)
         finally:
             os._exit(127)
     for pipe in go, out, err:
         os.close(pipe)
-    # Of the same user, the script could write into this process otherwise, or speak in its name.
+    # As the same user, the script could otherwise write to this process or send frames in its name.
     if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         os._exit(1)
-    say(b"s")
-    begun = time.monotonic()
+    send_frame(b"s")
+    started = time.monotonic()
     signal.alarm(request["seconds"])
-    os.close(went)
+    os.close(start)
     kinds, status = {output: b"o", errors: b"e"}, None
     while status is None:
         ready, _, _ = select.select([0, woken, *kinds], [], [])
@@ -124,16 +124,16 @@ def main():
         if woken in ready:
             os.read(woken, 512)
             status = reap(child)
-        # After the end as much as a pipe holds, for what it had said last.
+        # After the exit, as much as a pipe holds: the last output.
         for pipe in list(kinds):
-            if not pass_on(pipe, kinds[pipe], 1 if status is None else 64):
+            if not forward(pipe, kinds[pipe], 1 if status is None else 64):
                 del kinds[pipe]
-    elapsed = int((time.monotonic() - begun) * 1000)
+    elapsed = int((time.monotonic() - started) * 1000)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         code = 128 - code
     memory = code == 137 and out_of_memory()
-    say(b"x", b"%d %d %d" % (code, elapsed, memory))
+    send_frame(b"x", b"%d %d %d" % (code, elapsed, memory))
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-//! One script, from its container to its end.
+//! One script in its container, from start to finish.
 
 use std::time::Duration;
 
@@ -8,85 +8,86 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
-use super::{container::Container, failure::DockerError, frame::Frame, options::DockerOptions};
+use super::{container::Container, error::DockerError, frame::Frame, options::DockerOptions};
 use crate::{
-    ended::Ended,
-    output::{Beginning, End},
+    finished::FinishedScript,
+    output::{HeadBuffer, TailBuffer},
     runner::Script,
 };
 
-/// How much longer than we the container itself waits before it ends the script.
-const MARGIN: Duration = Duration::from_secs(10);
-/// The code of a process that was killed.
+/// How much longer than the runner the container waits before it stops the script.
+const CONTAINER_TIMEOUT_MARGIN: Duration = Duration::from_secs(10);
+/// The exit code of a killed process.
 const KILLED: i32 = 137;
-/// Docker's own failures, as the exit code of its command line.
+/// The exit code of `docker run` for Docker's own errors.
 const DOCKER_FAILED: i32 = 125;
 
-/// What the first process of a container is told.
+/// The request that is sent to the first process of the container.
 #[derive(Serialize)]
 struct Request<'a> {
     script: &'a str,
     input: Option<&'a str>,
-    /// Whether the input fits into a variable.
+    /// Whether the input also fits into a variable.
     variable: bool,
     seconds: u64,
 }
 
-/// Follows a script.
+/// Follows one script.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     script: &'a Script,
     options: &'a DockerOptions,
     container: Container,
     deadline: Instant,
-    asked: Instant,
-    /// Until when the next thing must have been said.
-    limit: Instant,
+    requested_at: Instant,
+    /// The time at which the next frame is overdue.
+    next_frame_due: Instant,
     started: Option<Instant>,
     executed: Executed,
-    stdout: Beginning,
-    stderr: End,
+    stdout: HeadBuffer,
+    stderr: TailBuffer,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn of(
+    pub(super) fn new(
         script: &'a Script,
         options: &'a DockerOptions,
         container: Container,
         deadline: Instant,
     ) -> Self {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         Self {
             script,
             options,
             container,
             deadline,
-            asked,
-            limit: deadline.min(asked + options.start_timeout),
+            requested_at,
+            next_frame_due: deadline.min(requested_at + options.start_timeout),
             started: None,
             executed: Executed::No,
-            stdout: Beginning::new(options.stdout_bytes),
-            stderr: End::new(options.stderr_bytes),
+            stdout: HeadBuffer::new(options.stdout_bytes),
+            stderr: TailBuffer::new(options.stderr_bytes),
         }
     }
 
-    /// Whether the script ran, as far as that is known.
+    /// Returns whether the script ran, as far as known.
     pub(super) fn executed(&self) -> Executed {
         self.executed
     }
 
-    /// Returns when the script has ended, or must: dropping this ends it.
-    pub(super) async fn follow(&mut self) -> Result<Ended, ToolFailure> {
+    /// Waits until the script has finished or reaches a limit. Dropping this stops it.
+    pub(super) async fn follow(&mut self) -> Result<FinishedScript, ToolFailure> {
         loop {
-            let Ok(said) = timeout_at(self.limit, self.container.next()).await else {
-                return Err(self.late());
+            let next = timeout_at(self.next_frame_due, self.container.next_frame()).await;
+            let Ok(next) = next else {
+                return Err(self.timeout_failure());
             };
-            let frame = match said {
+            let frame = match next {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return self.lost().await,
+                Ok(None) => return self.container_exited().await,
                 Err(error) => {
-                    debug!(%error, "a container can't be understood");
-                    return self.lost().await;
+                    debug!(%error, "container output unreadable");
+                    return self.container_exited().await;
                 }
             };
             match frame {
@@ -94,78 +95,84 @@ impl<'a> Run<'a> {
                 Frame::Started => {
                     let now = Instant::now();
                     (self.started, self.executed) = (Some(now), Executed::Yes);
-                    self.limit = self.deadline.min(now + self.script.timeout());
+                    self.next_frame_due = self.deadline.min(now + self.script.timeout());
                 }
-                Frame::Printed(bytes) => {
-                    if !self.stdout.take(&bytes) {
+                Frame::Stdout(bytes) => {
+                    if !self.stdout.push(&bytes) {
                         let elapsed = self.elapsed();
-                        return Ok(self.ended(KILLED, Some(ScriptLimit::Output), elapsed));
+                        return Ok(self.finished(KILLED, Some(ScriptLimit::Output), elapsed));
                     }
                 }
-                Frame::Complained(bytes) => self.stderr.take(&bytes),
-                Frame::Ended { exit_code, elapsed_ms, out_of_memory } => {
-                    self.container.ended();
-                    let memory = out_of_memory.then_some(ScriptLimit::Memory);
-                    return Ok(self.ended(exit_code, memory, Duration::from_millis(elapsed_ms)));
+                Frame::Stderr(bytes) => self.stderr.push(&bytes),
+                Frame::Exited { exit_code, elapsed_ms, out_of_memory } => {
+                    self.container.mark_exited();
+                    let limit = out_of_memory.then_some(ScriptLimit::Memory);
+                    let elapsed = Duration::from_millis(elapsed_ms);
+                    return Ok(self.finished(exit_code, limit, elapsed));
                 }
             }
         }
     }
 
-    /// Only what is ready for it is sent the script: until then it can't have run.
+    /// Sends the script to a container that is ready. Before this, the script can't have run.
     async fn send(&mut self) -> Result<(), ToolFailure> {
         let request = Request {
             script: self.script.code(),
             input: self.script.input(),
             variable: self.script.environment_input().is_some(),
-            seconds: (self.script.timeout() + MARGIN).as_secs(),
+            seconds: (self.script.timeout() + CONTAINER_TIMEOUT_MARGIN).as_secs(),
         };
         let mut line = serde_json::to_vec(&request)
-            .map_err(|error| ToolFailure::caused("the script can't be sent", error))?;
+            .map_err(|error| ToolFailure::caused("the script could not be encoded", error))?;
         line.push(b'\n');
         self.executed = Executed::Unknown;
-        match timeout_at(self.limit, self.container.tell(&line)).await {
+        match timeout_at(self.next_frame_due, self.container.send(&line)).await {
             Ok(Ok(())) => Ok(()),
-            // What went wrong is told at the other end.
+            // The cause is found when its output is read.
             Ok(Err(error)) => {
-                debug!(%error, "a container does not take its script");
+                debug!(%error, "sending a script to its container failed");
                 Ok(())
             }
-            Err(_) => Err(self.late()),
+            Err(_) => Err(self.timeout_failure()),
         }
     }
 
-    fn late(&self) -> ToolFailure {
+    fn timeout_failure(&self) -> ToolFailure {
         let now = Instant::now();
         if self.started.is_none() && now < self.deadline {
-            return DockerError::Silent { after: self.options.start_timeout }
+            return DockerError::Timeout { after: self.options.start_timeout }
                 .into_failure(self.executed);
         }
-        let after = now.saturating_duration_since(self.started.unwrap_or(self.asked));
+        let after = now.saturating_duration_since(self.started.unwrap_or(self.requested_at));
         ToolFailure::TimedOut { after, executed: self.executed, repeatable: false }
     }
 
-    /// The first process has ended and did not say why, or has never been there.
-    async fn lost(&mut self) -> Result<Ended, ToolFailure> {
-        let (status, complaint) = self.container.conclusion().await;
+    /// The first process exited without a final frame, or never started.
+    async fn container_exited(&mut self) -> Result<FinishedScript, ToolFailure> {
+        let (status, stderr) = self.container.finish().await;
         let code = status.and_then(|status| status.code()).unwrap_or(DOCKER_FAILED);
         if self.started.is_none() || code == DOCKER_FAILED {
-            return Err(DockerError::told(&complaint).into_failure(self.executed));
+            return Err(DockerError::from_stderr(&stderr).into_failure(self.executed));
         }
-        // A script can have its container end, which is then its own end. It can't kill it: only
-        // the kernel does, for its memory.
-        let memory = (code == KILLED).then_some(ScriptLimit::Memory);
+        // A script can make the first process exit, which counts as its own exit. It can't kill it:
+        // only the kernel does, when it is out of memory.
+        let limit = (code == KILLED).then_some(ScriptLimit::Memory);
         let elapsed = self.elapsed();
-        Ok(self.ended(code, memory, elapsed))
+        Ok(self.finished(code, limit, elapsed))
     }
 
     fn elapsed(&self) -> Duration {
         self.started.map(|started| started.elapsed()).unwrap_or_default()
     }
 
-    fn ended(&mut self, exit_code: i32, ended_by: Option<ScriptLimit>, elapsed: Duration) -> Ended {
-        let stdout = std::mem::replace(&mut self.stdout, Beginning::new(0)).into_text();
-        let stderr = std::mem::replace(&mut self.stderr, End::new(0)).into_text();
-        Ended { stdout, stderr, exit_code, ended_by, elapsed }
+    fn finished(
+        &mut self,
+        exit_code: i32,
+        ended_by: Option<ScriptLimit>,
+        elapsed: Duration,
+    ) -> FinishedScript {
+        let stdout = std::mem::replace(&mut self.stdout, HeadBuffer::new(0)).into_text();
+        let stderr = std::mem::replace(&mut self.stderr, TailBuffer::new(0)).into_text();
+        FinishedScript { stdout, stderr, exit_code, ended_by, elapsed }
     }
 }

@@ -1,4 +1,4 @@
-//! Folders that go when they are done with, also after a process that had no time for it.
+//! Temporary folders that are removed after use, including those of killed processes.
 
 use std::{
     ffi::CString,
@@ -19,12 +19,12 @@ use rustix::{
 };
 use tokio::runtime::Handle;
 
-/// Held by whoever uses the folder it is in.
+/// The lock file of a folder, locked while the folder is in use.
 const LOCK: &str = "lock";
-/// A folder as young as this may not have its lock yet.
-const SETTLED: Duration = Duration::from_secs(60);
+/// A folder younger than this may not have its lock yet.
+const MIN_AGE: Duration = Duration::from_secs(60);
 
-/// The folder of one script, inside another one that the script can't write to.
+/// The folder of one script, inside a folder that the script can't write to.
 #[derive(Debug)]
 pub(super) struct ScriptFolder {
     outer: PathBuf,
@@ -32,8 +32,8 @@ pub(super) struct ScriptFolder {
 }
 
 impl ScriptFolder {
-    pub(super) fn make(within: &Path) -> io::Result<Self> {
-        let outer = tempfile::tempdir_in(within)?.keep();
+    pub(super) fn create(parent: &Path) -> io::Result<Self> {
+        let outer = tempfile::tempdir_in(parent)?.keep();
         let path = outer.join("script");
         let folder = Self { outer, path };
         fs::create_dir(&folder.path)?;
@@ -50,10 +50,10 @@ impl Drop for ScriptFolder {
         let outer = std::mem::take(&mut self.outer);
         let remove = move || {
             if let Err(error) = remove(&outer) {
-                tracing::warn!(%error, "the folder of a script could not be removed");
+                tracing::warn!(%error, "script folder removal failed");
             }
         };
-        // A script can leave so much that it takes a while.
+        // In the background: a script can leave so many files that this takes a while.
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(remove)),
             Err(_) => remove(),
@@ -61,32 +61,32 @@ impl Drop for ScriptFolder {
     }
 }
 
-/// Keeps a folder from being swept for as long as the file is open.
-pub(super) fn hold(folder: &Path) -> io::Result<File> {
+/// Locks a folder, which is not swept while the file is open.
+pub(super) fn lock(folder: &Path) -> io::Result<File> {
     let lock = File::create(folder.join(LOCK))?;
     lock.lock()?;
     Ok(lock)
 }
 
-/// Removes folders of this user whose name begins so and that nobody holds any more.
-pub(super) fn sweep(within: &Path, prefix: &str) {
-    let Ok(entries) = fs::read_dir(within) else { return };
+/// Removes unlocked folders of this user whose names have this prefix.
+pub(super) fn sweep(parent: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
             continue;
         }
-        if is_left(&entry).unwrap_or(false)
+        if is_abandoned(&entry).unwrap_or(false)
             && let Err(error) = remove(&entry.path())
         {
-            tracing::warn!(%error, "a folder that was left behind could not be removed");
+            tracing::warn!(%error, "abandoned folder removal failed");
         }
     }
 }
 
-fn is_left(entry: &fs::DirEntry) -> io::Result<bool> {
+fn is_abandoned(entry: &fs::DirEntry) -> io::Result<bool> {
     let found = entry.metadata()?;
-    let settled = found.modified()?.elapsed().is_ok_and(|age| age >= SETTLED);
-    if !found.is_dir() || found.uid() != geteuid().as_raw() || !settled {
+    let is_old = found.modified()?.elapsed().is_ok_and(|age| age >= MIN_AGE);
+    if !found.is_dir() || found.uid() != geteuid().as_raw() || !is_old {
         return Ok(false);
     }
     match File::open(entry.path().join(LOCK)) {
@@ -95,8 +95,8 @@ fn is_left(entry: &fs::DirEntry) -> io::Result<bool> {
     }
 }
 
-/// Removes a folder with all that is in it, whatever its rights and however deep it is: folders are
-/// moved up before they are emptied, so that no path grows and nothing recurses. Links are not followed.
+/// Removes a folder and its content, whatever the permissions and the depth: nested folders are moved up
+/// before they are emptied, so that no path grows and nothing recurses. Links are not followed.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
     let top = open(CWD, folder)?;
     let (mut pending, mut number) = (Vec::new(), 0_u64);
@@ -107,14 +107,14 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
     while let Some(name) = pending.pop() {
         let inside = open(top.as_fd(), name.as_c_str())?;
         empty(inside.as_fd(), |found| {
-            // One that may not be written to can't be moved.
+            // A folder without write permission can't be moved.
             open(inside.as_fd(), found.as_c_str())?;
             let moved = loop {
                 number += 1;
                 let moved = CString::new(format!("removing-{number}"))?;
                 match renameat(&inside, found.as_c_str(), &top, moved.as_c_str()) {
                     Ok(()) => break moved,
-                    // Left by a removal that did not come to its end.
+                    // Left by an interrupted removal.
                     Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -127,18 +127,18 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Opens a folder, after giving ourselves the right to.
-fn open(within: BorrowedFd<'_>, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
-    let only = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let place = openat(within, name, only | OFlags::PATH, Mode::empty())?;
-    chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), Mode::RWXU)?;
-    Ok(openat(&place, ".", only, Mode::empty())?)
+/// Opens a folder after granting ourselves access to it.
+fn open(parent: BorrowedFd<'_>, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = openat(parent, name, flags | OFlags::PATH, Mode::empty())?;
+    chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)?;
+    Ok(openat(&handle, ".", flags, Mode::empty())?)
 }
 
-/// Removes files, and hands on the names of folders.
+/// Removes the files of a folder and passes the names of its folders on.
 fn empty(
     folder: BorrowedFd<'_>,
-    mut folder_found: impl FnMut(CString) -> io::Result<()>,
+    mut on_folder: impl FnMut(CString) -> io::Result<()>,
 ) -> io::Result<()> {
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -148,7 +148,7 @@ fn empty(
         }
         match unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::ISDIR | Errno::PERM) => folder_found(name.to_owned())?,
+            Err(Errno::ISDIR | Errno::PERM) => on_folder(name.to_owned())?,
             Err(error) => return Err(error.into()),
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_goes_however_deep_and_closed_it_is_and_links_lead_nowhere() {
+    fn deep_unwritable_folder_is_removed_without_following_links() {
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("kept"), "x").unwrap();
         let folder = tempfile::tempdir().unwrap().keep();
@@ -186,31 +186,31 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_swept_and_what_is_held_or_young_stays() {
+    fn sweep_removes_abandoned_folders_only() {
         let folder = tempfile::tempdir().unwrap();
-        let make = |name: &str| {
+        let create = |name: &str| {
             let path = folder.path().join(name);
             fs::create_dir(&path).unwrap();
             path
         };
-        let old = |path: &Path| {
-            let then = SystemTime::now() - SETTLED * 2;
+        let age = |path: &Path| {
+            let then = SystemTime::now() - MIN_AGE * 2;
             File::open(path).unwrap().set_modified(then).unwrap();
         };
-        let (held, left, bare) = (make("x-held"), make("x-left"), make("x-bare"));
-        let (young, other) = (make("x-young"), make("other"));
-        let lock = hold(&held).unwrap();
-        drop(hold(&left).unwrap());
-        for path in [&held, &left, &bare, &other] {
-            old(path);
+        let (locked, unlocked, bare) = (create("x-locked"), create("x-unlocked"), create("x-bare"));
+        let (young, other) = (create("x-young"), create("other"));
+        let held = lock(&locked).unwrap();
+        drop(lock(&unlocked).unwrap());
+        for path in [&locked, &unlocked, &bare, &other] {
+            age(path);
         }
         sweep(folder.path(), "x-");
         assert_eq!(
-            [&held, &left, &bare, &young, &other].map(|path| path.exists()),
+            [&locked, &unlocked, &bare, &young, &other].map(|path| path.exists()),
             [true, false, false, true, true]
         );
-        drop(lock);
+        drop(held);
         sweep(folder.path(), "x-");
-        assert!(!held.exists());
+        assert!(!locked.exists());
     }
 }

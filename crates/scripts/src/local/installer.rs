@@ -1,4 +1,4 @@
-//! Whoever installs packages: uv where there is one, else the pip of the interpreter.
+//! Installation of packages with uv, or with the interpreter's pip if uv is missing.
 
 use std::{
     fs, io,
@@ -15,16 +15,16 @@ use tokio::{
     time::timeout,
 };
 
-use super::{environment, in_path};
-use crate::output::End;
+use super::environment;
+use crate::output::TailBuffer;
 use crate::requirement::Requirements;
 
-/// What a model is told of a failed installation: the end of what the installer complained about.
-const MAX_COMPLAINT_BYTES: usize = 2000;
+/// How much of the end of the installer's stderr is shown to the model.
+const MAX_STDERR_BYTES: usize = 2000;
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Where packages come from and how to get there is the operator's business; nothing else of our
-/// environment is the installer's.
-const KEPT: &[&str] = &[
+/// Variables that are passed to the installer: the operator's settings of package index, proxy and
+/// certificates.
+const INHERITED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
     "LANG",
@@ -69,7 +69,7 @@ pub(super) struct Installer {
 
 impl Installer {
     pub(super) fn new(python: &Path, timeout: Duration) -> Self {
-        Self { python: python.to_owned(), uv: in_path("uv"), timeout }
+        Self { python: python.to_owned(), uv: environment::find_program("uv"), timeout }
     }
 
     /// Installs into an empty folder, from wheels only.
@@ -80,27 +80,26 @@ impl Installer {
         folder: &Path,
     ) -> Result<(), ToolFailure> {
         let lines: String = packages.iter().flat_map(|package| [package, "\n"]).collect();
-        fs::write(list, lines).map_err(|error| unusable(&error))?;
+        fs::write(list, lines).map_err(|error| unavailable(&error))?;
         let mut command = self.command(list, folder);
         let (mut group, pipes) =
-            ProcessGroup::spawn(&mut command).map_err(|error| unusable(&error))?;
-        let reading = async { tokio::join!(tail(pipes.stdout), tail(pipes.stderr)) };
-        let Ok((said, complained)) = timeout(self.timeout, reading).await else {
+            ProcessGroup::spawn(&mut command).map_err(|error| unavailable(&error))?;
+        let reading = async { tokio::join!(read_tail(pipes.stdout), read_tail(pipes.stderr)) };
+        let Ok((stdout, stderr)) = timeout(self.timeout, reading).await else {
             let message = format!(
-                "the packages {packages} were not installed within {} seconds",
+                "installation of the packages {packages} took longer than {} s; try again later",
                 self.timeout.as_secs()
             );
             return Err(ToolFailure::Unavailable { message, executed: Executed::No });
         };
-        // Both streams have ended, so it is at its end; what it left behind goes with it.
-        let _ = timeout(self.timeout, group.leader_ended()).await;
+        // Both streams have ended, so the leader is about to exit; its descendants are killed.
+        let _ = timeout(self.timeout, group.wait_for_leader()).await;
         if group.finish().await.is_some_and(|status| status.success()) {
             return Ok(());
         }
-        // No answer of the index ends here as well as a wrong name: what it says tells which.
-        let complaint = if complained.trim().is_empty() { said } else { complained };
-        let message =
-            format!("the packages {packages} could not be installed:\n{}", complaint.trim());
+        // Both a wrong name and an unreachable index end here; the installer's message tells which.
+        let reason = if stderr.trim().is_empty() { stdout } else { stderr };
+        let message = format!("the packages {packages} could not be installed:\n{}", reason.trim());
         Err(ToolFailure::InvalidArguments { message })
     }
 
@@ -125,10 +124,10 @@ impl Installer {
             .arg(folder)
             .arg("--requirement")
             .arg(list)
-            // Nobody's files are there but ours: installers look for settings and archives around them.
+            // A folder with our files only: installers look for settings and archives around them.
             .current_dir(list.parent().unwrap_or(Path::new("/")))
             .env_clear()
-            .envs(environment::kept(KEPT))
+            .envs(environment::inherited(INHERITED_VARIABLES))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -136,22 +135,22 @@ impl Installer {
     }
 }
 
-/// The end of a stream, read to its end.
-async fn tail(stream: Option<impl AsyncRead + Unpin>) -> String {
-    let (mut end, mut chunk) = (End::new(MAX_COMPLAINT_BYTES), vec![0; CHUNK_BYTES]);
+/// Reads a stream to its end and returns its last bytes.
+async fn read_tail(stream: Option<impl AsyncRead + Unpin>) -> String {
+    let (mut tail, mut chunk) = (TailBuffer::new(MAX_STDERR_BYTES), vec![0; CHUNK_BYTES]);
     if let Some(mut stream) = stream {
         while let Ok(length) = stream.read(&mut chunk).await
             && length > 0
         {
-            end.take(&chunk[..length]);
+            tail.push(&chunk[..length]);
         }
     }
-    end.into_text()
+    tail.into_text()
 }
 
-/// For what went wrong with our own folder.
-pub(super) fn unusable(error: &io::Error) -> ToolFailure {
-    tracing::warn!(%error, "packages for a script could not be installed");
-    let message = "packages can't be installed here now; try again later".to_owned();
+/// Logs an error of our own files or processes and returns the failure for the model.
+pub(super) fn unavailable(error: &io::Error) -> ToolFailure {
+    tracing::warn!(%error, "package installation failed");
+    let message = "packages can't be installed here at the moment; try again later".to_owned();
     ToolFailure::Unavailable { message, executed: Executed::No }
 }

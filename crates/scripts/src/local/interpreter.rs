@@ -1,4 +1,4 @@
-//! The Python that runs scripts, asked once about itself.
+//! The Python interpreter that runs scripts.
 
 use std::{
     io,
@@ -15,71 +15,72 @@ use tokio::{
     time::timeout,
 };
 
-use super::{StartError, environment};
+use super::{environment, error::StartError};
 
-const QUESTION: &str = include_str!("interpreter.py");
-const TIMEOUT: Duration = Duration::from_secs(20);
-const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+const INSPECTION: &str = include_str!("interpreter.py");
+const INSPECTION_TIMEOUT: Duration = Duration::from_secs(20);
+const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 
-/// Where an interpreter lives, and what the kernel under it offers.
+/// The paths of an interpreter, and the sandbox features of its kernel.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Interpreter {
     /// The program itself, behind links, shims and virtual environments.
     pub(super) program: PathBuf,
-    /// Its folders, standard library included.
+    /// Its folders, including the standard library.
     pub(super) folders: Vec<PathBuf>,
-    /// Such as `cpython-311-x86_64-linux-gnu`: what a built package fits to.
+    /// The ABI of its binary packages, such as `cpython-311-x86_64-linux-gnu`.
     pub(super) tag: String,
     version: (u32, u32),
-    /// The version of Landlock; 0 for none.
+    /// The version of Landlock; 0 if unsupported.
     pub(super) landlock: u32,
-    /// Whether the kernel filters system calls.
+    /// Whether the kernel supports filters of system calls.
     pub(super) seccomp: bool,
 }
 
 impl Interpreter {
-    /// Finds and asks.
+    /// Resolves a program and runs it to inspect itself.
     pub(super) async fn find(program: &Path) -> Result<Self, StartError> {
         let unusable = |reason: String| StartError::Python { program: program.into(), reason };
-        let answer = ask(program).await.map_err(|error| unusable(error.to_string()))?;
-        let found: Self = serde_json::from_slice(&answer)
-            .map_err(|_| unusable("it did not say where it lives; is it Python 3?".to_owned()))?;
+        let output = inspect(program).await.map_err(|error| unusable(error.to_string()))?;
+        let found: Self = serde_json::from_slice(&output)
+            .map_err(|_| unusable("it did not report its paths".to_owned()))?;
         if found.version < (3, 9) {
             let (major, minor) = found.version;
-            return Err(unusable(format!("it is Python {major}.{minor}, and 3.9 is needed")));
+            return Err(unusable(format!("it is Python {major}.{minor}, older than 3.9")));
         }
         Ok(found)
     }
 }
 
-async fn ask(program: &Path) -> io::Result<Vec<u8>> {
+async fn inspect(program: &Path) -> io::Result<Vec<u8>> {
     let mut command = Command::new(program);
     command
-        .args(["-I", "-S", "-c", QUESTION])
+        .args(["-I", "-S", "-c", INSPECTION])
         .env_clear()
-        // A shim looks for its interpreter in there.
-        .envs(environment::kept(&["PATH", "HOME"]))
+        // A shim needs them to find its interpreter.
+        .envs(environment::inherited(&["PATH", "HOME"]))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let (group, pipes) = ProcessGroup::spawn(&mut command)?;
-    let reading = async { tokio::join!(all(pipes.stdout), all(pipes.stderr)) };
-    let (answer, complaint) = timeout(TIMEOUT, reading)
-        .await
-        .map_err(|_| io::Error::other(format!("it said nothing for {} s", TIMEOUT.as_secs())))?;
+    let reading = async { tokio::join!(read_all(pipes.stdout), read_all(pipes.stderr)) };
+    let (stdout, stderr) = timeout(INSPECTION_TIMEOUT, reading).await.map_err(|_| {
+        let seconds = INSPECTION_TIMEOUT.as_secs();
+        io::Error::other(format!("it did not respond within {seconds} s"))
+    })?;
     group.finish().await;
-    let (answer, complaint) = (answer?, complaint?);
-    let complaint = String::from_utf8_lossy(&complaint);
-    match complaint.lines().rfind(|line| !line.trim().is_empty()) {
-        Some(last) if answer.is_empty() => Err(io::Error::other(last.to_owned())),
-        _ => Ok(answer),
+    let (stdout, stderr) = (stdout?, stderr?);
+    let stderr = String::from_utf8_lossy(&stderr);
+    match stderr.lines().rfind(|line| !line.trim().is_empty()) {
+        Some(last) if stdout.is_empty() => Err(io::Error::other(last.to_owned())),
+        _ => Ok(stdout),
     }
 }
 
-async fn all(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut all = Vec::new();
+async fn read_all(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
     if let Some(stream) = stream {
-        stream.take(MAX_ANSWER_BYTES).read_to_end(&mut all).await?;
+        stream.take(MAX_OUTPUT_BYTES).read_to_end(&mut content).await?;
     }
-    Ok(all)
+    Ok(content)
 }

@@ -1,18 +1,19 @@
 //! Scripts on this machine, each in a sandbox of its own.
 //!
-//! A jail is set up in Python, by the process that becomes the script (`jail.py`): an interpreter that
-//! is warm must be forked first, and what is forked has to put up its own walls. `server.py` forks and
-//! keeps watch, `run.py` runs the script. What the jail is told is worked out here.
+//! The sandbox is set up in Python, by the process that becomes the script (`jail.py`): a warm
+//! interpreter has to be forked first, and the fork then confines itself. `server.py` forks and
+//! supervises, `run.py` runs the script. This module decides what the jail does.
 //!
-//! Which walls there are depends on the machine, so a runner tries them when it starts, strongest
-//! first, with a script that goes for what it must not reach:
+//! The available mechanisms depend on the machine. A runner tries them when it starts, strongest first,
+//! with a script that attempts what must be impossible:
 //!
-//! 1. namespaces that the jail makes, with Landlock and a filter of system calls as second walls;
-//! 2. the same by bubblewrap, where only that program may make namespaces. Every script then needs an
-//!    interpreter of its own: what forks inside bubblewrap can't have walls between its scripts;
+//! 1. namespaces created by the jail, with Landlock and a filter of system calls as a second layer;
+//! 2. namespaces created by bubblewrap, where only that program may create them. Every script then
+//!    needs an interpreter of its own, since forks inside bubblewrap are not isolated from each other;
 //! 3. Landlock and the filter alone, as in most containers.
 
 mod environment;
+mod error;
 mod folders;
 mod installer;
 mod interpreter;
@@ -42,200 +43,169 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::options::{LocalOptions, Means, PackageOptions, Sandbox};
+pub use self::{
+    error::StartError,
+    options::{LocalOptions, Mechanisms, PackageOptions, Sandbox},
+};
 use self::{
     folders::ScriptFolder,
     interpreter::Interpreter,
     packages::{PackageSet, Packages},
-    plan::{Plan, Walls},
-    probe::Bait,
-    run::{GivenUp, Lost, Places, Until},
+    plan::{Namespaces, Plan},
+    probe::ProbeTargets,
+    run::{AbortReason, RunError, ScriptPaths, StopConditions},
     server::Server,
 };
 use crate::{
-    ended::Ended,
+    finished::FinishedScript,
+    permits::RunPermits,
     runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
-    slots::Slots,
 };
 
 const FOLDER_PREFIX: &str = "rockbot-scripts-";
-/// How long the script that tries the walls may take.
+/// How long the script that probes the isolation may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long scripts may take to be gone when the runner closes.
+/// How long running scripts may take to stop when the runner closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs scripts on this machine. Linux only.
 ///
-/// Dropped, it ends what it started; [`LocalRunner::close`] also waits for that.
+/// Dropping it kills its processes; [`LocalRunner::close`] also waits for them.
 #[derive(Debug)]
 pub struct LocalRunner {
     options: LocalOptions,
     plan: Plan,
     isolation: Isolation,
-    slots: Slots,
-    warm: Mutex<Warm>,
+    permits: RunPermits,
+    warm: Mutex<WarmServer>,
     packages: Option<Packages>,
     closing: CancellationToken,
     folder: TempDir,
-    /// Says that the folder is in use.
-    held: File,
-}
-
-/// Why scripts can't be run on this machine; for the operator.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// No Python that can be used.
-    #[error(
-        "{program} can't run scripts: {reason}; install Python 3.9 or later, or name another one"
-    )]
-    Python {
-        /// As it was asked for.
-        program: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Less isolation than is required.
-    #[error(
-        "scripts would not be isolated completely: {isolation}. Allow unprivileged user namespaces \
-         (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, \
-         or in a container a seccomp profile that permits them), or install bubblewrap, or ask for \
-         less than `required`{}", tried(.refused)
-    )]
-    Isolation {
-        /// What there would be.
-        isolation: Isolation,
-        /// What was tried, and why it did not work.
-        refused: Vec<String>,
-    },
-    /// Not even a script without walls came to its end.
-    #[error("no script runs here{}", tried(.refused))]
-    Nothing {
-        /// What was tried, and why it did not work.
-        refused: Vec<String>,
-    },
-    /// The folder of the runner can't be used.
-    #[error(
-        "the folder of the scripts can't be used: {0}; check space and rights of the temporary folder"
-    )]
-    Folder(#[from] io::Error),
-}
-
-fn tried(refused: &[String]) -> String {
-    refused.iter().map(|reason| format!("; {reason}")).collect()
+    /// The lock of the folder, which marks it as in use.
+    lock: File,
 }
 
 impl LocalRunner {
-    /// Finds Python, tries what isolates scripts here, and warms up.
+    /// Finds Python, probes the isolation, and starts the warm interpreter.
     ///
     /// # Errors
-    /// Without a usable Python or temporary folder, and when isolation is required and not complete.
+    /// Without a usable Python or temporary folder, and when complete isolation is required but not
+    /// available.
     pub async fn start(options: LocalOptions) -> Result<Self, StartError> {
         let interpreter = Interpreter::find(&options.python).await?;
         spawn_blocking(|| folders::sweep(&env::temp_dir(), FOLDER_PREFIX));
         let mut folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir()?;
-        let mut held = folders::hold(folder.path())?;
-        let mut offered = options.clone();
+        let mut lock = folders::lock(folder.path())?;
+        let mut plan_options = options.clone();
         let packages = options.packages.as_ref().and_then(|packages| {
             Packages::open(packages, &interpreter)
                 .inspect_err(|error| {
                     let folder = packages.folder.display();
-                    tracing::warn!(%error, %folder, "scripts get no packages: their folder can't be used");
+                    tracing::warn!(%error, %folder, "package folder unusable; packages disabled");
                 })
                 .ok()
         });
         if packages.is_none() {
-            offered.packages = None;
+            plan_options.packages = None;
         }
-        let bait = Bait::lay(folder.path())?;
-        let mut refused = Vec::new();
-        for (walls, bubblewrap) in candidates(&options) {
-            let place = folder.path().join(format!("{walls:?}").to_lowercase());
+        let targets = ProbeTargets::create(folder.path())?;
+        let mut failures = Vec::new();
+        for (namespaces, bubblewrap) in candidates(&options) {
+            let modules = folder.path().join(format!("{namespaces:?}").to_lowercase());
             let sandbox = options.sandbox != Sandbox::Off;
-            let plan = Plan::write(walls, sandbox, &interpreter, &offered, bubblewrap, &place)?;
+            let plan = Plan::write(
+                namespaces,
+                sandbox,
+                &interpreter,
+                &plan_options,
+                bubblewrap,
+                &modules,
+            )?;
             let mut runner = Self {
-                slots: Slots::new(options.at_once, options.waiting),
-                isolation: Isolation { by: plan.means(), missing: Vec::new() },
+                permits: RunPermits::new(options.concurrency, options.waiting),
+                isolation: Isolation { mechanism: plan.mechanism(), gaps: Vec::new() },
                 plan,
                 warm: Mutex::default(),
                 packages: None,
                 closing: CancellationToken::new(),
                 options: options.clone(),
                 folder,
-                held,
+                lock,
             };
-            match runner.probe(&bait).await {
-                Ok(missing) => {
-                    runner.isolation.missing = missing;
+            match runner.probe(&targets).await {
+                Ok(gaps) => {
+                    runner.isolation.gaps = gaps;
                     runner.packages = packages;
-                    return runner.open(refused).await;
+                    return runner.finish_start(failures).await;
                 }
-                Err(reason) => refused.push(format!("{}: {reason}", runner.isolation.by)),
+                Err(reason) => failures.push(format!("{}: {reason}", runner.isolation.mechanism)),
             }
-            (folder, held) = (runner.folder, runner.held);
+            (folder, lock) = (runner.folder, runner.lock);
         }
-        Err(StartError::Nothing { refused })
+        Err(StartError::NoScriptRuns { failures })
     }
 
-    /// What keeps the scripts of this runner from everything else, as tried when it started.
+    /// Returns the isolation of this runner's scripts, as probed when it started.
     #[must_use]
     pub fn isolation(&self) -> &Isolation {
         &self.isolation
     }
 
-    /// Ends all scripts and the warm interpreter, and waits until they are gone, ten seconds at most.
+    /// Stops all scripts and the warm interpreter, and waits until they are gone, at most 10 s.
     pub async fn close(&self) {
         self.closing.cancel();
-        if timeout(CLOSE_TIMEOUT, self.slots.idle()).await.is_err() {
-            tracing::warn!("scripts were still running when their runner closed");
+        if timeout(CLOSE_TIMEOUT, self.permits.wait_idle()).await.is_err() {
+            tracing::warn!("scripts still running at shutdown");
         }
         if let Some(server) = self.warm.lock().await.server.take() {
-            server.end().await;
+            server.stop().await;
         }
     }
 
-    /// Lets the script that tries the walls run, and says what they leave open.
-    async fn probe(&self, bait: &Bait) -> Result<Vec<String>, String> {
-        let script = bait
+    /// Runs the probe script and returns the gaps in the isolation.
+    async fn probe(&self, targets: &ProbeTargets) -> Result<Vec<String>, String> {
+        let script = targets
             .script(self.options.disk_bytes, self.options.processes)
             .map_err(|error| error.to_string())?;
-        let until =
-            Until { deadline: Instant::now() + PROBE_TIMEOUT, given_up: std::future::pending() };
-        let ended = match self.cold(None).await {
-            Ok(begun) => self.follow(begun, &script, None, until).await,
-            Err(attempt) => Err(attempt),
+        let stop = StopConditions {
+            deadline: Instant::now() + PROBE_TIMEOUT,
+            aborted: std::future::pending(),
         };
-        let ended = match ended {
-            Ok(ended) => ended,
-            Err(Attempt::Server(error)) => return Err(error.to_string()),
-            Err(Attempt::Lost(Lost::Unbegun)) => return Err("the script did not begin".to_owned()),
-            Err(Attempt::Lost(Lost::Unwalled(reason))) => return Err(reason),
-            Err(Attempt::Lost(Lost::Failed(failure))) => return Err(failure.to_string()),
+        let result = match self.cold_cell(None).await {
+            Ok(cell) => self.follow(cell, &script, None, stop).await,
+            Err(error) => Err(error),
         };
-        probe::missing(&ended.stdout).ok_or_else(|| {
-            let last = ended.stderr.lines().last().unwrap_or("the script that tries it failed");
+        let finished = result.map_err(|error| match error {
+            AttemptError::Server(error) => error.to_string(),
+            AttemptError::Run(RunError::NotStarted) => "the probe script did not start".to_owned(),
+            AttemptError::Run(RunError::SandboxFailed(reason)) => reason,
+            AttemptError::Run(RunError::Failed(failure)) => failure.to_string(),
+        })?;
+        probe::gaps(&finished.stdout).ok_or_else(|| {
+            let last = finished.stderr.lines().last().unwrap_or("the probe script failed");
             last.to_owned()
         })
     }
 
-    async fn open(self, refused: Vec<String>) -> Result<Self, StartError> {
+    async fn finish_start(self, failures: Vec<String>) -> Result<Self, StartError> {
         let isolation = &self.isolation;
         if !isolation.is_complete() {
             match self.options.sandbox {
                 Sandbox::Required => {
-                    return Err(StartError::Isolation { isolation: isolation.clone(), refused });
+                    return Err(StartError::Isolation { isolation: isolation.clone(), failures });
                 }
                 Sandbox::BestEffort => tracing::warn!(
-                    by = %isolation.by, missing = ?isolation.missing, ?refused,
-                    "scripts are not isolated completely"
+                    mechanism = %isolation.mechanism, gaps = ?isolation.gaps, ?failures,
+                    "script isolation incomplete"
                 ),
-                Sandbox::Off => tracing::warn!("the sandbox of scripts is off"),
+                Sandbox::Off => tracing::warn!("script sandbox disabled"),
             }
         }
         if self.is_warm() {
             match Server::warm(&self.plan).await {
                 Ok(server) => self.warm.lock().await.server = Some(server),
                 Err(error) => {
-                    tracing::warn!(%error, "no interpreter could be warmed up; the first script tries");
+                    tracing::warn!(%error, "warm interpreter start failed; first script retries");
                 }
             }
         }
@@ -243,32 +213,32 @@ impl LocalRunner {
     }
 
     fn is_warm(&self) -> bool {
-        self.options.warm && self.plan.can_be_warm()
+        self.options.warm && self.plan.supports_warm()
     }
 
-    async fn attend(
+    async fn execute(
         &self,
         script: &Script,
         context: &ToolContext,
     ) -> Result<ScriptOutcome, ToolFailure> {
-        let _slot = self.unless_given_up(context, self.slots.take()).await?;
-        let set = self.packages_of(script, context).await?;
-        let mut again = true;
+        let _permit = self.unless_stopped(context, self.permits.acquire()).await?;
+        let set = self.package_set(script, context).await?;
+        let mut may_retry = true;
         loop {
             match self.attempt(script, set.as_ref(), context).await {
-                Ok(ended) => return Ok(ended.within(&self.isolation)),
-                Err(Attempt::Lost(Lost::Failed(failure))) => return Err(failure),
-                // Its server went away with it: nothing has run yet.
-                Err(Attempt::Lost(Lost::Unbegun)) if again => again = false,
-                Err(Attempt::Lost(Lost::Unbegun)) => {
-                    return Err(unavailable("the script did not begin; try again later"));
+                Ok(finished) => return Ok(finished.into_outcome(&self.isolation)),
+                Err(AttemptError::Run(RunError::Failed(failure))) => return Err(failure),
+                // The server was lost; nothing has run.
+                Err(AttemptError::Run(RunError::NotStarted)) if may_retry => may_retry = false,
+                Err(AttemptError::Run(RunError::NotStarted)) => {
+                    return Err(unavailable("the script did not start; try again later"));
                 }
-                Err(Attempt::Lost(Lost::Unwalled(reason))) => {
-                    tracing::warn!(%reason, "a script's sandbox could not be set up");
+                Err(AttemptError::Run(RunError::SandboxFailed(reason))) => {
+                    tracing::warn!(%reason, "script sandbox setup failed");
                     return Err(unavailable("the sandbox could not be set up; try again later"));
                 }
-                Err(Attempt::Server(error)) => {
-                    tracing::warn!(%error, "the interpreter for a script could not be started");
+                Err(AttemptError::Server(error)) => {
+                    tracing::warn!(%error, "script interpreter start failed");
                     return Err(unavailable("Python could not be started; try again later"));
                 }
             }
@@ -280,44 +250,45 @@ impl LocalRunner {
         script: &Script,
         set: Option<&PackageSet>,
         context: &ToolContext,
-    ) -> Result<Ended, Attempt> {
-        let begun = if self.is_warm() {
-            self.unless_given_up(context, self.warm()).await?
+    ) -> Result<FinishedScript, AttemptError> {
+        let cell = if self.is_warm() {
+            self.unless_stopped(context, self.warm_cell()).await?
         } else {
-            self.unless_given_up(context, self.cold(set)).await?
+            self.unless_stopped(context, self.cold_cell(set)).await?
         };
-        let until = Until {
+        let stop = StopConditions {
             deadline: context.deadline,
-            given_up: async {
+            aborted: async {
                 tokio::select! {
-                    () = context.cancellation.cancelled() => GivenUp::Cancelled,
-                    () = self.closing.cancelled() => GivenUp::Closing,
+                    () = context.cancellation.cancelled() => AbortReason::Cancelled,
+                    () = self.closing.cancelled() => AbortReason::Closing,
                 }
             },
         };
-        self.follow(begun, script, set, until).await
+        self.follow(cell, script, set, stop).await
     }
 
-    /// What a script waits for before it begins.
-    async fn unless_given_up<T, E: From<ToolFailure>>(
+    /// Awaits a step before the script starts, unless the call or the runner is stopped.
+    async fn unless_stopped<T, E: From<ToolFailure>>(
         &self,
         context: &ToolContext,
-        wanted: impl Future<Output = Result<T, E>>,
+        step: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let (executed, asked) = (Executed::No, Instant::now());
+        let (executed, waiting_since) = (Executed::No, Instant::now());
         let failure = tokio::select! {
             biased;
-            () = self.closing.cancelled() => unavailable("scripts are no longer run here"),
+            () = self.closing.cancelled() => unavailable("the script runner is shutting down"),
             () = context.cancellation.cancelled() => ToolFailure::Cancelled { executed },
-            got = wanted => return got,
+            result = step => return result,
             () = sleep_until(context.deadline) => {
-                ToolFailure::TimedOut { after: asked.elapsed(), executed, repeatable: true }
+                let after = waiting_since.elapsed();
+                ToolFailure::TimedOut { after, executed, repeatable: true }
             }
         };
         Err(failure.into())
     }
 
-    async fn packages_of(
+    async fn package_set(
         &self,
         script: &Script,
         context: &ToolContext,
@@ -327,72 +298,75 @@ impl LocalRunner {
         }
         let Some(packages) = &self.packages else {
             if self.options.packages.is_some() {
-                return Err(unavailable("packages can't be kept here; the log says why"));
+                return Err(unavailable(
+                    "packages can't be stored here; ask an operator to check the log",
+                ));
             }
             return Err(ToolFailure::NotPermitted {
-                reason: "packages are switched off here; use the standard library".to_owned(),
+                reason: "packages are disabled here; use the standard library".to_owned(),
             });
         };
-        self.unless_given_up(context, packages.set(script.packages())).await.map(Some)
+        self.unless_stopped(context, packages.set(script.packages())).await.map(Some)
     }
 
-    /// Has the warm interpreter forked; starts another one when it is gone.
-    async fn warm(&self) -> Result<Begun, Attempt> {
-        let place = self.place()?;
-        let (ends, descriptors) = run::connect()?;
-        let asked = Instant::now();
+    /// Requests a cell from the warm interpreter, which is restarted if it is gone.
+    async fn warm_cell(&self) -> Result<Cell, AttemptError> {
+        let folder = self.work_folder()?;
+        let (pipes, descriptors) = run::connect()?;
+        let waiting_since = Instant::now();
         let mut warm = self.warm.lock().await;
-        let is_asked = match &warm.server {
-            Some(server) => server.ask(&descriptors).await.is_ok(),
+        let is_requested = match &warm.server {
+            Some(server) => server.request(&descriptors).await.is_ok(),
             None => false,
         };
-        if !is_asked {
+        if !is_requested {
             warm.server = None;
-            // A start that failed while this waited is its own: the next would keep it for as long.
-            if warm.failed.is_some_and(|failed| failed >= asked) {
-                return Err(io::Error::other("it could not be started for another script").into());
+            // A start that failed while this waited counts as its own: another attempt would keep the
+            // next one waiting for as long.
+            if warm.failed_at.is_some_and(|failed_at| failed_at >= waiting_since) {
+                return Err(io::Error::other("its start for another script failed").into());
             }
             let server = Server::warm(&self.plan).await.inspect_err(|_| {
-                warm.failed = Some(Instant::now());
+                warm.failed_at = Some(Instant::now());
             })?;
-            server.ask(&descriptors).await?;
+            server.request(&descriptors).await?;
             warm.server = Some(server);
         }
-        Ok(Begun { ends, place, _server: None })
+        Ok(Cell { pipes, folder, _server: None })
     }
 
-    /// Starts an interpreter for one script alone.
-    async fn cold(&self, set: Option<&PackageSet>) -> Result<Begun, Attempt> {
-        let place = self.place()?;
-        let (ends, descriptors) = run::connect()?;
+    /// Starts an interpreter for a single script.
+    async fn cold_cell(&self, set: Option<&PackageSet>) -> Result<Cell, AttemptError> {
+        let folder = self.work_folder()?;
+        let (pipes, descriptors) = run::connect()?;
         let server = Server::cold(&self.plan, set.map(PackageSet::path)).await?;
-        server.ask(&descriptors).await?;
-        Ok(Begun { ends, place, _server: Some(server) })
+        server.request(&descriptors).await?;
+        Ok(Cell { pipes, folder, _server: Some(server) })
     }
 
     async fn follow(
         &self,
-        begun: Begun,
+        cell: Cell,
         script: &Script,
         set: Option<&PackageSet>,
-        until: Until<impl Future<Output = GivenUp>>,
-    ) -> Result<Ended, Attempt> {
-        let Begun { ends, place, _server } = begun;
-        let imports = set.map(|set| self.plan.imports(set.path()));
-        let places = Places {
+        stop: StopConditions<impl Future<Output = AbortReason>>,
+    ) -> Result<FinishedScript, AttemptError> {
+        let Cell { pipes, folder, _server } = cell;
+        let imports = set.map(|set| self.plan.import_path(set.path()));
+        let paths = ScriptPaths {
             packages: set.map(PackageSet::name).unwrap_or_default(),
             imports: imports.as_deref(),
-            folder: place.path(),
+            folder: folder.path(),
         };
-        let request = run::request(script, &places);
-        run::follow(ends, &request, script, &self.options, until).await.map_err(Attempt::Lost)
+        let request = run::encode_request(script, &paths);
+        run::follow(pipes, &request, script, &self.options, stop).await.map_err(AttemptError::Run)
     }
 
-    /// The folder of a script: one on a disk of its own, or one that is removed after it.
-    fn place(&self) -> io::Result<Place> {
+    /// Returns the folder of a script: a fixed path in its own mount namespace, or a temporary folder.
+    fn work_folder(&self) -> io::Result<WorkFolder> {
         Ok(match self.plan.script_folder() {
-            Some(folder) => Place::Own(folder),
-            None => Place::Shared(ScriptFolder::make(self.folder.path())?),
+            Some(path) => WorkFolder::Private(path),
+            None => WorkFolder::Shared(ScriptFolder::create(self.folder.path())?),
         })
     }
 }
@@ -403,58 +377,58 @@ impl ScriptRunner for LocalRunner {
         script: &'a Script,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ScriptOutcome, ToolFailure>> {
-        Box::pin(self.attend(script, context))
+        Box::pin(self.execute(script, context))
     }
 }
 
 /// The interpreter that scripts are forked from.
 #[derive(Debug, Default)]
-struct Warm {
+struct WarmServer {
     server: Option<Server>,
-    /// When a start came to nothing.
-    failed: Option<Instant>,
+    /// The time of the last failed start.
+    failed_at: Option<Instant>,
 }
 
-/// Where a script is going to run, before it is told which.
+/// A sandbox that waits for its script.
 #[derive(Debug)]
-struct Begun {
-    ends: run::Ends,
-    place: Place,
-    /// Of this script alone.
+struct Cell {
+    pipes: run::RunnerPipes,
+    folder: WorkFolder,
+    /// The server of a cold interpreter, which serves this script only.
     _server: Option<Server>,
 }
 
 #[derive(Debug)]
-enum Place {
-    Own(&'static str),
+enum WorkFolder {
+    Private(&'static str),
     Shared(ScriptFolder),
 }
 
-impl Place {
+impl WorkFolder {
     fn path(&self) -> &Path {
         match self {
-            Self::Own(path) => Path::new(path),
+            Self::Private(path) => Path::new(path),
             Self::Shared(folder) => folder.path(),
         }
     }
 }
 
-/// Why an attempt to run a script came to nothing.
+/// An error of one attempt to run a script.
 #[derive(Debug)]
-enum Attempt {
+enum AttemptError {
     Server(io::Error),
-    Lost(Lost),
+    Run(RunError),
 }
 
-impl From<io::Error> for Attempt {
+impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
         Self::Server(error)
     }
 }
 
-impl From<ToolFailure> for Attempt {
+impl From<ToolFailure> for AttemptError {
     fn from(failure: ToolFailure) -> Self {
-        Self::Lost(Lost::Failed(failure))
+        Self::Run(RunError::Failed(failure))
     }
 }
 
@@ -462,25 +436,19 @@ fn unavailable(message: &str) -> ToolFailure {
     ToolFailure::Unavailable { message: message.to_owned(), executed: Executed::No }
 }
 
-/// The walls to try, strongest first, with the path of bubblewrap.
-fn candidates(options: &LocalOptions) -> Vec<(Walls, PathBuf)> {
-    let (means, mut candidates) = (options.means, Vec::new());
+/// Returns the namespace providers to try, strongest first, with the path of bubblewrap.
+fn candidates(options: &LocalOptions) -> Vec<(Namespaces, PathBuf)> {
+    let (mechanisms, mut candidates) = (options.mechanisms, Vec::new());
     if options.sandbox != Sandbox::Off {
-        if means.namespaces {
-            candidates.push((Walls::Own, PathBuf::new()));
+        if mechanisms.namespaces {
+            candidates.push((Namespaces::Own, PathBuf::new()));
         }
-        if means.bubblewrap
-            && let Some(program) = in_path("bwrap")
+        if mechanisms.bubblewrap
+            && let Some(program) = environment::find_program("bwrap")
         {
-            candidates.push((Walls::Bubblewrap, program));
+            candidates.push((Namespaces::Bubblewrap, program));
         }
     }
-    candidates.push((Walls::None, PathBuf::new()));
+    candidates.push((Namespaces::None, PathBuf::new()));
     candidates
-}
-
-fn in_path(program: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?)
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_absolute() && path.is_file())
 }

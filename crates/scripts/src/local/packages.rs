@@ -1,5 +1,4 @@
-//! Sets of installed packages, each in a folder of its own, kept for the next script that asks for the
-//! same.
+//! Sets of installed packages, each in a folder of its own and reused by later scripts.
 
 use std::{
     collections::HashMap,
@@ -7,32 +6,33 @@ use std::{
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::SystemTime,
 };
 
+use parking_lot::Mutex;
 use rockbot_tools::ToolFailure;
 use sha2::{Digest, Sha256};
 
 use super::{
     folders,
-    installer::{Installer, unusable},
+    installer::{Installer, unavailable},
     interpreter::Interpreter,
     options::PackageOptions,
 };
 use crate::requirement::Requirements;
 
-/// What a set is called until it is complete.
+/// The prefix of a set's folder until the set is complete.
 const UNFINISHED: &str = "unfinished-";
 const NAME_BYTES: usize = 16;
 
-/// All sets of a runner.
+/// The package sets of a runner.
 #[derive(Debug)]
 pub(super) struct Packages {
     options: PackageOptions,
     tag: String,
     installer: Installer,
-    /// Those in use or in the making, by name.
+    /// Sets in use or being installed, by name.
     sets: Mutex<HashMap<String, Weak<Set>>>,
 }
 
@@ -40,11 +40,11 @@ pub(super) struct Packages {
 struct Set {
     name: String,
     path: PathBuf,
-    /// Held while it is made: two that ask for the same make one.
-    making: tokio::sync::Mutex<()>,
+    /// Locked during installation, so that concurrent requests for a set install it once.
+    installing: tokio::sync::Mutex<()>,
 }
 
-/// A complete set, not removed while this is held.
+/// A complete set, which is not removed while this exists.
 #[derive(Debug, Clone)]
 pub(super) struct PackageSet(Arc<Set>);
 
@@ -53,7 +53,7 @@ impl PackageSet {
         &self.0.name
     }
 
-    /// Where it is.
+    /// Returns the folder of the set.
     pub(super) fn path(&self) -> &Path {
         &self.0.path
     }
@@ -65,67 +65,68 @@ impl Packages {
             fs::create_dir_all(&options.folder)?;
             fs::set_permissions(&options.folder, Permissions::from_mode(0o755))?;
         }
-        // What is mounted elsewhere needs a path that means the same there.
+        // Canonical, because the folder is also mounted elsewhere.
         let folder = options.folder.canonicalize()?;
-        let left = folder.clone();
-        tokio::task::spawn_blocking(move || folders::sweep(&left, UNFINISHED));
+        let parent = folder.clone();
+        tokio::task::spawn_blocking(move || folders::sweep(&parent, UNFINISHED));
         let installer = Installer::new(&interpreter.program, options.timeout);
         let (tag, sets) = (interpreter.tag.clone(), Mutex::default());
         Ok(Self { options: PackageOptions { folder, ..options.clone() }, tag, installer, sets })
     }
 
-    /// The set with these packages, installed unless it is there.
+    /// Returns the set with these packages and installs it if necessary.
     ///
     /// # Cancellation
-    /// Dropping the future ends the installation and removes what it left.
+    /// Dropping the future stops the installation and removes its files.
     pub(super) async fn set(&self, packages: &Requirements) -> Result<PackageSet, ToolFailure> {
-        let set = self.named(self.name(packages));
-        let _making = set.making.lock().await;
+        let set = self.entry(self.name(packages));
+        let installing = set.installing.lock().await;
         if set.path.is_dir() {
             touch(&set.path);
         } else {
-            self.make(packages, &set.path).await?;
-            self.forget_the_oldest();
+            self.install(packages, &set.path).await?;
+            self.remove_oldest();
         }
-        drop(_making);
+        drop(installing);
         Ok(PackageSet(set))
     }
 
-    fn named(&self, name: String) -> Arc<Set> {
-        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+    fn entry(&self, name: String) -> Arc<Set> {
+        let mut sets = self.sets.lock();
         sets.retain(|_, set| set.strong_count() > 0);
         if let Some(set) = sets.get(&name).and_then(Weak::upgrade) {
             return set;
         }
         let path = self.options.folder.join(&name);
-        let set = Arc::new(Set { name: name.clone(), path, making: tokio::sync::Mutex::default() });
+        let installing = tokio::sync::Mutex::default();
+        let set = Arc::new(Set { name: name.clone(), path, installing });
         sets.insert(name, Arc::downgrade(&set));
         set
     }
 
-    async fn make(&self, packages: &Requirements, path: &Path) -> Result<(), ToolFailure> {
+    async fn install(&self, packages: &Requirements, path: &Path) -> Result<(), ToolFailure> {
         let unfinished = tempfile::Builder::new()
             .prefix(UNFINISHED)
             .tempdir_in(&self.options.folder)
-            .map_err(|error| unusable(&error))?;
-        let _held = folders::hold(unfinished.path()).map_err(|error| unusable(&error))?;
+            .map_err(|error| unavailable(&error))?;
+        let _lock = folders::lock(unfinished.path()).map_err(|error| unavailable(&error))?;
         let (list, folder) = (unfinished.path().join("list"), unfinished.path().join("packages"));
         self.installer.install(packages, &list, &folder).await?;
         let installed = folder.clone();
-        let opened = tokio::task::spawn_blocking(move || open_to_all(&installed)).await;
-        opened.map_err(io::Error::other).flatten().map_err(|error| unusable(&error))?;
+        let opened = tokio::task::spawn_blocking(move || make_readable(&installed)).await;
+        opened.map_err(io::Error::other).flatten().map_err(|error| unavailable(&error))?;
         match fs::rename(&folder, path) {
-            // Another process with the same folder was faster; its set is as good.
-            Err(error) if !path.is_dir() => Err(unusable(&error)),
+            // Another process with the same folder was faster; its set is equal.
+            Err(error) if !path.is_dir() => Err(unavailable(&error)),
             _ => Ok(()),
         }
     }
 
-    /// Removes sets that nobody uses until there are no more than may be kept.
-    fn forget_the_oldest(&self) {
-        let sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Removes the least recently used sets beyond the limit, except those in use.
+    fn remove_oldest(&self) {
+        let sets = self.sets.lock();
         let Ok(folder) = fs::read_dir(&self.options.folder) else { return };
-        let mut kept: Vec<(SystemTime, PathBuf, bool)> = folder
+        let mut found: Vec<(SystemTime, PathBuf, bool)> = folder
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
@@ -135,11 +136,11 @@ impl Packages {
                 complete.then(|| (time, entry.path(), used))
             })
             .collect();
-        kept.sort();
-        let surplus = kept.len().saturating_sub(self.options.kept);
-        for (_, path, _) in kept.into_iter().filter(|(.., used)| !used).take(surplus) {
+        found.sort();
+        let surplus = found.len().saturating_sub(self.options.max_sets);
+        for (_, path, _) in found.into_iter().filter(|(.., used)| !used).take(surplus) {
             if let Err(error) = fs::remove_dir_all(&path) {
-                tracing::warn!(%error, "a set of packages could not be removed");
+                tracing::warn!(%error, "package set removal failed");
             }
         }
     }
@@ -154,8 +155,8 @@ impl Packages {
     }
 }
 
-/// Lets everybody read what our umask may have kept to us: a script is another user where we are root.
-fn open_to_all(folder: &Path) -> io::Result<()> {
+/// Makes a folder readable for all users, whatever our umask: if we are root, a script is another user.
+fn make_readable(folder: &Path) -> io::Result<()> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
@@ -165,8 +166,8 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file() {
-                let runs = entry.metadata()?.permissions().mode() & 0o100 != 0;
-                let mode = if runs { 0o755 } else { 0o644 };
+                let is_executable = entry.metadata()?.permissions().mode() & 0o100 != 0;
+                let mode = if is_executable { 0o755 } else { 0o644 };
                 fs::set_permissions(path, Permissions::from_mode(mode))?;
             }
         }
@@ -174,9 +175,9 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Marks a set as used now; when that fails it is only forgotten earlier.
+/// Marks a set as used now. A failure only makes its removal more likely.
 fn touch(path: &Path) {
     if let Err(error) = fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now())) {
-        tracing::debug!(%error, "a set of packages could not be marked as used");
+        tracing::debug!(%error, "package set timestamp update failed");
     }
 }

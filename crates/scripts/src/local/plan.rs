@@ -1,4 +1,4 @@
-//! What the jail is told: which walls, which limits, which folders.
+//! The plan of the jail: isolation mechanisms, limits and folders.
 
 use std::{
     fs, io,
@@ -8,59 +8,61 @@ use std::{
 use rustix::process::geteuid;
 use serde::Serialize;
 
-use super::{environment::OF_SCRIPTS, interpreter::Interpreter, options::LocalOptions, seccomp};
+use super::{
+    environment::SCRIPT_VARIABLES, interpreter::Interpreter, options::LocalOptions, seccomp,
+};
 use crate::runner::MAX_ENVIRONMENT_INPUT_BYTES;
 
-/// In the order in which they are told: `run` is the one that is started.
+/// The jail's modules, in import order; `run` is the one that is started.
 const MODULES: [(&str, &str); 3] = [
     ("jail.py", include_str!("jail.py")),
     ("server.py", include_str!("server.py")),
     ("run.py", include_str!("run.py")),
 ];
-/// JSON is Python to whoever knows three names.
-const PLAN_BEGINS: &str = "true, false, null = True, False, None\nPLAN = ";
+/// Makes JSON valid Python, which lacks three of its names.
+const PLAN_PREFIX: &str = "true, false, null = True, False, None\nPLAN = ";
 const BOOT: &str = "import sys; sys.path.insert(0, sys.argv[1]); import run; run.main(sys.argv[2])";
-/// Where a script of bubblewrap and of our own namespaces finds things.
+/// The folders of a script and of its packages, in a mount namespace of its own.
 const SCRIPT_FOLDER: &str = "/tmp";
 const PACKAGES_FOLDER: &str = "/env";
-/// One file for so many bytes of the script's folder.
+/// The size of the script's folder per allowed file.
 const BYTES_PER_FILE: u64 = 4096;
 const LANDLOCK_WITH_TRUNCATION: u32 = 3;
 const LANDLOCK_WITH_SIGNALS: u32 = 6;
 
-/// Who makes the namespaces.
+/// The provider of a script's namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Walls {
+pub(super) enum Namespaces {
     Own,
     Bubblewrap,
     None,
 }
 
-/// Everything about the jail that is the same for all scripts.
+/// The properties of the jail that all scripts share.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) walls: Walls,
+    pub(super) namespaces: Namespaces,
     program: PathBuf,
     bubblewrap: PathBuf,
-    /// The modules, and `plan.py`.
+    /// The folder of the modules and `plan.py`.
     pub(super) folder: PathBuf,
-    told: Told,
+    jail: JailPlan,
 }
 
-/// As the jail reads it.
+/// The part of the plan that the jail reads.
 #[derive(Debug, Clone, Serialize)]
-struct Told {
+struct JailPlan {
     sandbox: bool,
-    /// Whether the jail makes them.
+    /// Whether the jail creates the namespaces.
     namespaces: bool,
     landlock: u32,
-    /// In hexadecimal: as lists of numbers they would take Python a millisecond to read.
+    /// Hexadecimal: Python would need a millisecond to parse lists of numbers.
     filters: Vec<String>,
-    /// From where, to where below the new root.
+    /// Pairs of a source and its target below the new root.
     binds: Vec<(PathBuf, PathBuf)>,
-    /// What it says, where it is.
+    /// Symbolic links: pairs of a target and the path of the link.
     links: Vec<(PathBuf, PathBuf)>,
-    /// For Landlock, as seen by the script.
+    /// Readable paths for Landlock, as seen by the script.
     readable: Vec<PathBuf>,
     packages: bool,
     count_processes: bool,
@@ -73,59 +75,58 @@ struct Told {
 }
 
 impl Plan {
-    /// Writes the modules and the plan into a folder of that name below `folder`.
+    /// Writes the modules and the plan into `folder`, which is created if missing.
     pub(super) fn write(
-        walls: Walls,
+        namespaces: Namespaces,
         sandbox: bool,
         interpreter: &Interpreter,
         options: &LocalOptions,
         bubblewrap: PathBuf,
         folder: &Path,
     ) -> io::Result<Self> {
-        let landlock = if options.means.landlock { interpreter.landlock } else { 0 };
-        let held = seccomp::Held {
-            files: walls != Walls::None,
+        let landlock = if options.mechanisms.landlock { interpreter.landlock } else { 0 };
+        let covered = seccomp::Covered {
+            files: namespaces != Namespaces::None,
             truncation: landlock >= LANDLOCK_WITH_TRUNCATION,
-            signals: walls == Walls::Own || landlock >= LANDLOCK_WITH_SIGNALS,
+            signals: namespaces == Namespaces::Own || landlock >= LANDLOCK_WITH_SIGNALS,
         };
-        let programs = if options.means.seccomp && interpreter.seccomp {
-            seccomp::programs(held).unwrap_or_else(|error| {
-                tracing::warn!(%error, "there is no filter of system calls for this machine");
+        let programs = if options.mechanisms.seccomp && interpreter.seccomp {
+            seccomp::programs(covered).unwrap_or_else(|error| {
+                tracing::warn!(%error, "system call filter unavailable on this architecture");
                 Vec::new()
             })
         } else {
             Vec::new()
         };
-        let (mut binds, links) = system();
-        for place in &interpreter.folders {
-            if !binds.iter().any(|(bound, _)| place.starts_with(bound)) {
-                binds.push((place.clone(), place.clone()));
+        let (mut binds, links) = system_paths();
+        for folder in &interpreter.folders {
+            if !binds.iter().any(|(bound, _)| folder.starts_with(bound)) {
+                binds.push((folder.clone(), folder.clone()));
             }
         }
         if !binds.iter().any(|(bound, _)| interpreter.program.starts_with(bound)) {
             binds.push((interpreter.program.clone(), interpreter.program.clone()));
         }
-        let readable = match walls {
-            Walls::Own | Walls::Bubblewrap => vec!["/".into()],
-            Walls::None => binds.iter().chain(&links).map(|(_, to)| to.clone()).collect(),
+        let readable = match namespaces {
+            Namespaces::Own | Namespaces::Bubblewrap => vec!["/".into()],
+            Namespaces::None => binds.iter().chain(&links).map(|(_, to)| to.clone()).collect(),
         };
-        let mut own = binds.clone();
-        if let (Walls::Own, Some(packages)) = (walls, &options.packages) {
-            own.push((packages.folder.clone(), "/packages".into()));
+        if let (Namespaces::Own, Some(packages)) = (namespaces, &options.packages) {
+            binds.push((packages.folder.clone(), "/packages".into()));
         }
-        let told = Told {
+        let jail = JailPlan {
             sandbox,
-            namespaces: walls == Walls::Own,
+            namespaces: namespaces == Namespaces::Own,
             landlock,
             filters: programs.iter().map(|program| hexadecimal(program)).collect(),
-            binds: own,
+            binds,
             links,
             readable,
             packages: options.packages.is_some(),
-            count_processes: match walls {
-                Walls::Own => true,
-                Walls::Bubblewrap => !geteuid().is_root(),
-                Walls::None => false,
+            count_processes: match namespaces {
+                Namespaces::Own => true,
+                Namespaces::Bubblewrap => !geteuid().is_root(),
+                Namespaces::None => false,
             },
             processes: options.processes,
             open_files: options.open_files,
@@ -138,76 +139,76 @@ impl Plan {
         for (name, text) in MODULES {
             fs::write(folder.join(name), text)?;
         }
-        fs::write(folder.join("plan.py"), PLAN_BEGINS.to_owned() + &serde_json::to_string(&told)?)?;
+        fs::write(folder.join("plan.py"), PLAN_PREFIX.to_owned() + &serde_json::to_string(&jail)?)?;
         let program = interpreter.program.clone();
-        Ok(Self { walls, program, bubblewrap, folder: folder.into(), told })
+        Ok(Self { namespaces, program, bubblewrap, folder: folder.into(), jail })
     }
 
-    /// The means, in words for people.
-    pub(super) fn means(&self) -> String {
-        let mut means = match self.walls {
-            Walls::Own => vec!["namespaces"],
-            Walls::Bubblewrap => vec!["bubblewrap"],
-            Walls::None => Vec::new(),
+    /// Returns the isolation mechanisms, for people.
+    pub(super) fn mechanism(&self) -> String {
+        let mut mechanisms = match self.namespaces {
+            Namespaces::Own => vec!["namespaces"],
+            Namespaces::Bubblewrap => vec!["bubblewrap"],
+            Namespaces::None => Vec::new(),
         };
-        let (landlock, seccomp) = (self.told.landlock > 0, !self.told.filters.is_empty());
-        means.extend((self.told.sandbox && landlock).then_some("landlock"));
-        means.extend((self.told.sandbox && seccomp).then_some("seccomp"));
-        if means.is_empty() { "limits only".to_owned() } else { means.join(", ") }
+        let (landlock, seccomp) = (self.jail.landlock > 0, !self.jail.filters.is_empty());
+        mechanisms.extend((self.jail.sandbox && landlock).then_some("landlock"));
+        mechanisms.extend((self.jail.sandbox && seccomp).then_some("seccomp"));
+        if mechanisms.is_empty() { "limits only".to_owned() } else { mechanisms.join(", ") }
     }
 
-    /// Whether a warm interpreter can put up these walls for each script.
-    pub(super) fn can_be_warm(&self) -> bool {
-        self.walls != Walls::Bubblewrap
+    /// Returns whether forks of a warm interpreter can be isolated from each other.
+    pub(super) fn supports_warm(&self) -> bool {
+        self.namespaces != Namespaces::Bubblewrap
     }
 
-    /// Where the script runs, unless in a folder that is made for it.
+    /// Returns the script's folder, or `None` if each script needs a temporary folder.
     pub(super) fn script_folder(&self) -> Option<&'static str> {
-        (self.walls != Walls::None).then_some(SCRIPT_FOLDER)
+        (self.namespaces != Namespaces::None).then_some(SCRIPT_FOLDER)
     }
 
-    /// Where the script finds a set of packages.
-    pub(super) fn imports(&self, packages: &Path) -> PathBuf {
-        match self.walls {
-            Walls::None => packages.to_owned(),
-            Walls::Own | Walls::Bubblewrap => PACKAGES_FOLDER.into(),
+    /// Returns the path from which the script imports a set of packages.
+    pub(super) fn import_path(&self, packages: &Path) -> PathBuf {
+        match self.namespaces {
+            Namespaces::None => packages.to_owned(),
+            Namespaces::Own | Namespaces::Bubblewrap => PACKAGES_FOLDER.into(),
         }
     }
 
-    /// The program of a server and its arguments; its socket is standard input.
+    /// Returns the command of a server, which reads requests from a socket at its standard input.
     pub(super) fn command(&self, mode: &str, packages: Option<&Path>) -> tokio::process::Command {
-        let mut command = match self.walls {
-            Walls::Bubblewrap => {
+        let mut command = match self.namespaces {
+            Namespaces::Bubblewrap => {
                 let mut command = tokio::process::Command::new(&self.bubblewrap);
                 self.bubblewrap_arguments(&mut command, packages);
                 command.arg("--").arg(&self.program);
                 command
             }
-            Walls::Own | Walls::None => tokio::process::Command::new(&self.program),
+            Namespaces::Own | Namespaces::None => tokio::process::Command::new(&self.program),
         };
         command
             .args(["-I", "-S", "-X", "utf8", "-c", BOOT])
             .arg(&self.folder)
             .arg(mode)
             .env_clear()
-            .envs(OF_SCRIPTS)
+            .envs(SCRIPT_VARIABLES)
             .current_dir("/");
         command
     }
 
     fn bubblewrap_arguments(&self, command: &mut tokio::process::Command, packages: Option<&Path>) {
         command.args(["--unshare-all", "--unshare-user", "--die-with-parent", "--cap-drop", "ALL"]);
-        for (from, to) in &self.told.binds {
+        for (from, to) in &self.jail.binds {
             command.arg("--ro-bind").arg(from).arg(to);
         }
-        for (target, link) in &self.told.links {
+        for (target, link) in &self.jail.links {
             command.arg("--symlink").arg(target).arg(link);
         }
         if let Some(packages) = packages {
             command.arg("--ro-bind").arg(packages).arg(PACKAGES_FOLDER);
         }
         command.args(["--dev", "/dev", "--proc", "/proc"]);
-        command.args(["--size", &self.told.disk_bytes.to_string(), "--tmpfs", SCRIPT_FOLDER]);
+        command.args(["--size", &self.jail.disk_bytes.to_string(), "--tmpfs", SCRIPT_FOLDER]);
         command.args(["--size", "4096", "--tmpfs", "/dev/shm"]);
         command.arg("--ro-bind").arg(&self.folder).arg(&self.folder);
     }
@@ -217,16 +218,16 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-type Places = Vec<(PathBuf, PathBuf)>;
+type PathPairs = Vec<(PathBuf, PathBuf)>;
 
-/// What programs need of a system: its libraries and programs, and the cache of the linker.
-fn system() -> (Places, Places) {
+/// Returns the binds and links that programs need: system libraries and programs, and the linker cache.
+fn system_paths() -> (PathPairs, PathPairs) {
     let (mut binds, mut links) = (vec![("/usr".into(), "/usr".into())], Vec::new());
     for name in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"] {
-        let place = PathBuf::from(name);
-        match fs::read_link(&place) {
-            Ok(target) => links.push((target, place)),
-            Err(_) if place.is_dir() => binds.push((place.clone(), place)),
+        let path = PathBuf::from(name);
+        match fs::read_link(&path) {
+            Ok(target) => links.push((target, path)),
+            Err(_) if path.is_dir() => binds.push((path.clone(), path)),
             Err(_) => {}
         }
     }

@@ -1,5 +1,5 @@
-# Tries what a script must not be able to do, and prints what it could.
-import _socket as socket, errno, os, resource
+"""Attempts what a script must not be able to do, and prints the attempts that succeeded."""
+import errno, os, resource, socket
 
 with open(os.environ["ROCKBOT_INPUT_FILE"]) as file:
     secret, process, port, name, disk, expected = file.read().split("\n")
@@ -31,7 +31,7 @@ def writes_files():
 
 
 def changes_files():
-    # Nothing that would change it: the moment at which it was made is what it is.
+    # Attributes that the file has already: only the attempt matters.
     for change in (lambda: os.chmod(secret, 0o600), lambda: os.utime(secret),
                    lambda: os.removexattr(secret, "user.rockbot"), lambda: os.truncate(secret, 6)):
         try:
@@ -55,9 +55,9 @@ def uses_devices():
 
 
 def network():
-    dialled = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    dialled.settimeout(1)
-    dialled.connect(("127.0.0.1", int(port)))
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    connection.settimeout(1)
+    connection.connect(("127.0.0.1", int(port)))
     return True
 
 
@@ -87,15 +87,15 @@ def sees_processes():
 
 
 def fills_disk():
-    room = os.statvfs(".")
-    return room.f_blocks * room.f_frsize > int(disk)
+    filesystem = os.statvfs(".")
+    return filesystem.f_blocks * filesystem.f_frsize > int(disk)
 
 
 def many_processes():
     return resource.getrlimit(resource.RLIMIT_NPROC)[0] > int(expected)
 
 
-print("tried")
+print("probed")
 for attempt in (reads_files, sees_files, writes_files, changes_files, uses_devices, network, routes,
                 local_sockets, signals, sees_processes, fills_disk, many_processes):
     try:

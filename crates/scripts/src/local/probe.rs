@@ -1,4 +1,4 @@
-//! What a jail really keeps scripts from: found out by a script that tries.
+//! The gaps in the isolation, found by a script that attempts what must be impossible.
 
 use std::{
     fs, io,
@@ -10,30 +10,30 @@ use std::{
     path::Path,
 };
 
-use crate::runner::{Script, UnusableScript};
+use crate::runner::{InvalidScript, Script};
 
 const PROBE: &str = include_str!("probe.py");
-/// What the probe begins with, whatever it finds.
-const TRIED: &str = "tried";
-/// What the probe calls an attempt that worked, and what that leaves open, in words for people.
-const OPEN: [(&str, &str); 12] = [
+/// The first line of the probe's output.
+const HEADER: &str = "probed";
+/// The probe's names of attempts, and the gap that each success reveals, for people.
+const GAPS: [(&str, &str); 12] = [
     ("reads_files", "reading files of this machine"),
-    ("sees_files", "learning names and sizes of files"),
+    ("sees_files", "names and sizes of files"),
     ("writes_files", "writing files of this machine"),
-    ("changes_files", "changing rights, times and lengths of files"),
+    ("changes_files", "changing permissions, times and lengths of files"),
     ("uses_devices", "devices of this machine"),
     ("network", "the network"),
     ("routes", "the network"),
     ("local_sockets", "sockets of this machine's services"),
     ("signals", "signals to processes of the same user"),
-    ("sees_processes", "learning which processes there are"),
+    ("sees_processes", "other processes' ids"),
     ("fills_disk", "filling the disk with many files"),
-    ("many_processes", "starting too many processes for a moment"),
+    ("many_processes", "briefly exceeding the process limit"),
 ];
 
-/// Things that no script may reach, held ready for the attempt.
+/// Resources that a script must not reach, kept open for the probe.
 #[derive(Debug)]
-pub(super) struct Bait {
+pub(super) struct ProbeTargets {
     secret: std::path::PathBuf,
     port: u16,
     name: String,
@@ -41,8 +41,8 @@ pub(super) struct Bait {
     _socket: UnixListener,
 }
 
-impl Bait {
-    pub(super) fn lay(folder: &Path) -> io::Result<Self> {
+impl ProbeTargets {
+    pub(super) fn create(folder: &Path) -> io::Result<Self> {
         let secret = folder.join("secret");
         fs::write(&secret, "secret")?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -52,29 +52,29 @@ impl Bait {
         Ok(Self { secret, port, name, _listener: listener, _socket: socket })
     }
 
-    /// The script that goes for it.
-    pub(super) fn script(&self, disk: u64, processes: u32) -> Result<Script, UnusableScript> {
+    /// Returns the probe script.
+    pub(super) fn script(&self, disk: u64, processes: u32) -> Result<Script, InvalidScript> {
         let Self { secret, port, name, .. } = self;
         let (secret, process) = (secret.display(), std::process::id());
-        // One more than a script may have is its keeper.
+        // The supervisor counts as one more process.
         let processes = processes + 1;
         Script::new(PROBE)?
             .with_input(format!("{secret}\n{process}\n{port}\n{name}\n{disk}\n{processes}"))
     }
 }
 
-/// What is open, by what the probe printed; none when it did not come to its end.
-pub(super) fn missing(printed: &str) -> Option<Vec<String>> {
-    let mut lines = printed.lines();
-    if lines.next() != Some(TRIED) {
+/// Returns the gaps reported by the probe, or `None` if it did not run to its end.
+pub(super) fn gaps(output: &str) -> Option<Vec<String>> {
+    let mut lines = output.lines();
+    if lines.next() != Some(HEADER) {
         return None;
     }
-    let found: Vec<_> = lines.collect();
-    let mut missing: Vec<String> = Vec::new();
-    for (attempt, words) in OPEN {
-        if found.contains(&attempt) && missing.last().is_none_or(|last| last != words) {
-            missing.push(words.to_owned());
+    let successes: Vec<_> = lines.collect();
+    let mut gaps: Vec<String> = Vec::new();
+    for (attempt, gap) in GAPS {
+        if successes.contains(&attempt) && gaps.last().is_none_or(|last| last != gap) {
+            gaps.push(gap.to_owned());
         }
     }
-    Some(missing)
+    Some(gaps)
 }

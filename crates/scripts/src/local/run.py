@@ -1,14 +1,14 @@
-"""From the start of the interpreter to the end of a script.
+"""Runs a script, from the start of the interpreter to its exit.
 
-Nothing of ours is in the script's way by its first line: it is `__main__`, with its own folder in
-front of `sys.path`, whether the interpreter was warm or cold.
+At its first line, a script sees an ordinary interpreter, warm or cold: it is `__main__`, and its own
+folder is the first in `sys.path`.
 """
 
 import atexit
 import builtins
 import os
 import sys
-import _sitebuiltins
+import types
 
 import jail
 import plan
@@ -16,7 +16,7 @@ import server
 
 PRELOADED = "collections", "datetime", "functools", "itertools", "json", "math", "re", "select"
 
-# The exit code of Python where what was written can't go out.
+# The exit code of Python if output could not be flushed.
 UNFLUSHED = 120
 
 
@@ -27,45 +27,48 @@ def main(mode):
 
         for module in PRELOADED:
             __import__(module)
-        # For scripts that compile: the first one makes the types of syntax trees.
+        # The first call creates the types of syntax trees, which takes longer than a small script.
         compile("", "", "exec")
         gc.freeze()
     script = server.serve(plan.PLAN, warm)
-    compiled = jail.compiled
     for name in ("jail", "plan", "server"):
         del sys.modules[name], globals()[name]
     del sys.modules[__name__]
-    run(compiled, script.code, script.folder, script.imports)
+    run(script.code, script.folder, script.imports)
 
 
-def run(compiled, code, folder, imports):
-    script = type(sys)("__main__")
+def run(code, folder, imports):
+    script = types.ModuleType("__main__")
     script.__file__ = folder + "/script.py"
     script.__builtins__ = builtins
     sys.modules["__main__"] = script
     sys.argv = ["script.py"]
     sys.path[0] = folder
-    # Those that `site` adds, which does not run here.
-    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
-    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    # The module `site`, which does not run here, would add both.
+    builtins.exit = builtins.quit = exit
     status = 1
+    # Registered first, so it runs last: after the script's threads and its own functions.
+    atexit.register(lambda: leave(status))
     try:
         if imports:
             import site
 
             site.addsitedir(imports)
-        exec(compiled(code, script.__file__), script.__dict__)
+        exec(compile(code, script.__file__, "exec", dont_inherit=True), script.__dict__)
         status = 0
-    except SystemExit as ending:
-        status = exit_status(ending.code)
+    except SystemExit as raised:
+        status = exit_status(raised.code)
     except BaseException as error:
-        # From the script's own first line on.
+        # Without the frames above the script's own.
         traceback = error.__traceback__
         while traceback and traceback.tb_frame.f_globals is not script.__dict__:
             traceback = traceback.tb_next
         show(error.with_traceback(traceback))
-    finally:
-        finish(status)
+    raise SystemExit(status)
+
+
+def exit(code=None):
+    raise SystemExit(code)
 
 
 def exit_status(code):
@@ -78,39 +81,28 @@ def exit_status(code):
 
 
 def show(error):
-    told = type(error), error, error.__traceback__
+    raised = type(error), error, error.__traceback__
     try:
-        sys.excepthook(*told)
+        sys.excepthook(*raised)
     except BaseException:
-        # What the script has put in its place does not work.
-        sys.__excepthook__(*told)
+        # The script's own hook does not work.
+        sys.__excepthook__(*raised)
 
 
-def finish(status):
-    """What the interpreter does at its end and a script can notice."""
-    for step in (end_threads, atexit._run_exitfuncs):
-        try:
-            step()
-        except BaseException:
-            pass  # It has been shown.
+def leave(status):
+    """Flushes and exits. The rest of the interpreter's shutdown takes time and changes nothing."""
     try:
         flushed = [flush(stream) for stream in (sys.stdout, sys.stderr)]
         status = status or (0 if all(flushed) else UNFLUSHED)
-        # What was written before the script put something else in their place, which may have taken
-        # them apart.
+        # Output written before the script replaced the streams, which it may have detached.
         for stream in (sys.__stdout__, sys.__stderr__):
             flush(stream, quietly=True)
     finally:
         os._exit(status)
 
 
-def end_threads():
-    if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-
-
 def flush(stream, quietly=False):
-    """Whether all that was written there went out."""
+    """Returns whether all output was flushed."""
     try:
         if stream is not None and not getattr(stream, "closed", False):
             stream.flush()

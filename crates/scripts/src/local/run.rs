@@ -1,4 +1,4 @@
-//! One script from its request to its end, whatever way that takes.
+//! One script in its cell, from its request to its end.
 
 use std::{
     io,
@@ -18,238 +18,248 @@ use tokio::{
 
 use super::{options::LocalOptions, server::Descriptors};
 use crate::{
-    ended::Ended,
-    output::{Beginning, End},
+    finished::FinishedScript,
+    output::{HeadBuffer, TailBuffer},
     runner::Script,
 };
 
 /// How long a script may take from its request to its first line.
-const BEGIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a script that is to end may take to be gone.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long what was printed before the end may take to arrive.
-const REST_TIMEOUT: Duration = Duration::from_secs(1);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the supervisor may take to stop a script and report its exit.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long output written before the exit may take to arrive.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 const CHUNK_BYTES: usize = 64 * 1024;
-/// All that a keeper says are three short lines.
-const MAX_TOLD_BYTES: u64 = 16 * 1024;
-/// For an ending whose exit code is no number.
-const UNTOLD_EXIT: i32 = 255;
+/// The most that is read of the supervisor's reports, which are three short lines.
+const MAX_REPORT_BYTES: u64 = 16 * 1024;
+/// The exit code of a script whose reported code is not a number.
+const UNKNOWN_EXIT_CODE: i32 = 255;
 
-/// Our ends of what a script is given.
+/// The runner's ends of a script's control socket and output pipes.
 #[derive(Debug)]
-pub(super) struct Ends {
-    conversation: UnixStream,
+pub(super) struct RunnerPipes {
+    control: UnixStream,
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
 }
 
-/// Both ends of all three.
-pub(super) fn connect() -> io::Result<(Ends, Descriptors)> {
-    let (ours, theirs) = StdUnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    let (stdout, stdout_theirs) = io::pipe()?;
-    let (stderr, stderr_theirs) = io::pipe()?;
-    let ends = Ends {
-        conversation: UnixStream::from_std(ours)?,
+/// Creates the control socket and the output pipes.
+pub(super) fn connect() -> io::Result<(RunnerPipes, Descriptors)> {
+    let (control, script_control) = StdUnixStream::pair()?;
+    control.set_nonblocking(true)?;
+    let (stdout, script_stdout) = io::pipe()?;
+    let (stderr, script_stderr) = io::pipe()?;
+    let pipes = RunnerPipes {
+        control: UnixStream::from_std(control)?,
         stdout: pipe::Receiver::from_owned_fd(OwnedFd::from(stdout))?,
         stderr: pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?,
     };
-    let conversation = theirs.into();
-    let (stdout, stderr) = (stdout_theirs.into(), stderr_theirs.into());
-    Ok((ends, Descriptors { conversation, stdout, stderr }))
+    let descriptors = Descriptors {
+        control: script_control.into(),
+        stdout: script_stdout.into(),
+        stderr: script_stderr.into(),
+    };
+    Ok((pipes, descriptors))
 }
 
-/// Where a script finds things.
+/// The folders of a script.
 #[derive(Debug)]
-pub(super) struct Places<'a> {
-    /// The name of its set of packages, as the jail knows it.
+pub(super) struct ScriptPaths<'a> {
+    /// The name of its package set in the jail; empty without packages.
     pub(super) packages: &'a str,
-    /// Where it imports them from.
+    /// The path from which it imports them.
     pub(super) imports: Option<&'a Path>,
-    /// Its folder.
+    /// Its working folder.
     pub(super) folder: &'a Path,
 }
 
-/// A length and fields with a NUL between them, which neither script nor input has.
-pub(super) fn request(script: &Script, places: &Places<'_>) -> Vec<u8> {
+/// Encodes a request as a length and NUL-separated fields; scripts and inputs have no NUL.
+pub(super) fn encode_request(script: &Script, paths: &ScriptPaths<'_>) -> Vec<u8> {
     let seconds = script.timeout().as_secs_f64().ceil().to_string();
-    let path = |path: &Path| path.to_string_lossy().into_owned();
-    let (imports, folder) = (places.imports.map(path).unwrap_or_default(), path(places.folder));
-    let given = if script.input().is_some() { "1" } else { "0" };
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let (imports, folder) = (paths.imports.map(text).unwrap_or_default(), text(paths.folder));
+    let has_input = if script.input().is_some() { "1" } else { "0" };
     let input = script.input().unwrap_or_default();
-    let fields =
-        [&*seconds, places.packages, &*imports, &*folder, given, script.code(), input].join("\0");
-    let length = u32::try_from(fields.len()).unwrap_or(u32::MAX);
-    [&length.to_le_bytes()[..], fields.as_bytes()].concat()
+    let fields = [&*seconds, paths.packages, &*imports, &*folder, has_input, script.code(), input];
+    let content = fields.join("\0");
+    let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
+    [&length.to_le_bytes()[..], content.as_bytes()].concat()
 }
 
-/// Why there is nothing to tell of a script.
+/// An error without an outcome of the script.
 #[derive(Debug)]
-pub(super) enum Lost {
-    /// The process that was to run it was gone before it began.
-    Unbegun,
+pub(super) enum RunError {
+    /// Its process was lost before the script started.
+    NotStarted,
     /// Its sandbox could not be set up.
-    Unwalled(String),
-    /// Anything else; final.
+    SandboxFailed(String),
+    /// A final failure.
     Failed(ToolFailure),
 }
 
-/// Who wants it to stop, and when.
+/// The conditions under which a script is stopped.
 #[derive(Debug)]
-pub(super) struct Until<F> {
+pub(super) struct StopConditions<F> {
     /// The deadline of the call.
     pub(super) deadline: Instant,
-    /// Returns when the call or the runner is given up.
-    pub(super) given_up: F,
+    /// Completes when the call is cancelled or the runner closes.
+    pub(super) aborted: F,
 }
 
-/// Why a script is ended that broke no limit.
+/// The reason for stopping a script that reached no limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum GivenUp {
+pub(super) enum AbortReason {
     Cancelled,
     Closing,
 }
 
-/// Follows a script to its end, which it makes when a limit asks for it.
+/// Sends the request and follows the script to its end. Stops it when it reaches a limit.
 ///
 /// # Cancellation
-/// Dropped, it ends the script: the keeper sees the conversation close.
+/// Dropping the future stops the script: the supervisor sees the control socket close.
 pub(super) async fn follow(
-    ends: Ends,
+    pipes: RunnerPipes,
     request: &[u8],
     script: &Script,
     options: &LocalOptions,
-    until: Until<impl Future<Output = GivenUp>>,
-) -> Result<Ended, Lost> {
-    let Ends { conversation, mut stdout, mut stderr } = ends;
-    let (reader, mut writer) = conversation.into_split();
-    let mut lines = BufReader::new(reader.take(MAX_TOLD_BYTES)).lines();
-    let (asked, mut given_up) = (Instant::now(), pin!(until.given_up));
-    let mut limit = until.deadline.min(asked + BEGIN_TIMEOUT);
-    let after = until.deadline.min(asked + script.timeout()) - asked;
-    let too_late = |limit| if limit == until.deadline { Stop::Time } else { Stop::Unready };
-    // Until all of the request is written, nothing can run.
-    let unasked = tokio::select! {
+    stop_conditions: StopConditions<impl Future<Output = AbortReason>>,
+) -> Result<FinishedScript, RunError> {
+    let RunnerPipes { control, mut stdout, mut stderr } = pipes;
+    let (reader, mut writer) = control.into_split();
+    let mut lines = BufReader::new(reader.take(MAX_REPORT_BYTES)).lines();
+    let StopConditions { deadline, aborted } = stop_conditions;
+    let (requested_at, mut aborted) = (Instant::now(), pin!(aborted));
+    let mut limit = deadline.min(requested_at + START_TIMEOUT);
+    let after = deadline.min(requested_at + script.timeout()) - requested_at;
+    let start_overdue = |limit| if limit == deadline { Stop::Timeout } else { Stop::StartTimeout };
+    // Nothing can run until all of the request is written.
+    let stop_before_start = tokio::select! {
         biased;
-        reason = &mut given_up => Some(Stop::GivenUp(reason)),
-        () = sleep_until(limit) => Some(too_late(limit)),
+        reason = &mut aborted => Some(Stop::Aborted(reason)),
+        () = sleep_until(limit) => Some(start_overdue(limit)),
         written = writer.write_all(request) => {
-            written.map_err(|_| Lost::Unbegun)?;
+            written.map_err(|_| RunError::NotStarted)?;
             None
         }
     };
-    if let Some(failure) = unasked.and_then(|stop| stop.failure(Executed::No, after)) {
-        return Err(Lost::Failed(failure));
+    if let Some(failure) = stop_before_start.and_then(|stop| stop.failure(Executed::No, after)) {
+        return Err(RunError::Failed(failure));
     }
-    let (mut out, mut err) = (Beginning::new(options.stdout_bytes), End::new(options.stderr_bytes));
-    let (mut out_open, mut err_open) = (true, true);
+    let mut head = HeadBuffer::new(options.stdout_bytes);
+    let mut tail = TailBuffer::new(options.stderr_bytes);
+    let (mut stdout_open, mut stderr_open) = (true, true);
     let mut chunks = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
-    let (mut told, mut stop) = (Told::default(), None);
-    while told.ended.is_none() || out_open || err_open {
-        let wish = tokio::select! {
-            line = lines.next_line(), if told.ended.is_none() => {
+    let (mut reports, mut stop) = (Reports::default(), None);
+    while reports.exit.is_none() || stdout_open || stderr_open {
+        let new_stop = tokio::select! {
+            line = lines.next_line(), if reports.exit.is_none() => {
                 let Ok(Some(line)) = line else { break };
-                let begins = told.take(&line);
-                if told.ended.is_some() {
-                    limit = Instant::now() + REST_TIMEOUT;
-                } else if begins && stop.is_none() {
-                    limit = until.deadline.min(Instant::now() + script.timeout());
+                let starts = reports.record(&line);
+                if reports.exit.is_some() {
+                    limit = Instant::now() + OUTPUT_TIMEOUT;
+                } else if starts && stop.is_none() {
+                    limit = deadline.min(Instant::now() + script.timeout());
                 }
                 None
             }
-            read = stdout.read(&mut chunks.0), if out_open => {
+            read = stdout.read(&mut chunks.0), if stdout_open => {
                 let length = read.unwrap_or(0);
-                out_open = length > 0;
-                (!out.take(&chunks.0[..length])).then_some(Stop::Output)
+                stdout_open = length > 0;
+                (!head.push(&chunks.0[..length])).then_some(Stop::OutputLimit)
             }
-            read = stderr.read(&mut chunks.1), if err_open => {
+            read = stderr.read(&mut chunks.1), if stderr_open => {
                 let length = read.unwrap_or(0);
-                err_open = length > 0;
-                err.take(&chunks.1[..length]);
+                stderr_open = length > 0;
+                tail.push(&chunks.1[..length]);
                 None
             }
-            reason = &mut given_up, if stop.is_none() && told.ended.is_none() => {
-                Some(Stop::GivenUp(reason))
+            reason = &mut aborted, if stop.is_none() && reports.exit.is_none() => {
+                Some(Stop::Aborted(reason))
             }
             () = sleep_until(limit) => {
-                if stop.is_some() || told.ended.is_some() {
+                if stop.is_some() || reports.exit.is_some() {
                     break;
                 }
-                Some(if told.started.is_some() { Stop::Time } else { too_late(limit) })
+                Some(if reports.started.is_some() { Stop::Timeout } else { start_overdue(limit) })
             }
         };
-        if wish.is_some() && stop.is_none() {
-            stop = wish;
-            if told.ended.is_none() {
-                // The sign for the keeper, who still tells how it went.
+        if new_stop.is_some() && stop.is_none() {
+            stop = new_stop;
+            if reports.exit.is_none() {
+                // Makes the supervisor stop the script; it still reports the exit.
                 let _ = writer.shutdown().await;
-                limit = Instant::now() + END_TIMEOUT;
+                limit = Instant::now() + STOP_TIMEOUT;
             }
         }
     }
-    told.conclude(stop, (out, err), after)
+    reports.conclude(stop, (head, tail), after)
 }
 
+/// The runner's reason for stopping a script.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
-    Output,
-    /// Its own time, or the caller's.
-    Time,
-    /// Ours to begin.
-    Unready,
-    GivenUp(GivenUp),
+    OutputLimit,
+    /// The script's timeout or the deadline of the call.
+    Timeout,
+    /// The script did not start within [`START_TIMEOUT`].
+    StartTimeout,
+    Aborted(AbortReason),
 }
 
 impl Stop {
-    /// What the caller is told, unless that is an outcome.
+    /// Returns the failure of the call, or `None` if stopping the script is an outcome.
     fn failure(self, executed: Executed, after: Duration) -> Option<ToolFailure> {
         let unavailable =
             |message: &str| ToolFailure::Unavailable { message: message.into(), executed };
         match self {
-            Self::Output => None,
-            Self::Time => Some(ToolFailure::TimedOut { after, executed, repeatable: false }),
-            Self::Unready => Some(unavailable("the script did not begin in time; try again later")),
-            Self::GivenUp(GivenUp::Cancelled) => Some(ToolFailure::Cancelled { executed }),
-            Self::GivenUp(GivenUp::Closing) => Some(unavailable("scripts are no longer run here")),
+            Self::OutputLimit => None,
+            Self::Timeout => Some(ToolFailure::TimedOut { after, executed, repeatable: false }),
+            Self::StartTimeout => {
+                Some(unavailable("the script did not start in time; try again later"))
+            }
+            Self::Aborted(AbortReason::Cancelled) => Some(ToolFailure::Cancelled { executed }),
+            Self::Aborted(AbortReason::Closing) => {
+                Some(unavailable("the script runner is shutting down"))
+            }
         }
     }
 }
 
-/// What the keeper and the script's process have said.
+/// The reports of the supervisor and of the script's process before the script starts.
 #[derive(Debug, Default)]
-struct Told {
+struct Reports {
     started: Option<Instant>,
-    ended: Option<Ending>,
+    exit: Option<ExitReport>,
     failed: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Ending {
+struct ExitReport {
     at: Instant,
     exit_code: i32,
-    memory: bool,
+    out_of_memory: bool,
 }
 
-impl Told {
-    /// Takes a line; `true` when it says that the script begins.
-    fn take(&mut self, line: &str) -> bool {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match word {
+impl Reports {
+    /// Records a report. Returns `true` if it says that the script starts.
+    fn record(&mut self, line: &str) -> bool {
+        let (event, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match event {
             "started" => self.started = Some(Instant::now()),
             "failed" => self.failed = Some(rest.to_owned()),
-            "ended" => {
+            "exited" => {
                 let (code, limit) = rest.split_once(' ').unwrap_or((rest, ""));
-                let exit_code = code.parse().unwrap_or(UNTOLD_EXIT);
-                self.ended =
-                    Some(Ending { at: Instant::now(), exit_code, memory: limit == "memory" });
+                let exit_code = code.parse().unwrap_or(UNKNOWN_EXIT_CODE);
+                let (at, out_of_memory) = (Instant::now(), limit == "memory");
+                self.exit = Some(ExitReport { at, exit_code, out_of_memory });
             }
             _ => {}
         }
-        word == "started"
+        event == "started"
     }
 
     fn executed(&self) -> Executed {
-        match (self.started, self.ended) {
+        match (self.started, self.exit) {
             (Some(_), _) => Executed::Yes,
             (None, Some(_)) => Executed::No,
             (None, None) => Executed::Unknown,
@@ -259,31 +269,34 @@ impl Told {
     fn conclude(
         self,
         stop: Option<Stop>,
-        (out, err): (Beginning, End),
+        (head, tail): (HeadBuffer, TailBuffer),
         after: Duration,
-    ) -> Result<Ended, Lost> {
-        let unknown = |message: String| Err(Lost::Failed(ToolFailure::OutcomeUnknown { message }));
+    ) -> Result<FinishedScript, RunError> {
+        let unknown =
+            |message: String| Err(RunError::Failed(ToolFailure::OutcomeUnknown { message }));
         match (self.failed.as_ref(), self.started) {
-            (Some(reason), None) => return Err(Lost::Unwalled(reason.clone())),
-            (Some(reason), Some(_)) => return unknown(format!("its keeper failed: {reason}")),
+            (Some(reason), None) => return Err(RunError::SandboxFailed(reason.clone())),
+            (Some(reason), Some(_)) => {
+                return unknown(format!("the script's supervisor failed: {reason}"));
+            }
             (None, _) => {}
         }
         if let Some(failure) = stop.and_then(|stop| stop.failure(self.executed(), after)) {
-            return Err(Lost::Failed(failure));
+            return Err(RunError::Failed(failure));
         }
-        match (self.started, self.ended) {
-            (Some(started), Some(ending)) => {
-                let printed_too_much = stop.map(|_| ScriptLimit::Output);
-                Ok(Ended {
-                    stdout: out.into_text(),
-                    stderr: err.into_text(),
-                    exit_code: ending.exit_code,
-                    ended_by: printed_too_much.or(ending.memory.then_some(ScriptLimit::Memory)),
-                    elapsed: ending.at - started,
+        match (self.started, self.exit) {
+            (Some(started), Some(exit)) => {
+                let output_limit = stop.map(|_| ScriptLimit::Output);
+                Ok(FinishedScript {
+                    stdout: head.into_text(),
+                    stderr: tail.into_text(),
+                    exit_code: exit.exit_code,
+                    ended_by: output_limit.or(exit.out_of_memory.then_some(ScriptLimit::Memory)),
+                    elapsed: exit.at - started,
                 })
             }
-            (None, _) => Err(Lost::Unbegun),
-            (Some(_), None) => unknown("the process that kept the script is gone".to_owned()),
+            (None, _) => Err(RunError::NotStarted),
+            (Some(_), None) => unknown("the script's supervisor was lost".to_owned()),
         }
     }
 }
@@ -294,32 +307,33 @@ mod tests {
 
     use super::*;
 
-    fn concluded(lines: &[&str], stop: Option<Stop>) -> Result<Ended, Lost> {
-        let mut told = Told::default();
+    fn conclude(lines: &[&str], stop: Option<Stop>) -> Result<FinishedScript, RunError> {
+        let mut reports = Reports::default();
         for line in lines {
-            told.take(line);
+            reports.record(line);
         }
-        told.conclude(stop, (Beginning::new(9), End::new(9)), Duration::from_secs(1))
+        let output = (HeadBuffer::new(9), TailBuffer::new(9));
+        reports.conclude(stop, output, Duration::from_secs(1))
     }
 
     #[test]
-    fn nothing_that_goes_wrong_after_the_first_line_is_told_as_not_run() {
-        assert!(matches!(concluded(&["failed x"], None), Err(Lost::Unwalled(_))));
-        assert!(matches!(concluded(&[], None), Err(Lost::Unbegun)));
+    fn failure_after_start_is_not_reported_unexecuted() {
+        assert!(matches!(conclude(&["failed x"], None), Err(RunError::SandboxFailed(_))));
+        assert!(matches!(conclude(&[], None), Err(RunError::NotStarted)));
         for lines in [&["started", "failed x"][..], &["started"]] {
-            let Err(Lost::Failed(failure)) = concluded(lines, None) else { unreachable!() };
+            let Err(RunError::Failed(failure)) = conclude(lines, None) else { unreachable!() };
             assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown);
         }
     }
 
     #[test]
-    fn our_time_to_begin_is_not_told_as_the_scripts() {
+    fn start_timeout_is_not_reported_as_script_timeout() {
         for (lines, executed) in [
             (&[][..], Executed::Unknown),
-            (&["ended 137 -"], Executed::No),
+            (&["exited 137 -"], Executed::No),
             (&["started"], Executed::Yes),
         ] {
-            let Err(Lost::Failed(failure)) = concluded(lines, Some(Stop::Unready)) else {
+            let Err(RunError::Failed(failure)) = conclude(lines, Some(Stop::StartTimeout)) else {
                 unreachable!()
             };
             assert_eq!(

@@ -1,7 +1,7 @@
-//! The system calls that a script has no need of, as programs for the kernel.
+//! A filter of system calls that scripts do not need, as BPF programs.
 //!
-//! What is refused reaches beyond the script (sockets, other processes, mounts, namespaces), or is a
-//! part of the kernel where holes were found before and no script is expected.
+//! The rejected calls reach beyond the script (sockets, other processes, mounts, namespaces), or belong
+//! to parts of the kernel that had vulnerabilities and that no script is expected to use.
 
 mod calls;
 
@@ -12,8 +12,8 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
-/// The first number that no kernel had given out when this list was written. From 424 on numbers are
-/// the same on all architectures. It is below the numbers of the x32 ABI too.
+/// The first number that was unassigned in all kernels when this list was written. From 424 on, numbers
+/// are the same on all architectures. Below the numbers of the x32 ABI.
 const FIRST_UNKNOWN: u32 = 463;
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNS,
@@ -25,14 +25,15 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// A pair of these can't be sent to anybody else.
+/// The socket types whose pairs can't send to other sockets.
 const PAIRS: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
-/// The bits of a socket's type that are no flags.
+/// The bits of a socket's type that are not flags.
 const SOCKET_TYPES: u64 = 0xf;
 const CLOSE_RANGE_UNSHARE: u64 = 2;
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
-/// What may be asked of a descriptor where the machine's files are there: its state, nothing that lasts.
+/// The requests of `ioctl` that are allowed where the machine's files are visible: none has a lasting
+/// effect.
 const REQUESTS: [u64; 7] = [
     0x5401,      // TCGETS
     0x802c_542a, // TCGETS2
@@ -43,48 +44,49 @@ const REQUESTS: [u64; 7] = [
     0x5451,      // FIOCLEX
 ];
 
-/// What other walls hold, so that the filter need not.
+/// Protections by other mechanisms, which the filter need not repeat.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
-    /// The machine's files are out of sight, behind a root of its own.
+pub(super) struct Covered {
+    /// The machine's files are hidden behind a root of the script's own.
     pub(super) files: bool,
-    /// So is a change of their length, where they are not.
+    /// Files can't be truncated where they are visible.
     pub(super) truncation: bool,
-    /// Signals reach the script's own processes only.
+    /// Signals only reach the script's own processes.
     pub(super) signals: bool,
 }
 
-/// The programs, each in the form that the kernel takes, in the order of their installation; none
-/// where this architecture has no filter.
-pub(super) fn programs(held: Held) -> Result<Vec<Vec<u8>>, seccompiler::BackendError> {
+/// Returns the BPF programs in the order of their installation, as the kernel reads them. Fails on
+/// architectures without a filter.
+pub(super) fn programs(covered: Covered) -> Result<Vec<Vec<u8>>, seccompiler::BackendError> {
     let arch: TargetArch = std::env::consts::ARCH.try_into()?;
-    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let rules = rules(held)?;
-    let refused = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?;
-    Ok([absent(), refused].iter().map(bytes).collect())
+    let reject = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let rules = rules(covered)?;
+    let rejected_calls =
+        SeccompFilter::new(rules, SeccompAction::Allow, reject, arch)?.try_into()?;
+    Ok([missing_calls(), rejected_calls].iter().map(bytes).collect())
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn rules(held: Held) -> Result<Rules, seccompiler::BackendError> {
-    let mut calls = vec![calls::REFUSED, calls::REFUSED_HERE];
-    // What `fcntl` may not do: larger pipes, and being told of what others do with a file.
+fn rules(covered: Covered) -> Result<Rules, seccompiler::BackendError> {
+    let mut calls = vec![calls::REJECTED, calls::REJECTED_HERE];
+    // Rejected commands of `fcntl`: larger pipes, and notifications of what others do with a file.
     let mut controls = vec![libc::F_SETPIPE_SZ, libc::F_SETLEASE, libc::F_NOTIFY];
-    if !held.signals {
+    if !covered.signals {
         calls.push(calls::SIGNALS);
         controls.extend([libc::F_SETOWN, F_SETOWN_EX, F_SETSIG]);
     }
-    if !held.files {
+    if !covered.files {
         calls.extend([calls::ATTRIBUTES, calls::ATTRIBUTES_HERE]);
     }
-    if !held.files && !held.truncation {
+    if !covered.files && !covered.truncation {
         calls.push(calls::TRUNCATION);
     }
     let mut rules: Rules = calls.into_iter().flatten().map(|&call| (call, Vec::new())).collect();
 
-    // Namespaces; and a thread with open files of its own, which the keeper would not see.
-    let namespaces = NAMESPACES.into_iter().map(|flag| bits(0, flag, flag));
-    let files_apart = bits(0, libc::CLONE_THREAD | libc::CLONE_FILES, libc::CLONE_THREAD);
+    // Namespaces; and threads with file tables of their own, which the supervisor can't see.
+    let namespaces = NAMESPACES.into_iter().map(|flag| masked_rule(0, flag, flag));
+    let files_apart = masked_rule(0, libc::CLONE_THREAD | libc::CLONE_FILES, libc::CLONE_THREAD);
     rules.insert(libc::SYS_clone, namespaces.chain([files_apart]).collect::<Result<_, _>>()?);
     let unshare = rule(2, SeccompCmpOp::MaskedEq(CLOSE_RANGE_UNSHARE), CLOSE_RANGE_UNSHARE)?;
     rules.insert(libc::SYS_close_range, vec![unshare]);
@@ -95,43 +97,43 @@ fn rules(held: Held) -> Result<Rules, seccompiler::BackendError> {
         .map(|kind| rule(1, SeccompCmpOp::MaskedEq(SOCKET_TYPES), kind));
     rules.insert(libc::SYS_socketpair, others.chain([unix]).collect::<Result<_, _>>()?);
 
-    // The limits of others; its own are lowered at most.
+    // The limits of other processes; a script's own can only be lowered.
     rules.insert(libc::SYS_prlimit64, vec![rule(0, SeccompCmpOp::Ne, 0)?]);
-    // Else nobody could count what it has open.
-    let hiding = rule(0, SeccompCmpOp::Eq, libc::PR_SET_DUMPABLE.cast_unsigned().into())?;
-    rules.insert(libc::SYS_prctl, vec![hiding]);
+    // Otherwise the supervisor could not count a process's open files.
+    let dumpable = rule(0, SeccompCmpOp::Eq, libc::PR_SET_DUMPABLE.cast_unsigned().into())?;
+    rules.insert(libc::SYS_prctl, vec![dumpable]);
     let controls = controls
         .into_iter()
         .map(|control| rule(1, SeccompCmpOp::Eq, control.cast_unsigned().into()));
     rules.insert(libc::SYS_fcntl, controls.collect::<Result<_, _>>()?);
-    if !held.files {
-        let none_of = REQUESTS
+    if !covered.files {
+        let not_allowed = REQUESTS
             .into_iter()
             .map(|request| {
                 SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, request)
             })
             .collect::<Result<_, _>>()?;
-        rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(none_of)?]);
+        rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(not_allowed)?]);
     }
-    if !held.files && !held.truncation {
-        // Opened for reading, and emptied on the way.
-        rules.insert(libc::SYS_openat, emptying(2)?);
+    if !covered.files && !covered.truncation {
+        // Opening for reading can truncate a file, too.
+        rules.insert(libc::SYS_openat, truncating_open(2)?);
         #[cfg(target_arch = "x86_64")]
-        rules.insert(libc::SYS_open, emptying(1)?);
+        rules.insert(libc::SYS_open, truncating_open(1)?);
     }
     Ok(rules)
 }
 
-fn emptying(flags: u8) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+fn truncating_open(flags: u8) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let mask = libc::O_TRUNC | libc::O_ACCMODE;
     [libc::O_RDONLY, libc::O_ACCMODE]
         .into_iter()
-        .map(|access| bits(flags, mask, libc::O_TRUNC | access))
+        .map(|access| masked_rule(flags, mask, libc::O_TRUNC | access))
         .collect()
 }
 
-/// An argument of which these bits have this value.
-fn bits(
+/// Matches an argument whose masked bits have this value.
+fn masked_rule(
     argument: u8,
     mask: libc::c_int,
     value: libc::c_int,
@@ -140,7 +142,7 @@ fn bits(
     rule(argument, mask, value.cast_unsigned().into())
 }
 
-/// The kernel reads 32 bits of all the arguments that are looked at here.
+/// Matches the lower 32 bits of an argument: the kernel ignores the others of these calls.
 fn rule(
     argument: u8,
     operator: SeccompCmpOp,
@@ -150,9 +152,9 @@ fn rule(
     SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
 }
 
-/// Calls that are not there: all that are newer than this list, and `clone3`, whose flags are in memory,
-/// where no filter can read them. Whoever calls that goes on with `clone`.
-fn absent() -> BpfProgram {
+/// Returns a program that reports calls as missing: all that are newer than this list, and `clone3`, whose
+/// flags are in memory, where no filter can read them. Callers of `clone3` fall back to `clone`.
+fn missing_calls() -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
     const JUMP_IF_AT_LEAST: u16 = 0x35;

@@ -1,56 +1,57 @@
-"""Turns requests into scripts: one that stays warm and forks, or one for a single script.
+"""Turns requests into scripts: a warm server forks for each script, a cold one serves a single script.
 
-A request is one byte with three descriptors over the socket at standard input: the script's
-conversation, its stdout and its stderr. Three processes come of it:
+A request is one byte with three descriptors over the socket at standard input: the script's control
+socket, its stdout and its stderr. Three processes are involved:
 
-- this server, which reads nothing: it only makes cells, some of them in advance;
-- a keeper, the first process of a cell: takes a request, watches the script, ends it, tells;
+- this server, which reads no script: it creates cells, some of them in advance;
+- a supervisor, the first process of a cell: it reads the request, watches and stops the script, and
+  reports over the control socket;
 - the script.
 
-The conversation is also the lifeline: when its other end closes, the keeper ends the script.
+When the other end of the control socket closes, the supervisor stops the script.
 """
 
 import os
+import resource
+import select
+import signal
+import socket
 import sys
-
-# `signal` brings half of the standard library with it.
-import _signal as signal
-import _socket
 
 import jail
 
-CONVERSATION_BYTES = 64 * 1024
+CONTROL_CHUNK_BYTES = 64 * 1024
 TICK_MS = 50
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# All processes of a script together have at most so many times the open files of one.
-FILES_TOGETHER = 4
-# Cells that are ready before anybody asks.
-SPARES = 2
-# A script goes first: so long nothing is made in place of the cell that it took, unless another
-# one comes.
-LEAVE_ALONE_MS = 10
-# The longest time-out of a script.
-MOST_SECONDS = 300
+# All processes of a script together may have this many times the open files of one process.
+FILES_FACTOR = 4
+# The number of cells that are created in advance.
+SPARE_CELLS = 2
+# How long the creation of the next spare cell is put off in favor of a script that starts, unless
+# another request arrives.
+SPARE_DELAY_MS = 10
+# The longest timeout of a script.
+MAX_SECONDS = 300
 # The exit code of a process that did not become a script.
-UNSTARTED = 125
-# What a keeper says to the server in place of its cell's number.
-ASKED_NO_MORE = 0
+NOT_STARTED = 125
+# The message from a supervisor to the server when no more requests follow, in place of a cell's number.
+NO_MORE_REQUESTS = 0
 
 
 def serve(plan, warm):
-    """Returns in the process that is to become a script, with what that needs."""
-    requests = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for keepers: they tell themselves.
+    """Returns in the process that becomes a script, with the script's request."""
+    requests = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Supervisors report by themselves.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
-    plan = jail.prepared(plan)
+    plan = jail.with_filters(plan)
     if plan["namespaces"]:
         try:
-            jail.enter_walls(plan, 0 if warm else jail.NEW_PID)
+            jail.enter_root(plan, 0 if warm else jail.NEW_PID)
         except OSError as error:
-            sys.exit(described(error))
+            sys.exit(describe(error))
     else:
-        # So that no script of the same user reads its memory.
+        # So that no script of the same user can read its memory.
         jail.prctl(jail.PR_SET_DUMPABLE, 0)
     own = plan["namespaces"] and warm
     taken, take = os.pipe()
@@ -62,8 +63,8 @@ def serve(plan, warm):
         if child == 0:
             for descriptor in (taken, *spares.values()):
                 os.close(descriptor)
-            script = attend(plan, own, requests, take, number)
-            # Its descriptor is by now the script's standard input, and stays open.
+            script = run_cell(plan, own, requests, take, number)
+            # Its descriptor is the script's standard input by now, and must stay open.
             requests.detach()
             return script
         if not warm:
@@ -71,24 +72,24 @@ def serve(plan, warm):
             try:
                 os.waitpid(child, 0)
             except ChildProcessError:
-                pass  # As it is without anybody who waits.
+                pass  # SIGCHLD is ignored, so the kernel reaped it.
             os._exit(0)
         try:
             spares[number] = os.pidfd_open(child)
         except ProcessLookupError:
             pass  # Killed already.
-        while len(spares) >= SPARES:
-            lose_one(spares, taken)
-            wait_for([taken, requests], LEAVE_ALONE_MS)
+        while len(spares) >= SPARE_CELLS:
+            await_loss(spares, taken)
+            wait_readable([taken, requests], SPARE_DELAY_MS)
 
 
-def lose_one(spares, taken):
-    """Waits until a cell has a script, or was killed before it had one. Ends when nobody asks."""
-    ready = {descriptor for descriptor, _ in wait_for([taken, *spares.values()], None)}
+def await_loss(spares, taken):
+    """Waits until a spare cell takes a script or is killed. Exits when no more requests follow."""
+    ready = wait_readable([taken, *spares.values()], None)
     lost = [number for number, process in spares.items() if process in ready]
     if taken in ready:
         number = int.from_bytes(os.read(taken, 8), sys.byteorder)
-        if number == ASKED_NO_MORE:
+        if number == NO_MORE_REQUESTS:
             os._exit(0)
         lost.append(number)
     for number in lost:
@@ -96,88 +97,89 @@ def lose_one(spares, taken):
             os.close(process)
 
 
-def wait_for(descriptors, milliseconds):
-    import select
-
-    any_of = select.poll()
+def wait_readable(descriptors, milliseconds):
+    poll = select.poll()
     for descriptor in descriptors:
-        any_of.register(descriptor, select.POLLIN)
-    return any_of.poll(milliseconds)
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(milliseconds)}
 
 
-def attend(plan, own, requests, take, number):
-    """The way from a child of the server to a script. Every process but the script ends in here."""
-    conversation = None
+def run_cell(plan, own, requests, take, number):
+    """Runs in a child of the server, from its start to a script. Returns in the script's process only."""
+    control = None
     try:
-        # Until it has something to do, it goes with the server.
+        # While it waits for a request, it dies with the server.
         jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
         if own:
-            if wait_for([take], 0):
-                os._exit(UNSTARTED)  # The server had ended before that.
+            if wait_readable([take], 0):
+                os._exit(NOT_STARTED)  # The server had exited before.
             jail.map_nobody(jail.NOBODY, jail.NOBODY)
         if plan["namespaces"]:
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-            myself = os.readlink("self", dir_fd=processes)
+            supervisor_pid = os.readlink("self", dir_fd=processes)
             jail.enter_cell(plan)
-            script, waiting = fork_script(plan)
+            script, waiting = fork_script()
             if script == 0:
-                return become(plan, waiting, own)
-            # A spare without its script's process is none.
-            signal.signal(signal.SIGCHLD, lambda *_: os._exit(UNSTARTED))
+                return become_script(plan, waiting, own)
+            # A spare cell is useless without its script's process.
+            signal.signal(signal.SIGCHLD, lambda *_: os._exit(NOT_STARTED))
             if own:
-                rehearsal()  # Its pages too: see `rehearse`.
+                rehearsal_request()  # Copies its pages in advance: see `rehearse`.
         else:
             jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-            myself = os.readlink("self", dir_fd=processes)
-        descriptors = receive(requests)
+            supervisor_pid = os.readlink("self", dir_fd=processes)
+        descriptors = receive_descriptors(requests)
         if not descriptors:
-            os.write(take, jail.words(ASKED_NO_MORE))
+            os.write(take, jail.encode(NO_MORE_REQUESTS))
             os._exit(0)
-        conversation, *outputs = descriptors
+        control, *outputs = descriptors
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
-            os.write(take, jail.words(number))
+            os.write(take, jail.encode(number))
         except OSError:
-            os._exit(UNSTARTED)  # The server has ended: another one shall be asked.
+            os._exit(NOT_STARTED)  # The server has exited: the runner requests another cell.
         requests.close()
         jail.prctl(jail.PR_SET_PDEATHSIG, 0)
-        # The server's end is not the keeper's. A session of its own would take far longer to make.
+        # So that it outlives the server. Creating a session would take far longer.
         os.setpgid(0, 0)
-        request = Request(conversation)
+        request = Request(control)
         if plan["namespaces"]:
             if plan["packages"]:
                 jail.choose_packages(request.packages)
         else:
-            script, waiting = fork_script(plan)
+            script, waiting = fork_script()
             if script == 0:
-                os.close(conversation)
-                return become(plan, waiting, False)
-        # Before there is anybody who could read its memory.
+                os.close(control)
+                return become_script(plan, waiting, False)
+        # Before the script runs, which could otherwise read its memory.
         jail.prctl(jail.PR_SET_DUMPABLE, 0)
         try:
-            request.hand_over(waiting, descriptors)
+            request.forward(waiting, descriptors)
         except OSError:
-            os._exit(UNSTARTED)  # Nobody is there who could begin: another one shall be asked.
+            os._exit(NOT_STARTED)  # The script's process is gone: the runner requests another cell.
         waiting.close()
         for output in outputs:
             os.close(output)
-        keep(plan, script, processes, myself, conversation)
+        supervisor = Supervisor(plan, script, processes, supervisor_pid, control)
+        limit = supervisor.watch()
+        supervisor.kill_all()
+        report(control, f"exited {supervisor.exit_code()} {limit}")
         os._exit(0)
     except BaseException as error:
-        if conversation is None:
-            conversation, *_ = receive(requests) or [0]
-            os.write(take, jail.words(number))
-        fail(conversation, error)
+        if control is None:
+            control, *_ = receive_descriptors(requests) or [0]
+            os.write(take, jail.encode(number))
+        fail(control, error)
 
 
-def fail(conversation, error):
-    tell(conversation, f"failed {described(error)}")
-    os._exit(UNSTARTED)
+def fail(control, error):
+    report(control, f"failed {describe(error)}")
+    os._exit(NOT_STARTED)
 
 
-def described(error):
-    """What went wrong, and at which step of ours."""
+def describe(error):
+    """Returns the step of the jail that failed, and the error."""
     step = error.__traceback__
     while step.tb_next and step.tb_next.tb_frame.f_code.co_name != "call":
         step = step.tb_next
@@ -185,94 +187,84 @@ def described(error):
     return f"{step}: {type(error).__name__}: {error}"
 
 
-def receive(requests):
-    room = _socket.CMSG_SPACE(3 * 4)
-    data, messages, _, _ = requests.recvmsg(1, room)
+def receive_descriptors(requests):
+    data, messages, _, _ = requests.recvmsg(1, socket.CMSG_SPACE(3 * 4))
     for level, kind, payload in messages:
-        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             return [int.from_bytes(payload[at:at + 4], sys.byteorder) for at in (0, 4, 8)]
     return None
 
 
-def tell(conversation, line):
+def report(control, line):
     try:
-        os.write(conversation, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+        os.write(control, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
     except OSError:
-        pass  # Nobody listens any more.
+        pass  # The runner is gone.
 
 
-def fork_script(plan):
-    """The process that is to become the script; it waits for that at its end of a socket."""
-    ours, theirs = _socket.socketpair()
+def fork_script():
+    """Forks the process that becomes the script; it waits at its end of a socket."""
+    ours, theirs = socket.socketpair()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     return (0, theirs) if child == 0 else (child, ours)
 
 
-def keep(plan, child, processes, myself, conversation):
-    keeper = Keeper(plan, child, processes, myself, conversation)
-    limit = keeper.watch()
-    keeper.end_all()
-    tell(conversation, f"ended {keeper.exit_code()} {limit}")
-
-
 class Request:
-    """A length, and as many bytes: fields with a NUL between them, which none can hold."""
+    """A length and NUL-separated fields, none of which contains a NUL."""
 
-    def __init__(self, conversation):
-        length = self.read(conversation, 4)
-        content = self.read(conversation, int.from_bytes(length, "little"))
+    def __init__(self, control):
+        length = self.read(control, 4)
+        content = self.read(control, int.from_bytes(length, "little"))
         self.frame = length + content
         fields = content.decode().split("\0")
         seconds, self.packages, self.imports, self.folder, given, self.code, self.input = fields
         self.seconds = int(seconds)
         self.has_input = given == "1"
 
-    def hand_over(self, waiting, descriptors):
-        rights = b"".join(jail.words(descriptor, size=4) for descriptor in descriptors)
-        waiting.sendmsg([b"s"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    def forward(self, waiting, descriptors):
+        rights = b"".join(jail.encode(descriptor, size=4) for descriptor in descriptors)
+        waiting.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         waiting.sendall(self.frame)
 
     @staticmethod
-    def read(conversation, length):
+    def read(control, length):
         parts = []
         while length:
-            part = os.read(conversation, min(length, CONVERSATION_BYTES))
+            part = os.read(control, min(length, CONTROL_CHUNK_BYTES))
             if not part:
-                os._exit(UNSTARTED)  # Given up before it was told.
+                os._exit(NOT_STARTED)  # Cancelled before the request was complete.
             parts.append(part)
             length -= len(part)
         return b"".join(parts)
 
 
-class Keeper:
-    """Watches a script and all that it started; nothing of it outlives the keeper."""
+class Supervisor:
+    """Watches a script and its descendants, which never outlive it."""
 
-    def __init__(self, plan, child, processes, myself, conversation):
+    def __init__(self, plan, child, processes, pid, control):
         self.plan = plan
         self.child = child
         self.processes = processes
-        self.myself = myself
-        self.conversation = conversation
+        self.pid = pid
+        self.control = control
         self.status = None
 
     def watch(self):
-        """Until the script has ended, or has to: with the limit that it broke."""
-        import select
-
-        events = select.poll()
-        events.register(self.conversation, select.POLLIN | select.POLLHUP)
-        events.register(os.pidfd_open(self.child), select.POLLIN)
+        """Waits until the script exits, is cancelled, or exceeds a limit; returns the limit or `-`."""
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN | select.POLLHUP)
+        poll.register(os.pidfd_open(self.child), select.POLLIN)
         while True:
-            ready = [descriptor for descriptor, _ in events.poll(TICK_MS)]
+            ready = [descriptor for descriptor, _ in poll.poll(TICK_MS)]
             self.reap()
-            if self.status is not None or self.conversation in ready:
+            if self.status is not None or self.control in ready:
                 return "-"
-            if self.too_large():
+            if self.exceeds_limits():
                 return "memory"
 
     def reap(self, options=os.WNOHANG):
-        """Takes the ended children; `False` when there are none left at all."""
+        """Reaps ended children; returns `False` when none are left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, options)
@@ -283,26 +275,26 @@ class Keeper:
         except ChildProcessError:
             return False
 
-    def too_large(self):
-        """More memory, or more processes, than all of a script may have."""
+    def exceeds_limits(self):
+        """Returns whether the processes together exceed a limit: their number, open files or memory."""
         found = self.descendants()
         if len(found) > self.plan["processes"]:
             return True
-        # What fills pipes and sockets is the kernel's memory, and counted nowhere.
-        most = FILES_TOGETHER * self.plan["open_files"]
-        if len(found) > FILES_TOGETHER and sum(self.open_files(pid) for pid in found) > most:
+        # The content of pipes and sockets is kernel memory, which no limit counts.
+        max_files = FILES_FACTOR * self.plan["open_files"]
+        if len(found) > FILES_FACTOR and sum(self.open_files(pid) for pid in found) > max_files:
             return True
         resident = sum(self.number(pid, "statm", 1) * PAGE for pid in found)
         if resident <= self.plan["memory_bytes"]:
             return False
-        # Pages that several have in common were counted for each of them.
-        return sum(self.share(pid) for pid in found) > self.plan["memory_bytes"]
+        # Shared pages were counted for each process.
+        return sum(self.proportional(pid) for pid in found) > self.plan["memory_bytes"]
 
     def open_files(self, pid):
         try:
             folder = os.open(pid + "/fd", os.O_RDONLY, dir_fd=self.processes)
         except OSError:
-            # Not ours to list, or gone. This is no less, and nothing where it is gone.
+            # No permission, or the process is gone: an upper bound, which is 0 for a process that is gone.
             lines = self.text(pid, "status").splitlines()
             return sum(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
         try:
@@ -312,14 +304,14 @@ class Keeper:
         finally:
             os.close(folder)
 
-    def share(self, pid):
+    def proportional(self, pid):
         for line in self.text(pid, "smaps_rollup").splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
         return self.number(pid, "statm", 1) * PAGE
 
     def descendants(self):
-        found, unseen = [], [self.myself]
+        found, unseen = [], [self.pid]
         while unseen:
             pid = unseen.pop()
             try:
@@ -349,9 +341,9 @@ class Keeper:
         fields = self.text(pid, name).split()
         return int(fields[field]) if len(fields) > field else 0
 
-    def end_all(self):
+    def kill_all(self):
         if self.plan["namespaces"]:
-            # All but ourselves, at once: the first process of a namespace is its init.
+            # All processes but this one, at once: it is the init process of a namespace.
             try:
                 os.kill(-1, signal.SIGKILL)
             except ProcessLookupError:
@@ -359,14 +351,14 @@ class Keeper:
         else:
             stopped = set()
             while alive := set(self.descendants()) - stopped:
-                self.signal(alive, signal.SIGSTOP)
+                self.send_signal(alive, signal.SIGSTOP)
                 stopped |= alive
-            self.signal(stopped, signal.SIGKILL)
+            self.send_signal(stopped, signal.SIGKILL)
         while self.reap(0):
             pass
 
     @staticmethod
-    def signal(pids, number):
+    def send_signal(pids, number):
         for pid in pids:
             try:
                 os.kill(int(pid), number)
@@ -380,8 +372,8 @@ class Keeper:
         return code if code >= 0 else 128 - code
 
 
-def become(plan, waiting, warm):
-    """In the process of the script: everything up to its first line."""
+def become_script(plan, waiting, warm):
+    """Runs in the script's process, up to its first line."""
     failure = None
     try:
         os.setsid()
@@ -390,16 +382,16 @@ def become(plan, waiting, warm):
         os.closerange(waiting.fileno() + 1, 1 << 16)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if plan["namespaces"]:
-            # All that is known already, before anybody waits for it.
-            jail.confine(plan, MOST_SECONDS, plan["readable"], ["/tmp"])
-        if warm and not wait_for([waiting], LEAVE_ALONE_MS):
+            # Everything that is known in advance, before a request waits for it.
+            jail.confine(plan, MAX_SECONDS, plan["readable"], ["/tmp"])
+        if warm and not wait_readable([waiting], SPARE_DELAY_MS):
             rehearse(plan)
     except BaseException as error:
         failure = error
-    descriptors = receive(waiting)
+    descriptors = receive_descriptors(waiting)
     if not descriptors:
-        os._exit(UNSTARTED)
-    conversation, *outputs = descriptors
+        os._exit(NOT_STARTED)
+    control, *outputs = descriptors
     try:
         if failure:
             raise failure
@@ -410,34 +402,34 @@ def become(plan, waiting, warm):
             os.close(output)
         prepare(plan, script)
     except BaseException as error:
-        fail(conversation, error)
-    tell(conversation, "started")
-    os.close(conversation)
-    # From here on code runs that is not ours: packages may have some for every start.
+        fail(control, error)
+    report(control, "started")
+    os.close(control)
+    # From here on foreign code runs: packages may have code for every start.
     return script
 
 
 def rehearse(plan):
-    """Goes the way to a first line before anybody waits for it: a fork owns a page only once it has
-    written to it, and to copy those of this way takes a fourth of the time of a small script."""
+    """Prepares an empty script before a request waits: a fork owns a page only after writing to it, and
+    copying the pages that a start writes to takes a fourth of the time of a small script."""
     try:
-        prepare(plan, rehearsal())
-        exec(jail.compiled("", "rehearsal"), {})
+        prepare(plan, rehearsal_request())
+        exec(compile("", "rehearsal", "exec", dont_inherit=True), {})
     except Exception:
-        pass  # Whether the script fares better is going to be seen.
+        pass  # If it matters, the script fails as well.
     for name in ("ROCKBOT_INPUT", "ROCKBOT_INPUT_FILE"):
         os.environ.pop(name, None)
     for name in ("script.py", "input"):
         try:
             os.remove("/tmp/" + name)
         except OSError:
-            pass  # It did not get there.
+            pass  # The rehearsal failed before it was written.
 
 
-def rehearsal():
-    """A request that asks for nothing."""
-    content = "\0".join([str(MOST_SECONDS), "", "", "/tmp", "1", "", "input"]).encode()
-    ours, theirs = _socket.socketpair()
+def rehearsal_request():
+    """Returns the request of an empty script."""
+    content = "\0".join([str(MAX_SECONDS), "", "", "/tmp", "1", "", "input"]).encode()
+    ours, theirs = socket.socketpair()
     ours.sendall(len(content).to_bytes(4, "little") + content)
     return Request(theirs.fileno())
 
@@ -455,6 +447,6 @@ def prepare(plan, script):
             os.environ["ROCKBOT_INPUT"] = script.input
     imports = [script.imports] if script.imports else []
     if plan["namespaces"]:
-        jail.lower(jail.RLIMIT_CPU, jail.processor_seconds(script.seconds))
+        jail.lower_limit(resource.RLIMIT_CPU, jail.processor_seconds(script.seconds))
     else:
         jail.confine(plan, script.seconds, plan["readable"] + imports, [folder])

@@ -1,4 +1,4 @@
-//! A process that turns requests into scripts: see `server.py` beside this.
+//! The Python process that turns requests into scripts; see `server.py`.
 
 use std::{
     io::{self, IoSlice},
@@ -22,40 +22,40 @@ use tokio::{
 
 use super::plan::Plan;
 
-/// How long an interpreter may take to be ready, on a busy machine.
+/// How long an interpreter may take to start, on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a server may take to be given a request: it takes them at once.
+/// How long sending a request may take; servers accept requests at once.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-const MAX_COMPLAINT_BYTES: u64 = 4096;
+const MAX_STDERR_BYTES: u64 = 4096;
 
-/// A process that is ready for requests. Ends with this.
+/// A process that accepts requests. Killed when dropped.
 #[derive(Debug)]
 pub(super) struct Server {
     requests: UnixStream,
     process: ProcessGroup,
 }
 
-/// The descriptors that a script is given.
+/// The script's ends of its control socket and output pipes.
 #[derive(Debug)]
 pub(super) struct Descriptors {
-    pub(super) conversation: OwnedFd,
+    pub(super) control: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
 }
 
 impl Server {
-    /// Starts one for many scripts.
+    /// Starts a server for many scripts.
     pub(super) async fn warm(plan: &Plan) -> io::Result<Self> {
         Self::start(plan, "warm", None).await
     }
 
-    /// Starts one for a single script, which may need packages.
+    /// Starts a server for a single script, which may use packages.
     pub(super) async fn cold(plan: &Plan, packages: Option<&Path>) -> io::Result<Self> {
         Self::start(plan, "cold", packages).await
     }
 
-    /// Ends it and waits until it is gone. Scripts go on: their keepers answer to nobody but us.
-    pub(super) async fn end(self) {
+    /// Kills the server and waits until it is gone. Running scripts continue under their supervisors.
+    pub(super) async fn stop(self) {
         let Self { requests, process } = self;
         drop(requests);
         process.finish().await;
@@ -65,11 +65,11 @@ impl Server {
         let (ours, theirs) = StdUnixStream::pair()?;
         let mut command = plan.command(mode, packages);
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        // A pipe as the script's is going to be, since Python asks only once whether it can seek there.
+        // A pipe like the script's own: Python determines only once whether stdout is seekable.
         let (_, unread) = io::pipe()?;
         command.stdout(unread).stderr(Stdio::piped());
         let (process, pipes) = ProcessGroup::spawn(&mut command)?;
-        // It holds the other end of the socket, and would keep it open for us.
+        // The command holds the other end of the socket and would keep it open.
         drop(command);
         ours.set_nonblocking(true)?;
         let mut requests = UnixStream::from_std(ours)?;
@@ -78,20 +78,20 @@ impl Server {
             return Ok(Self { requests, process });
         }
         process.finish().await;
-        let mut complaint = Vec::new();
+        let mut output = Vec::new();
         if let Some(stderr) = pipes.stderr {
-            let mut stderr = stderr.take(MAX_COMPLAINT_BYTES);
-            let _ = timeout(SEND_TIMEOUT, stderr.read_to_end(&mut complaint)).await;
+            let mut stderr = stderr.take(MAX_STDERR_BYTES);
+            let _ = timeout(SEND_TIMEOUT, stderr.read_to_end(&mut output)).await;
         }
-        let complaint = String::from_utf8_lossy(&complaint);
-        let last = complaint.lines().rfind(|line| !line.trim().is_empty());
-        Err(io::Error::other(last.unwrap_or("it was not ready in time").to_owned()))
+        let output = String::from_utf8_lossy(&output);
+        let last = output.lines().rfind(|line| !line.trim().is_empty());
+        Err(io::Error::other(last.unwrap_or("it did not start in time").to_owned()))
     }
 
-    /// Asks for a script with these descriptors. Those of this process close with `descriptors`.
-    pub(super) async fn ask(&self, descriptors: &Descriptors) -> io::Result<()> {
-        let Descriptors { conversation, stdout, stderr } = descriptors;
-        let passed = [conversation.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    /// Requests a cell with these descriptors. This process's copies close when `descriptors` drops.
+    pub(super) async fn request(&self, descriptors: &Descriptors) -> io::Result<()> {
+        let Descriptors { control, stdout, stderr } = descriptors;
+        let passed = [control.as_fd(), stdout.as_fd(), stderr.as_fd()];
         let sending = self.requests.async_io(Interest::WRITABLE, || send(&self.requests, &passed));
         timeout(SEND_TIMEOUT, sending).await?
     }

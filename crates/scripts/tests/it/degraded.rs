@@ -1,27 +1,27 @@
-//! Machines that allow less: what is claimed there is true.
+//! Machines with fewer isolation mechanisms: the reported gaps are correct.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use rockbot_scripts::local::{LocalOptions, LocalRunner, Means, Sandbox, StartError};
+use rockbot_scripts::local::{LocalOptions, LocalRunner, Mechanisms, Sandbox, StartError};
 
-use crate::bed::{printed, run, runner};
+use crate::fixture::{printed, run, runner};
 
 fn without_namespaces(bubblewrap: bool) -> LocalOptions {
-    let means = Means { namespaces: false, bubblewrap, ..Means::default() };
-    LocalOptions { means, ..LocalOptions::default() }
+    let mechanisms = Mechanisms { namespaces: false, bubblewrap, ..Mechanisms::default() };
+    LocalOptions { mechanisms, ..LocalOptions::default() }
 }
 
 #[tokio::test]
-async fn bubblewrap_takes_the_place_of_namespaces() {
+async fn bubblewrap_replaces_own_namespaces() {
     let runner = runner(without_namespaces(true)).await;
-    assert!(runner.isolation().by.contains("bubblewrap"), "{}", runner.isolation());
-    assert_eq!(printed(&runner, "print(1)").await, "1\n");
+    assert!(runner.isolation().mechanism.contains("bubblewrap"), "{}", runner.isolation());
+    assert_eq!(output_of(&runner, "print(1)").await, "1\n");
     let outcome = run(&runner, "open('/etc/shadow')").await;
     assert!(outcome.stderr.contains("FileNotFoundError"), "{}", outcome.stderr);
 }
 
 #[tokio::test]
-async fn without_any_namespace_files_and_sockets_are_still_out_of_reach() {
+async fn files_and_sockets_are_blocked_without_namespaces() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "s").unwrap();
@@ -38,11 +38,11 @@ async fn without_any_namespace_files_and_sockets_are_still_out_of_reach() {
             assert!(outcome.stderr.contains("PermissionError"), "{denied}: {outcome:?}");
         }
         let code = "open('x', 'w').write('x'); print(open('x').read())";
-        assert_eq!(printed(&runner, code).await, "x\n");
+        assert_eq!(output_of(&runner, code).await, "x\n");
     }
 }
 
-/// What is tried without any namespace, each line told as `out` when it worked.
+/// Returns a script that prints `out` for each attempt that succeeds.
 fn tries(runner_sees: &str, attempts: &[&str]) -> String {
     let list: Vec<_> = attempts.iter().map(|attempt| format!("lambda: {attempt}")).collect();
     format!(
@@ -60,7 +60,7 @@ fn tries(runner_sees: &str, attempts: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn without_any_namespace_nothing_of_the_machine_is_changed_or_called() {
+async fn machine_is_unchanged_without_namespaces() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "secret").unwrap();
@@ -101,18 +101,18 @@ async fn without_any_namespace_nothing_of_the_machine_is_changed_or_called() {
                      open('/dev/null', 'w').write('x'); open('/dev/urandom', 'rb').read(1)\n\
                      async def main(): print(len(open('/dev/fd/0').read()), os.isatty(0))\n\
                      asyncio.run(main())";
-        assert_eq!(printed(&runner, works).await, "0 False\n");
+        assert_eq!(output_of(&runner, works).await, "0 False\n");
     }
 }
 
 #[tokio::test]
-async fn where_landlock_is_missing_the_filter_keeps_signals_and_lengths_and_the_rest_is_told() {
+async fn missing_landlock_is_partly_covered_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "secret").unwrap();
     let options = without_namespaces(false);
-    let means = Means { landlock: false, ..options.means };
-    let runner = runner(LocalOptions { means, ..options.clone() }).await;
+    let mechanisms = Mechanisms { landlock: false, ..options.mechanisms };
+    let runner = runner(LocalOptions { mechanisms, ..options.clone() }).await;
     let (parent, file) = ("os.getppid()", "os.open(secret, os.O_RDONLY)");
     let outcome = run(
         &runner,
@@ -131,16 +131,20 @@ async fn where_landlock_is_missing_the_filter_keeps_signals_and_lengths_and_the_
     .await;
     assert_eq!((outcome.exit_code, outcome.stdout.contains("out")), (0, false), "{outcome:?}");
     assert_eq!(std::fs::read(&secret).unwrap(), b"secret");
-    let missing = runner.isolation().missing.join(", ");
-    assert!(missing.contains("reading files"), "{missing}");
-    assert!(!missing.contains("changing rights"), "{missing}");
-    let neither = LocalOptions { means: Means { seccomp: false, ..means }, ..options };
-    let told = self::runner(neither).await.isolation().to_string();
-    assert!(told.contains("changing rights") && told.contains("devices"), "{told}");
+    let gaps = runner.isolation().gaps.join(", ");
+    assert!(gaps.contains("reading files"), "{gaps}");
+    assert!(!gaps.contains("changing permissions"), "{gaps}");
+    let neither =
+        LocalOptions { mechanisms: Mechanisms { seccomp: false, ..mechanisms }, ..options };
+    let isolation = self::runner(neither).await.isolation().to_string();
+    assert!(
+        isolation.contains("changing permissions") && isolation.contains("devices"),
+        "{isolation}"
+    );
 }
 
 #[tokio::test]
-async fn a_runner_that_must_isolate_completely_does_not_start_where_it_cannot() {
+async fn required_isolation_fails_start_when_incomplete() {
     let options = LocalOptions { sandbox: Sandbox::Required, ..without_namespaces(false) };
     let refused = LocalRunner::start(options).await.unwrap_err();
     assert!(matches!(refused, StartError::Isolation { .. }), "{refused}");
@@ -150,7 +154,7 @@ async fn a_runner_that_must_isolate_completely_does_not_start_where_it_cannot() 
 }
 
 #[tokio::test]
-async fn a_python_that_does_not_work_is_told_in_its_own_words() {
+async fn broken_python_error_includes_its_stderr() {
     let folder = tempfile::tempdir().unwrap();
     let python = folder.path().join("python3");
     std::fs::write(&python, "#!/bin/sh\necho no such library: libbroken >&2\nexit 127").unwrap();

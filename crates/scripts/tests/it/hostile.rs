@@ -1,4 +1,4 @@
-//! Scripts that want out, or everything for themselves. Each on both ways to an interpreter.
+//! Scripts that try to escape or to exhaust resources, with warm and cold interpreters.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -6,19 +6,19 @@ use rockbot_contracts::{Executed, ToolCallId};
 use rockbot_scripts::{ScriptLimit, ScriptRunner};
 use rockbot_tools::ToolFailure;
 
-use crate::bed::{WAYS, context, plain, printed, run, script, try_run};
+use crate::fixture::{INTERPRETERS, context, plain, printed, run, script, try_run};
 
-/// Runs a script that prints `out` when it got what it wanted.
-async fn kept_in(code: &str) {
-    for warm in WAYS {
+/// Runs a script that must not print `out`, which mechanisms that an attempt succeeded.
+async fn assert_contained(code: &str) {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let outcome = try_run(&runner, code).await.unwrap();
         assert!(!outcome.stdout.contains("out"), "warm: {warm}, {outcome:?}");
-        assert_eq!(printed(&runner, "print(1)").await, "1\n", "the runner is alive");
+        assert_eq!(output_of(&runner, "print(1)").await, "1\n", "the runner is alive");
     }
 }
 
-/// Each of these is tried; one that works is told.
+/// Returns a script that prints `out` for each attempt that succeeds.
 fn attempts(prelude: &str, attempts: &[&str]) -> String {
     let list: Vec<_> = attempts.iter().map(|attempt| format!("lambda: {attempt}")).collect();
     format!(
@@ -31,23 +31,23 @@ fn attempts(prelude: &str, attempts: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_fork_bomb_and_a_bomb_of_threads_are_bounded() {
-    for warm in WAYS {
+async fn fork_bomb_is_bounded() {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass";
-        let bomb = script(code).within(Duration::from_secs(1)).unwrap();
+        let bomb = script(code).with_timeout(Duration::from_secs(1)).unwrap();
         match runner.run(&bomb, &context()).await {
             Err(ToolFailure::TimedOut { executed: Executed::Yes, .. }) => {}
             Ok(outcome) => assert_eq!(outcome.ended_by, Some(ScriptLimit::Memory)),
             other => unreachable!("{other:?}"),
         }
-        assert_eq!(printed(&runner, "print(1)").await, "1\n");
+        assert_eq!(output_of(&runner, "print(1)").await, "1\n");
     }
 }
 
 #[tokio::test]
-async fn memory_is_bounded_for_one_process_and_for_many_together() {
-    for warm in WAYS {
+async fn memory_is_bounded_for_all_processes_together() {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let outcome = run(&runner, "x = bytearray(10 << 30)").await;
         assert_eq!(outcome.exit_code, 1);
@@ -63,8 +63,8 @@ async fn memory_is_bounded_for_one_process_and_for_many_together() {
 }
 
 #[tokio::test]
-async fn memory_of_the_kernel_is_bounded_by_what_is_open_together_and_by_the_size_of_buffers() {
-    for warm in WAYS {
+async fn kernel_memory_is_bounded_by_files_and_buffers() {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let enlarged = "import fcntl, os, socket\n\
                         for larger in (\n\
@@ -72,7 +72,7 @@ async fn memory_of_the_kernel_is_bounded_by_what_is_open_together_and_by_the_siz
                             lambda: fcntl.fcntl(os.pipe()[0], 1031, 1 << 20)):\n    \
                             try: print('out', larger())\n    \
                             except PermissionError: print('refused')";
-        assert_eq!(printed(&runner, enlarged).await, "refused\nrefused\n");
+        assert_eq!(output_of(&runner, enlarged).await, "refused\nrefused\n");
         let many = "import os, signal, socket\n\
                     for n in range(20):\n    \
                         if os.fork() == 0: break\n\
@@ -84,13 +84,13 @@ async fn memory_of_the_kernel_is_bounded_by_what_is_open_together_and_by_the_siz
                     import subprocess\n\
                     def ask(n): return subprocess.run(['/bin/echo', str(n)], capture_output=True)\n\
                     print(len(list(Pool(16).map(ask, range(40)))))";
-        assert_eq!(printed(&runner, pool).await, "40\n", "ordinary use is not in the way");
+        assert_eq!(output_of(&runner, pool).await, "40\n", "ordinary use is not in the way");
     }
 }
 
 #[tokio::test]
-async fn a_full_disk_is_an_ordinary_failure() {
-    for warm in WAYS {
+async fn full_disk_is_ordinary_failure() {
+    for warm in INTERPRETERS {
         let code = "for n in range(1000): open(f'f{n}', 'wb').write(b'x' * (10 << 20))";
         let outcome = run(&plain(warm).await, code).await;
         assert_eq!(outcome.exit_code, 1);
@@ -99,14 +99,14 @@ async fn a_full_disk_is_an_ordinary_failure() {
 }
 
 #[tokio::test]
-async fn ignoring_signals_and_hiding_in_the_background_outlive_nothing() {
-    for warm in WAYS {
+async fn signal_handlers_and_background_processes_do_not_survive() {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let deaf = "import signal\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n\
                     while True: pass";
-        let deaf = script(deaf).within(Duration::from_secs(1)).unwrap();
-        let ended = runner.run(&deaf, &context()).await;
-        assert!(matches!(ended, Err(ToolFailure::TimedOut { .. })), "{ended:?}");
+        let deaf = script(deaf).with_timeout(Duration::from_secs(1)).unwrap();
+        let result = runner.run(&deaf, &context()).await;
+        assert!(matches!(result, Err(ToolFailure::TimedOut { .. })), "{result:?}");
         let mark = "rockbot-left-behind";
         let hides = format!(
             "import os, ctypes, signal\n\
@@ -117,7 +117,7 @@ async fn ignoring_signals_and_hiding_in_the_background_outlive_nothing() {
                  os._exit(0)\n\
              os.wait()\nprint('gone')"
         );
-        assert_eq!(printed(&runner, &hides).await, "gone\n");
+        assert_eq!(output_of(&runner, &hides).await, "gone\n");
         let alive = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
             let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             words.starts_with(mark.as_bytes())
@@ -127,7 +127,7 @@ async fn ignoring_signals_and_hiding_in_the_background_outlive_nothing() {
 }
 
 #[tokio::test]
-async fn files_of_the_host_are_out_of_reach() {
+async fn host_files_are_inaccessible() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "s").unwrap();
@@ -146,19 +146,19 @@ async fn files_of_the_host_are_out_of_reach() {
         "os.chroot('.')".to_owned(),
         "os.write(3, b'x')".to_owned(),
     ];
-    kept_in(&attempts("", &open.each_ref().map(String::as_str))).await;
-    for warm in WAYS {
-        let shown = printed(&plain(warm).await, "print(open('/etc/passwd').read())").await;
+    assert_contained(&attempts("", &open.each_ref().map(String::as_str))).await;
+    for warm in INTERPRETERS {
+        let shown = output_of(&plain(warm).await, "print(open('/etc/passwd').read())").await;
         assert!(!shown.contains("root:"), "{shown}");
     }
 }
 
 #[tokio::test]
-async fn there_is_no_network_and_no_socket() {
+async fn network_and_sockets_are_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let dial = format!("socket.create_connection(('127.0.0.1', {port}), 1)");
-    kept_in(&attempts(
+    assert_contained(&attempts(
         "",
         &[
             &dial,
@@ -172,13 +172,13 @@ async fn there_is_no_network_and_no_socket() {
 }
 
 #[tokio::test]
-async fn other_processes_and_the_kernel_are_out_of_reach() {
+async fn other_processes_and_kernel_are_inaccessible() {
     let prelude = "libc = ctypes.CDLL(None, use_errno=True)\n\
                    def call(name, *arguments):\n    \
                        if getattr(libc, name)(*arguments) == -1:\n        \
                            raise OSError(ctypes.get_errno(), name)\n    \
                        return name\n";
-    kept_in(&attempts(
+    assert_contained(&attempts(
         prelude,
         &[
             "call('ptrace', 16, os.getppid(), 0, 0)",
@@ -198,7 +198,7 @@ async fn other_processes_and_the_kernel_are_out_of_reach() {
         ],
     ))
     .await;
-    for warm in WAYS {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let outcome = run(
             &runner,
@@ -212,33 +212,33 @@ async fn other_processes_and_the_kernel_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn scripts_side_by_side_see_nothing_of_each_other() {
-    for warm in WAYS {
+async fn concurrent_scripts_are_isolated_from_each_other() {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let code = "import os, time\nopen('/tmp/mine', 'x').write('x')\n\
                     print(sorted(os.listdir('/tmp')), [p for p in os.listdir('/proc') if p.isdigit()])";
-        let (one, other) = tokio::join!(printed(&runner, code), printed(&runner, code));
+        let (one, other) = tokio::join!(output_of(&runner, code), output_of(&runner, code));
         assert_eq!(one, other);
         assert!(one.starts_with("['mine', 'script.py']"), "{one}");
     }
 }
 
 #[tokio::test]
-async fn tricks_with_the_end_of_the_interpreter_change_nothing_for_others() {
-    for warm in WAYS {
+async fn manipulated_interpreter_exit_does_not_affect_others() {
+    for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let outcome = run(&runner, "import os; print('x', flush=True); os._exit(5)").await;
         assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("x\n", 5));
         let late = "import atexit, sys\natexit.register(print, 'late')\n\
                     sys.settrace(lambda *a: None)\nsys.excepthook = None\nimport builtins\n\
                     builtins.print = None";
-        assert_eq!(printed(&runner, late).await, "late\n");
-        assert_eq!(printed(&runner, "print(1)").await, "1\n");
+        assert_eq!(output_of(&runner, late).await, "late\n");
+        assert_eq!(output_of(&runner, "print(1)").await, "1\n");
     }
 }
 
 #[tokio::test]
-async fn an_odd_tool_call_id_is_nowhere_in_the_way() {
+async fn unusual_call_id_is_accepted() {
     let runner = plain(true).await;
     let mut context = context();
     let odd: String = "../😀".chars().cycle().take(280).collect();

@@ -1,11 +1,11 @@
-//! Scripts, run in earnest: friendly and hostile ones.
+//! Benign and hostile scripts on real runners.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod bed;
+mod basics;
 mod degraded;
 mod docker;
+mod fixture;
 mod hostile;
-mod ordinary;
 mod packages;

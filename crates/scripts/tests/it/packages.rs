@@ -1,4 +1,4 @@
-//! Packages, from an index that is reachable.
+//! Packages from a reachable index.
 
 use rockbot_scripts::{
     Requirements, ScriptRunner,
@@ -6,7 +6,7 @@ use rockbot_scripts::{
 };
 use rockbot_tools::ToolFailure;
 
-use crate::bed::{WAYS, context, plain, runner, script};
+use crate::fixture::{INTERPRETERS, context, plain, runner, script};
 
 async fn with_packages(warm: bool, folder: &std::path::Path) -> LocalRunner {
     let packages = Some(PackageOptions::new(folder));
@@ -14,10 +14,10 @@ async fn with_packages(warm: bool, folder: &std::path::Path) -> LocalRunner {
 }
 
 #[tokio::test]
-async fn a_package_is_installed_once_and_imported_by_both_ways() {
+async fn package_is_installed_once_for_warm_and_cold() {
     let folder = tempfile::tempdir().unwrap();
     let six = Requirements::parse(&["six==1.16.0"]).unwrap();
-    for warm in WAYS {
+    for warm in INTERPRETERS {
         let runner = with_packages(warm, folder.path()).await;
         let uses = script("import six, os; print(six.__version__, os.listdir('/packages'))")
             .with_packages(six.clone());
@@ -32,15 +32,15 @@ async fn a_package_is_installed_once_and_imported_by_both_ways() {
 }
 
 #[tokio::test]
-async fn what_a_package_runs_at_every_start_is_told_as_run() {
+async fn package_startup_code_counts_as_executed() {
     let folder = tempfile::tempdir().unwrap();
     let six = Requirements::parse(&["six==1.16.0"]).unwrap();
-    for warm in WAYS {
+    for warm in INTERPRETERS {
         let runner = with_packages(warm, folder.path()).await;
         let uses = script("import six; print(six.__name__)").with_packages(six.clone());
         assert_eq!(runner.run(&uses, &context()).await.unwrap().stdout, "six\n");
         let set = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
-        // Whatever can be written to, as F_GETFL (3) says; this file itself is open too.
+        // All writable descriptors, by F_GETFL (3); this file itself is open, too.
         let speaks = "import os; [os.write(n, b'failed no\\n') for n in range(3, 99) \
                       if os.path.exists(f'/dev/fd/{n}') and not os.path.isdir(f'/dev/fd/{n}') \
                       and __import__('fcntl').fcntl(n, 3) & os.O_ACCMODE]; os._exit(9)\n";
@@ -52,7 +52,7 @@ async fn what_a_package_runs_at_every_start_is_told_as_run() {
 }
 
 #[tokio::test]
-async fn packages_that_are_not_there_leave_nothing_and_are_told() {
+async fn failed_installation_is_reported_and_leaves_no_set() {
     let folder = tempfile::tempdir().unwrap();
     let runner = with_packages(true, folder.path()).await;
     let missing = Requirements::parse(&["six==999.999"]).unwrap();
@@ -63,7 +63,7 @@ async fn packages_that_are_not_there_leave_nothing_and_are_told() {
 }
 
 #[tokio::test]
-async fn packages_are_everybodys_to_read_whatever_our_umask() {
+async fn packages_are_readable_despite_restrictive_umask() {
     let folder = tempfile::tempdir().unwrap();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let six = Requirements::parse(&["six==1.16.0"]).unwrap();
@@ -74,7 +74,7 @@ async fn packages_are_everybodys_to_read_whatever_our_umask() {
 }
 
 #[tokio::test]
-async fn a_folder_for_packages_that_cannot_be_used_is_in_nobodys_way_but_theirs() {
+async fn unusable_package_folder_affects_only_packages() {
     let runner = with_packages(true, std::path::Path::new("/dev/null/packages")).await;
     let runs = runner.run(&script("print(1)"), &context()).await.unwrap();
     assert_eq!(runs.stdout, "1\n");
@@ -85,7 +85,7 @@ async fn a_folder_for_packages_that_cannot_be_used_is_in_nobodys_way_but_theirs(
 }
 
 #[tokio::test]
-async fn packages_are_refused_where_they_are_switched_off() {
+async fn packages_are_rejected_when_disabled() {
     let six = Requirements::parse(&["six"]).unwrap();
     let runner = plain(true).await;
     let refused = runner.run(&script("1").with_packages(six), &context()).await;

@@ -242,7 +242,7 @@ async fn watch<O: AsyncRead + Unpin, E: AsyncRead + Unpin>(
             read = stderr.read(), if stderr.is_open() => {
                 capture.take(Stream::Err, stderr.received(read));
             }
-            () = group.leader_ended(), if !exited => {
+            () = group.wait_for_leader(), if !exited => {
                 exited = true;
                 if !stopping {
                     (outcome, until) = (Some(Outcome::Exited), Instant::now() + OUTPUT_GRACE);

@@ -1,18 +1,18 @@
-//! The system calls that are refused, by what they could do.
+//! The rejected system calls, by their effect.
 
 use libc::c_long;
 
-/// Newer than the headers of some architectures, and the same on all.
+/// Missing in the headers of some architectures; the same number on all.
 const SYS_FCHMODAT2: c_long = 452;
 
-/// Refused whatever they ask for.
-pub(super) const REFUSED: &[c_long] = &[
-    // The network, and every other kind of socket. Pairs stay: event loops need them.
+/// Rejected with any arguments.
+pub(super) const REJECTED: &[c_long] = &[
+    // The network and all other kinds of sockets. Socket pairs are allowed: event loops need them.
     libc::SYS_socket,
     libc::SYS_bind,
     libc::SYS_connect,
     libc::SYS_listen,
-    // Larger buffers: what is in them is the kernel's memory, which the keeper could not count.
+    // Larger socket buffers, which are kernel memory that the supervisor can't count.
     libc::SYS_setsockopt,
     // Other processes.
     libc::SYS_ptrace,
@@ -46,12 +46,12 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_mount_setattr,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
-    // Memory that the keeper could not count.
+    // Memory that the supervisor can't count.
     libc::SYS_memfd_create,
     libc::SYS_memfd_secret,
     libc::SYS_inotify_init1,
     libc::SYS_inotify_add_watch,
-    // What programs share by a number or a name of the machine, ours or not.
+    // Objects that programs share by a machine-wide number or name.
     libc::SYS_shmget,
     libc::SYS_shmat,
     libc::SYS_shmctl,
@@ -65,7 +65,7 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_msgctl,
     libc::SYS_mq_open,
     libc::SYS_mq_unlink,
-    // Parts of the kernel that scripts have no business with.
+    // Parts of the kernel that scripts do not need.
     libc::SYS_bpf,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -96,13 +96,13 @@ pub(super) const REFUSED: &[c_long] = &[
     libc::SYS_personality,
     libc::SYS_lookup_dcookie,
 ];
-/// The same, where only this architecture has them.
+/// Rejected with any arguments, on this architecture only.
 #[cfg(target_arch = "x86_64")]
-pub(super) const REFUSED_HERE: &[c_long] = &[libc::SYS_inotify_init, libc::SYS_modify_ldt];
+pub(super) const REJECTED_HERE: &[c_long] = &[libc::SYS_inotify_init, libc::SYS_modify_ldt];
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) const REFUSED_HERE: &[c_long] = &[];
+pub(super) const REJECTED_HERE: &[c_long] = &[];
 
-/// Refused where nothing else keeps a script's signals to itself.
+/// Rejected where no other mechanism confines a script's signals.
 pub(super) const SIGNALS: &[c_long] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -112,8 +112,8 @@ pub(super) const SIGNALS: &[c_long] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
-/// Refused where the files of the machine are there: they change what a file is, which Landlock does not
-/// look at. Those that take a descriptor too: a file that may only be read may be open.
+/// Rejected where the machine's files are visible: these change attributes, which Landlock does not
+/// control. Also those that take a descriptor, since read-only files can be opened.
 pub(super) const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
@@ -129,7 +129,7 @@ pub(super) const ATTRIBUTES: &[c_long] = &[
     libc::SYS_fremovexattr,
 ];
 
-/// The same, where only this architecture has them.
+/// Rejected where the machine's files are visible, on this architecture only.
 #[cfg(target_arch = "x86_64")]
 pub(super) const ATTRIBUTES_HERE: &[c_long] = &[
     libc::SYS_chmod,
@@ -142,5 +142,5 @@ pub(super) const ATTRIBUTES_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const ATTRIBUTES_HERE: &[c_long] = &[];
 
-/// Refused where Landlock does not know of truncation; `openat2` has its flags in memory.
+/// Rejected where Landlock does not control truncation; `openat2` has its flags in memory.
 pub(super) const TRUNCATION: &[c_long] = &[libc::SYS_truncate, libc::SYS_openat2];

@@ -1,6 +1,6 @@
-//! Scripts in containers, with a real daemon.
+//! Docker containers, on a real daemon.
 
-mod bed;
-mod ends;
+mod basics;
+mod fixture;
 mod hostile;
-mod ordinary;
+mod termination;

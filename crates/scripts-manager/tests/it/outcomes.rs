@@ -8,12 +8,12 @@ use rockbot_scripts::{ScriptLimit, ScriptRunner};
 use rockbot_scripts_manager::PodsSection;
 use tokio::time::Instant;
 
-use crate::bed::{call, in_cluster, is_running, run, script};
+use crate::fixture::{call, in_cluster, is_running, run, script};
 
 #[tokio::test]
-async fn a_script_gives_its_output_its_complaints_and_its_exit_code() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn stdout_stderr_and_exit_code_are_returned() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         let code = "
 import os, sys
 print('42 é')
@@ -29,16 +29,16 @@ sys.exit(3)
         assert_eq!(outcome.ended_by, None);
         assert!(outcome.elapsed < Duration::from_secs(5), "{:?}", outcome.elapsed);
         let told = outcome.isolation.to_string();
-        assert_eq!(told, "pod (not kept from: the network (not probed))");
-        bed.wait_for_none().await;
+        assert_eq!(told, "pod (not isolated from: the network (not probed))");
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_large_input_is_read_from_its_file_and_a_small_one_from_the_variable_too() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn large_input_is_in_file_only() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         let code = "
 import os
 text = open(os.environ['ROCKBOT_INPUT_FILE'], encoding='utf-8', newline='').read()
@@ -57,9 +57,9 @@ print(len(text), text[-1], os.environ.get('ROCKBOT_INPUT') == text)
 }
 
 #[tokio::test]
-async fn a_script_that_takes_too_long_is_a_timeout_and_its_pod_goes() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn timeout_deletes_pod() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         // It is deaf to whoever asks it to end.
         let code = "
 import signal, time
@@ -71,39 +71,39 @@ while True: time.sleep(1000)
         let failure = runner.run(&script, &call()).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Timeout, "{failure}");
         assert_eq!(failure.executed(), Executed::Yes);
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_cancelled_script_ends_with_its_pod_and_so_does_one_past_its_deadline() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn cancellation_and_deadline_delete_pod() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         let forever = script("import time; time.sleep(1000)");
         let context = call();
         let (ended, ()) = tokio::join!(runner.run(&forever, &context), async {
-            bed.wait_for("it runs", 1, is_running).await;
+            cluster.wait_for("it runs", 1, is_running).await;
             context.cancellation.cancel();
         });
         let failure = ended.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Cancelled, "{failure}");
         assert_ne!(failure.executed(), Executed::No);
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
 
         let mut context = call();
         context.deadline = Instant::now() + Duration::from_millis(200);
         let failure = runner.run(&forever, &context).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Timeout, "{failure}");
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn output_is_whole_up_to_the_limit_and_ends_the_script_beyond_it() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn output_beyond_limit_stops_script() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         let limit = 1024 * 1024;
         let most = format!("import sys; sys.stdout.write('é\\n' * {})", limit / 3);
         let outcome = run(&runner, &most).await.unwrap();
@@ -115,17 +115,17 @@ async fn output_is_whole_up_to_the_limit_and_ends_the_script_beyond_it() {
             assert_eq!(outcome.ended_by, Some(ScriptLimit::Output));
             assert_eq!(outcome.stdout, "x".repeat(limit));
         }
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn memory_and_disk_are_limits_and_a_script_that_obeys_them_is_not_blamed() {
-    in_cluster(async |bed| {
+async fn memory_and_disk_limits_are_reported() {
+    in_cluster(async |cluster| {
         let small =
-            PodsSection { memory: "64Mi".to_owned(), disk: "16Mi".to_owned(), ..bed.section() };
-        let runner = bed.runner_with(small.clone());
+            PodsSection { memory: "64Mi".to_owned(), disk: "16Mi".to_owned(), ..cluster.section() };
+        let runner = cluster.runner_with(small.clone());
         let hungry = "
 print('begun', flush=True)
 held = []
@@ -147,7 +147,7 @@ with open('/tmp/x', 'wb') as file:
         let told = outcome.ended_by.is_some() || outcome.stderr.contains("No space left");
         assert!(told, "{outcome:?}");
         // On the disk it is the node that notices.
-        let runner = bed.runner_with(PodsSection { disk_in_memory: false, ..small });
+        let runner = cluster.runner_with(PodsSection { disk_in_memory: false, ..small });
         let full = "
 import time
 with open('/tmp/x', 'wb') as file: file.write(bytes(64 << 20))
@@ -156,22 +156,22 @@ time.sleep(1000)
         let script = script(full).within(Duration::from_secs(80)).unwrap();
         let outcome = runner.run(&script, &call()).await.unwrap();
         assert_eq!(outcome.ended_by, Some(ScriptLimit::Disk), "{outcome:?}");
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn twenty_scripts_run_side_by_side_and_each_gets_its_own_answer() {
-    in_cluster(async |bed| {
-        let runner = &bed.runner();
+async fn concurrent_scripts_get_their_own_output() {
+    in_cluster(async |cluster| {
+        let runner = &cluster.runner();
         let answers = stream::iter(0..20).map(|number| async move {
             run(runner, &format!("print({number})")).await.unwrap().stdout
         });
         let answers: Vec<_> = answers.buffered(20).collect().await;
         let expected: Vec<_> = (0..20).map(|number| format!("{number}\n")).collect();
         assert_eq!(answers, expected);
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }

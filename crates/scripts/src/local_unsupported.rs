@@ -1,4 +1,4 @@
-//! Scripts on this machine, where there are none: what isolates them is Linux's.
+//! The local runner on systems other than Linux, where it does not start.
 
 #[path = "local/options.rs"]
 mod options;
@@ -8,25 +8,25 @@ use std::convert::Infallible;
 use futures_util::future::BoxFuture;
 use rockbot_tools::{ToolContext, ToolFailure};
 
-pub use self::options::{LocalOptions, Means, PackageOptions, Sandbox};
+pub use self::options::{LocalOptions, Mechanisms, PackageOptions, Sandbox};
 use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
 
-/// There is none on this system.
+/// A runner that can't exist on this system.
 #[derive(Debug)]
 pub struct LocalRunner(Infallible);
 
-/// Why scripts can't be run on this machine; for the operator.
+/// An error that keeps the local runner from starting; for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Nothing here isolates scripts.
+    /// The sandbox needs Linux.
     #[error(
-        "scripts are isolated by means of Linux; run them with Docker: scripts.runner = \"docker\""
+        "local scripts are unavailable: the sandbox needs Linux; set scripts.runner to \"docker\""
     )]
     NotLinux,
 }
 
 impl LocalRunner {
-    /// Does not start.
+    /// Fails: the sandbox needs Linux.
     ///
     /// # Errors
     /// Always.
@@ -35,13 +35,13 @@ impl LocalRunner {
         Err(StartError::NotLinux)
     }
 
-    /// What keeps the scripts of this runner from everything else.
+    /// Returns the isolation of this runner's scripts.
     #[must_use]
     pub fn isolation(&self) -> &Isolation {
         match self.0 {}
     }
 
-    /// Ends all scripts.
+    /// Stops all scripts.
     #[expect(clippy::unused_async, reason = "as on Linux")]
     pub async fn close(&self) {
         match self.0 {}

@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::api::{Api, DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
 
-use crate::bed::{in_cluster, run};
+use crate::fixture::{in_cluster, run};
 
 /// What a run took until its pod was made, and from the pod's end to what the script printed.
 #[derive(Clone, Copy)]
@@ -22,12 +22,12 @@ struct Times {
 }
 
 #[tokio::test]
-async fn the_manager_adds_little_to_what_the_cluster_takes() {
-    in_cluster(async |bed| {
-        let runner = bed.runner();
+async fn manager_overhead_is_small() {
+    in_cluster(async |cluster| {
+        let runner = cluster.runner();
         let (mut runs, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..7 {
-            let watched = bed.pods().watch(&WatchParams::default(), "").await.unwrap();
+            let watched = cluster.pods().watch(&WatchParams::default(), "").await.unwrap();
             let begun = Instant::now();
             let (ended, seen) = tokio::join!(
                 async {
@@ -39,7 +39,7 @@ async fn the_manager_adds_little_to_what_the_cluster_takes() {
             runs.push(ended - begun);
             let answered = ended.saturating_duration_since(seen.ended);
             ours.push(Times { asked: seen.made - begun, answered });
-            theirs.push(without_the_manager(&bed.pods(), seen.pod).await);
+            theirs.push(without_the_manager(&cluster.pods(), seen.pod).await);
         }
         let middle = |times: &[Times], of: fn(&Times) -> Duration| {
             median(&mut times.iter().map(of).collect::<Vec<_>>())

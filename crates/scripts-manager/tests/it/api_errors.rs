@@ -22,7 +22,7 @@ use kube::Client;
 use rockbot_bus::MemoryBus;
 use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
 use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, PodsSection, ScriptsManager, pod::pod_of};
+use rockbot_scripts_manager::{KubernetesRunner, PodsSection, ScriptsManager, pod::build_pod};
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::fixture::reply_address;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
@@ -30,7 +30,7 @@ use rockbot_tools::{ToolContext, ToolFailure};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::bed::{call, script};
+use crate::fixture::{call, script};
 
 const CODE: &str = "print('ok')";
 
@@ -80,7 +80,7 @@ fn pod(status: &Value) -> Value {
 fn made_before(status: &Value) -> Value {
     let context = call();
     let (id, agent) = (&context.tool_call_id, &context.agent);
-    let made = pod_of(&script(CODE), id, agent, "i", &PodsSection::default()).unwrap();
+    let made = build_pod(&script(CODE), id, agent, "i", &PodsSection::default()).unwrap();
     let mut pod = pod(status);
     pod["metadata"]["annotations"] = json!(made.metadata.annotations);
     pod
@@ -117,9 +117,15 @@ fn next<T: Clone>(said: &[T], count: &AtomicUsize) -> T {
 }
 
 async fn list(State(says): State<Arc<Says>>, uri: Uri) -> Response {
-    if !uri.query().unwrap_or_default().contains("watch=") {
-        return Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
-            .into_response();
+    let query = uri.query().unwrap_or_default();
+    if !query.contains("watch=") {
+        // The sweep selects by label, a watch its own pod by name.
+        let pending = || pod(&json!({"phase": "Pending"}));
+        let items = if query.contains("fieldSelector") { vec![pending()] } else { Vec::new() };
+        let metadata = json!({"resourceVersion": "7"});
+        return Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": metadata,
+            "items": items}))
+        .into_response();
     }
     if says.followed {
         let (runs, ends) = (event("MODIFIED", &pod(&running())), says.watched[0].clone());
@@ -179,7 +185,7 @@ fn runner(says: &Arc<Says>) -> KubernetesRunner {
 }
 
 /// What becomes of a script, and whether its pod was deleted.
-async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
+async fn request(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
     let says = Arc::new(says);
     let runner = runner(&says);
     let ended = runner.run(&script(CODE), &call()).await;
@@ -188,27 +194,28 @@ async fn ask(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
 }
 
 #[tokio::test]
-async fn a_watch_that_breaks_is_taken_up_again() {
+async fn broken_watch_is_resumed() {
     let done = event("MODIFIED", &pod(&exited("exit 0 5 3\n")));
     let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
     for broken in [String::new(), "{\"type\":".to_owned(), event("ERROR", &gone)] {
         let (ended, deleted) =
-            ask(Says { watched: vec![broken, done.clone()], ..Says::default() }).await;
+            request(Says { watched: vec![broken, done.clone()], ..Says::default() }).await;
         assert_eq!(ended.unwrap().stdout, "ok\n");
         assert_eq!(deleted, 1);
     }
 }
 
 #[tokio::test]
-async fn a_server_that_stumbles_is_asked_again_and_one_that_refuses_is_not() {
+async fn server_errors_are_retried_and_rejections_are_not() {
     let made = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
     let stumbled = refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "etcd");
     let conflict = refusal(StatusCode::CONFLICT, "Conflict", "on resourcequotas");
     for first in [stumbled.clone(), conflict] {
-        let (ended, _) = ask(Says { created: vec![first, made.clone()], ..Says::default() }).await;
+        let (ended, _) =
+            request(Says { created: vec![first, made.clone()], ..Says::default() }).await;
         assert_eq!(ended.unwrap().stdout, "ok\n");
     }
-    let (ended, _) = ask(Says { created: vec![stumbled], ..Says::default() }).await;
+    let (ended, _) = request(Says { created: vec![stumbled], ..Says::default() }).await;
     let failure = ended.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
     assert_eq!(failure.executed(), Executed::Unknown, "nobody knows");
@@ -226,7 +233,7 @@ async fn a_server_that_stumbles_is_asked_again_and_one_that_refuses_is_not() {
     ] {
         let found = refusal(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
         let says = Says { created: vec![refused.clone()], found, ..Says::default() };
-        let (ended, deleted) = ask(says).await;
+        let (ended, deleted) = request(says).await;
         let failure = ended.unwrap_err();
         assert_eq!((failure.code(), failure.executed()), (code, Executed::No), "{failure}");
         assert_eq!(deleted, 0, "there is nothing to delete");
@@ -234,14 +241,14 @@ async fn a_server_that_stumbles_is_asked_again_and_one_that_refuses_is_not() {
         // Nobody may look either.
         let found = refusal(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
         let says = Says { created: vec![refused], found, ..Says::default() };
-        let failure = ask(says).await.0.unwrap_err();
+        let failure = request(says).await.0.unwrap_err();
         let expected = (ToolErrorCode::Unavailable, Executed::Unknown);
         assert_eq!((failure.code(), failure.executed()), expected, "{failure}");
     }
 }
 
 #[tokio::test]
-async fn a_pod_that_is_there_is_taken_on_whatever_another_one_would_be_refused_for() {
+async fn existing_pod_is_adopted_despite_rejection() {
     for refused in [
         refusal(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists"),
         refusal(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
@@ -251,23 +258,23 @@ async fn a_pod_that_is_there_is_taken_on_whatever_another_one_would_be_refused_f
     ] {
         let found = (StatusCode::OK, made_before(&exited("exit 0 5 3\n")));
         let says = Says { created: vec![refused], found, ..Says::default() };
-        let (ended, deleted) = ask(says).await;
+        let (ended, deleted) = request(says).await;
         assert_eq!(ended.unwrap().stdout, "ok\n");
         assert_eq!(deleted, 1);
     }
 }
 
 #[tokio::test]
-async fn a_pod_of_the_name_that_is_another_ones_is_not_touched() {
+async fn pod_of_other_script_is_not_touched() {
     let exists = refusal(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists");
-    let (ended, deleted) = ask(Says { created: vec![exists], ..Says::default() }).await;
+    let (ended, deleted) = request(Says { created: vec![exists], ..Says::default() }).await;
     let failure = ended.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::NotPermitted, "{failure}");
     assert_eq!(deleted, 0);
 }
 
 #[tokio::test]
-async fn what_may_have_run_is_taken_on_as_soon_as_it_is_found_and_nothing_else_is_touched() {
+async fn possibly_executed_script_is_adopted_or_unknown() {
     let missing = refusal(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
     let hidden = refusal(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
     let ours = (StatusCode::OK, made_before(&exited("exit 0 5 3\n")));
@@ -294,16 +301,16 @@ async fn what_may_have_run_is_taken_on_as_soon_as_it_is_found_and_nothing_else_i
 }
 
 #[tokio::test]
-async fn a_pod_that_is_deleted_by_somebody_is_an_unknown_outcome() {
+async fn deleted_pod_is_unknown_outcome() {
     let running = pod(&running());
     let watched = vec![event("MODIFIED", &running) + &event("DELETED", &running)];
-    let (ended, _) = ask(Says { watched, ..Says::default() }).await;
+    let (ended, _) = request(Says { watched, ..Says::default() }).await;
     let failure = ended.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
 }
 
 #[tokio::test]
-async fn the_cluster_ends_pods_for_reasons_of_its_own() {
+async fn termination_reasons_map_to_error_codes() {
     let ended_by = |reason: &str, message: &str| {
         let status = json!({"phase": "Failed", "reason": reason, "message": message});
         vec![event("MODIFIED", &pod(&status))]
@@ -315,7 +322,7 @@ async fn the_cluster_ends_pods_for_reasons_of_its_own() {
         ("DeadlineExceeded", "Pod was active too long", ToolErrorCode::Unavailable),
     ] {
         let watched = ended_by(reason, message);
-        let (ended, deleted) = ask(Says { watched, ..Says::default() }).await;
+        let (ended, deleted) = request(Says { watched, ..Says::default() }).await;
         let failure = ended.unwrap_err();
         assert_eq!(failure.code(), code, "{reason}: {failure}");
         assert_eq!(deleted, 1);
@@ -323,7 +330,7 @@ async fn the_cluster_ends_pods_for_reasons_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
+async fn node_rejection_after_start_is_not_overload() {
     let state = |state: Value| {
         json!([{
             "name": "script", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
@@ -347,7 +354,7 @@ async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
                 Executed::Yes,
             ),
         ] {
-            let (ended, _) = ask(Says { watched: vec![watched], ..Says::default() }).await;
+            let (ended, _) = request(Says { watched: vec![watched], ..Says::default() }).await;
             let failure = ended.unwrap_err();
             assert_eq!((failure.code(), failure.executed()), (code, executed), "{reason}");
         }
@@ -355,7 +362,7 @@ async fn a_node_that_has_no_room_for_a_pod_that_ran_is_not_an_overload() {
 }
 
 #[tokio::test]
-async fn a_log_of_which_all_was_followed_is_not_read_again() {
+async fn completely_followed_log_is_not_read_again() {
     // Of 3 bytes, 3 were followed; of 6, another 3 may be there by now.
     for (message, reads) in [("exit 0 5 3\n", 0), ("exit 0 5 6\n", 3)] {
         let watched = vec![event("MODIFIED", &pod(&exited(message)))];
@@ -367,15 +374,15 @@ async fn a_log_of_which_all_was_followed_is_not_read_again() {
 }
 
 #[tokio::test]
-async fn output_that_can_not_be_read_is_not_taken_for_none() {
-    let (ended, _) = ask(Says { log: "", ..Says::default() }).await;
+async fn unreadable_output_is_not_empty_output() {
+    let (ended, _) = request(Says { log: "", ..Says::default() }).await;
     let failure = ended.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
     assert_eq!(failure.executed(), Executed::Yes);
 }
 
 #[tokio::test]
-async fn a_network_that_nobody_knows_to_be_closed_counts_as_open() {
+async fn unprobed_network_is_reported_as_gap() {
     let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
     let mut failed = exited("exit 1 5 0\n");
     failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(1);
@@ -392,14 +399,14 @@ async fn a_network_that_nobody_knows_to_be_closed_counts_as_open() {
     ] {
         let runner = runner(&Arc::new(says));
         assert!(!runner.isolation().is_complete(), "nobody looked yet");
-        assert_eq!(runner.probed(addresses).await.missing, missing);
-        assert_eq!(runner.isolation().missing, missing);
+        assert_eq!(runner.probe(addresses).await.gaps, missing);
+        assert_eq!(runner.isolation().gaps, missing);
         runner.stop(Duration::from_secs(5)).await;
     }
 }
 
 #[tokio::test]
-async fn nothing_is_served_before_the_network_was_looked_at() {
+async fn requests_wait_for_network_probe() {
     // The first pod is the probe's, and is refused.
     let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
     let made = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));

@@ -22,7 +22,7 @@ use kube::{
 };
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_scripts::{Script, ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, PodsSection, policies::problems_in};
+use rockbot_scripts_manager::{KubernetesRunner, PodsSection, policies::check_namespace};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tempfile::NamedTempFile;
 use tokio::time::{Instant, interval, timeout};
@@ -33,7 +33,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A test's part of the cluster.
 #[derive(Clone)]
-pub(crate) struct Bed {
+pub(crate) struct ClusterFixture {
     /// May do anything.
     pub(crate) admin: Client,
     /// May do what the manager may.
@@ -51,15 +51,15 @@ pub(crate) struct Bed {
 /// Runs a test in namespaces of its own, and removes them whatever comes of it.
 #[expect(clippy::print_stderr, reason = "it goes with what the failed test prints")]
 pub(crate) async fn in_cluster<F: Future<Output = ()> + Send + 'static>(
-    test: impl FnOnce(Bed) -> F,
+    test: impl FnOnce(ClusterFixture) -> F,
 ) {
-    let bed = Bed::make().await;
-    let ended = tokio::spawn(test(bed.clone())).await;
+    let cluster = ClusterFixture::make().await;
+    let ended = tokio::spawn(test(cluster.clone())).await;
     if ended.is_err() {
-        eprintln!("{}", bed.seen().await);
+        eprintln!("{}", cluster.seen().await);
     }
-    for namespace in [&bed.scripts, &bed.home] {
-        bed.remove(namespace).await;
+    for namespace in [&cluster.scripts, &cluster.home] {
+        cluster.remove(namespace).await;
     }
     if let Err(failed) = ended {
         resume_unwind(failed.into_panic());
@@ -82,7 +82,7 @@ pub(crate) fn manifests() -> Vec<DynamicObject> {
         .collect()
 }
 
-impl Bed {
+impl ClusterFixture {
     async fn make() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = config().await;
@@ -220,7 +220,7 @@ impl Bed {
 
     /// Nothing in the namespace opens the network to scripts.
     pub(crate) async fn assert_policy_is_there(&self) {
-        let problems = problems_in(self.admin.clone(), &self.scripts).await.unwrap();
+        let problems = check_namespace(self.admin.clone(), &self.scripts).await.unwrap();
         assert_eq!(problems, Vec::<String>::new());
     }
 

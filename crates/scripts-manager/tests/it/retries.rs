@@ -11,7 +11,7 @@ use rockbot_scripts::ScriptRunner;
 use rockbot_tools::ToolContext;
 use tokio::time::timeout;
 
-use crate::bed::{call, in_cluster, is_running, script};
+use crate::fixture::{call, in_cluster, is_running, script};
 
 /// Says once where it ran and when.
 const SLOW: &str = "
@@ -22,19 +22,19 @@ print('done')
 ";
 
 #[tokio::test]
-async fn a_script_that_is_asked_for_twice_runs_once_and_both_get_its_answer() {
-    in_cluster(async |bed| {
-        let (here, there) = (bed.runner(), bed.runner());
+async fn duplicate_request_runs_once() {
+    in_cluster(async |cluster| {
+        let (here, there) = (cluster.runner(), cluster.runner());
         let (script, context) = (script(SLOW), call());
         let (one, other, ()) = tokio::join!(
             here.run(&script, &context),
             async {
-                bed.wait_for("the first one runs", 1, is_running).await;
+                cluster.wait_for("the first one runs", 1, is_running).await;
                 there.run(&script, &context).await
             },
             async {
-                bed.wait_for("the first one runs", 1, is_running).await;
-                assert_eq!(bed.names().await.len(), 1);
+                cluster.wait_for("the first one runs", 1, is_running).await;
+                assert_eq!(cluster.names().await.len(), 1);
             }
         );
         // Whoever is first deletes the pod: the other one has the same answer or none.
@@ -50,69 +50,69 @@ async fn a_script_that_is_asked_for_twice_runs_once_and_both_get_its_answer() {
             }
             neither => panic!("{neither:?}"),
         }
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_script_outlives_its_manager_and_the_next_one_answers() {
-    in_cluster(async |bed| {
+async fn script_outlives_its_manager() {
+    in_cluster(async |cluster| {
         for leaves in [false, true] {
             let (script, context) = (script(SLOW), call());
-            let first = bed.runner();
+            let first = cluster.runner();
             let mut lost = first.run(&script, &context);
             tokio::select! {
                 ended = &mut lost => panic!("too soon: {ended:?}"),
-                () = bed.wait_for("it runs", 1, is_running) => {}
+                () = cluster.wait_for("it runs", 1, is_running) => {}
             }
             if leaves {
                 // Stopped in good order, and the script was not done within the grace.
-                first.leave();
+                first.detach();
                 drop(lost);
                 first.stop(Duration::from_secs(5)).await;
             } else {
                 // Killed: not even a destructor runs.
                 std::mem::forget(lost);
             }
-            let second = bed.runner();
+            let second = cluster.runner();
             let outcome = second.run(&script, &context).await.unwrap();
             assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
             assert_eq!(outcome.stdout.lines().count(), 2, "it ran once");
-            bed.wait_for_none().await;
+            cluster.wait_for_none().await;
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_script_that_is_asked_for_again_is_answered_though_the_quota_is_full_with_it() {
-    in_cluster(async |bed| {
-        bed.quota_of_pods("1").await;
+async fn resent_request_succeeds_despite_full_quota() {
+    in_cluster(async |cluster| {
+        cluster.quota_of_pods("1").await;
         let (slow, context) = (script(SLOW), call());
-        let first = bed.runner();
+        let first = cluster.runner();
         let mut lost = first.run(&slow, &context);
         tokio::select! {
             ended = &mut lost => panic!("too soon: {ended:?}"),
-            () = bed.wait_for("it runs", 1, is_running) => {}
+            () = cluster.wait_for("it runs", 1, is_running) => {}
         }
         std::mem::forget(lost);
-        let second = bed.runner();
+        let second = cluster.runner();
         let failure = second.run(&slow, &call()).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Overloaded, "{failure}");
         let outcome = second.run(&slow, &context).await.unwrap();
         assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
         assert_eq!(outcome.stdout.lines().count(), 2, "it ran once");
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_script_that_ended_while_nobody_looked_is_answered_from_its_pod() {
-    in_cluster(async |bed| {
+async fn unobserved_exit_is_read_from_pod() {
+    in_cluster(async |cluster| {
         let (quick, context) = (script("print('once')"), call());
-        let first = bed.runner();
+        let first = cluster.runner();
         let lost = first.run(&quick, &context);
         let mut lost = Box::pin(timeout(Duration::from_millis(300), lost));
         let _ = (&mut lost).await;
@@ -121,21 +121,21 @@ async fn a_script_that_ended_while_nobody_looked_is_answered_from_its_pod() {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             phase == Some("Succeeded")
         };
-        bed.wait_for("it ended", 1, has_ended).await;
-        let outcome = bed.runner().run(&quick, &context).await.unwrap();
+        cluster.wait_for("it ended", 1, has_ended).await;
+        let outcome = cluster.runner().run(&quick, &context).await.unwrap();
         assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("once\n", 0));
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn another_script_under_the_same_id_is_refused_and_another_agents_is_not() {
-    in_cluster(async |bed| {
-        let (runner, context) = (bed.runner(), call());
+async fn call_id_is_bound_to_script_and_agent() {
+    in_cluster(async |cluster| {
+        let (runner, context) = (cluster.runner(), call());
         let (slow, other) = (script(SLOW), script("print('mine')"));
         let (first, ()) = tokio::join!(runner.run(&slow, &context), async {
-            bed.wait_for("it runs", 1, is_running).await;
+            cluster.wait_for("it runs", 1, is_running).await;
             let failure = runner.run(&other, &context).await.unwrap_err();
             assert_eq!(failure.code(), ToolErrorCode::NotPermitted, "{failure}");
             let agent = rockbot_contracts::AgentName::new("somebody").unwrap();
@@ -148,9 +148,9 @@ async fn another_script_under_the_same_id_is_refused_and_another_agents_is_not()
 }
 
 #[tokio::test]
-async fn whenever_a_script_is_given_up_no_pod_is_left() {
-    in_cluster(async |bed| {
-        let runner = &bed.runner();
+async fn cancelled_scripts_leave_no_pods() {
+    in_cluster(async |cluster| {
+        let runner = &cluster.runner();
         let (ended, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
         stream::iter(0..200_u64)
             .for_each_concurrent(12, |number| {
@@ -161,10 +161,10 @@ async fn whenever_a_script_is_given_up_no_pod_is_left() {
         let (ended, given_up) = (ended.into_inner(), given_up.into_inner());
         println!("{ended} ended, {given_up} were given up");
         assert!(ended > 0 && given_up > 100, "{ended} ended, {given_up} were given up");
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
         // The last ones may still have been on their way.
         runner.stop(Duration::from_secs(30)).await;
-        bed.wait_for_none().await;
+        cluster.wait_for_none().await;
     })
     .await;
 }
@@ -188,9 +188,9 @@ async fn give_up(
         // The asker says so.
         _ => {
             let cancel = async {
-                let _ = timeout(after, std::future::pending::<()>()).await;
+                let _ = timeout(after, std::future::poutcome::<()>()).await;
                 context.cancellation.cancel();
-                std::future::pending::<()>().await;
+                std::future::poutcome::<()>().await;
             };
             tokio::select! {
                 result = run => Some(result),

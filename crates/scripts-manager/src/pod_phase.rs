@@ -1,56 +1,57 @@
-//! What a pod's status says about its script.
+//! The phase of a script, from the status of its pod.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use rockbot_contracts::Executed;
 
 use crate::pod::CONTAINER;
 
-/// How far a script is.
+/// The phase of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// It has no node, or its container was not made yet.
+pub(crate) enum PodPhase {
+    /// The pod has no node, or its container was not created yet.
     Pending {
-        /// Whether it has a node. Then it may run already, and the node did not say so yet.
+        /// Whether it has a node. Then it may run already without a report of the node.
         assigned: bool,
-        /// What the scheduler says.
-        why: Option<String>,
+        /// The reason of the scheduler.
+        reason: Option<String>,
     },
-    /// Its container can't be made or started, and waiting does not help.
+    /// The container can't be created or started, and waiting does not help.
     Broken {
-        /// In the words of the cluster.
-        why: String,
+        /// The reason of the cluster.
+        reason: String,
     },
-    /// It runs.
+    /// The script runs.
     Running,
-    /// Its container ended.
-    Exited(Exit),
-    /// The cluster ended it, or did not take it after all.
-    Ended {
-        /// In one word of the cluster.
-        by: String,
-        /// In more words.
-        why: String,
-        /// Whether its container was ever started, as far as the node said.
+    /// The container has exited.
+    Exited(ContainerExit),
+    /// The cluster terminated or rejected the pod.
+    Terminated {
+        /// The reason of the cluster.
+        reason: String,
+        /// The details of the cluster.
+        message: String,
+        /// Whether the container was started, as far as the node reported.
         started: bool,
     },
 }
 
-/// How a container ended.
+/// The exit of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Exit {
+pub(crate) struct ContainerExit {
     pub(crate) code: i32,
-    /// The kernel ended its first process for its memory.
+    /// The kernel killed its first process because of its memory.
     pub(crate) out_of_memory: bool,
-    /// What it left in its status.
+    /// The termination message.
     pub(crate) message: String,
-    /// The pod was deleted before that, or while it ran.
+    /// Whether the pod was deleted before the exit.
     pub(crate) was_deleted: bool,
-    /// From its start to its end, in whole seconds.
+    /// The run time, in whole seconds.
     pub(crate) elapsed: Duration,
 }
 
-/// Reasons for which a container that waits will not run.
+/// Waiting reasons of containers that will never run.
 const BROKEN: [&str; 10] = [
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -63,61 +64,77 @@ const BROKEN: [&str; 10] = [
     "RunContainerError",
     "SignatureValidationFailed",
 ];
-/// Reasons for which a container that ended never ran.
+/// Exit reasons of containers that never ran.
 const NOT_STARTED: [&str; 2] = ["ContainerCannotRun", "StartError"];
 
-impl Stage {
-    pub(crate) fn of(pod: &Pod) -> Self {
+impl PodPhase {
+    pub(crate) fn from_pod(pod: &Pod) -> Self {
         let status = pod.status.clone().unwrap_or_default();
         let container = status.container_statuses.unwrap_or_default().into_iter();
         let state = container.filter(|one| one.name == CONTAINER).find_map(|one| one.state);
         let state = state.unwrap_or_default();
-        let ended = match (status.phase.as_deref(), status.reason) {
+        let terminated = match (status.phase.as_deref(), status.reason) {
             (Some("Failed"), reason) => reason,
             _ => None,
         };
-        if let Some(by) = ended {
-            // A pod that ended by itself gives no reason.
+        if let Some(reason) = terminated {
+            // A pod whose container exited has no reason.
             let started = state.running.is_some()
                 || state.terminated.is_some_and(|end| end.started_at.is_some());
-            return Self::Ended { by, why: status.message.unwrap_or_default(), started };
+            return Self::Terminated {
+                reason,
+                message: status.message.unwrap_or_default(),
+                started,
+            };
         }
         if let Some(end) = state.terminated {
             return match &end.reason {
                 Some(reason) if NOT_STARTED.contains(&reason.as_str()) => {
-                    Self::Broken { why: words(reason, end.message.as_deref()) }
+                    Self::Broken { reason: describe(reason, end.message.as_deref()) }
                 }
-                _ => Self::Exited(exit(end, pod.metadata.deletion_timestamp.is_some())),
+                _ => Self::Exited(container_exit(end, pod.metadata.deletion_timestamp.is_some())),
             };
         }
         if state.running.is_some() {
             return Self::Running;
         }
         if status.phase.as_deref() == Some("Failed") {
-            let why = status.message.unwrap_or_default();
-            return Self::Ended { by: "Failed".to_owned(), why, started: false };
+            let message = status.message.unwrap_or_default();
+            let reason = "Failed".to_owned();
+            return Self::Terminated { reason, message, started: false };
         }
         if let Some(waiting) = state.waiting
             && let Some(reason) = waiting.reason
             && BROKEN.contains(&reason.as_str())
         {
-            return Self::Broken { why: words(&reason, waiting.message.as_deref()) };
+            return Self::Broken { reason: describe(&reason, waiting.message.as_deref()) };
         }
         let assigned = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         let conditions = status.conditions.unwrap_or_default().into_iter();
-        let why = conditions
+        let reason = conditions
             .filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
-            .find_map(|condition| Some(words(&condition.reason?, condition.message.as_deref())));
-        Self::Pending { assigned, why }
+            .find_map(|condition| Some(describe(&condition.reason?, condition.message.as_deref())));
+        Self::Pending { assigned, reason }
+    }
+
+    /// Returns whether the script ran, given whether it was observed running before.
+    pub(crate) fn executed(&self, was_running: bool) -> Executed {
+        match self {
+            Self::Pending { assigned: false, .. } | Self::Broken { .. } => Executed::No,
+            Self::Pending { assigned: true, .. } => Executed::Unknown,
+            Self::Running | Self::Exited(_) => Executed::Yes,
+            Self::Terminated { started, .. } if *started || was_running => Executed::Yes,
+            Self::Terminated { .. } => Executed::Unknown,
+        }
     }
 }
 
-fn exit(end: ContainerStateTerminated, was_deleted: bool) -> Exit {
+fn container_exit(end: ContainerStateTerminated, was_deleted: bool) -> ContainerExit {
     let elapsed = match (end.started_at, end.finished_at) {
         (Some(from), Some(to)) => u64::try_from(to.0.as_second() - from.0.as_second()).unwrap_or(0),
         _ => 0,
     };
-    Exit {
+    ContainerExit {
         code: end.exit_code,
         out_of_memory: end.reason.as_deref() == Some("OOMKilled"),
         message: end.message.unwrap_or_default(),
@@ -126,7 +143,7 @@ fn exit(end: ContainerStateTerminated, was_deleted: bool) -> Exit {
     }
 }
 
-fn words(reason: &str, message: Option<&str>) -> String {
+fn describe(reason: &str, message: Option<&str>) -> String {
     match message {
         Some(message) => format!("{reason}: {message}"),
         None => reason.to_owned(),
@@ -139,9 +156,11 @@ mod tests {
 
     use super::*;
 
-    fn stage(node: Option<&str>, status: &Value) -> Stage {
+    fn phase(node: Option<&str>, status: &Value) -> PodPhase {
         let spec = json!({"containers": [], "nodeName": node});
-        Stage::of(&serde_json::from_value(json!({"spec": spec, "status": status})).unwrap())
+        PodPhase::from_pod(
+            &serde_json::from_value(json!({"spec": spec, "status": status})).unwrap(),
+        )
     }
 
     fn container(state: &Value) -> Value {
@@ -152,46 +171,46 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_says_for_what() {
-        let pending = |assigned, why: Option<&str>| Stage::Pending {
+    fn pending_pod_has_scheduler_reason() {
+        let pending = |assigned, reason: Option<&str>| PodPhase::Pending {
             assigned,
-            why: why.map(ToOwned::to_owned),
+            reason: reason.map(ToOwned::to_owned),
         };
-        assert_eq!(stage(None, &json!({})), pending(false, None));
+        assert_eq!(phase(None, &json!({})), pending(false, None));
         let condition = json!({"type": "PodScheduled", "status": "False",
             "reason": "Unschedulable", "message": "0/1 nodes are available"});
         assert_eq!(
-            stage(None, &json!({"phase": "Pending", "conditions": [condition]})),
+            phase(None, &json!({"phase": "Pending", "conditions": [condition]})),
             pending(false, Some("Unschedulable: 0/1 nodes are available"))
         );
         let creating = container(&json!({"waiting": {"reason": "ContainerCreating"}}));
         assert_eq!(
-            stage(Some("n"), &json!({"phase": "Pending", "containerStatuses": creating})),
+            phase(Some("n"), &json!({"phase": "Pending", "containerStatuses": creating})),
             pending(true, None)
         );
     }
 
     #[test]
-    fn what_can_not_start_is_not_waited_for() {
+    fn unstartable_container_is_broken() {
         for reason in BROKEN {
             let waiting = container(&json!({"waiting": {"reason": reason, "message": "no"}}));
-            let seen = stage(Some("n"), &json!({"phase": "Pending", "containerStatuses": waiting}));
-            assert_eq!(seen, Stage::Broken { why: format!("{reason}: no") });
+            let seen = phase(Some("n"), &json!({"phase": "Pending", "containerStatuses": waiting}));
+            assert_eq!(seen, PodPhase::Broken { reason: format!("{reason}: no") });
         }
         let unstarted =
             container(&json!({"terminated": {"reason": "StartError", "exitCode": 128}}));
-        let seen = stage(Some("n"), &json!({"phase": "Failed", "containerStatuses": unstarted}));
-        assert_eq!(seen, Stage::Broken { why: "StartError".to_owned() });
+        let seen = phase(Some("n"), &json!({"phase": "Failed", "containerStatuses": unstarted}));
+        assert_eq!(seen, PodPhase::Broken { reason: "StartError".to_owned() });
     }
 
     #[test]
-    fn a_container_that_ended_gives_code_message_and_time() {
+    fn exited_container_has_code_message_and_time() {
         let end = json!({"exitCode": 3, "reason": "Error", "message": "words",
             "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:02Z"});
         let status = |end: &Value| json!({"phase": "Failed", "containerStatuses": container(end)});
         assert_eq!(
-            stage(Some("n"), &status(&json!({"terminated": end}))),
-            Stage::Exited(Exit {
+            phase(Some("n"), &status(&json!({"terminated": end}))),
+            PodPhase::Exited(ContainerExit {
                 code: 3,
                 out_of_memory: false,
                 message: "words".to_owned(),
@@ -200,18 +219,23 @@ mod tests {
             })
         );
         let end = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
-        let Stage::Exited(exit) = stage(Some("n"), &status(&end)) else { panic!("it ended") };
+        let PodPhase::Exited(exit) = phase(Some("n"), &status(&end)) else {
+            panic!("the container exited")
+        };
         assert!(exit.out_of_memory);
     }
 
     #[test]
-    fn a_pod_that_the_cluster_ended_says_why() {
+    fn terminated_pod_has_reason() {
         let end = json!({"terminated": {"exitCode": 137, "startedAt": "2026-01-01T00:00:00Z"}});
         for (container, started) in [(container(&end), true), (json!(null), false)] {
             let status = json!({"phase": "Failed", "reason": "Evicted", "message": "too much",
                 "containerStatuses": container});
-            let (by, why) = ("Evicted".to_owned(), "too much".to_owned());
-            assert_eq!(stage(Some("n"), &status), Stage::Ended { by, why, started });
+            let (reason, message) = ("Evicted".to_owned(), "too much".to_owned());
+            assert_eq!(
+                phase(Some("n"), &status),
+                PodPhase::Terminated { reason, message, started }
+            );
         }
     }
 }

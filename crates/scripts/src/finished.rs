@@ -1,4 +1,4 @@
-//! How a script ended, as whoever followed it knows.
+//! A finished script, as reported by the runner that followed it.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use rockbot_contracts::script::ScriptLimit;
 
 use crate::runner::{Isolation, ScriptOutcome};
 
-/// What became of a script.
+/// A [`ScriptOutcome`] without the isolation it ran under.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedScript {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) exit_code: i32,
@@ -16,9 +16,9 @@ pub(crate) struct Ended {
     pub(crate) elapsed: Duration,
 }
 
-impl Ended {
-    /// The same with what isolated it.
-    pub(crate) fn within(self, isolation: &Isolation) -> ScriptOutcome {
+impl FinishedScript {
+    /// Adds the isolation under which the script ran.
+    pub(crate) fn into_outcome(self, isolation: &Isolation) -> ScriptOutcome {
         let Self { stdout, stderr, exit_code, ended_by, elapsed } = self;
         let isolation = isolation.clone();
         ScriptOutcome { stdout, stderr, exit_code, ended_by, elapsed, isolation }

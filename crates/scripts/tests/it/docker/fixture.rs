@@ -1,4 +1,4 @@
-//! Where scripts run in containers: a daemon that `cargo xtask test` provides.
+//! Docker runners on the daemon that `cargo xtask test` provides.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::process::Command;
 
-/// A runner, and another way to ask its daemon.
-pub(super) struct Stage {
+/// A runner, and direct access to its daemon.
+pub(super) struct Fixture {
     pub(super) runner: DockerRunner,
     host: String,
 }
 
-/// What `cargo xtask test` says, or the environment.
+/// Returns a variable that `cargo xtask test` or the environment sets.
 ///
 /// # Panics
-/// Without it: a test that needs Docker and has none fails, and says what to do.
+/// If it is unset: a test without Docker fails and says what to do.
 fn named(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
         panic!(
@@ -29,7 +29,7 @@ fn named(variable: &str) -> String {
     })
 }
 
-/// Options for that daemon.
+/// Returns options for that daemon.
 pub(super) fn options() -> DockerOptions {
     DockerOptions {
         host: Some(named("ROCKBOT_TEST_DOCKER_HOST")),
@@ -38,28 +38,28 @@ pub(super) fn options() -> DockerOptions {
     }
 }
 
-/// A call with time.
+/// Returns the context of a new call.
 pub(super) fn context() -> ToolContext {
     let agent = AgentName::new("assistant").unwrap();
     ToolContext::new("execute_python_script", SessionId::generate(), agent)
 }
 
-/// A script that may take a while.
+/// Returns a script with the default timeout.
 pub(super) fn script(code: &str) -> Script {
     Script::new(code).unwrap()
 }
 
-/// A script that may take a few seconds.
+/// Returns a script with a timeout of 3 s.
 pub(super) fn brief(code: &str) -> Script {
-    script(code).within(Duration::from_secs(3)).unwrap()
+    script(code).with_timeout(Duration::from_secs(3)).unwrap()
 }
 
-impl Stage {
-    pub(super) fn set() -> Self {
-        Self::with(options())
+impl Fixture {
+    pub(super) fn new() -> Self {
+        Self::with_options(options())
     }
 
-    pub(super) fn with(options: DockerOptions) -> Self {
+    pub(super) fn with_options(options: DockerOptions) -> Self {
         let host = options.host.clone().unwrap();
         Self { runner: DockerRunner::start(options).unwrap(), host }
     }
@@ -70,27 +70,27 @@ impl Stage {
         within_timeout("the end of a script", self.runner.run(script, &context)).await
     }
 
-    /// Runs a script, of which there must be an outcome.
+    /// Runs a script that must have an outcome.
     pub(super) async fn run(&self, script: &Script) -> ScriptOutcome {
         self.try_run(script).await.unwrap()
     }
 
-    /// What a script prints that ends well.
-    pub(super) async fn printed(&self, code: &str) -> String {
+    /// Returns the output of a script that must succeed.
+    pub(super) async fn output_of(&self, code: &str) -> String {
         let outcome = self.run(&script(code)).await;
         assert_eq!((outcome.exit_code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
         outcome.stdout.trim_end().to_owned()
     }
 
-    /// What Docker says, whether it succeeds or not.
+    /// Runs a Docker command and returns its stdout, even if it fails.
     pub(super) async fn docker(&self, words: &[&str]) -> String {
         let mut command = Command::new("docker");
         let output = command.env("DOCKER_HOST", &self.host).args(words).output().await.unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Returns when the script of a call runs.
-    pub(super) async fn running(&self, context: &ToolContext) {
+    /// Waits until the script of a call runs.
+    pub(super) async fn wait_running(&self, context: &ToolContext) {
         let name = DockerRunner::container_name(&context.tool_call_id);
         within_timeout("the script runs", async {
             while !self.docker(&["top", &name]).await.contains("-X utf8 /tmp/script.py") {}
@@ -98,23 +98,23 @@ impl Stage {
         .await;
     }
 
-    /// Whether there is a container of a call, running or not.
+    /// Returns whether a call has a container, running or not.
     pub(super) async fn has_container(&self, context: &ToolContext) -> bool {
         let name = DockerRunner::container_name(&context.tool_call_id);
         let filter = format!("name={name}");
         !self.docker(&["ps", "--all", "--quiet", "--filter", &filter]).await.trim().is_empty()
     }
 
-    /// Returns when there is no container of a call.
-    pub(super) async fn gone(&self, context: &ToolContext) {
+    /// Waits until the container of a call is gone.
+    pub(super) async fn wait_removed(&self, context: &ToolContext) {
         within_timeout("the container is gone", async {
             while self.has_container(context).await {}
         })
         .await;
     }
 
-    /// Nothing is left of a call once the runner has cleared away.
-    pub(super) async fn clear_of(&self, context: &ToolContext) {
+    /// Asserts that the runner has removed the container of a call.
+    pub(super) async fn assert_removed(&self, context: &ToolContext) {
         self.runner.stop(TEST_TIMEOUT).await;
         assert!(!self.has_container(context).await, "a container is left");
     }

@@ -1,4 +1,4 @@
-//! A runner, and short ways to ask it.
+//! Local runners and shortcuts to run scripts.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use rockbot_scripts::{
 };
 use rockbot_tools::{ToolContext, ToolFailure};
 
-/// Both ways to an interpreter. What is promised holds on both.
-pub(crate) const WAYS: [bool; 2] = [true, false];
+/// Warm and cold interpreters. Every test runs with both.
+pub(crate) const INTERPRETERS: [bool; 2] = [true, false];
 
 pub(crate) async fn runner(options: LocalOptions) -> LocalRunner {
     LocalRunner::start(options).await.unwrap()
@@ -25,7 +25,7 @@ pub(crate) fn context() -> ToolContext {
 }
 
 pub(crate) fn script(code: &str) -> Script {
-    Script::new(code).unwrap().within(Duration::from_secs(60)).unwrap()
+    Script::new(code).unwrap().with_timeout(Duration::from_secs(60)).unwrap()
 }
 
 pub(crate) async fn run(runner: &LocalRunner, code: &str) -> ScriptOutcome {
@@ -39,14 +39,14 @@ pub(crate) async fn try_run(
     runner.run(&script(code), &context()).await
 }
 
-/// What a script prints that ends well.
-pub(crate) async fn printed(runner: &LocalRunner, code: &str) -> String {
+/// Returns the output of a script that must succeed.
+pub(crate) async fn output_of(runner: &LocalRunner, code: &str) -> String {
     let outcome = run(runner, code).await;
     assert_eq!((outcome.exit_code, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
     outcome.stdout
 }
 
-/// The servers of this process that run in a mode. Each test is a process of its own.
+/// Returns the servers of this process that run in a mode. Each test is a process of its own.
 pub(crate) fn children(mode: &str) -> Vec<rustix::process::Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let children =
