@@ -1,4 +1,4 @@
-//! Whether a bus carries messages, for whoever asks how a process is.
+//! Health of a bus.
 
 use std::{future::ready, sync::Arc};
 
@@ -7,12 +7,12 @@ use metrics::gauge;
 
 use crate::port::Bus;
 
-/// Sets the metric that says whether the bus carries messages, whenever it is called.
+/// Returns a function that updates the metric `rockbot_bus_connected`.
 pub fn connected(bus: Arc<dyn Bus>) -> impl Fn() + Send + Sync + 'static {
     move || gauge!("rockbot_bus_connected").set(f64::from(u8::from(bus.is_ready())))
 }
 
-/// Looks whether the bus is connected and every consumer consumes, each time it is called.
+/// Returns a check that passes while the bus is connected and every consumer consumes.
 pub fn carries(
     bus: Arc<dyn Bus>,
 ) -> impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {

@@ -1,20 +1,20 @@
-//! A message in the hands of a consumer.
+//! Deliveries and their settlement.
 
 use std::{borrow::Cow, fmt};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{Envelope, RoutingKey};
 
-/// What becomes of a delivery.
+/// Settlement of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// Done; the bus forgets it.
+    /// Processed; the bus removes it.
     Ack,
-    /// Not now; the bus delivers it again, and dead-letters it when that happens too often.
+    /// Not processed; the bus redelivers it, and dead-letters it after too many deliveries.
     Retry,
-    /// Never; the bus moves it to the dead letters with this reason.
+    /// Cannot be processed; the bus moves it to the dead letters with this reason.
     DeadLetter {
-        /// For the operator who reads it there.
+        /// Reason, for operators.
         reason: Cow<'static, str>,
     },
 }
@@ -27,37 +27,37 @@ impl Settlement {
     }
 }
 
-/// Why a settlement did not reach the bus. The message will be delivered again.
+/// A settlement that did not reach the bus. The message will be redelivered.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the delivery could not be settled, so it will come again: {reason}")]
+#[error("settlement failed: {reason}; the message will be redelivered")]
 pub struct SettleError {
-    /// What happened.
+    /// Cause.
     pub reason: String,
 }
 
-/// What an adapter puts behind a [`Delivery`].
+/// Settles a [`Delivery`]; implemented by adapters.
 pub trait Settler: Send + Sync {
-    /// Done. Must take effect even if the future is dropped after its first poll.
+    /// Acknowledges it. Must take effect even if the future is dropped after its first poll.
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>>;
 
-    /// Deliver it again.
+    /// Hands it back for redelivery.
     fn retry(self: Box<Self>, envelope: Envelope) -> BoxFuture<'static, Result<(), SettleError>>;
 
-    /// Give it up, keeping the reason with it.
+    /// Moves it to the dead letters, with the reason.
     fn dead_letter(
         self: Box<Self>,
         envelope: Envelope,
         reason: Cow<'static, str>,
     ) -> BoxFuture<'static, Result<(), SettleError>>;
 
-    /// The delivery was dropped without a settlement: hands it back without waiting.
+    /// Hands back a delivery that was dropped without a settlement; does not wait.
     fn abandon(self: Box<Self>, envelope: Envelope);
 }
 
-/// A message to be settled. Settling consumes it, so it can't be settled twice; dropping it hands
-/// it back to the bus as [`Settlement::Retry`] would.
+/// A message to be settled. Settling consumes it, so it can't be settled twice; dropping it hands it
+/// back to the bus like [`Settlement::Retry`].
 ///
-/// It goes from hand to hand by value, so what it holds is in a box.
+/// It is moved often, so its content is boxed.
 pub struct Delivery(Box<Held>);
 
 struct Held {
@@ -68,7 +68,7 @@ struct Held {
 }
 
 impl Delivery {
-    /// Puts a delivery into a consumer's hands; for adapters.
+    /// Creates a delivery; for adapters.
     #[must_use]
     pub fn new(
         envelope: Envelope,
@@ -80,34 +80,34 @@ impl Delivery {
         Self(Box::new(Held { envelope: Some(envelope), routing_key, attempt, settler }))
     }
 
-    /// A delivery that is done already; settling it changes nothing. For adapters.
+    /// Creates a delivery that is already settled; settling it has no effect. For adapters.
     #[must_use]
     pub fn received(envelope: Envelope, routing_key: RoutingKey, attempt: u32) -> Self {
         let envelope = Some(envelope);
         Self(Box::new(Held { envelope, routing_key, attempt, settler: None }))
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
     pub fn envelope(&self) -> &Envelope {
         self.0.envelope.as_ref().expect("an unsettled delivery has its envelope")
     }
 
-    /// The key it was published with.
+    /// Returns the routing key that it was published with.
     #[must_use]
     pub fn routing_key(&self) -> &RoutingKey {
         &self.0.routing_key
     }
 
-    /// Which delivery of this message this is, from 1. Above 1 somebody may have worked on it
-    /// before.
+    /// Returns the number of this delivery of the message, from 1. Above 1 a consumer may already have
+    /// processed it.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.0.attempt
     }
 
-    /// Whether it was delivered before.
+    /// Returns whether it was delivered before.
     #[must_use]
     pub fn is_redelivered(&self) -> bool {
         self.attempt() > 1
@@ -116,7 +116,7 @@ impl Delivery {
     /// Settles the delivery.
     ///
     /// # Errors
-    /// When the settlement did not reach the bus; the message will come again.
+    /// When the settlement did not reach the bus; the message will be redelivered.
     pub async fn settle(self, settlement: Settlement) -> Result<(), SettleError> {
         match self.settling(settlement) {
             Some(settled) => settled.await,
@@ -137,7 +137,7 @@ impl Delivery {
         })
     }
 
-    /// Keeps the message of a delivery that is done, or hands back one that is not.
+    /// Returns the message. An unsettled delivery is handed back to the bus.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
     pub fn into_envelope(mut self) -> Envelope {

@@ -1,13 +1,12 @@
-//! The messaging port: publish, consume, settle, ask.
+//! The messaging port: publish, consume, settle, request and reply.
 //!
-//! - [`Bus`]: what every bus can do. [`MemoryBus`] does it in one process; RabbitMQ is an adapter
-//!   of its own. Both pass one conformance suite.
+//! - [`Bus`]: the port. [`MemoryBus`] implements it within one process; RabbitMQ has an adapter crate.
+//!   Both pass the same conformance suite.
 //! - [`Delivery`]: a message to be settled, consumed by value so that it can't be settled twice.
 //! - [`Worker`]: a loop that runs a [`Handler`] on each delivery, bounded, one task each, drained
 //!   on stop.
-//! - [`Requester`]: asks with a correlation id and waits for the answer, with a deadline.
-//! - [`Observed`]: a bus whose messages are counted and traced; [`QueueGauge`]: how full its queues
-//!   are.
+//! - [`Requester`]: sends requests with a correlation id and waits for the replies, with a deadline.
+//! - [`Observed`]: a bus with metrics and traces; [`QueueGauge`]: a metric of the depth of a queue.
 
 mod again;
 mod carries;

@@ -1,4 +1,4 @@
-//! The open questions of a requester, each with whoever waits for its answer.
+//! Pending requests of a requester, by correlation id.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -18,7 +18,7 @@ use crate::{
     request::{InterimSink, RequestError},
 };
 
-/// Counts of a requester.
+/// Counters of a requester.
 #[derive(Debug, Default)]
 pub struct RequesterStats {
     late: AtomicU64,
@@ -28,23 +28,23 @@ pub struct RequesterStats {
 }
 
 impl RequesterStats {
-    /// Answers that nobody waited for: late, foreign, or the second to one question.
+    /// Replies without a pending request: late, unknown, or the second to one request.
     pub fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// Answers that somebody waited for.
+    /// Replies that were delivered to their caller.
     pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Messages that came before an answer.
+    /// Interim messages, such as progress.
     pub fn interim(&self) -> u64 {
         self.interim.load(Ordering::Relaxed)
     }
 
-    /// Questions sent once more, because it was not known whether they had arrived, or because they
-    /// were still open after several lost connections.
+    /// Requests sent again, because no confirm came, or because they were still pending after several
+    /// reconnects.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
@@ -57,14 +57,14 @@ impl RequesterStats {
 #[derive(Default)]
 pub(crate) struct Pending {
     waiting: Mutex<HashMap<Arc<str>, Waiter>>,
-    /// How many there have been, by which they are numbered.
+    /// Number of requests so far; numbers them.
     opened: AtomicU64,
     pub(crate) stats: Arc<RequesterStats>,
 }
 
 struct Waiter {
-    /// Its question's own: the id is the next one's as soon as this one is answered, which may be
-    /// before its asker knows.
+    /// Identifies the request. A new request may take the correlation id as soon as the reply arrived,
+    /// which may be before the caller of the first one is resumed.
     number: u64,
     since: Instant,
     answer: oneshot::Sender<Envelope>,
@@ -74,7 +74,7 @@ struct Waiter {
 }
 
 impl Pending {
-    /// Opens a question: where its answer arrives, and what keeps it open.
+    /// Adds a request. Returns the guard that keeps it pending and the receiver of its reply.
     pub(crate) fn open(
         &self,
         id: Arc<str>,
@@ -96,22 +96,22 @@ impl Pending {
         Ok((Ticket { pending: self, id, number, is_closed: false }, answered))
     }
 
-    /// How many are open.
+    /// Returns the number of pending requests.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// How long the oldest has been open.
+    /// Returns the age of the oldest pending request.
     pub(crate) fn oldest(&self) -> Option<Duration> {
         self.lock().values().map(|waiter| waiter.since.elapsed()).max()
     }
 
-    /// Closes all of them, unanswered.
+    /// Removes all pending requests; their callers get an error.
     pub(crate) fn close_all(&self) {
         self.lock().clear();
     }
 
-    /// The ids of the open questions that are like that.
+    /// Returns the correlation ids of the published requests that match.
     pub(crate) fn open_questions(&self, like: impl Fn(&OpenQuestion) -> bool) -> Vec<Arc<str>> {
         let waiting = self.lock();
         let questions = waiting
@@ -120,7 +120,7 @@ impl Pending {
         questions.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Looks at an open question; `None` when it is open no more.
+    /// Runs `f` on a pending request; `None` when it is no longer pending.
     pub(crate) fn with_open_question<T>(
         &self,
         id: &str,
@@ -129,11 +129,11 @@ impl Pending {
         self.lock().get_mut(id)?.question.as_deref_mut().map(look)
     }
 
-    /// Brings what arrived to whoever waits for it.
+    /// Delivers a received message to the caller that waits for it.
     pub(crate) fn take(&self, envelope: Envelope) {
         let id = envelope.correlation_id.as_deref().unwrap_or_default();
         if message::is_interim(envelope.message_type()) {
-            // Called outside the lock: it is the asker's code.
+            // Called outside the lock: it is the caller's code.
             let on_interim = self.lock().get(id).map(|waiter| waiter.on_interim.clone());
             match on_interim {
                 Some(on_interim) => {
@@ -169,7 +169,7 @@ impl Pending {
     }
 }
 
-/// Closes the question when its asker goes away, for whatever reason.
+/// Removes the request when its caller is dropped.
 pub(crate) struct Ticket<'a> {
     pending: &'a Pending,
     id: Arc<str>,
@@ -187,7 +187,7 @@ impl Ticket<'_> {
         }
     }
 
-    /// An answered question is closed already: nothing is left to look for.
+    /// Ends the guard. A request with a reply is already removed.
     pub(crate) fn close(mut self, answered: bool) {
         self.is_closed = answered;
     }
@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answered_question_has_no_say_about_the_next_one_of_its_id() {
-        let (pending, id) = (Pending::default(), Arc::<str>::from("q1"));
+    fn completed_request_leaves_next_one_with_its_id_alone() {
+        let (pending, id) = (Pending::default(), Arc::<str>::from("r1"));
         let (first, _answer) = pending.open(id.clone(), None, None).expect("open");
-        let answer = Envelope::raw("Any", Vec::new()).correlated("q1");
+        let answer = Envelope::raw("Any", Vec::new()).correlated("r1");
         pending.take(answer);
         let (second, _answer) = pending.open(id, None, None).expect("open");
         first.keep(question());

@@ -1,4 +1,4 @@
-//! What every bus can do.
+//! The bus port.
 
 use std::{fmt, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use crate::{delivery::Delivery, report::BusReport};
 
-/// A way to carry messages between processes, or between tasks of one.
+/// Carries messages between processes, or between tasks of one.
 ///
-/// Connections come and go behind it: a consumer survives a lost connection, a publish fails with
-/// an error that says whether the message may have gone out.
+/// Consumers survive a disconnect. A publish fails with an error that says whether the message may have
+/// been sent.
 pub trait Bus: Send + Sync + 'static {
     /// Publishes a message. With [`Assurance::Confirmed`] it returns when the bus has taken
     /// responsibility for it.
@@ -24,50 +24,50 @@ pub trait Bus: Send + Sync + 'static {
     /// for the queue are kept for the consumer.
     fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>>;
 
-    /// What an operator wants to know about the bus and the named queues.
+    /// Returns the status of the bus and the named queues.
     fn inspect<'a>(
         &'a self,
         queues: &'a [QueueName],
     ) -> BoxFuture<'a, Result<BusReport, ConsumeError>>;
 
-    /// Whether messages can be carried now: true only when connected and every consumer that was
-    /// subscribed is consuming.
+    /// Returns whether the bus is connected and every consumer is consuming.
     fn is_ready(&self) -> bool;
 
-    /// Ends all consumers and gives the bus up, in order. Publishing afterwards fails with
+    /// Ends all consumers and closes the bus, in order. Publishing afterwards fails with
     /// [`PublishError::Closed`].
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What is known of a message when `publish` returns.
+/// Guarantee for a message when `publish` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Assurance {
-    /// The bus has it: routed, and on disk where the queue is durable.
+    /// The bus confirmed it: routed, and on disk where the queue is durable.
     Confirmed,
-    /// It was handed over. For progress and announcements, where waiting costs more than a loss.
+    /// It was sent. For progress and announcements, where waiting costs more than a lost message.
     Sent,
 }
 
-/// A message on its way out.
+/// A message to publish.
 #[derive(Debug, Clone)]
 pub struct Publication {
-    /// Where it goes.
+    /// Routing key.
     pub key: RoutingKey,
-    /// What it says.
+    /// The message.
     pub envelope: Envelope,
-    /// Whether it is an error that no queue is bound for it.
+    /// Fails the publish when no queue is bound for the key.
     pub mandatory: bool,
-    /// What the caller waits for.
+    /// Guarantee to wait for.
     pub assurance: Assurance,
     /// How long to wait for a connection and a confirm. Default 10 s.
     pub timeout: Duration,
 }
 
 impl Publication {
-    /// The default time-out of a publish.
+    /// Default timeout of a publish.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// A request or an answer: confirmed, and an error when nobody is bound for it.
+    /// Creates a confirmed publication that fails when no queue is bound for its key; for requests and
+    /// replies.
     #[must_use]
     pub fn mandatory(key: RoutingKey, envelope: Envelope) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Publication {
         }
     }
 
-    /// Something said to whoever listens; nobody may.
+    /// Creates an unconfirmed, transient publication for any number of consumers, including none.
     #[must_use]
     pub fn announcement(key: RoutingKey, envelope: Envelope) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Publication {
         }
     }
 
-    /// The same with another time-out.
+    /// Sets the timeout.
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -97,24 +97,25 @@ impl Publication {
     }
 }
 
-/// Why a message was not published. Only [`PublishError::Unconfirmed`] leaves open whether it was,
-/// and [`PublishError::Refused`] where several queues are bound for one key: one that is full
-/// refuses for all. So no queue beside a work queue may refuse; let a monitor's drop its oldest.
+/// Errors of a publish. The message was not published, except that [`PublishError::Unconfirmed`] leaves
+/// this open, and so does [`PublishError::Refused`] where several queues are bound for one key: one full
+/// queue refuses for all. So no further queue for a work queue's key may refuse; a monitor's queue drops
+/// its oldest message.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PublishError {
     /// No queue is bound for the key.
-    #[error("nobody consumes {key}")]
+    #[error("no queue is bound for {key}")]
     Unroutable {
-        /// Where the message was to go.
+        /// Routing key of the message.
         key: RoutingKey,
     },
-    /// A queue that the message belongs in is full, or the broker could not keep it.
+    /// A queue for the message is full, or the broker could not store it.
     #[error("the queue behind {key} refused the message; it is full")]
     Refused {
-        /// Where the message was to go.
+        /// Routing key of the message.
         key: RoutingKey,
     },
-    /// The message is larger than the bus carries.
+    /// The message is over the size limit of the bus.
     #[error("the message has {bytes} bytes, over the limit of {limit}")]
     TooLarge {
         /// Its size.
@@ -122,24 +123,24 @@ pub enum PublishError {
         /// The limit in force.
         limit: usize,
     },
-    /// A part of the message does not fit the wire, so it did not go out and never will.
+    /// A part of the message cannot be encoded; a retry does not help.
     #[error("the message can't be sent: {reason}")]
     Unsendable {
-        /// Which part, and how large it is.
+        /// The part and its size.
         reason: String,
     },
-    /// There was no connection that takes messages, and the message did not go out.
+    /// No connection accepts messages; the message was not sent.
     #[error("no connection to the broker: {reason}")]
     Disconnected {
-        /// What the last attempt to connect said, or why the broker takes no messages.
+        /// Error of the last connection attempt, or the reason why the broker blocks publishers.
         reason: String,
     },
-    /// The message went out and no confirm came back: it may or may not have arrived.
+    /// The message was sent but not confirmed: it may have arrived.
     #[error("the broker did not confirm the message to {key}: {reason}")]
     Unconfirmed {
-        /// Where the message was to go.
+        /// Routing key of the message.
         key: RoutingKey,
-        /// What happened instead.
+        /// Cause.
         reason: String,
     },
     /// The bus was closed.
@@ -147,49 +148,49 @@ pub enum PublishError {
     Closed,
 }
 
-/// A queue to consume, and how many deliveries may be unsettled at once.
+/// A queue to consume, with a limit on unsettled deliveries.
 #[derive(Debug, Clone)]
 pub struct Subscription {
     /// The queue.
     pub queue: QueueSpec,
-    /// Most unsettled deliveries; at least 1.
+    /// Maximum number of unsettled deliveries; at least 1.
     pub prefetch: u16,
-    /// Who settles.
+    /// Time of settlement.
     pub settling: Settling,
 }
 
-/// When a delivery counts as done.
+/// Time of the settlement of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settling {
-    /// When its holder settles it.
+    /// When the consumer settles it.
     ByHolder,
-    /// As soon as it is handed out, for consumers that are done once they hold the message. The
-    /// bus may tell the broker of several at once, which is far cheaper than one by one; those it
-    /// has not told of come again after a lost connection.
+    /// On receipt, for consumers that need no redelivery. The bus may acknowledge several deliveries at
+    /// the broker together, which is far cheaper than one by one; those not acknowledged are redelivered
+    /// after a disconnect.
     OnReceipt,
 }
 
 impl Subscription {
-    /// Consumes `queue` with at most `prefetch` unsettled deliveries.
+    /// Creates a subscription to `queue` with at most `prefetch` unsettled deliveries.
     #[must_use]
     pub fn new(queue: QueueSpec, prefetch: u16) -> Self {
         Self { queue, prefetch: prefetch.max(1), settling: Settling::ByHolder }
     }
 
-    /// Consumes `queue`; a delivery is done when it is handed out.
+    /// Creates a subscription to `queue` whose deliveries are settled on receipt.
     #[must_use]
     pub fn on_receipt(queue: QueueSpec, prefetch: u16) -> Self {
         Self { settling: Settling::OnReceipt, ..Self::new(queue, prefetch) }
     }
 }
 
-/// Why a queue can't be consumed.
+/// Errors of consuming a queue.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConsumeError {
     /// There is no connection to the broker.
     #[error("no connection to the broker: {reason}")]
     Disconnected {
-        /// What the last attempt to connect said.
+        /// Error of the last connection attempt.
         reason: String,
     },
     /// The broker refused to declare or consume the queue.
@@ -197,7 +198,7 @@ pub enum ConsumeError {
     Refused {
         /// Bare name of the queue.
         queue: String,
-        /// What the broker said, and what to do.
+        /// Error of the broker, and the remedy.
         reason: String,
     },
     /// The bus was closed.
@@ -208,13 +209,13 @@ pub enum ConsumeError {
 /// Deliveries of one queue, in order.
 pub struct Consumer(Box<dyn DeliverySource>);
 
-/// What an adapter puts behind a [`Consumer`].
+/// Source of the deliveries of a [`Consumer`]; implemented by adapters.
 pub trait DeliverySource: Send {
-    /// The next delivery; `None` when the consumer was cancelled or the bus closed and nothing is
-    /// left. Must be safe to drop between polls.
+    /// Returns the next delivery; `None` after the last one once the consumer is cancelled or the bus
+    /// closed. Must be safe to drop between polls.
     fn next(&mut self) -> BoxFuture<'_, Option<Delivery>>;
 
-    /// Stops new deliveries; those already here are still handed out.
+    /// Stops new deliveries; those already received are still returned.
     fn cancel(&mut self) -> BoxFuture<'_, ()>;
 
     /// See [`Consumer::resumptions`].
@@ -224,14 +225,14 @@ pub trait DeliverySource: Send {
 }
 
 impl Consumer {
-    /// Wraps an adapter's source.
+    /// Wraps the source of an adapter.
     #[must_use]
     pub fn new(source: impl DeliverySource + 'static) -> Self {
         Self(Box::new(source))
     }
 
-    /// The next delivery; `None` when the consumer was cancelled or the bus closed and nothing is
-    /// left.
+    /// Returns the next delivery; `None` after the last one once the consumer is cancelled or the bus
+    /// closed.
     ///
     /// # Cancellation
     /// Safe: no delivery is lost when the future is dropped.
@@ -239,13 +240,12 @@ impl Consumer {
         self.0.next().await
     }
 
-    /// Stops new deliveries. Those already here still come out of [`Consumer::next`], then `None`.
+    /// Stops new deliveries. [`Consumer::next`] still returns those already received, then `None`.
     pub async fn cancel(&mut self) {
         self.0.cancel().await;
     }
 
-    /// How often it was interrupted, such as by a lost connection, and consumes again; `None` where
-    /// that can't happen.
+    /// Returns the number of reconnects; `None` for a bus without connections.
     #[must_use]
     pub fn resumptions(&self) -> Option<watch::Receiver<u64>> {
         self.0.resumptions()

@@ -1,47 +1,47 @@
-//! What an operator wants to know about a bus.
+//! Status of a bus and its queues, for operators.
 
-/// A look at the bus and at some of its queues.
+/// Status of a bus and some of its queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusReport {
-    /// What carries the messages, with its version.
+    /// Product and version.
     pub product: String,
-    /// Where it is, without the password; `None` inside one process.
+    /// Address without the password; `None` within one process.
     pub address: Option<String>,
-    /// The queues that were asked for, in that order.
+    /// The inspected queues, in the requested order.
     pub queues: Vec<QueueReport>,
 }
 
-/// A look at one queue.
+/// Status of one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueReport {
     /// Bare name.
     pub name: String,
-    /// What there was to see.
+    /// State of the queue.
     pub look: Look,
 }
 
 impl QueueReport {
-    /// How full it is; `None` when it does not exist, or may not be looked at.
+    /// Returns its depth; `None` when it does not exist or this user may not inspect it.
     #[must_use]
     pub fn depth(&self) -> Option<QueueDepth> {
         self.look.depth()
     }
 }
 
-/// What a look at a queue shows.
+/// State of an inspected queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// It exists.
     There(QueueDepth),
     /// It does not exist.
     Missing,
-    /// This user may not know. RabbitMQ refuses looks at queues that a user has no right to, from
-    /// 4.2.6 on.
+    /// This user may not inspect it. RabbitMQ from 4.2.6 on refuses to inspect queues that a user has no
+    /// permission for.
     Refused,
 }
 
 impl Look {
-    /// How full the queue is; `None` when it does not exist, or may not be looked at.
+    /// Returns the depth; `None` when the queue does not exist or this user may not inspect it.
     #[must_use]
     pub fn depth(self) -> Option<QueueDepth> {
         match self {
@@ -51,11 +51,11 @@ impl Look {
     }
 }
 
-/// How full a queue is and who reads it.
+/// Depth and consumers of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueDepth {
-    /// Messages that wait for a consumer.
+    /// Number of messages that wait for a consumer.
     pub ready: u32,
-    /// Consumers on it.
+    /// Number of consumers.
     pub consumers: u32,
 }

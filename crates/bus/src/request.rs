@@ -1,4 +1,4 @@
-//! Asking over the bus: a correlation id goes out, the answer finds its way to whoever waits.
+//! Request and reply over the bus, correlated by id.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,89 +17,88 @@ use crate::{
     port::{Bus, ConsumeError, Publication, PublishError, Subscription},
 };
 
-/// Unsettled answers that a process may hold at once; answers are settled as they arrive.
+/// Maximum number of unsettled replies of a process; replies are settled on receipt.
 const REPLY_PREFETCH: u16 = 512;
 
-/// Questions that may be open at once by default.
+/// Default limit on pending requests.
 pub const DEFAULT_MAX_PENDING: usize = 10_000;
 
-/// Questions that may be out on the bus at once by default. The others wait here, where they are
-/// in nobody's way: a queue on the bus is shared with other askers.
+/// Default limit on requests in flight on the bus. Further requests wait in the process: a queue on the
+/// bus is shared with other callers.
 pub const DEFAULT_WINDOW: usize = 256;
 
-/// How often a question is sent at most, when each time it may not have arrived.
+/// Maximum number of attempts for a request that may not have arrived.
 pub(crate) const MOST_ASKED: u32 = 8;
-/// The pause before it is sent again grows by this much each time.
+/// Increment of the delay before each retry.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Takes what arrives before an answer. Must not block.
+/// Receives interim messages of a request, such as progress. Must not block.
 pub type InterimSink = Arc<dyn Fn(&Envelope) + Send + Sync>;
 
-/// A question on its way out.
+/// A request to send.
 pub struct Request {
-    /// Where it goes.
+    /// Routing key to publish to.
     pub key: RoutingKey,
-    /// What it asks. Its correlation id must be set and unique among open questions; reply-to and
+    /// The message. Its correlation id must be set and unique among pending requests; reply-to and
     /// time budget are filled in.
     pub envelope: Envelope,
-    /// How long whoever works on it has, publishing included.
+    /// Time budget of the handler, publishing included.
     pub timeout: Duration,
-    /// How much longer to wait for the answer, so that the worker's own word on a time-out can
-    /// still arrive.
+    /// Additional wait for the reply, so that the handler's own timeout error can still arrive.
     pub grace: Duration,
-    /// Takes what arrives before the answer, such as progress.
+    /// Receives what arrives before the reply, such as progress.
     pub on_interim: Option<InterimSink>,
-    /// Whether to send it again, under the same correlation id and counted in
-    /// [`Envelope::asked`], when nobody knows whether it arrived, and when it is still open after
-    /// several lost connections. For questions whose receivers recognise the second of two.
+    /// Enables retries under the same correlation id, counted in [`Envelope::attempt`]: when no confirm
+    /// came, and when the request is still pending after several reconnects. For requests whose
+    /// receivers recognize a duplicate.
     pub ask_again: bool,
-    /// Cancelled when the asker gives up: a question that waits for its turn is then not sent.
+    /// Cancelled when the caller gives up: a request that waits for a permit is then not sent.
     pub give_up: Option<CancellationToken>,
 }
 
-/// Why there is no answer.
+/// Errors of a request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RequestError {
-    /// The question did not go out, or nobody knows whether it did.
+    /// The request was not published, or not confirmed.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// The queue for answers can't be consumed, so nothing was asked.
-    #[error("cannot receive answers: {0}")]
+    /// The reply queue can't be consumed, so the request was not sent.
+    #[error("cannot receive replies: {0}")]
     Subscribe(#[from] ConsumeError),
-    /// No answer came in time. The question may still be worked on.
-    #[error("no answer within {after:?}")]
+    /// No reply came in time. The request may still be processed.
+    #[error("no reply within {after:?}")]
     TimedOut {
-        /// How long the worker had.
+        /// Time budget of the handler.
         after: Duration,
     },
-    /// Too many questions were out until its time was over or its asker gave up, so this one was
-    /// never sent.
+    /// The limit on requests in flight was reached until the deadline, or until the caller gave up, so
+    /// the request was never sent.
     #[error("never sent, with {after:?} to do so: {window} questions are out already")]
     NeverSent {
-        /// How long it waited.
+        /// Time budget of the request.
         after: Duration,
-        /// How many may be out at once.
+        /// Limit on requests in flight.
         window: usize,
     },
-    /// Another open question has this correlation id, or the envelope has none.
+    /// Another pending request has this correlation id, or the envelope has none.
     #[error("correlation id {id:?} is missing or in use")]
     BadCorrelationId {
         /// The id.
         id: String,
     },
-    /// Too many questions are open.
-    #[error("{limit} calls are waiting for an answer already")]
+    /// The limit on pending requests is reached.
+    #[error("{limit} requests are already pending")]
     TooManyPending {
         /// The limit in force.
         limit: usize,
     },
-    /// The requester stopped before an answer came.
-    #[error("stopped before an answer came")]
+    /// The requester stopped before a reply arrived.
+    #[error("stopped before a reply arrived")]
     Stopped,
 }
 
-/// Asks, and waits for answers on one queue of its own, which it subscribes once, on the first
-/// question.
+/// Sends requests and receives the replies on one queue of its own, which it consumes from the first
+/// request on.
 pub struct Requester {
     bus: Arc<dyn Bus>,
     address: ReplyAddress,
@@ -124,7 +123,7 @@ struct AsksAgain {
 }
 
 impl Requester {
-    /// A requester that takes its answers at `address`.
+    /// Creates a requester that receives its replies at `address`.
     #[must_use]
     pub fn new(bus: Arc<dyn Bus>, address: ReplyAddress) -> Self {
         let reply_to = address.reply_to();
@@ -140,7 +139,7 @@ impl Requester {
         }
     }
 
-    /// The same with another bound on questions that are out at once; at least 1.
+    /// Sets the limit on requests in flight; at least 1.
     #[must_use]
     pub fn with_window(mut self, questions: usize) -> Self {
         self.window_size = questions.clamp(1, Semaphore::MAX_PERMITS);
@@ -148,44 +147,44 @@ impl Requester {
         self
     }
 
-    /// The same with another bound on open questions.
+    /// Sets the limit on pending requests.
     #[must_use]
     pub fn with_max_pending(mut self, max_pending: usize) -> Self {
         self.max_pending = max_pending;
         self
     }
 
-    /// Where the answers go.
+    /// Returns the address that replies are sent to.
     #[must_use]
     pub fn address(&self) -> &ReplyAddress {
         &self.address
     }
 
-    /// The bus it asks on.
+    /// Returns the bus that requests are sent on.
     #[must_use]
     pub fn bus(&self) -> &Arc<dyn Bus> {
         &self.bus
     }
 
-    /// How many questions are open.
+    /// Returns the number of pending requests.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// How long the oldest open question has been open; `None` without any.
+    /// Returns the age of the oldest pending request; `None` without any.
     #[must_use]
     pub fn oldest(&self) -> Option<Duration> {
         self.pending.oldest()
     }
 
-    /// Whether it listens for answers; it does not before its first question.
+    /// Returns whether replies are consumed; false before the first request.
     #[must_use]
     pub fn is_listening(&self) -> bool {
         self.listener.get().is_some_and(|listener| !listener.answers.is_finished())
     }
 
-    /// Sets the metrics that say how its questions are, whenever it is called.
+    /// Returns a function that updates the metrics of this requester.
     pub fn gauges(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
         let requester = self.clone();
         move || {
@@ -201,20 +200,20 @@ impl Requester {
         }
     }
 
-    /// Its counts.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &Arc<RequesterStats> {
         &self.pending.stats
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for its reply.
     ///
     /// # Errors
     /// See [`RequestError`].
     ///
     /// # Cancellation
-    /// Dropping the future closes the question: its answer will count as late. Whoever works on it
-    /// is not told; send a cancel for that.
+    /// Dropping the future removes the pending request: its reply will count as late. The handler is not
+    /// notified; send a cancel for that.
     pub fn ask(
         &self,
         request: impl Into<Box<Request>>,
@@ -222,8 +221,8 @@ impl Requester {
         self.ask_with(request.into(), true)
     }
 
-    /// The same beside the bounds on questions that are out and open, for a process that asks how it
-    /// is: it wants to know just when all places are taken. One at a time.
+    /// Sends a request that no limit on pending requests and requests in flight applies to. For health
+    /// probes, which matter most when all permits are taken; one at a time.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -237,8 +236,8 @@ impl Requester {
         self.ask_with(request.into(), false)
     }
 
-    /// Many calls wait in here at once, so it holds only what takes their answers; all else is in
-    /// boxes, which are gone by then.
+    /// Many calls wait here at the same time, so the future holds only what receives their replies; all
+    /// else is boxed and dropped by then.
     async fn ask_with(
         &self,
         mut request: Box<Request>,
@@ -249,8 +248,7 @@ impl Requester {
         let latest = deadline + request.grace;
         let asked = async {
             if self.listener.get().is_none() {
-                let late =
-                    |_| ConsumeError::Disconnected { reason: "no answer in time".to_owned() };
+                let late = |_| ConsumeError::Disconnected { reason: "no reply in time".to_owned() };
                 Box::pin(timeout_at(deadline, self.listen())).await.map_err(late)??;
             }
             let id = request.envelope.correlation_id.clone().unwrap_or_default();
@@ -275,7 +273,7 @@ impl Requester {
         timeout_at(latest, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
     }
 
-    /// Waits for a place among the questions that are out; they get it in order.
+    /// Waits for a permit to send; permits are granted in order.
     async fn turn(
         &self,
         after: Duration,
@@ -299,7 +297,7 @@ impl Requester {
         }
     }
 
-    /// Brings the question to the bus, and keeps it where it may be lost there.
+    /// Publishes the request, and keeps it for retries where it may be lost.
     async fn send(
         &self,
         request: Box<Request>,
@@ -319,9 +317,9 @@ impl Requester {
         Ok(())
     }
 
-    /// Publishes the question, once more where that is allowed and nobody knows whether it
-    /// arrived. While nobody knows, it is worth waiting for an answer. Returns the question where
-    /// it may be asked again.
+    /// Publishes the request, and retries without a confirm where that is allowed. An unconfirmed
+    /// request may have arrived, so waiting for its reply is worthwhile. Returns the request if it may be
+    /// retried after reconnects.
     async fn publish(
         &self,
         mut request: Box<Request>,
@@ -340,7 +338,7 @@ impl Requester {
                 Ok(()) => return Ok(next),
                 Err(error @ PublishError::Unconfirmed { .. }) => error,
                 Err(error) if asked > 1 => {
-                    debug!(%error, "asking again failed; an earlier question may have arrived");
+                    debug!(%error, "retry failed; an earlier attempt may have arrived");
                     return Ok(next);
                 }
                 Err(error) => return Err(error),
@@ -377,7 +375,7 @@ impl Requester {
                     while let Some(delivery) = consumer.next().await {
                         pending.take(delivery.into_envelope());
                     }
-                    // Nobody will answer any more: whoever waits is told at once.
+                    // No reply can arrive any more: pending requests fail at once.
                     pending.close_all();
                 });
                 Ok(Listener { answers: AbortOnDropHandle::new(answers), asks_again })
@@ -387,8 +385,8 @@ impl Requester {
     }
 }
 
-/// Waits for the answer while the publish is being confirmed: an answer can overtake the confirm,
-/// and then nobody needs it any more.
+/// Waits for the reply while the publish is being confirmed: a reply can overtake the confirm, which is
+/// then no longer needed.
 async fn answered(
     publish: impl Future<Output = Result<(), PublishError>> + Unpin,
     mut answer: oneshot::Receiver<Envelope>,
@@ -414,9 +412,9 @@ impl fmt::Debug for Requester {
 mod tests {
     use super::*;
 
-    // By what ADR 0026 says; so does the test of a delivery that is worked on.
+    // ADR 0026 limits this size, and that of a delivery in process.
     #[test]
-    fn a_question_that_waits_keeps_little() {
+    fn pending_request_stays_small() {
         fn size<A, B, C, F: Future>(_: impl FnOnce(A, B, C) -> F) -> usize {
             size_of::<F>()
         }

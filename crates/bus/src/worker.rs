@@ -1,4 +1,4 @@
-//! The loop that runs a handler on each delivery.
+//! A consumer loop that runs a handler on each delivery.
 
 use std::{
     borrow::Cow,
@@ -26,13 +26,13 @@ use crate::{
     port::{Bus, ConsumeError, Consumer, Subscription},
 };
 
-/// Works on deliveries. Says what becomes of each, and never touches the bus to settle it.
+/// Processes deliveries. Returns the settlement of each and never settles it at the bus itself.
 pub trait Handler: Send + Sync + 'static {
-    /// Works on one delivery. A panic is contained and counts as [`Settlement::Retry`].
+    /// Processes one delivery. A panic is caught and counts as [`Settlement::Retry`].
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement>;
 }
 
-/// Counts of what a worker did since it started.
+/// Counters of a worker since its start.
 #[derive(Debug)]
 pub struct WorkerStats {
     acked: Tally,
@@ -42,7 +42,7 @@ pub struct WorkerStats {
     panicked: AtomicU64,
 }
 
-/// A count of a worker, and the series of its queue in `rockbot_bus_deliveries_total`.
+/// A counter of a worker and its series in `rockbot_bus_deliveries_total`.
 #[derive(Debug)]
 struct Tally {
     outcome: &'static str,
@@ -78,35 +78,35 @@ impl WorkerStats {
         }
     }
 
-    /// Deliveries done.
+    /// Returns the number of acknowledged deliveries.
     pub fn acked(&self) -> u64 {
         self.acked.get()
     }
 
-    /// Deliveries handed back.
+    /// Returns the number of deliveries handed back for a retry.
     pub fn retried(&self) -> u64 {
         self.retried.get()
     }
 
-    /// Deliveries given up.
+    /// Returns the number of dead-lettered deliveries.
     pub fn dead_lettered(&self) -> u64 {
         self.dead_lettered.get()
     }
 
-    /// Handlers that panicked.
+    /// Returns the number of panics in the handler.
     pub fn panicked(&self) -> u64 {
         self.panicked.load(Ordering::Relaxed)
     }
 
-    /// Settlements that did not reach the bus.
+    /// Returns the number of settlements that did not reach the bus.
     pub fn unsettled(&self) -> u64 {
         self.unsettled.get()
     }
 }
 
-/// A running consumer of one queue: as many tasks as the subscription's prefetch allows.
+/// A running consumer of one queue, with as many tasks as the prefetch of the subscription.
 ///
-/// Dropping it aborts what is under way; the bus delivers that again.
+/// Dropping it aborts its tasks; the bus redelivers their messages.
 #[derive(Debug)]
 pub struct Worker {
     stop: CancellationToken,
@@ -116,8 +116,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts to consume. The prefetch bounds the concurrency: the bus hands out no more
-    /// deliveries than that before some are settled.
+    /// Starts to consume. The prefetch limits the concurrency: the bus sends no more deliveries until
+    /// some are settled.
     ///
     /// # Errors
     /// When the queue can't be consumed.
@@ -131,7 +131,7 @@ impl Worker {
         Ok(Self::of(consumer, &queue, handler))
     }
 
-    /// The same on a consumer of `queue` that is there already.
+    /// Starts on an existing consumer of `queue`.
     #[must_use]
     pub fn of(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
         let stop = CancellationToken::new();
@@ -142,21 +142,21 @@ impl Worker {
         Self { stop, pump, stats, queue: queue.to_string() }
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &Arc<WorkerStats> {
         &self.stats
     }
 
-    /// Stops consuming, finishes and settles what is under way, and returns whether all of it
-    /// ended within `grace`. What did not is aborted, and the bus delivers it again.
+    /// Stops consuming, completes and settles the current deliveries, and returns whether all of them
+    /// completed within `grace`. The others are aborted, and the bus redelivers them.
     pub async fn drain(mut self, grace: Duration) -> bool {
         self.stop.cancel();
         let drained = timeout(grace, &mut self.pump).await.is_ok();
         if drained {
-            info!(queue = self.queue, "drained");
+            info!(queue = self.queue, "consumer drained");
         } else {
-            warn!(queue = self.queue, ?grace, "stopped before all deliveries were done");
+            warn!(queue = self.queue, ?grace, "consumer stopped with deliveries in process");
         }
         drained
     }
@@ -168,7 +168,7 @@ impl Drop for Worker {
     }
 }
 
-/// Owns the tasks: they end with it.
+/// Consumes until stopped. Owns the tasks, which end with it.
 async fn pump(mut consumer: Consumer, work: Work, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
     let mut stopped = pin!(stop.cancelled());
@@ -179,12 +179,12 @@ async fn pump(mut consumer: Consumer, work: Work, stop: CancellationToken) {
             delivery = consumer.next() => delivery,
         };
         let Some(delivery) = delivery else { break };
-        // What has ended since the last delivery; each has kept a few hundred bytes until now.
+        // Frees completed tasks, a few hundred bytes each.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(work.clone().on(delivery));
     }
-    // Deliveries that are already here are worked on: handing them back would mark them as
-    // possibly started.
+    // Deliveries already received are processed: handing them back would mark them as possibly
+    // started.
     consumer.cancel().await;
     while let Some(delivery) = consumer.next().await {
         tasks.spawn(work.clone().on(delivery));
@@ -192,17 +192,17 @@ async fn pump(mut consumer: Consumer, work: Work, stop: CancellationToken) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// What is done with each delivery.
+/// The processing of a delivery.
 #[derive(Clone)]
 struct Work {
     handler: Arc<dyn Handler>,
     stats: Arc<WorkerStats>,
-    /// Of which queue, in few words.
+    /// Family of the queue, as a label.
     family: &'static str,
 }
 
 impl Work {
-    /// Has a delivery handled, and settles it. All of it is a span of its sender's trace.
+    /// Processes and settles a delivery, in a span of its sender's trace.
     async fn on(self, delivery: Delivery) {
         let span = self.span(&delivery);
         self.process(delivery).instrument(span).await;
@@ -219,7 +219,7 @@ impl Work {
             let envelope = delivery.envelope();
             error!(message_id = %envelope.message_id, r#type = envelope.message_type(),
                 correlation_id = envelope.correlation_id.as_deref(),
-                "the handler panicked; retrying");
+                "handler panicked; retrying");
             Settlement::Retry
         });
         let tally = match &settlement {
@@ -227,18 +227,21 @@ impl Work {
             Settlement::Retry => &stats.retried,
             Settlement::DeadLetter { reason } => {
                 let correlation_id = delivery.envelope().correlation_id.as_deref();
-                // A reason of ours is fixed text; another one quotes the message.
+                // A borrowed reason is constant text; an owned one may quote the message.
                 match reason {
-                    Cow::Borrowed(reason) => warn!(correlation_id, reason, "dead-lettering"),
+                    Cow::Borrowed(reason) => warn!(correlation_id, reason, "message dead-lettered"),
                     Cow::Owned(reason) => {
-                        warn!(correlation_id, "dead-lettering; the reason is with the letter");
-                        debug!(correlation_id, reason, "dead-lettering");
+                        warn!(
+                            correlation_id,
+                            "message dead-lettered; its reason is with the dead letter"
+                        );
+                        debug!(correlation_id, reason, "message dead-lettered");
                     }
                 }
                 &stats.dead_lettered
             }
         };
-        // That a message is done needs no span of its own: the one around this ends with it.
+        // An ack needs no span of its own: the surrounding span ends with it.
         let settling = match settlement {
             Settlement::Ack => Span::none(),
             Settlement::Retry | Settlement::DeadLetter { .. } => info_span!(
@@ -254,7 +257,7 @@ impl Work {
         match delivery.settle(settlement).instrument(settling).await {
             Ok(()) => tally.add(),
             Err(error) => {
-                debug!(%error, "settlement lost");
+                debug!(%error, "settlement failed");
                 stats.unsettled.add();
             }
         }
@@ -283,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delivery_that_is_worked_on_keeps_little() {
+    fn delivery_in_process_stays_small() {
         fn size<A, B, F: Future>(_: impl FnOnce(A, B) -> F) -> usize {
             size_of::<F>()
         }

@@ -1,4 +1,4 @@
-//! The message around a payload.
+//! The envelope around a payload.
 
 use std::{
     sync::Arc,
@@ -7,17 +7,17 @@ use std::{
 
 use crate::{headers::WIRE_VERSION, ids::MessageId, message::Message, topology::RoutingKey};
 
-/// Whether a message must survive a restart of the broker.
+/// Durability of a message across a restart of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DeliveryMode {
     /// Requests and results: written to disk by the broker.
     #[default]
     Persistent,
-    /// Progress and announcements: may be lost with the broker.
+    /// Progress and announcements: may be lost in a restart.
     Transient,
 }
 
-/// Where content comes from, and so how far it may be trusted. Tool output is untrusted.
+/// Origin of content, which decides how far it is trusted. Tool output is untrusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContentTrust {
     /// RockBot itself.
@@ -26,7 +26,7 @@ pub enum ContentTrust {
     UserInput,
     /// A model's request to run a tool.
     ToolRequest,
-    /// What a tool said.
+    /// Output of a tool.
     ToolOutput,
     /// Another agent.
     AgentMessage,
@@ -37,7 +37,7 @@ impl ContentTrust {
     pub const ALL: [Self; 5] =
         [Self::System, Self::UserInput, Self::ToolRequest, Self::ToolOutput, Self::AgentMessage];
 
-    /// The value as the header carries it.
+    /// Returns the value of the header.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,14 +49,14 @@ impl ContentTrust {
         }
     }
 
-    /// Reads the header's value; `None` when it is not one of ours.
+    /// Parses the value of the header; `None` for unknown values.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|trust| trust.as_str() == text)
     }
 }
 
-/// W3C trace context as it travels: opaque here, made and read by the process kit.
+/// W3C trace context on the wire; opaque here, written and read by the process kit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceContext {
     /// `traceparent`.
@@ -65,32 +65,32 @@ pub struct TraceContext {
     pub state: Option<Arc<str>>,
 }
 
-/// How long the receiver has, said twice so that a skewed clock can only shorten it.
+/// Time budget of the receiver, as duration and deadline, so that a skewed clock can only shorten it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeBudget {
-    /// What was left when the message was published.
+    /// Remaining time when the message was published.
     pub timeout: Duration,
-    /// When it ends by the sender's clock, in Unix milliseconds.
+    /// Deadline by the sender's clock, in Unix milliseconds.
     pub deadline_unix_ms: u64,
 }
 
 impl TimeBudget {
-    /// A budget that starts now.
+    /// Creates a budget that starts now.
     #[must_use]
     pub fn starting_now(timeout: Duration) -> Self {
         let deadline_unix_ms = unix_ms(SystemTime::now()).saturating_add(millis(timeout));
         Self { timeout, deadline_unix_ms }
     }
 
-    /// What is left for a receiver whose clock says `now`: the smaller of the two statements.
+    /// Returns the remaining time for a receiver whose clock shows `now`: the smaller of both values.
     #[must_use]
     pub fn remaining(&self, now: SystemTime) -> Duration {
         let by_clock = self.deadline_unix_ms.saturating_sub(unix_ms(now));
         self.timeout.min(Duration::from_millis(by_clock))
     }
 
-    /// How long ago it began, for a receiver whose clock says `now`: zero when the sender's clock is
-    /// ahead.
+    /// Returns the time since the budget started, for a receiver whose clock shows `now`; zero when the
+    /// sender's clock is ahead.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
         let began = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
@@ -98,37 +98,36 @@ impl TimeBudget {
     }
 }
 
-/// A message: what the bus needs to carry and correlate it, and the payload as JSON bytes.
+/// A message: the properties to route and correlate it, and the payload as JSON bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// Unique id of this message. Those of one process sort in the order in which they were made:
-    /// a cancel holds for the messages of its conversation that were made before it.
+    /// Unique id of this message. Ids of one process sort by creation: a cancel applies to messages of
+    /// its conversation that were created before it.
     pub message_id: MessageId,
-    /// Record name as it arrived; read it with [`Envelope::message_type`].
+    /// Record name as received; read it with [`Envelope::message_type`].
     pub raw_type: Arc<str>,
-    /// The tool call id wherever there is one.
+    /// Correlation id: the tool call id for messages about a call.
     pub correlation_id: Option<Arc<str>>,
-    /// Where an answer goes: a routing key, never a queue name.
+    /// Address of the reply: a routing key, never a queue name.
     pub reply_to: Option<RoutingKey>,
-    /// When it was made, in Unix seconds.
+    /// Creation time in Unix seconds.
     pub timestamp: u64,
-    /// Whether it must survive the broker.
+    /// Durability at the broker.
     pub delivery_mode: DeliveryMode,
-    /// The user that the broker knows its publisher as. An adapter sets it on what comes in, and
-    /// ignores it on what goes out. Without one nobody vouches for the sender.
+    /// Broker user of the publisher. An adapter sets it on received messages and ignores it on
+    /// published ones. `None` when the sender is not validated.
     pub user_id: Option<Arc<str>>,
-    /// Agent or service that sent it, in its own words.
+    /// Agent or service that sent it, as claimed by the sender.
     pub source: Option<Arc<str>>,
     /// Agent or service it is meant for.
     pub destination: Option<Arc<str>>,
-    /// Major version of the wire it was written in.
+    /// Major version of its wire format.
     pub wire: u32,
-    /// How long the receiver has.
+    /// Time budget of the receiver.
     pub budget: Option<TimeBudget>,
-    /// How often its sender has sent it under this correlation id: 1, or more when it could not
-    /// tell whether an earlier one arrived.
+    /// Attempt under this correlation id, from 1. Above 1 an earlier attempt may have arrived.
     pub attempt: u32,
-    /// How far the content may be trusted.
+    /// Trust in the content.
     pub trust: Option<ContentTrust>,
     /// Kind of the tool provider.
     pub tool_provider: Option<Arc<str>>,
@@ -136,21 +135,20 @@ pub struct Envelope {
     pub mcp_server: Option<Arc<str>>,
     /// Why it was dead-lettered.
     pub dead_letter_reason: Option<Arc<str>>,
-    /// The trace it belongs to.
+    /// Trace context.
     pub trace: TraceContext,
     /// The payload as JSON.
     pub body: Vec<u8>,
 }
 
 impl Envelope {
-    /// The one content type on the wire.
+    /// The content type of every message.
     pub const CONTENT_TYPE: &'static str = "application/json";
 
-    /// Wraps a payload: fresh id, this moment, this build's wire version, persistent.
+    /// Wraps a payload with a new id, the current time and this build's wire version; persistent.
     ///
     /// # Panics
-    /// Never for the records of this crate: they serialize without failing, which their fixtures
-    /// prove.
+    /// Never for the records of this crate: tests serialize all of them.
     #[must_use]
     #[expect(clippy::expect_used, reason = "records of this crate always serialize")]
     pub fn of<M: Message>(payload: &M) -> Self {
@@ -158,7 +156,7 @@ impl Envelope {
         Self::raw(M::TYPE, body)
     }
 
-    /// Wraps bytes that are already JSON.
+    /// Wraps a payload that is already JSON.
     #[must_use]
     pub fn raw(message_type: &str, body: Vec<u8>) -> Self {
         Self {
@@ -183,11 +181,11 @@ impl Envelope {
         }
     }
 
-    /// The bare record name. Anything up to the last `.` is ignored, so that a peer that sends a
-    /// qualified name is understood.
+    /// Returns the bare record name. A qualifier up to the last `.` is ignored, as some peers send
+    /// qualified names.
     #[must_use]
     pub fn message_type(&self) -> &str {
-        // Names are too short for a search that prepares itself.
+        // Names are too short for a search with a setup cost.
         let qualifier = self.raw_type.bytes().rposition(|byte| byte == b'.');
         &self.raw_type[qualifier.map_or(0, |dot| dot + 1)..]
     }
@@ -199,28 +197,28 @@ impl Envelope {
         self
     }
 
-    /// Sets where the answer goes.
+    /// Sets the address of the reply.
     #[must_use]
     pub fn reply_to(mut self, key: RoutingKey) -> Self {
         self.reply_to = Some(key);
         self
     }
 
-    /// Sets who sends it.
+    /// Sets the sender.
     #[must_use]
     pub fn from_source(mut self, source: impl Into<Arc<str>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Sets how far the content may be trusted.
+    /// Sets the trust in the content.
     #[must_use]
     pub fn trusted_as(mut self, trust: ContentTrust) -> Self {
         self.trust = Some(trust);
         self
     }
 
-    /// Gives the receiver `timeout` from now.
+    /// Sets a time budget of `timeout` from now.
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.budget = Some(TimeBudget::starting_now(timeout));
@@ -235,21 +233,21 @@ impl Envelope {
         self
     }
 
-    /// Lets the broker lose it in a restart.
+    /// Makes the message transient.
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.delivery_mode = DeliveryMode::Transient;
         self
     }
 
-    /// What is left of the time budget now; `None` when none was given.
+    /// Returns the remaining time budget; `None` without a budget.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.budget.map(|budget| budget.remaining(SystemTime::now()))
     }
 }
 
-/// Unix milliseconds of `time`; 0 for a clock before 1970.
+/// Returns `time` in Unix milliseconds; 0 before 1970.
 #[must_use]
 pub fn unix_ms(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, millis)
@@ -264,13 +262,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_qualified_type_is_understood() {
+    fn qualified_type_is_accepted() {
         let envelope = Envelope::raw("RockBot.Tools.ToolInvokeRequest", Vec::new());
         assert_eq!(envelope.message_type(), "ToolInvokeRequest");
     }
 
     #[test]
-    fn messages_sort_by_their_ids_also_within_a_millisecond() {
+    fn message_ids_sort_within_a_millisecond() {
         let made: Vec<_> = (0..100).map(|_| Envelope::raw("Any", Vec::new()).message_id).collect();
         assert!(made.is_sorted());
     }
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_budget_does_not_overflow() {
+    fn unlimited_budget_does_not_overflow() {
         let budget = TimeBudget::starting_now(Duration::MAX);
         assert_eq!(budget.deadline_unix_ms, u64::MAX);
         assert!(budget.remaining(SystemTime::now()) > Duration::from_secs(1 << 40));

@@ -1,11 +1,11 @@
-//! The names of headers on the wire.
+//! Names of message headers.
 //!
 //! RockBot's own headers carry the prefix `rb-`; it is added in exactly one function, `prefixed`.
 //! Older peers send some of them with the prefix twice; [`Header::from_wire`] accepts that.
 
 use std::{fmt, sync::LazyLock};
 
-/// The wire version this build writes, and the highest it reads.
+/// Wire version that this build writes, and the highest that it reads.
 pub const WIRE_VERSION: u32 = 1;
 
 /// A header that RockBot reads and writes.
@@ -19,11 +19,11 @@ pub enum Header {
     Wire,
     /// Remaining budget in milliseconds when the message was published.
     TimeoutMs,
-    /// When the budget ends, in Unix milliseconds.
+    /// Deadline in Unix milliseconds.
     Deadline,
-    /// How often the requester has sent this request under its correlation id.
+    /// Attempt of the request under its correlation id.
     Attempt,
-    /// How far the content may be trusted.
+    /// Trust in the content.
     ContentTrust,
     /// Kind of the tool provider, such as `mcp` or `web`.
     ToolProvider,
@@ -37,7 +37,7 @@ pub enum Header {
     TraceState,
 }
 
-/// Puts RockBot's prefix before a header name. The only place that does.
+/// Adds RockBot's prefix to a header name. No other function does.
 fn prefixed(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
@@ -86,14 +86,13 @@ impl Header {
         }
     }
 
-    /// The name written on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub fn on_wire(self) -> &'static str {
         &NAMES[self as usize]
     }
 
-    /// The header a name on the wire stands for, with the prefix once, or twice from older peers.
-    /// `None` for a header of somebody else.
+    /// Parses a header name, with the prefix once, or twice from older peers. `None` for foreign headers.
     #[must_use]
     pub fn from_wire(name: &str) -> Option<Self> {
         let (plain, ours) = match name.strip_prefix(PREFIX) {
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_reads_back_once_and_twice_prefixed() {
+    fn header_names_parse_with_prefix_once_and_twice() {
         for header in Header::ALL {
             assert_eq!(Header::from_wire(header.on_wire()), Some(header));
             assert_eq!(Header::from_wire(&format!("rb-{}", header.plain())), Some(header));
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn unprefixed_names_are_somebody_elses() {
+    fn unprefixed_names_are_foreign() {
         assert_eq!(Header::from_wire("source"), None);
         assert_eq!(Header::from_wire("traceparent"), Some(Header::TraceParent));
         assert_eq!(Header::from_wire("rb-rb-rb-source"), None);

@@ -1,7 +1,7 @@
-//! The users of the broker, and whom each may speak for.
+//! Broker users, and the callers that each may send requests for.
 //!
-//! A user is called `<namespace>.agent.<agent>`, `<namespace>.tool-handler`, and so on. A word of a
-//! name holds no dot, so a name is read in one way only, whatever an agent is called.
+//! Users are named `<namespace>.agent.<agent>`, `<namespace>.tool-handler`, and so on. A segment holds
+//! no dot, so a name has one reading only, whatever the name of an agent is.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::{
     topology::{asker_of, word},
 };
 
-/// Under which name the command line program asks for tools.
+/// Caller name of the command line program.
 pub const CLI: &str = "cli";
 
 const OPERATOR: &str = "operator";
@@ -20,10 +20,10 @@ const MONITOR: &str = "monitor";
 
 const AGENT: &str = "agent";
 
-/// Somebody that the broker lets in. One for each service, and one for each agent.
+/// A user of the broker. Every service and every agent has one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum User {
-    /// Runs turns and asks for tools, as this agent.
+    /// Runs turns and calls tools, as this agent.
     Agent(AgentName),
     /// Runs tools.
     ToolHandler,
@@ -31,17 +31,17 @@ pub enum User {
     McpBridge,
     /// Runs scripts.
     ScriptsManager,
-    /// A person at a terminal: talks to agents and asks for tools.
+    /// A person at a terminal: sends messages to agents and calls tools.
     Cli,
-    /// A person who looks after dead letters: reads and removes them, and sends them again in the
-    /// name of whoever sent them.
+    /// A person who handles dead letters: reads, removes and replays them in the name of their
+    /// original sender.
     Operator,
-    /// A person who watches calls, with all that is asked and answered, and can send nothing.
+    /// A person who watches calls with their requests and replies, and can't publish.
     Monitor,
 }
 
 impl User {
-    /// Every service, without the agents.
+    /// All services, without the agents.
     pub const SERVICES: [Self; 6] = [
         Self::ToolHandler,
         Self::McpBridge,
@@ -51,7 +51,7 @@ impl User {
         Self::Monitor,
     ];
 
-    /// What the broker calls it.
+    /// Returns the user name at the broker.
     #[must_use]
     pub fn name(&self, namespace: &str) -> String {
         match self {
@@ -60,8 +60,8 @@ impl User {
         }
     }
 
-    /// The service that the broker calls `user`, in any namespace; `None` for an agent, and for
-    /// users that are not ours.
+    /// Returns the service with the broker user `user`, in any namespace; `None` for agents and foreign
+    /// users.
     #[must_use]
     pub fn service_of(user: &str) -> Option<Self> {
         let (is_agent, name) = kind_and_name(user)?;
@@ -91,57 +91,57 @@ fn asker(user: &str) -> Option<&str> {
     (is_agent || name == CLI).then_some(name)
 }
 
-/// Whether a user of the broker is an agent, and the last word of its name.
+/// Returns whether a broker user is an agent, and the last segment of its name.
 fn kind_and_name(user: &str) -> Option<(bool, &str)> {
     let (before, name) = user.rsplit_once('.')?;
     let is_agent = before.rsplit_once('.').is_some_and(|(_, kind)| kind == AGENT);
     Some((is_agent, name))
 }
 
-/// Whether `user` may send what others have sent before.
+/// Returns whether `user` may replay messages of others.
 fn is_operator(user: &str) -> bool {
     User::service_of(user) == Some(User::Operator)
 }
 
-/// Whose requests a worker takes.
+/// Callers whose requests a handler accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Askers {
-    /// Anybody's. A request of a user that is an agent must be that agent's own all the same.
+    /// Any caller. A request of an agent's user must still be that agent's own.
     #[default]
     Anybody,
-    /// Only those of users that the broker knows as an agent or as the command line program.
+    /// Only users that are an agent or the command line program at the broker.
     Known,
 }
 
-/// A request that is not its sender's own.
+/// Errors for requests of unknown or foreign callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Impostor {
-    /// No user, or one that is no asker, where only known ones are heard.
-    #[error("its sender is not a user that asks for tools: {}", user.as_deref().unwrap_or("(none)"))]
+    /// No user, or one that sends no requests, where only known callers are accepted.
+    #[error("the sender is not a user that may call tools: {}", user.as_deref().unwrap_or("(none)"))]
     Unknown {
-        /// The user that the broker vouches for, if it does.
+        /// The user that the broker validated, if any.
         user: Option<String>,
     },
-    /// The answer would go to somebody else.
-    #[error("the user {user} wants the answer sent to another's address")]
+    /// The reply-to belongs to another caller.
+    #[error("reply-to does not belong to user {user}")]
     ReplyTo {
-        /// The user that the broker vouches for.
+        /// The user that the broker validated.
         user: String,
     },
-    /// It was sent under somebody else's name.
-    #[error("the user {user} speaks in another's name")]
+    /// The source names another caller.
+    #[error("source does not belong to user {user}")]
     Source {
-        /// The user that the broker vouches for.
+        /// The user that the broker validated.
         user: String,
     },
 }
 
 impl Askers {
-    /// Who asks: the agent that the broker vouches for, or what the message says of itself where
-    /// nobody does. `None` when neither says anything.
+    /// Returns the caller: the agent whose user the broker validated, or the source of the message
+    /// without a validated user. `None` when neither is set.
     ///
     /// # Errors
-    /// When the request must not be served; see [`Impostor`].
+    /// When the request must not be processed; see [`Impostor`].
     pub fn admit(self, request: &Envelope) -> Result<Option<AgentName>, Impostor> {
         let said = request.source.as_deref();
         if request.user_id.as_deref().is_some_and(is_operator) {
@@ -169,11 +169,11 @@ impl Askers {
 }
 
 impl Askers {
-    /// The same for a request that workers passed on among themselves, where only they send: one
-    /// that the broker knows as `worker`, the receiver's own user, is the asker's that it names.
+    /// Returns the caller of a request in a queue that only handlers publish to: a request from
+    /// `handler`, the receiver's own user, belongs to the caller in its source.
     ///
     /// # Errors
-    /// When the request must not be served; see [`Impostor`].
+    /// When the request must not be processed; see [`Impostor`].
     pub fn admit_passed_on(
         self,
         request: &Envelope,

@@ -1,13 +1,13 @@
-//! Limits on JSON from outside.
+//! Limits on external JSON.
 
-/// How deep arrays and objects may nest: the parser's own limit, which keeps a hostile text from
+/// Maximum nesting of arrays and objects: the limit of the parser, which keeps hostile input from
 /// exhausting the stack.
 pub const MAX_DEPTH: usize = 127;
 
-/// How large a JSON text may be.
+/// Size limits of a JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Size in bytes, checked before a parser sees it. Default 4 MiB.
+    /// Size in bytes, checked before parsing. Default 4 MiB.
     pub bytes: usize,
 }
 
@@ -17,18 +17,18 @@ impl Default for Limits {
     }
 }
 
-/// Whether the parser gave up because of [`MAX_DEPTH`].
+/// Returns whether the parser failed because of [`MAX_DEPTH`].
 #[must_use]
 pub fn is_too_deep(error: &serde_json::Error) -> bool {
-    // The parser has no other way to tell.
+    // The parser exposes this in its message only.
     error.is_syntax() && error.to_string().starts_with("recursion limit exceeded")
 }
 
-/// The longest excerpt of a parser's error, in characters.
+/// Maximum length of a parser error, in characters.
 const MAX_WORDS: usize = 300;
 
-/// What a parser said, shortened in the middle: the quote of what it read goes, the position at the
-/// end stays.
+/// Formats a parser error, truncated in the middle: the quoted input goes, the position at the end
+/// stays.
 #[must_use]
 pub fn words_of(error: &serde_json::Error) -> String {
     let words = error.to_string();
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parser_stops_at_the_depth_that_is_told() {
+    fn parser_stops_at_the_depth_limit() {
         assert!(serde_json::from_str::<Value>(&nested(MAX_DEPTH)).is_ok());
         for depth in [MAX_DEPTH + 1, 10_000] {
             let error = serde_json::from_str::<Value>(&nested(depth)).unwrap_err();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parser_that_quotes_a_megabyte_is_cut_short() {
+    fn long_parser_error_is_truncated() {
         let text = format!("\"{}\"", "x".repeat(1_000_000));
         let error = serde_json::from_str::<u32>(&text).unwrap_err();
         let words = words_of(&error);

@@ -1,5 +1,5 @@
-//! Few and fixed words for what crosses the bus, as labels of metrics and names of spans need them:
-//! an instance's id or an outsider's text in one would make a new series for each.
+//! Label values of low cardinality for messages and queues, used in metrics and span names: an instance
+//! id or external text would create a new series each.
 
 use crate::{
     approval::ApprovalAnswer,
@@ -15,7 +15,7 @@ use crate::{
     user::{AgentReply, UserMessage},
 };
 
-/// What does not have a word of its own.
+/// Label for everything else.
 pub const OTHER: &str = "other";
 
 /// What routing keys and bare queue names begin with; the longer ones before their beginnings.
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn names_end_where_an_instance_begins() {
+    fn family_ends_before_the_instance() {
         check("tool.invoke", "tool.invoke");
         check("tool.invoke.mcp", "tool.invoke.mcp");
         check("tool.invoke.quarantine", "tool.invoke");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_of_somebody_else_is_no_label() {
+    fn foreign_message_type_is_other() {
         assert_eq!(type_of("ToolError"), "ToolError");
         assert_eq!(type_of("ApprovalAnswer"), "ApprovalAnswer");
         assert_eq!(type_of("SELECT 1"), OTHER);

@@ -1,27 +1,27 @@
-//! What makes a payload a message, and how one is read.
+//! Payload types and their decoding.
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{envelope::Envelope, json};
 
-/// A payload with its name on the wire.
+/// A payload type with a name on the wire.
 pub trait Message: Serialize + DeserializeOwned + Send + 'static {
-    /// The bare record name, as in the envelope's message type.
+    /// Bare record name, as in the message type of the envelope.
     const TYPE: &'static str;
 }
 
-/// Why a message could not be read. Each says what a peer must change.
+/// Decoding errors. Each names what the peer must change.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The envelope names another record than the one this consumer reads.
+    /// The message type is not the expected one.
     #[error("expected a message of type {expected}, got {got:?}")]
     UnexpectedType {
-        /// What the consumer reads.
+        /// Expected message type.
         expected: &'static str,
-        /// What the envelope said, shortened.
+        /// Received message type, truncated.
         got: String,
     },
-    /// The peer speaks a newer wire than this build.
+    /// The wire version of the peer is newer than that of this build.
     #[error("wire version {got} is newer than the {supported} this process reads; upgrade it")]
     NewerWire {
         /// The version in the envelope.
@@ -46,16 +46,16 @@ pub enum DecodeError {
     /// The body is not the JSON of this record.
     #[error("the body is not a valid {expected}: {reason}")]
     Malformed {
-        /// What the consumer reads.
+        /// Expected message type.
         expected: &'static str,
-        /// What the parser said, shortened: it quotes what it did not expect, which may be all of
-        /// a hostile body.
+        /// Error of the parser, truncated: it quotes unexpected input, possibly all of a hostile
+        /// body.
         reason: String,
     },
 }
 
 impl Envelope {
-    /// Reads the payload, after checking wire version, type and size, in this order.
+    /// Decodes the payload after checking wire version, type and size, in this order.
     ///
     /// # Errors
     /// See [`DecodeError`].
@@ -83,7 +83,7 @@ impl Envelope {
     }
 }
 
-/// Whether messages of this type come before the answer to a request, not in its place.
+/// Returns whether messages of this type precede the reply to a request.
 #[must_use]
 pub fn is_interim(message_type: &str) -> bool {
     message_type == crate::tool::ToolProgress::TYPE

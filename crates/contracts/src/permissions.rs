@@ -1,8 +1,8 @@
-//! What each user of the broker may do, in the broker's own terms.
+//! Permissions of broker users.
 //!
-//! RabbitMQ asks for *configure* to declare or delete, *write* to publish to an exchange or to bind
-//! a queue, *read* to consume or to bind to an exchange. On a topic exchange it also asks which
-//! routing keys may be published with and bound. Everything not named here is refused.
+//! RabbitMQ requires *configure* to declare or delete, *write* to publish to an exchange or to bind a
+//! queue, *read* to consume or to bind to an exchange. On a topic exchange it also checks the routing
+//! keys of publishes and bindings. Everything not listed here is refused.
 
 use crate::{
     identity::{CLI, User},
@@ -17,27 +17,27 @@ use crate::{
     },
 };
 
-/// What one user does on the bus. Patterns are those of bindings: `*` stands for one word.
+/// Rights of one user on the bus. Patterns are binding patterns: `*` matches one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grants {
     /// Routing keys it publishes with.
     pub publishes: Vec<BindingPattern>,
     /// Routing keys it binds its queues to.
     pub hears: Vec<BindingPattern>,
-    /// Its queues, by their bare names: it declares, consumes and deletes them.
+    /// Bare names of its queues, which it declares, consumes and deletes.
     pub queues: Vec<BindingPattern>,
-    /// The work queues among them, whose dead letters it may write.
+    /// Work queues among them; it may publish to their dead-letter queues.
     pub works: Vec<RoutingKey>,
-    /// Queues of others that it may see the length of, all of which it may send to.
+    /// Queues of others that it may inspect; it may publish to all of them.
     pub looks: Vec<BindingPattern>,
 }
 
-/// The regular expressions that RabbitMQ keeps for a user. Each matches a whole name.
+/// Permissions of a user as regular expressions of RabbitMQ. Each matches a whole name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permissions {
-    /// What it may declare and delete.
+    /// Queues it may declare and delete.
     pub configure: String,
-    /// Exchanges it may publish to, and queues it may bind or look at.
+    /// Exchanges it may publish to, and queues it may bind or inspect.
     pub write: String,
     /// Queues it may consume, and exchanges it may bind to.
     pub read: String,
@@ -48,8 +48,8 @@ pub struct Permissions {
 }
 
 impl Grants {
-    /// What `user` does. This is the whole policy: the broker's permissions and the table in the
-    /// documentation are made of it.
+    /// Returns the rights of `user`. This is the whole policy: the broker's permissions and the table in
+    /// the documentation are generated from it.
     #[must_use]
     pub fn of(user: &User) -> Self {
         match user {
@@ -126,7 +126,7 @@ impl Grants {
         }
     }
 
-    /// Whoever asks for tools, those of MCP servers too: requests go out, its own answers come in.
+    /// Rights of a caller of tools, including those of MCP servers: requests out, its own replies in.
     fn asks_as(own: &str) -> Self {
         let requests = [tool_invoke(), tool_cancel(), tool_catalog_refresh()];
         let of_mcp = [tool_invoke_mcp(), tool_meta_mcp_refresh(), mcp_manage()];
@@ -151,7 +151,7 @@ impl Grants {
         }
     }
 
-    /// Whoever runs tools: answers go out, and what it runs.
+    /// Rights of a tool handler: replies and announcements out.
     fn runs_tools() -> Self {
         Self {
             publishes: vec![
@@ -167,7 +167,7 @@ impl Grants {
         }
     }
 
-    /// With a work queue named after its key.
+    /// Adds a work queue named after its key.
     fn serves(mut self, key: RoutingKey) -> Self {
         self.hears.push(one(&key));
         self.queues.push(one(&key));
@@ -176,7 +176,7 @@ impl Grants {
         self
     }
 
-    /// With a work queue of tool calls, and the one beside it that only its workers send to.
+    /// Adds a work queue of tool calls and its quarantine queue, which only handlers publish to.
     fn serves_calls(mut self, key: RoutingKey) -> Self {
         let suspects = quarantine_of(&key);
         self.publishes.push(one(&suspects));
@@ -185,7 +185,7 @@ impl Grants {
         self.serves(key)
     }
 
-    /// The same for RabbitMQ.
+    /// Returns the permissions at RabbitMQ.
     #[must_use]
     pub fn permissions(&self, namespace: &str) -> Permissions {
         let queues: Vec<_> = self
@@ -199,12 +199,12 @@ impl Grants {
             write.push(exchange.clone());
         }
         if !self.works.is_empty() {
-            // Declaring a queue with a dead-letter exchange needs this, and giving up a message.
+            // Required to declare a queue with a dead-letter exchange, and to dead-letter a message.
             write.push(expression(&dead_letter_exchange(namespace)));
         }
         write.extend(queues.iter().cloned());
-        // The least of the rights that RabbitMQ asks for from 4.2.7 and 4.3.1 on. Whoever may send to a
-        // queue gains nothing by binding it.
+        // The weakest right that RabbitMQ requires to inspect a queue from 4.2.7 and 4.3.1 on. A user that
+        // may publish to a queue gains nothing by binding it.
         let looks = self.looks.iter().map(BindingPattern::as_str);
         write.extend(looks.map(|queue| expression(&format!("{namespace}.{queue}"))));
         let read = std::iter::once(exchange).chain(queues.iter().cloned()).collect::<Vec<_>>();
@@ -229,26 +229,26 @@ fn dead_letters_of(key: &RoutingKey) -> BindingPattern {
     BindingPattern::new(QueueSpec::work(key).name.dead_letters().as_str())
 }
 
-/// `family.*`: one word, such as a process.
+/// `family.*`: one segment, such as a process.
 fn each(family: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.*"))
 }
 
-/// `family.own.*`: every process of one asker.
+/// `family.own.*`: every process of one caller.
 fn each_of(family: &str, own: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.{own}.*"))
 }
 
-/// `family.*.*`: every process of every asker.
+/// `family.*.*`: every process of every caller.
 fn each_process(family: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.*.*"))
 }
 
-/// One word as [`word`] makes it. Wildcards are not among its characters: who may bind one name may
-/// not bind all of them.
+/// A segment as [`word`] encodes it. It excludes wildcards: the right to bind one name is not a
+/// right to bind all of them.
 const WORD: &str = "[A-Za-z0-9_%~-]+";
 
-/// A regular expression for the names that a pattern stands for.
+/// Returns a regular expression for the names that match `pattern`.
 pub(crate) fn expression(pattern: &str) -> String {
     let words = pattern.split('.').map(|word| match word {
         "*" => WORD.to_owned(),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_asks_and_hears_its_own_answers_and_nothing_else() {
+    fn agent_sends_requests_and_receives_only_its_replies() {
         let user = &agent("assistant");
         for (wish, name, expected) in [
             (Publish, "tool.invoke", true),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_name_does_not_reach_into_another() {
+    fn agent_name_grants_nothing_on_other_agents() {
         check(&agent("a"), Consume, "rockbot.tool.result.ab.i", false);
         check(&agent(".*"), Consume, "rockbot.tool.result.assistant.i", false);
         check(&agent("a|.*"), Publish, "tool.result.a.i", false);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_answers_and_reads_its_own_queue() {
+    fn handler_replies_and_consumes_its_own_queue() {
         for (user, own, other) in [
             (User::ToolHandler, "tool.invoke", "tool.invoke.mcp"),
             (User::McpBridge, "tool.invoke.mcp", "tool.invoke"),
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn suspects_are_sent_and_read_by_the_workers_of_their_queue_alone() {
+    fn quarantine_is_limited_to_handlers_of_its_queue() {
         let queues = [("tool.invoke", User::ToolHandler), ("tool.invoke.mcp", User::McpBridge)];
         for (queue, worker) in queues {
             let suspects = format!("{queue}.quarantine");
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_hears_every_call_and_sends_nothing() {
+    fn monitor_receives_every_call_and_publishes_nothing() {
         let user = &User::Monitor;
         for (wish, name, expected) in [
             (Bind, "tool.invoke", true),
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_talks_to_agents_and_asks_for_tools() {
+    fn cli_messages_agents_and_calls_tools() {
         let user = &User::Cli;
         for (wish, name, expected) in [
             (Publish, "user.message.assistant", true),

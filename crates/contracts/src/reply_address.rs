@@ -1,4 +1,4 @@
-//! Where answers go: the addresses of one process, and how others recognise them.
+//! Reply addresses of a process, and checks of their families.
 
 use crate::{
     ids::{AgentName, InstanceId},
@@ -9,7 +9,7 @@ use crate::{
     word::word,
 };
 
-/// Where one process of an agent takes its answers, and the words that make it its own.
+/// The address where one process of an agent receives replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyAddress {
     agent: AgentName,
@@ -17,7 +17,7 @@ pub struct ReplyAddress {
     answers: Answers,
 }
 
-/// What kind of answers arrive at an address.
+/// Kinds of replies, each with an address of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     ToolResults,
@@ -26,51 +26,51 @@ enum Answers {
 }
 
 impl ReplyAddress {
-    /// The address of one process.
+    /// Creates the address of one process for tool results.
     #[must_use]
     pub fn new(agent: AgentName, instance: InstanceId) -> Self {
         Self { agent, instance, answers: Answers::ToolResults }
     }
 
-    /// The same process's address for what bridges say about MCP servers.
+    /// Returns the address of the same process for responses about MCP servers.
     #[must_use]
     pub fn for_mcp_management(self) -> Self {
         Self { answers: Answers::McpManagement, ..self }
     }
 
-    /// The same process's address for what became of scripts.
+    /// Returns the address of the same process for script results.
     #[must_use]
     pub fn for_scripts(self) -> Self {
         Self { answers: Answers::ScriptResults, ..self }
     }
 
-    /// Name of the agent or service.
+    /// Returns the name of the agent or service.
     #[must_use]
     pub fn agent(&self) -> &AgentName {
         &self.agent
     }
 
-    /// The process.
+    /// Returns the instance id of the process.
     #[must_use]
     pub fn instance(&self) -> &InstanceId {
         &self.instance
     }
 
-    /// `tool.result.<agent>.<instance>`.
+    /// Returns `tool.result.<agent>.<instance>`.
     #[must_use]
     pub fn tool_result(&self) -> RoutingKey {
         self.under(TOOL_RESULT)
     }
 
-    /// `tool.progress.<agent>.<instance>`.
+    /// Returns `tool.progress.<agent>.<instance>`.
     #[must_use]
     pub fn tool_progress(&self) -> RoutingKey {
         self.under(TOOL_PROGRESS)
     }
 
-    /// Where answers go: `tool.result.<agent>.<instance>`, for what bridges say
-    /// `mcp.manage.response.<agent>.<instance>`, and for what became of scripts
-    /// `script.result.<agent>.<instance>`.
+    /// Returns the routing key of replies: `tool.result.<agent>.<instance>`, or
+    /// `mcp.manage.response.<agent>.<instance>` for responses about MCP servers, or
+    /// `script.result.<agent>.<instance>` for script results.
     #[must_use]
     pub fn reply_to(&self) -> RoutingKey {
         match self.answers {
@@ -80,7 +80,7 @@ impl ReplyAddress {
         }
     }
 
-    /// The queue that takes them, and progress with tool results.
+    /// Returns the reply queue, which receives progress along with tool results.
     #[must_use]
     pub fn queue(&self) -> QueueSpec {
         let answers = self.reply_to();
@@ -97,14 +97,14 @@ impl ReplyAddress {
     }
 }
 
-/// Whether `key` is where answers to tool calls go. A worker answers nowhere else: a forged
-/// reply-to must not make it publish requests.
+/// Returns whether `key` is an address for tool results. Handlers reply to no other address: a forged
+/// reply-to must not make them publish requests.
 #[must_use]
 pub fn is_tool_reply(key: &RoutingKey) -> bool {
     key.is_in(TOOL_RESULT)
 }
 
-/// Whether `key` is where answers about MCP servers go.
+/// Returns whether `key` is an address for responses about MCP servers.
 #[must_use]
 pub fn is_mcp_manage_reply(key: &RoutingKey) -> bool {
     key.is_in(MCP_MANAGE_RESPONSE)

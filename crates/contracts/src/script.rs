@@ -1,6 +1,6 @@
-//! Scripts on the wire: what a model wrote, and what became of it.
+//! Script runs on the wire: request and response.
 //!
-//! A failure (a script that did not run, or did not come to its end) is a
+//! A failure (a script that did not run or did not complete) is a
 //! [`ToolError`](crate::ToolError), as with any tool.
 
 use serde::{Deserialize, Serialize};
@@ -11,23 +11,23 @@ use crate::{
     tool::null_is_default,
 };
 
-/// Asks whoever runs scripts to run one.
+/// Request to run a script.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptInvokeRequest {
-    /// Correlates everything said about this run.
+    /// Correlates all messages about this run.
     pub tool_call_id: ToolCallId,
-    /// The Python.
+    /// Python source.
     pub script: String,
-    /// What it reads as its input.
+    /// Standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_data: Option<String>,
-    /// How long it may take, in seconds.
+    /// Timeout in seconds.
     pub timeout_seconds: u32,
-    /// The packages that it imports, as requirements of PEP 508 without URLs.
+    /// Packages to install, as PEP 508 requirements without URLs.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub pip_packages: Vec<String>,
-    /// The conversation it belongs to, where there is one.
+    /// The conversation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
 }
@@ -36,29 +36,29 @@ impl Message for ScriptInvokeRequest {
     const TYPE: &'static str = "ScriptInvokeRequest";
 }
 
-/// How a script ended.
+/// Result of a script.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptInvokeResponse {
-    /// The run that is answered.
+    /// The run.
     pub tool_call_id: ToolCallId,
-    /// What it printed, up to the runner's limit.
+    /// Standard output, up to the limit of the runner.
     pub output: String,
-    /// The end of what it complained about.
+    /// The end of standard error.
     #[serde(default, deserialize_with = "null_is_default")]
     pub stderr: String,
-    /// 0 when all went well; 128 and the number of the signal when one ended it.
+    /// 0 for success; 128 plus the signal number when a signal terminated it.
     pub exit_code: i32,
-    /// How long it ran, in milliseconds.
+    /// Run time in milliseconds.
     #[serde(default, deserialize_with = "null_is_default")]
     pub elapsed_ms: u64,
-    /// The limit that ended it, where one did.
+    /// The limit that terminated it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<ScriptLimit>,
-    /// What kept it from everything else, in words for people; absent from older peers.
+    /// Isolation of the script, human-readable; absent from older peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// What it was not kept from, in words for people; absent when nothing was open.
+    /// Gaps in the isolation, human-readable; absent without any.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub not_kept_from: Vec<String>,
 }
@@ -67,17 +67,17 @@ impl Message for ScriptInvokeResponse {
     const TYPE: &'static str = "ScriptInvokeResponse";
 }
 
-/// A limit that ends a script.
+/// A limit that terminates a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScriptLimit {
-    /// It printed too much.
+    /// Output size.
     Output,
-    /// It took too much memory.
+    /// Memory.
     Memory,
-    /// It filled its disk.
+    /// Disk space.
     Disk,
-    /// One that this build does not know.
+    /// A limit that this build does not know.
     #[serde(other)]
     Other,
 }

@@ -9,13 +9,13 @@ use crate::{
     message::Message,
 };
 
-/// Asks whoever serves a tool to run it.
+/// Request to run a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolInvokeRequest {
-    /// Correlates everything said about this call.
+    /// Correlates all messages about this call.
     pub tool_call_id: ToolCallId,
-    /// Name in the handler's registry.
+    /// Name in the registry of the handler.
     pub tool_name: String,
     /// The arguments: a JSON object, as text.
     pub arguments: String,
@@ -23,32 +23,31 @@ pub struct ToolInvokeRequest {
     pub session_id: SessionId,
 }
 
-/// What is asked for to learn whether answers arrive. Handlers answer it themselves; no tool can have
-/// this name, and a handler that does not know it answers that there is no such tool, which shows as
-/// much.
+/// Tool name of the reply probe, which checks that replies arrive. Handlers reply themselves; no tool can
+/// have this name. A handler without the probe replies `tool_not_found`, which is as conclusive.
 pub const REPLY_PROBE: &str = "rockbot.reply_probe";
 
 impl Message for ToolInvokeRequest {
     const TYPE: &'static str = "ToolInvokeRequest";
 }
 
-/// What a tool said. `is_error` means that the tool ran and failed in its own words.
+/// Result of a tool. With `is_error` the tool ran and reported a failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolInvokeResponse {
-    /// The call that is answered.
+    /// The call.
     pub tool_call_id: ToolCallId,
     /// The tool that ran.
     pub tool_name: String,
-    /// The result as text: what a model reads.
+    /// The result as text, for the model.
     pub content: String,
-    /// Whether the tool says that it failed.
+    /// Set when the tool reported a failure.
     #[serde(default, deserialize_with = "null_is_default")]
     pub is_error: bool,
-    /// Content that is more than text, in order; absent when `content` says it all.
+    /// Content blocks in order; absent when `content` holds all of the result.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<ContentBlock>,
-    /// Facts for programs; never sent to a model.
+    /// Structured data for programs; never sent to a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<serde_json::Value>,
     /// The loop that a sub-agent ran for this call.
@@ -86,35 +85,35 @@ pub enum ContentBlock {
         /// Such as `audio/wav`.
         mime_type: String,
     },
-    /// Something that stays where it is, or comes along as text.
+    /// A resource by reference, or included as text.
     Resource {
         /// Where it is.
         uri: String,
         /// Such as `text/plain`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
-        /// Its text, when it came along.
+        /// Its text, if included.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
 }
 
-/// Why there is no result, whether asking again makes sense, and whether the tool ran.
+/// A failed call: error code, whether a retry makes sense, and whether the tool ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolError {
     /// The call that failed.
     pub tool_call_id: ToolCallId,
-    /// The tool that was asked for.
+    /// The requested tool.
     pub tool_name: String,
-    /// What kind of failure.
+    /// Error code.
     pub code: ToolErrorCode,
-    /// Short and fit for a model: no hosts, no paths of the handler, no stack.
+    /// Short message for the model: no hosts, no paths of the handler, no stack.
     pub message: String,
-    /// Whether the same call may succeed if sent again, without doing its work twice.
+    /// Set when a retry of the same call may succeed without executing twice.
     #[serde(default, deserialize_with = "null_is_default")]
     pub is_retryable: bool,
-    /// Whether the tool ran. Absent from older peers: then nobody knows.
+    /// Execution state of the tool; unknown when absent, as from older peers.
     #[serde(default, deserialize_with = "null_is_default")]
     pub executed: Executed,
 }
@@ -123,33 +122,33 @@ impl Message for ToolError {
     const TYPE: &'static str = "ToolError";
 }
 
-/// The kinds of failure on the wire. A code of a newer peer is kept as it came.
+/// Error codes on the wire. An unknown code of a newer peer is preserved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ToolErrorCode {
-    /// No tool of that name here.
+    /// The handler has no tool of that name.
     ToolNotFound,
-    /// The arguments, or the request itself, could not be understood.
+    /// The arguments or the request are invalid.
     InvalidArguments,
     /// The deadline passed.
     Timeout,
     /// The tool failed.
     ExecutionFailed,
-    /// The asker cancelled.
+    /// The caller cancelled.
     Cancelled,
-    /// A profile, a hook or a limit refused it.
+    /// Refused by a profile, a hook or a limit.
     NotPermitted,
-    /// No room now.
+    /// No capacity.
     Overloaded,
-    /// Nobody serves it now.
+    /// No handler is available.
     Unavailable,
-    /// It may have run; nobody can say.
+    /// The tool may have run.
     OutcomeUnknown,
-    /// A code this build does not know.
+    /// A code that this build does not know.
     Other(Box<str>),
 }
 
 impl ToolErrorCode {
-    /// Every code this build knows.
+    /// Codes that this build knows.
     pub const KNOWN: [Self; 9] = [
         Self::ToolNotFound,
         Self::InvalidArguments,
@@ -200,15 +199,15 @@ impl<'de> Deserialize<'de> for ToolErrorCode {
     }
 }
 
-/// Whether a tool ran: the promise that a caller is always told.
+/// Execution state of a tool, part of every failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Executed {
     /// It did not start.
     No,
-    /// It ran, to its end or part of the way.
+    /// It ran, completely or partially.
     Yes,
-    /// It may have; nobody can say.
+    /// It may have run.
     #[default]
     #[serde(other)]
     Unknown,
@@ -224,7 +223,7 @@ impl fmt::Display for Executed {
     }
 }
 
-/// A sign of life from a running call. May be lost; never the result.
+/// Progress of a running call. May be lost; never the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolProgress {
@@ -232,12 +231,12 @@ pub struct ToolProgress {
     pub tool_call_id: ToolCallId,
     /// The running tool.
     pub tool_name: String,
-    /// Grows by one with each progress of a call, from 1.
+    /// Sequence number within the call, from 1.
     pub sequence: u64,
-    /// A line for people.
+    /// Human-readable text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// A partial result for people and logs, never for the model.
+    /// A partial result for users and logs, never for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
 }
@@ -246,13 +245,13 @@ impl Message for ToolProgress {
     const TYPE: &'static str = "ToolProgress";
 }
 
-/// Asks every worker to stop a call, wherever it runs.
+/// Request to every handler to cancel a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCancel {
     /// The call to stop.
     pub tool_call_id: ToolCallId,
-    /// Why, for the log.
+    /// Reason, for the log.
     #[serde(default, deserialize_with = "null_is_default")]
     pub reason: String,
 }
@@ -261,7 +260,7 @@ impl Message for ToolCancel {
     const TYPE: &'static str = "ToolCancel";
 }
 
-/// Missing and `null` mean the same on this wire.
+/// Deserializes `null` as the default: absent and `null` are equal on the wire.
 pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
-//! Exchanges, queues, routing keys and bindings: one file owns every name on the bus.
+//! Queues, routing keys and bindings. All names on the bus are defined here.
 //!
-//! Queue names here are bare (`tool.invoke`); an adapter puts the deployment's namespace before
-//! them (`rockbot.tool.invoke`), so that several fleets can share a broker.
+//! Queue names are bare (`tool.invoke`); an adapter adds the namespace of the deployment as a prefix
+//! (`rockbot.tool.invoke`), so that several fleets can share a broker.
 
 use std::{
     fmt,
@@ -21,13 +21,13 @@ pub use crate::{
     word::{stable_hash, word},
 };
 
-/// The namespace used when none is configured: the exchange's name and the prefix of every queue.
+/// Default namespace: name of the exchange and prefix of every queue.
 pub const DEFAULT_NAMESPACE: &str = "rockbot";
 
-/// The longest routing key or queue name, in bytes: an AMQP short string.
+/// Maximum length of a routing key or queue name in bytes: an AMQP short string.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// A name that the bus would refuse.
+/// An invalid routing key or queue name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{name:?} is not a routing key: 1 to {MAX_NAME_BYTES} bytes of words joined by single dots, no `*`, `#`, space or control character"
@@ -36,16 +36,16 @@ pub struct InvalidRoutingKey {
     name: String,
 }
 
-/// The address on a message: words joined by dots, no wildcards.
+/// A routing key: segments joined by dots, without wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RoutingKey(Arc<str>);
 
 impl RoutingKey {
-    /// Takes a routing key, from outside or built.
+    /// Validates a routing key.
     ///
     /// # Errors
-    /// When it is empty, over 255 bytes, has an empty word, a wildcard, a space or a control
+    /// When it is empty, over 255 bytes, or contains an empty segment, a wildcard, a space or a control
     /// character.
     pub fn new(key: impl AsRef<str> + Into<Arc<str>>) -> Result<Self, InvalidRoutingKey> {
         let text = key.as_ref();
@@ -55,13 +55,13 @@ impl RoutingKey {
         Ok(Self(key.into()))
     }
 
-    /// The key as text.
+    /// Returns the key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// For keys made of the constants below and encoded words, which are valid by construction.
+    /// Creates a key from the constants below and encoded segments, which are valid by construction.
     pub(crate) fn built(key: String) -> Self {
         debug_assert!(Self::new(key.clone()).is_ok(), "{key}");
         Self(key.into())
@@ -85,8 +85,8 @@ fn has_empty_word(key: &str) -> bool {
 }
 
 fn has_bad_char(key: &str) -> bool {
-    // Every message's key is looked at, and nearly all are of these. Without an early end, which
-    // lets the compiler look at many bytes at once.
+    // Every message's key is checked, and nearly all are plain ASCII. Without an early exit, so that the
+    // compiler can vectorize the loop.
     let plain = key.bytes().fold(true, |plain, byte| {
         plain & matches!(byte, b'!'..=b'~') & !matches!(byte, b'*' | b'#')
     });
@@ -113,34 +113,34 @@ impl fmt::Display for RoutingKey {
     }
 }
 
-/// A routing key or a pattern: `*` stands for one word, `#` for any number of words.
+/// A binding pattern: `*` matches one segment, `#` any number of segments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BindingPattern(Box<str>);
 
 impl BindingPattern {
-    /// A pattern; a plain routing key is one.
+    /// Creates a pattern; a routing key is one too.
     #[must_use]
     pub fn new(pattern: &str) -> Self {
         Self(pattern.into())
     }
 
-    /// The pattern as text.
+    /// Returns the pattern as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether no wildcard is in it.
+    /// Returns whether it contains no wildcard.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         !self.0.contains(['*', '#'])
     }
 
-    /// Whether a message with this key goes to a queue bound with this pattern, as a topic
-    /// exchange of AMQP 0-9-1 decides it.
+    /// Returns whether a queue bound with this pattern receives messages with this key, by the rules of
+    /// an AMQP 0-9-1 topic exchange.
     #[must_use]
     pub fn matches(&self, key: &RoutingKey) -> bool {
-        // Greedy matching with one point of return, so that many `#` can't take exponential time.
+        // Greedy matching with a single backtracking point, so that many `#` can't take exponential time.
         let pattern: Vec<&str> = self.0.split('.').collect();
         let key: Vec<&str> = key.as_str().split('.').collect();
         let (mut at_pattern, mut at_key) = (0, 0);
@@ -179,12 +179,12 @@ impl fmt::Display for BindingPattern {
     }
 }
 
-/// A queue's bare name, without the namespace.
+/// Bare name of a queue, without the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
-    /// A queue name; the same rules as a routing key.
+    /// Validates a queue name by the rules of a routing key.
     ///
     /// # Errors
     /// When it would not be a valid routing key.
@@ -192,13 +192,13 @@ impl QueueName {
         RoutingKey::new(name).map(|key| Self(key.0))
     }
 
-    /// The bare name.
+    /// Returns the bare name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The queue that takes this one's dead letters.
+    /// Returns the name of its dead-letter queue.
     #[must_use]
     pub fn dead_letters(&self) -> Self {
         Self(format!("{}.dlq", self.0).into())
@@ -211,72 +211,71 @@ impl fmt::Display for QueueName {
     }
 }
 
-/// What a queue is for; it decides how the broker keeps it.
+/// Kinds of queues, which decide their arguments at the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueKind {
-    /// Shared by competing workers: replicated, bounded, refuses when full, dead-letters.
+    /// Requests for competing consumers: replicated, bounded, rejects when full, dead-letters.
     Work,
-    /// Answers for one process: survives a lost connection, goes away when left alone.
+    /// Replies for one process: survives a disconnect, expires when unused.
     Reply,
-    /// Announcements for one process: gone with its connection, drops the oldest when full.
+    /// Announcements for one process: deleted with its connection, drops the oldest message when full.
     Exclusive,
-    /// What a work queue gave up: kept for a while, drops the oldest when full.
+    /// Dead letters of a work queue: expire, and the oldest is dropped when full.
     DeadLetters,
 }
 
-/// A queue as its consumer wants it.
+/// Specification of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSpec {
     /// Bare name.
     pub name: QueueName,
-    /// What it is for.
+    /// Kind of queue.
     pub kind: QueueKind,
-    /// Which keys go into it.
+    /// Bindings to the exchange.
     pub bindings: Vec<BindingPattern>,
-    /// Most messages it holds.
+    /// Maximum number of messages.
     pub max_length: u32,
-    /// Most bytes that their bodies have together; `None` for a queue that only counts.
+    /// Maximum size of all bodies in bytes; `None` for no such limit.
     pub max_bytes: Option<u64>,
-    /// Under which work queue's name its dead letters are kept: its own, unless it stands beside
-    /// another.
+    /// Work queue whose dead-letter queue receives its dead letters: itself, except for a quarantine
+    /// queue.
     pub gives_up_as: QueueName,
-    /// How often a work queue delivers a message before it gives it up.
+    /// Deliveries of a message before a work queue dead-letters it.
     pub deliveries: u32,
 }
 
-/// How often a message of a work queue is delivered before it is dead-lettered.
+/// Deliveries of a message before a work queue dead-letters it.
 pub const MAX_DELIVERIES: u32 = 5;
-/// How often one of a quarantine queue is: it was delivered twice before, so this makes as many in
-/// all.
+/// The same for a quarantine queue: its messages were delivered twice before, so the total is equal.
 pub const QUARANTINE_DELIVERIES: u32 = MAX_DELIVERIES - 2;
-/// The reason that a bus gives for a dead letter that was delivered [`MAX_DELIVERIES`] times.
+/// Reason of a dead letter that was delivered [`MAX_DELIVERIES`] times.
 pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
-/// Default cap on a work queue.
+/// Default length limit of a work queue.
 pub const WORK_QUEUE_LENGTH: u32 = 100_000;
-/// Default cap on a reply queue or on one process's announcements.
+/// Default length limit of a queue of one process.
 pub const PROCESS_QUEUE_LENGTH: u32 = 10_000;
-/// Cap on the bodies in the queue of somebody who watches: each is a copy that the broker keeps.
+/// Size limit of a monitor's queue in bytes: each message is a copy that the broker stores.
 pub const MONITOR_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
-/// Cap on a dead-letter queue.
+/// Length limit of a dead-letter queue.
 pub const DEAD_LETTER_LENGTH: u32 = 10_000;
-/// How often a dead letter may be looked at and put back. The broker counts each look as a
-/// delivery, and newer ones drop after twenty what has no limit of its own.
+/// Deliveries of a dead letter. The broker counts each inspection as a delivery, and newer brokers drop
+/// messages after twenty deliveries by default.
 pub const DEAD_LETTER_LOOKS: u32 = 1_000_000;
-/// How long a dead letter is kept.
+/// Retention of dead letters.
 pub const DEAD_LETTER_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How long a reply queue outlives its process.
+/// Time until an unused reply queue expires.
 pub const REPLY_QUEUE_EXPIRY: Duration = Duration::from_secs(10 * 60);
 
 impl QueueSpec {
-    /// A shared work queue named after the key it is bound with.
+    /// Creates the work queue of `key`, named after it.
     #[must_use]
     pub fn work(key: &RoutingKey) -> Self {
         let (name, bindings) = (QueueName(key.0.clone()), vec![key.into()]);
         Self::new(name, QueueKind::Work, bindings, WORK_QUEUE_LENGTH)
     }
 
-    /// The work queue beside that of `key`, for what workers were lost with; see [`quarantine_of`].
-    /// It gives up to the same dead letters.
+    /// Creates the quarantine queue of `key`, for requests that may have crashed handlers; see
+    /// [`quarantine_of`]. It shares the dead-letter queue of `key`.
     #[must_use]
     pub fn quarantine(key: &RoutingKey) -> Self {
         let gives_up_as = QueueName(key.0.clone());
@@ -293,30 +292,30 @@ impl QueueSpec {
         Self { gives_up_as, name, kind, bindings, max_length, max_bytes: None, deliveries }
     }
 
-    /// One process's queue for answers.
+    /// Creates the reply queue of one process.
     #[must_use]
     pub fn reply(name: &RoutingKey, bindings: Vec<BindingPattern>) -> Self {
         let name = QueueName(name.0.clone());
         Self::new(name, QueueKind::Reply, bindings, PROCESS_QUEUE_LENGTH)
     }
 
-    /// One process's queue for announcements made with `pattern`.
+    /// Creates the queue of one process for announcements with the key `topic`.
     #[must_use]
     pub fn exclusive(topic: &RoutingKey, instance: &InstanceId) -> Self {
         let name = QueueName(format!("{topic}.{}", word(instance.as_str())).into());
         Self::new(name, QueueKind::Exclusive, vec![topic.into()], PROCESS_QUEUE_LENGTH)
     }
 
-    /// One process's queue for requests to it alone, named after the key it is bound with. It is
-    /// gone with its process, so that a request to one that died fails at once.
+    /// Creates the queue of one process for requests to that process, named after their key. It is
+    /// deleted with the process, so that requests to a dead process fail at once.
     #[must_use]
     pub fn inbox(key: &RoutingKey) -> Self {
         let name = QueueName(key.0.clone());
         Self::new(name, QueueKind::Exclusive, vec![key.into()], PROCESS_QUEUE_LENGTH)
     }
 
-    /// The queue of somebody who watches and takes no part: `monitor.<instance>`. It is bounded in
-    /// bytes too, and drops its oldest, so that it never refuses what others are to have.
+    /// Creates the queue of a monitor, `monitor.<instance>`. It is also bounded in bytes and drops its
+    /// oldest message, so that it never rejects a message that other queues receive.
     #[must_use]
     pub fn monitor(instance: &InstanceId, bindings: Vec<BindingPattern>) -> Self {
         let name = QueueName(format!("{MONITOR}.{}", word(instance.as_str())).into());
@@ -324,20 +323,20 @@ impl QueueSpec {
         Self { max_bytes: Some(MONITOR_QUEUE_BYTES), ..queue }
     }
 
-    /// The queue that keeps what the work queue `name` gave up.
+    /// Creates the dead-letter queue of the work queue `name`.
     #[must_use]
     pub fn dead_letters_of(name: &QueueName) -> Self {
         let name = name.dead_letters();
         Self::new(name, QueueKind::DeadLetters, Vec::new(), DEAD_LETTER_LENGTH)
     }
 
-    /// The queue that keeps what this work queue gives up.
+    /// Creates the dead-letter queue of this work queue.
     #[must_use]
     pub fn dead_letters(&self) -> Self {
         Self::dead_letters_of(&self.gives_up_as)
     }
 
-    /// The same with another cap on its length.
+    /// Sets the length limit.
     #[must_use]
     pub fn with_max_length(mut self, messages: u32) -> Self {
         self.max_length = messages;
@@ -355,7 +354,7 @@ pub(crate) const USER_MESSAGE: &str = "user.message";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
 pub(crate) const MONITOR: &str = "monitor";
-/// What the reply queues of processes are named after.
+/// Name prefixes of reply queues.
 pub(crate) const REPLY_FAMILIES: [&str; 4] =
     [TOOL_RESULT, MCP_MANAGE_RESPONSE, SCRIPT_RESULT, USER_RESPONSE];
 
@@ -376,19 +375,19 @@ fixed_key!(
     tool_invoke = "tool.invoke"
 );
 fixed_key!(
-    /// Answers to requests that named no reply-to.
+    /// Replies to requests without a reply-to.
     tool_result_default = "tool.result"
 );
 fixed_key!(
-    /// Cancels, to every worker.
+    /// Cancels, to every handler.
     tool_cancel = "tool.cancel"
 );
 fixed_key!(
-    /// What a worker runs, to every agent.
+    /// Tools of a handler, to every caller.
     tool_catalog_announce = "tool.catalog.announce"
 );
 fixed_key!(
-    /// An agent asks every worker to announce itself.
+    /// Request to every handler to announce its tools.
     tool_catalog_refresh = "tool.catalog.refresh"
 );
 fixed_key!(
@@ -396,11 +395,11 @@ fixed_key!(
     tool_invoke_mcp = "tool.invoke.mcp"
 );
 fixed_key!(
-    /// What MCP servers offer, to every agent.
+    /// Tools of MCP servers, to every caller.
     tool_meta_mcp = "tool.meta.mcp"
 );
 fixed_key!(
-    /// An agent asks every bridge what its MCP servers offer.
+    /// Request to every bridge to announce its MCP servers.
     tool_meta_mcp_refresh = "tool.meta.mcp.refresh"
 );
 fixed_key!(
@@ -408,7 +407,7 @@ fixed_key!(
     mcp_manage = "mcp.manage"
 );
 fixed_key!(
-    /// What the command line program sends to itself, to measure a round trip.
+    /// Messages of the command line program to itself, which measure the round trip.
     doctor_ping = "doctor.ping"
 );
 fixed_key!(
@@ -416,41 +415,39 @@ fixed_key!(
     script_invoke = "script.invoke"
 );
 
-/// Requests to run a tool of an MCP server that one bridge process has:
+/// Requests to run a tool of an MCP server that only one bridge process serves:
 /// `tool.invoke.mcp.at.<instance>`.
 ///
-/// What every bridge has goes to [`tool_invoke_mcp`].
+/// Requests that any bridge can run go to [`tool_invoke_mcp`].
 #[must_use]
 pub fn tool_invoke_mcp_at(bridge: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{TOOL_INVOKE_MCP_AT}.{}", word(bridge.as_str())))
 }
 
-/// Requests about MCP servers that one bridge process has: `mcp.manage.at.<instance>`.
+/// Requests about MCP servers to one bridge process: `mcp.manage.at.<instance>`.
 ///
-/// What any bridge can do goes to [`mcp_manage`]; what only the one that has the server can do goes
-/// to that one.
+/// Requests that any bridge can process go to [`mcp_manage`].
 #[must_use]
 pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{MCP_MANAGE_AT}.{}", word(bridge.as_str())))
 }
 
-/// `<key>.quarantine`: requests of `key`, one of this file's, that workers were lost with. Only workers
-/// send there.
+/// `<key>.quarantine`: requests of `key` that may have crashed handlers. Only handlers publish there.
 #[must_use]
 pub fn quarantine_of(key: &RoutingKey) -> RoutingKey {
     RoutingKey::built(format!("{key}.quarantine"))
 }
 
-/// The requests for calls that a monitor hears. Each has a work queue that outlives its workers.
+/// Request keys that a monitor receives. Each has a work queue that outlives its consumers.
 ///
-/// The keys of single processes are not among them: a copy for a monitor would make a request
-/// routable that nobody serves any more, and its asker would wait in vain.
+/// Keys of single processes are excluded: a copy for a monitor would make a request to a dead process
+/// routable, and its caller would wait until the deadline.
 #[must_use]
 pub fn monitored_requests() -> [RoutingKey; 3] {
     [tool_invoke(), tool_invoke_mcp(), script_invoke()]
 }
 
-/// What a monitor hears of calls besides requests: answers, progress, cancels.
+/// Patterns of replies, progress and cancels, which a monitor receives along with requests.
 #[must_use]
 pub fn monitored_answers() -> Vec<BindingPattern> {
     let families = [TOOL_RESULT, TOOL_PROGRESS, SCRIPT_RESULT];

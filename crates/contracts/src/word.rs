@@ -1,9 +1,9 @@
-//! One word of a routing key, made of text that may hold anything.
+//! Segments of routing keys, encoded from arbitrary text.
 
-/// Makes one word of a routing key out of outside text.
+/// Encodes external text as one segment of a routing key.
 ///
 /// Letters, digits, `_` and `-` stay; every other byte becomes `%` and two hex digits, so different
-/// texts give different words. A word over 64 bytes is cut and ends in a hash of the whole text.
+/// texts give different segments. A segment over 64 bytes is cut and ends in a hash of the whole text.
 #[must_use]
 pub fn word(text: &str) -> String {
     const MAX_WORD_BYTES: usize = 64;
@@ -25,8 +25,8 @@ pub fn word(text: &str) -> String {
     word
 }
 
-/// FNV-1a, 64 bits: the same on every build and machine, unlike the standard hasher. For names and
-/// fingerprints, not against an adversary.
+/// Returns the 64-bit FNV-1a hash, equal on every build and machine, unlike the standard hasher. For
+/// names and fingerprints; not collision-resistant.
 #[must_use]
 pub fn stable_hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -40,7 +40,7 @@ mod tests {
     use crate::topology::RoutingKey;
 
     #[test]
-    fn outside_text_cannot_leave_its_word() {
+    fn external_text_stays_in_its_segment() {
         for text in ["a.b", "a*#", "ü", "", " ", &"x".repeat(1000), &"é".repeat(500)] {
             let word = word(text);
             assert!(word.len() <= 64 && !word.contains(['.', '*', '#', ' ']), "{word}");

@@ -112,8 +112,10 @@ async fn processes_use_own_users_and_handler_rejects_impostor() {
     guarded.cli(&["doctor"]).await.assert_code(0);
 
     let mallory = guarded.bus("agent.mallory").await;
-    let requests =
-        [("mallory", "assistant", "another's address"), ("assistant", "mallory", "another's name")];
+    let requests = [
+        ("mallory", "assistant", "reply-to does not belong to"),
+        ("assistant", "mallory", "source does not belong to"),
+    ];
     for (given_up, (source, answer_to, words)) in (1..).zip(requests) {
         let forged = request(source, answer_to);
         mallory.publish(Publication::mandatory(tool_invoke(), forged)).await.expect("queued");
