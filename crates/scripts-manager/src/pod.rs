@@ -381,7 +381,7 @@ mod tests {
         for other in [
             script("b"),
             script("a").with_input("").unwrap(),
-            script("a").within(Duration::from_secs(1)).unwrap(),
+            script("a").with_timeout(Duration::from_secs(1)).unwrap(),
             script("a").with_packages(packages),
         ] {
             assert!(!runs_same_script(&wanted, &made(&other, "id", &section)), "{other:?}");

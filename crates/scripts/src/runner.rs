@@ -228,8 +228,8 @@ mod tests {
         assert!(Script::new("x".repeat(MAX_SCRIPT_BYTES + 1)).is_err());
         assert!(Script::new("x\0").is_err());
         let script = Script::new("pass").unwrap();
-        assert!(script.clone().within(Duration::from_millis(999)).is_err());
-        assert!(script.clone().within(Duration::from_secs(301)).is_err());
+        assert!(script.clone().with_timeout(Duration::from_millis(999)).is_err());
+        assert!(script.clone().with_timeout(Duration::from_secs(301)).is_err());
         assert!(script.clone().with_input("x".repeat(MAX_INPUT_BYTES + 1)).is_err());
         let large = script.with_input("x".repeat(MAX_ENVIRONMENT_INPUT_BYTES + 1)).unwrap();
         assert_eq!(large.environment_input(), None);

@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn incomplete_script_isolation_is_a_warning() {
-        let isolation = Isolation { mechanism: "landlock".to_owned(), gaps: vec!["each other".into()] };
+        let isolation =
+            Isolation { mechanism: "landlock".to_owned(), gaps: vec!["each other".into()] };
         let scripts = Some(Ok(isolation));
         let diagnosis = Diagnosis { scripts, ..fleet(0, 1, 0, 1) };
         check(&diagnosis, &[(Severity::Warning, "not from: each other")]);

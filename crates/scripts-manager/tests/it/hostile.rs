@@ -71,7 +71,7 @@ while True:
         // The process that watches it ends with all of its children.
         let fork = async { run(runner, fork).await.unwrap() };
         let bomb = script("import os\nwhile True:\n  try: os.fork()\n  except OSError: pass")
-            .within(Duration::from_secs(3))
+            .with_timeout(Duration::from_secs(3))
             .unwrap();
         let context = call();
         let bomb = runner.run(&bomb, &context);

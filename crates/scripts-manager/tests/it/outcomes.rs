@@ -67,7 +67,7 @@ for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
     signal.signal(number, signal.SIG_IGN)
 while True: time.sleep(1000)
 ";
-        let script = script(code).within(Duration::from_secs(2)).unwrap();
+        let script = script(code).with_timeout(Duration::from_secs(2)).unwrap();
         let failure = runner.run(&script, &call()).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Timeout, "{failure}");
         assert_eq!(failure.executed(), Executed::Yes);
@@ -153,7 +153,7 @@ import time
 with open('/tmp/x', 'wb') as file: file.write(bytes(64 << 20))
 time.sleep(1000)
 ";
-        let script = script(full).within(Duration::from_secs(80)).unwrap();
+        let script = script(full).with_timeout(Duration::from_secs(80)).unwrap();
         let outcome = runner.run(&script, &call()).await.unwrap();
         assert_eq!(outcome.ended_by, Some(ScriptLimit::Disk), "{outcome:?}");
         cluster.wait_for_none().await;

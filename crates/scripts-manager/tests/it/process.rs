@@ -128,7 +128,7 @@ async fn next_manager_replies_for_killed_manager() {
         let agent = BusRunner::new(bus, reply_address("agent", "a"));
         let context = call();
         let slow = script("import time; time.sleep(8); print('done')");
-        let slow = slow.within(Duration::from_secs(60)).unwrap();
+        let slow = slow.with_timeout(Duration::from_secs(60)).unwrap();
         let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
             cluster.wait_for("it runs", 1, is_running).await;
             let pod = cluster.names().await;

@@ -188,9 +188,9 @@ async fn give_up(
         // The asker says so.
         _ => {
             let cancel = async {
-                let _ = timeout(after, std::future::poutcome::<()>()).await;
+                let _ = timeout(after, std::future::pending::<()>()).await;
                 context.cancellation.cancel();
-                std::future::poutcome::<()>().await;
+                std::future::pending::<()>().await;
             };
             tokio::select! {
                 result = run => Some(result),
