@@ -1,10 +1,10 @@
-//! Scripts in throw-away pods: what is behind `script.invoke` on Kubernetes.
+//! Scripts in throw-away pods: the service behind `script.invoke` on Kubernetes.
 //!
-//! - [`ScriptsManager`]: the process without its main;
-//! - [`KubernetesRunner`]: runs each script in a pod of its own;
-//! - [`pod::build_pod`]: what such a pod looks like;
-//! - [`policies::problems`]: whether something in a cluster opens the network to such pods;
-//! - [`PodsSection`]: what an operator may choose about it.
+//! - [`ScriptsManager`]: the service;
+//! - [`KubernetesRunner`]: a runner with one pod per script;
+//! - [`pod::build_pod`]: the pod of a script;
+//! - [`policies::find_openings`]: a check whether network policies close the network to script pods;
+//! - [`PodsSection`]: the configuration of the pods.
 
 mod api;
 mod deletions;

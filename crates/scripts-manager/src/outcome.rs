@@ -29,7 +29,7 @@ pub(crate) struct OutcomeBuilder<'a> {
 
 impl OutcomeBuilder<'_> {
     /// Builds the outcome of an exited container.
-    pub(crate) async fn from_exit(
+    pub(crate) async fn describe_exit(
         mut self,
         exit: ContainerExit,
     ) -> Result<ScriptOutcome, ToolFailure> {
@@ -64,7 +64,7 @@ impl OutcomeBuilder<'_> {
     }
 
     /// Builds the outcome of a pod that the cluster terminated.
-    pub(crate) async fn from_termination(
+    pub(crate) async fn describe_termination(
         mut self,
         reason: &str,
         message: &str,
@@ -95,7 +95,7 @@ impl OutcomeBuilder<'_> {
     }
 
     /// Builds the outcome of a script that printed too much.
-    pub(crate) async fn from_output_limit(mut self) -> ScriptOutcome {
+    pub(crate) async fn describe_output_limit(mut self) -> ScriptOutcome {
         let (output, run_time) = (self.complete_output(None).await, self.run_time);
         self.build(output, KILLED, String::new(), run_time, Some(ScriptLimit::Output))
     }

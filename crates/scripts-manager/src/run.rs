@@ -85,10 +85,10 @@ impl Run<'_> {
                     }
                     let outcome = self.outcome(&log, followed, run_time);
                     return match phase {
-                        PodPhase::Exited(exit) => outcome.from_exit(exit).await,
+                        PodPhase::Exited(exit) => outcome.describe_exit(exit).await,
                         PodPhase::Terminated { reason, message, started } => {
                             let started = started || running_since.is_some();
-                            outcome.from_termination(&reason, &message, started).await
+                            outcome.describe_termination(&reason, &message, started).await
                         }
                         _ => Err(pod_lost(self.guard.executed())),
                     };
@@ -106,7 +106,7 @@ impl Run<'_> {
                 Some(()) = OptionFuture::from(follower.as_mut().map(LogFollower::read_to_end)) => {
                     followed = follower.take().map(LogFollower::into_output).unwrap_or_default();
                     if followed.is_over_limit {
-                        return Ok(self.outcome(&log, followed, run_time).from_output_limit().await);
+                        return Ok(self.outcome(&log, followed, run_time).describe_output_limit().await);
                     }
                 }
                 () = sleep_until(limit) => return Err(match phase {

@@ -29,7 +29,7 @@ where
     P: Future<Output = Result<(), PublishError>> + Send + 'static,
 {
     /// Wraps `bus`. `publish` receives it with each publication, and publishes what and when it wants.
-    pub fn new(bus: Arc<dyn Bus>, publish: F) -> Arc<dyn Bus> {
+    pub fn wrap(bus: Arc<dyn Bus>, publish: F) -> Arc<dyn Bus> {
         Arc::new(Self { bus, publish, resumptions: None })
     }
 

@@ -46,6 +46,7 @@ mod local_model;
 mod mcp;
 #[cfg(test)]
 mod process;
+#[cfg(test)]
 mod quarantine;
 #[cfg(test)]
 mod rolling;

@@ -30,7 +30,7 @@ fn doubtful(
     then: Option<PublishError>,
 ) -> Arc<dyn Bus> {
     let left = Arc::new(AtomicU32::new(unconfirmed));
-    InterceptedBus::new(Arc::new(bus), move |bus, publication| {
+    InterceptedBus::wrap(Arc::new(bus), move |bus, publication| {
         let (left, then) = (left.clone(), then.clone());
         async move {
             let key = publication.key.clone();

@@ -18,6 +18,7 @@ mod profiles;
 mod pseudo_terminal;
 #[cfg(test)]
 mod sandbox;
+#[cfg(test)]
 mod script;
 #[cfg(test)]
 mod terminal;

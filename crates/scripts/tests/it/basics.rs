@@ -8,7 +8,7 @@ use rockbot_scripts::{Script, ScriptLimit, ScriptRunner};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::ToolFailure;
 
-use crate::fixture::{INTERPRETERS, children, context, plain, printed, run, script, try_run};
+use crate::fixture::{INTERPRETERS, children, context, output_of, plain, run, script, try_run};
 
 #[tokio::test]
 async fn stdout_stderr_and_exit_code_are_separate() {

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rockbot_scripts::local::{LocalOptions, LocalRunner, Mechanisms, Sandbox, StartError};
 
-use crate::fixture::{printed, run, runner};
+use crate::fixture::{output_of, run, runner};
 
 fn without_namespaces(bubblewrap: bool) -> LocalOptions {
     let mechanisms = Mechanisms { namespaces: false, bubblewrap, ..Mechanisms::default() };

@@ -6,7 +6,7 @@ use rockbot_contracts::{Executed, ToolCallId};
 use rockbot_scripts::{ScriptLimit, ScriptRunner};
 use rockbot_tools::ToolFailure;
 
-use crate::fixture::{INTERPRETERS, context, plain, printed, run, script, try_run};
+use crate::fixture::{INTERPRETERS, context, output_of, plain, run, script, try_run};
 
 /// Runs a script that must not print `out`, which mechanisms that an attempt succeeded.
 async fn assert_contained(code: &str) {

@@ -220,7 +220,7 @@ async fn a_call_asked_again_while_its_answer_goes_out_is_answered_again() {
     let mut stage = Stage::set().await;
     let confirm = Arc::new(Semaphore::new(0));
     let (asker, late) = (stage.asker.clone(), confirm.clone());
-    let slow = InterceptedBus::new(stage.bed.remote.clone(), move |bus, publication| {
+    let slow = InterceptedBus::wrap(stage.bed.remote.clone(), move |bus, publication| {
         let late = late.clone();
         let is_answer = publication.key == asker;
         async move {

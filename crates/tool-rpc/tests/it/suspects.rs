@@ -312,7 +312,7 @@ async fn a_call_that_runs_here_is_not_moved_when_it_comes_again() {
 
 /// The stage's bus, where messages to the suspects wait for room, or are refused.
 fn narrow(stage: &Stage, room: Option<Arc<Semaphore>>) -> Arc<dyn Bus> {
-    InterceptedBus::new(stage.bed.remote.clone(), move |bus, publication| {
+    InterceptedBus::wrap(stage.bed.remote.clone(), move |bus, publication| {
         let room = room.clone();
         async move {
             let key = publication.key.clone();
