@@ -10,7 +10,6 @@ use std::{
 
 use metrics::counter;
 use rockbot_contracts::{AgentName, Executed, SessionId, ToolErrorCode, ToolHints};
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tower_layer::Layer;
@@ -20,22 +19,9 @@ use super::{
     kept_results::{ENTRY_BYTES, Kept, Key, ResultCache, Unkept},
 };
 use crate::{
-    canonical::canonical, failure::ToolFailure, period::Period, result::ToolResult,
-    tool::ToolContext,
+    canonical::canonical, context::ToolContext, failure::ToolFailure, limits::Tenant,
+    period::Period, result::ToolResult,
 };
-
-/// Who may be given what another call returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tenant {
-    /// The agent that called, in all its conversations.
-    #[default]
-    Agent,
-    /// The agent that called, in the same conversation.
-    Session,
-    /// Everybody: for tools that answer everybody the same.
-    Everyone,
-}
 
 /// Puts [`Cache`] around a service.
 #[derive(Debug, Clone)]

@@ -11,9 +11,9 @@ use tower_layer::Layer;
 
 use super::{Call, CallService};
 use crate::{
+    context::{ToolContext, ToolUpdate},
     failure::ToolFailure,
     result::ToolResult,
-    tool::{ToolContext, ToolUpdate},
 };
 
 /// Puts [`Deadline`] around a service.

@@ -5,17 +5,14 @@
 
 pub mod account;
 pub mod approve;
-pub mod breaker;
 pub mod cache;
 mod deadline;
 mod execute;
-pub mod fleet;
 mod kept_results;
+mod limited;
 mod permit;
 pub mod pin;
 pub mod policy;
-pub mod queue;
-pub mod rate;
 pub mod redact;
 mod resolve;
 mod size_cap;
@@ -27,7 +24,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{failure::ToolFailure, registry::Registered, result::ToolResult, tool::ToolContext};
+use crate::{
+    context::ToolContext, failure::ToolFailure, limits::CallPolicy, registry::Registered,
+    result::ToolResult,
+};
 
 pub use self::{
     account::CallAccount,
@@ -35,7 +35,7 @@ pub use self::{
     execute::Execute,
     kept_results::ResultCache,
     permit::{Permit, PermitLayer},
-    policy::{CallPolicies, CallPolicy},
+    policy::CallPolicies,
     resolve::Resolve,
     size_cap::{SizeCap, SizeCapLayer},
     stack::LayerOptions,

@@ -8,10 +8,10 @@ use tracing::warn;
 
 use super::{Call, CallService};
 use crate::{
+    context::ToolContext,
     failure::ToolFailure,
     outputs::{Outputs, TOOL_OUTPUT},
     result::{ToolResult, block_bytes},
-    tool::ToolContext,
 };
 
 /// Puts [`SizeCap`] around a service.

@@ -22,12 +22,9 @@ use super::{
     SizeCap, SizeCapLayer, TraceLayer, Traced, Validate, ValidateLayer,
     account::{Account, AccountLayer, CallAccount},
     approve::{Approve, ApproveLayer},
-    breaker::{Break, BreakerLayer},
     cache::{Cache, CacheLayer},
-    fleet::{FleetLayer, FleetSlot},
+    limited::{Break, FleetSlot, RateLimit, Slot},
     pin::{PinCheck, PinLayer},
-    queue::{Slot, SlotLayer},
-    rate::{RateLayer, RateLimit},
     redact::{Redact, RedactLayer},
 };
 use crate::{
@@ -102,10 +99,10 @@ pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> S
         logs,
     } = options;
     let inner = DeadlineLayer.layer(Execute);
-    let inner = BreakerLayer.layer(inner);
-    let inner = FleetLayer.layer(inner);
-    let inner = SlotLayer.layer(inner);
-    let inner = RateLayer.layer(inner);
+    let inner = Break::new(inner);
+    let inner = FleetSlot::new(inner);
+    let inner = Slot::new(inner);
+    let inner = RateLimit::new(inner);
     let inner = CacheLayer(cache).layer(inner);
     let inner = ApproveLayer(approver).layer(inner);
     let inner = ValidateLayer.layer(inner);
