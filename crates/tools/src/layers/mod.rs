@@ -1,7 +1,7 @@
 //! What happens to every call on its way to the tool, one small piece each.
 //!
-//! A layer is a [`CallService`] around another, put together with [`tower_layer::Layer`] in
-//! [`stack`]. The futures nest without boxes, so a layer costs what it does.
+//! A layer is a [`CallService`] around another; [`stack`] assembles them. The futures nest without
+//! boxes, so a layer costs only its own work.
 
 pub mod account;
 pub mod approve;
@@ -30,17 +30,9 @@ use crate::{
 };
 
 pub use self::{
-    account::CallAccount,
-    deadline::{Deadline, DeadlineLayer},
-    execute::Execute,
-    kept_results::ResultCache,
-    permit::{Permit, PermitLayer},
-    policy::CallPolicies,
-    resolve::Resolve,
-    size_cap::{SizeCap, SizeCapLayer},
-    stack::LayerOptions,
-    trace::{TraceLayer, Traced},
-    validate::{Validate, ValidateLayer},
+    account::CallAccount, deadline::Deadline, execute::Execute, kept_results::ResultCache,
+    permit::Permit, policy::CallPolicies, resolve::Resolve, size_cap::SizeCap, stack::LayerOptions,
+    trace::Traced, validate::Validate,
 };
 
 /// A call as it comes from a model or from the bus.
