@@ -20,7 +20,7 @@ use rockbot_tool_rpc::{
 };
 use rockbot_toolkit::files;
 use rockbot_tools::{
-    LayerOptions, Outputs, Redactor, ToolOutput, ToolRegistry, layers::fleet::FleetStore,
+    LayerOptions, Outputs, Redactor, ToolOutput, ToolRegistry, limits::fleet::FleetStore,
 };
 
 use crate::{

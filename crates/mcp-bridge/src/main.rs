@@ -12,7 +12,7 @@ use rockbot_service::{
 use rockbot_store::{Clock, StoreSection, StoreUrl, reachable};
 use rockbot_store_sql::connect_patiently;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::{Redactor, layers::fleet::FleetStore};
+use rockbot_tools::{Redactor, limits::fleet::FleetStore};
 use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_tools::{
     Period,
-    layers::queue::{Queue, QueueRules},
+    limits::queue::{Queue, QueueRules},
 };
 use serde::Deserialize;
 

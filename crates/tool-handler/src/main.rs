@@ -14,7 +14,7 @@ use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, too
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::{
-    LayerOptions, Outputs, OutputsSection, Redactor, ToolOutput, layers::fleet::FleetStore,
+    LayerOptions, Outputs, OutputsSection, Redactor, ToolOutput, limits::fleet::FleetStore,
 };
 use secrecy::ExposeSecret;
 

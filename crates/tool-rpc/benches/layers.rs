@@ -19,7 +19,7 @@ use rockbot_store::{Clock, MemoryStore};
 use rockbot_tool_rpc::HandlerSection;
 use rockbot_tools::{
     CallPolicy, LayerOptions, Redactor, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure,
-    ToolHints, ToolRegistration, ToolRegistry, ToolResult, ToolSource, layers::fleet::FleetStore,
+    ToolHints, ToolRegistration, ToolRegistry, ToolResult, ToolSource, limits::fleet::FleetStore,
 };
 use serde_json::{Value, json};
 

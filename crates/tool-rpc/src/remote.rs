@@ -7,11 +7,7 @@ use rockbot_bus::Requester;
 use rockbot_contracts::{
     ContentBlock, Envelope, RoutingKey, ToolInvokeRequest, ToolInvokeResponse, ToolRegistration,
 };
-use rockbot_tools::{
-    failure::ToolFailure,
-    result::ToolResult,
-    tool::{Tool, ToolContext},
-};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 use serde_json::Value;
 
 use crate::remote_call::{RemoteCall, unreadable};

@@ -8,9 +8,9 @@ use rockbot_contracts::{
     ToolProgress, json::Limits, topology::tool_cancel,
 };
 use rockbot_tools::{
+    context::{ToolContext, ToolUpdate},
     failure::ToolFailure,
     result::ToolResult,
-    tool::{ToolContext, ToolUpdate},
 };
 use tokio::time::timeout;
 use tracing::{debug, warn};

@@ -6,10 +6,11 @@ use rockbot_contracts::identity::Askers;
 use rockbot_tools::{
     call_section::CallSection,
     layers::{
-        CallAccount, CallPolicies, LayerOptions, ResultCache,
+        CallAccount, CallPolicies, LayerOptions, ResultCache, stack::DEFAULT_MAX_RESULT_BYTES,
+    },
+    limits::{
         fleet::FleetStore,
         queue::{Queue, QueueRules},
-        stack::DEFAULT_MAX_RESULT_BYTES,
     },
     period::Period,
     redaction::Redactor,
@@ -237,7 +238,7 @@ impl HandlerSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rockbot_tools::layers::{CallPolicy, cache::Tenant};
+    use rockbot_tools::limits::{CallPolicy, Tenant};
 
     #[test]
     fn a_tool_is_in_one_queue() {

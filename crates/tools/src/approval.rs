@@ -7,7 +7,7 @@ use rockbot_contracts::{ToolHints, ToolSource};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{filter::matches, hooks::Verdict, tool::ToolContext};
+use crate::{context::ToolContext, filter::matches, hooks::Verdict};
 
 /// Says whether a call may run.
 pub trait Approver: Send + Sync + 'static {

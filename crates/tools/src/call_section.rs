@@ -6,10 +6,9 @@ use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 use serde::Deserialize;
 
 use crate::{
-    layers::{
-        CallPolicy,
+    limits::{
+        CallPolicy, Tenant,
         breaker::{Breaker, BreakerRules},
-        cache::Tenant,
         fleet::{FleetLimit, FleetRules, FleetStore, MOST_PLACES, WithoutStore},
         queue::Queue,
         rate::Rate,

@@ -7,6 +7,7 @@ use rockbot_contracts::{Executed, ToolErrorCode};
 use tracing::{debug, info};
 
 use crate::{
+    context::ToolUpdate,
     failure::ToolFailure,
     hooks::{CallEnd, EventSink, ToolEvent, ToolHook, Verdict},
     layers::{
@@ -15,7 +16,6 @@ use crate::{
     },
     registry::ToolRegistry,
     result::ToolResult,
-    tool::ToolUpdate,
 };
 
 /// Runs calls of the tools in a registry. The same at both ends of the bus: an agent's registry

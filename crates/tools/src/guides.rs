@@ -6,11 +6,7 @@ use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
 use serde_json::{Value, json};
 
-use crate::{
-    failure::ToolFailure,
-    result::ToolResult,
-    tool::{Tool, ToolContext},
-};
+use crate::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 
 /// How a family of tools is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

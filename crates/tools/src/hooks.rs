@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{Executed, ToolErrorCode};
 
-use crate::tool::{ToolContext, ToolUpdate};
+use crate::context::{ToolContext, ToolUpdate};
 
 /// What a hook that runs before a call says.
 #[derive(Debug, Clone, PartialEq, Eq)]

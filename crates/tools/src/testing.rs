@@ -7,11 +7,13 @@ use rockbot_contracts::{AgentName, SessionId, ToolHints, ToolRegistration, ToolS
 use serde_json::{Value, json};
 
 use crate::{
+    context::ToolContext,
     failure::ToolFailure,
-    layers::{Call, CallPolicy, CallService, RawArguments, ResolvedCall},
+    layers::{Call, CallService, RawArguments, ResolvedCall},
+    limits::CallPolicy,
     registry::ToolRegistry,
     result::ToolResult,
-    tool::{Tool, ToolContext},
+    tool::Tool,
 };
 
 /// A fresh call of `tool`, of an agent of tests.

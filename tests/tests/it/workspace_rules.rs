@@ -2,6 +2,7 @@
 
 mod documents;
 mod layers;
+mod module_cycles;
 mod prose;
 mod sources;
 

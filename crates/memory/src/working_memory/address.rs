@@ -1,9 +1,9 @@
 //! Whose working memory it is, and where a key leads in it.
 
 use rockbot_contracts::{AgentName, SessionId};
-use rockbot_tools::tool::ToolContext;
+use rockbot_tools::context::ToolContext;
 
-use super::memory::WorkingMemoryError;
+use super::error::WorkingMemoryError;
 
 /// The longest key, in bytes.
 const MAX_KEY_BYTES: usize = 200;

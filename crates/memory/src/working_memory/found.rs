@@ -2,7 +2,7 @@
 
 use rockbot_store::Timestamp;
 
-use super::memory::Label;
+use super::label::Label;
 use crate::{excerpt::excerpt, ranker::Ranker};
 
 /// Characters of the excerpt of a hit.

@@ -3,9 +3,7 @@
 use std::{cmp::Reverse, fmt::Write as _};
 
 use super::{
-    address::MemoryOwner,
-    memory::{WorkingMemory, WorkingMemoryError},
-    tools::line_of,
+    address::MemoryOwner, error::WorkingMemoryError, memory::WorkingMemory, tools::line_of,
 };
 
 impl WorkingMemory {

@@ -2,16 +2,17 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use rockbot_contracts::{Executed, ToolCallId};
-use rockbot_store::{Document, Expected, Placed, Shelf, ShelfError, Store, StoreError};
-use rockbot_tools::failure::ToolFailure;
+use rockbot_contracts::ToolCallId;
+use rockbot_store::{Document, Expected, Placed, Shelf, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
 use tracing::warn;
 
 use super::{
     address::{Address, MemoryOwner, Space},
+    error::WorkingMemoryError,
     found::{MemoryEntry, MemoryHit, MemorySearch, ranked},
+    label::Label,
 };
 
 /// How often a change is tried again that another process got in the way of.
@@ -70,71 +71,6 @@ impl Saving {
     }
 }
 
-/// Why working memory did not do what it was asked. The words are for a model, too.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WorkingMemoryError {
-    /// The key or namespace can't be used.
-    #[error("that key can't be used: {reason}")]
-    Key {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The key belongs to somebody else.
-    #[error("that key belongs to another conversation; leave out `session/` and its id")]
-    Foreign,
-    /// The category or a tag can't be used.
-    #[error("{reason}")]
-    Label {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The entry is too large.
-    #[error("the data has {bytes} bytes, at most {limit} fit into one entry; save it in parts")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// There is no room. Nothing was dropped to make some.
-    #[error("working memory is full: {reason}; delete entries that are no longer needed")]
-    Full {
-        /// What is used up.
-        reason: String,
-    },
-    /// Others kept changing the same entry. It was not saved.
-    #[error("the entry is being changed by others at the same time; try again")]
-    Contended,
-    /// The store did not do it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl From<ShelfError> for WorkingMemoryError {
-    fn from(error: ShelfError) -> Self {
-        match error {
-            ShelfError::Name(reason) => Self::Key { reason: reason.to_string() },
-            ShelfError::Store(error) => Self::Store(error),
-        }
-    }
-}
-
-impl From<WorkingMemoryError> for ToolFailure {
-    fn from(error: WorkingMemoryError) -> Self {
-        match error {
-            WorkingMemoryError::Foreign => Self::NotPermitted { reason: error.to_string() },
-            WorkingMemoryError::Contended => {
-                Self::Unavailable { message: error.to_string(), executed: Executed::No }
-            }
-            WorkingMemoryError::Store(error) => error.into(),
-            WorkingMemoryError::Key { .. }
-            | WorkingMemoryError::Label { .. }
-            | WorkingMemoryError::TooLarge { .. }
-            | WorkingMemoryError::Full { .. } => Self::invalid(error.to_string()),
-        }
-    }
-}
-
 /// What agents put aside, in a store that their processes share.
 ///
 /// Everything is asked for on behalf of a [`MemoryOwner`]. A key without a slash stands below
@@ -149,21 +85,6 @@ pub struct WorkingMemory {
     /// Held from a look at how much there is until what was looked for is written, so that limits
     /// hold for calls that come at once.
     writing: Arc<Mutex<()>>,
-}
-
-/// What is kept of an entry beside its data, so that a list reads no data.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Label {
-    /// Where its data is.
-    data: String,
-    pub(super) bytes: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) category: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) tags: Vec<String>,
-    /// In milliseconds since the Unix epoch.
-    pub(super) saved_at: i64,
 }
 
 impl WorkingMemory {

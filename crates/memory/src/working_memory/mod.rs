@@ -5,14 +5,17 @@
 //! - [`working_memory_tools`]: the five tools over it, and their [`GUIDE`].
 
 mod address;
+mod error;
 mod found;
 mod inventory;
+mod label;
 mod memory;
 mod tools;
 
 pub use self::{
     address::MemoryOwner,
+    error::WorkingMemoryError,
     found::{MemoryEntry, MemoryHit, MemorySearch},
-    memory::{Saving, WorkingMemory, WorkingMemoryError, WorkingMemoryLimits},
+    memory::{Saving, WorkingMemory, WorkingMemoryLimits},
     tools::{GUIDE, working_memory_tools},
 };

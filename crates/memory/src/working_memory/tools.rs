@@ -5,10 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
 use rockbot_tools::{
-    failure::ToolFailure,
-    guides::Guide,
-    result::ToolResult,
-    tool::{Tool, ToolContext},
+    context::ToolContext, failure::ToolFailure, guides::Guide, result::ToolResult, tool::Tool,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

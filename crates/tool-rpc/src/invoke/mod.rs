@@ -24,13 +24,13 @@ use rockbot_contracts::{
     identity::Askers, json::Limits, tool::REPLY_PROBE, topology::tool_cancel, trace,
 };
 use rockbot_tools::{
+    context::ToolContext,
     executor::ToolExecutor,
     failure::ToolFailure,
     layers::{CallAccount, ToolCall},
     registry::Registered,
     scope::ToolScope,
     status::CallStatus,
-    tool::ToolContext,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};

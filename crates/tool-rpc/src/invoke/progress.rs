@@ -10,7 +10,7 @@ use rockbot_contracts::{
     ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest, ToolProgress,
     topology::progress_key,
 };
-use rockbot_tools::tool::{ToolUpdate, UpdateSink};
+use rockbot_tools::context::{ToolUpdate, UpdateSink};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::debug;
 

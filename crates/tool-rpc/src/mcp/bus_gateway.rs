@@ -20,11 +20,7 @@ use rockbot_contracts::{
         tool_meta_mcp_refresh,
     },
 };
-use rockbot_tools::{
-    failure::ToolFailure,
-    result::ToolResult,
-    tool::{Tool, ToolContext},
-};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 use serde_json::Value;
 use tokio::{
     sync::watch,

@@ -5,7 +5,7 @@ use rockbot_contracts::mcp::{
     McpManageError, McpRegisterServerRequest, McpServerDetails, McpServerDetailsRequest,
     McpServerSummary,
 };
-use rockbot_tools::{failure::ToolFailure, result::ToolResult, tool::ToolContext};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult};
 use serde_json::Value;
 use tokio::sync::watch;
 

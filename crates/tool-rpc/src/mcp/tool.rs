@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ToolRegistration, mcp::McpToolDefinition};
-use rockbot_tools::{
-    failure::ToolFailure,
-    result::ToolResult,
-    tool::{Tool, ToolContext},
-};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 use serde_json::Value;
 
 use super::McpGateway;

@@ -10,7 +10,6 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tower_layer::Layer;
 use tracing::{debug, info};
 
 use super::{Call, CallService, RawArguments};
@@ -127,23 +126,6 @@ struct End {
     elapsed: Duration,
 }
 
-/// Puts [`Account`] around a service.
-#[derive(Debug, Clone)]
-pub struct AccountLayer {
-    /// Where calls are counted.
-    pub account: Option<Arc<CallAccount>>,
-    /// Whether a line is logged when a call begins, at debug, and when it ends, at info.
-    pub logs: bool,
-}
-
-impl<S> Layer<S> for AccountLayer {
-    type Service = Account<S>;
-
-    fn layer(&self, inner: S) -> Account<S> {
-        Account { account: self.account.clone(), logs: self.logs, inner }
-    }
-}
-
 /// Counts calls when they end, and says so in the log: how long, how much, how it ended, and never
 /// what was said.
 ///
@@ -152,8 +134,15 @@ impl<S> Layer<S> for AccountLayer {
 #[derive(Debug, Clone)]
 pub struct Account<S> {
     account: Option<Arc<CallAccount>>,
+    /// Whether a line is logged when a call begins, at debug, and when it ends, at info.
     logs: bool,
     inner: S,
+}
+
+impl<S> Account<S> {
+    pub(crate) fn new(account: Option<Arc<CallAccount>>, logs: bool, inner: S) -> Self {
+        Self { account, logs, inner }
+    }
 }
 
 impl<S: CallService<Call>> CallService<Call> for Account<S> {
@@ -220,8 +209,7 @@ mod tests {
                 end
             }
         });
-        let layer = AccountLayer { account: Some(account.clone()), logs: true };
-        let service = layer.layer(inner);
+        let service = Account::new(Some(account.clone()), true, inner);
         for _ in 0..5 {
             let _ = service.call(call("echo", "{\"a\":1}")).await;
         }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rockbot_contracts::Executed;
 use tokio::time::Instant;
-use tower_layer::Layer;
 
 use super::{Call, CallService, RawArguments};
 use crate::{
@@ -14,21 +13,6 @@ use crate::{
     result::ToolResult,
 };
 
-/// Puts [`Approve`] around a service.
-#[derive(Debug, Clone)]
-pub struct ApproveLayer(
-    /// Who is asked; without, nobody.
-    pub Option<Arc<dyn Approver>>,
-);
-
-impl<S> Layer<S> for ApproveLayer {
-    type Service = Approve<S>;
-
-    fn layer(&self, inner: S) -> Approve<S> {
-        Approve { approver: self.0.clone(), inner }
-    }
-}
-
 /// Asks whether a call may run that is permitted and valid; what runs is what was asked about.
 ///
 /// The time that a person takes to answer is not the tool's: the deadline moves by it.
@@ -36,6 +20,12 @@ impl<S> Layer<S> for ApproveLayer {
 pub struct Approve<S> {
     approver: Option<Arc<dyn Approver>>,
     inner: S,
+}
+
+impl<S> Approve<S> {
+    pub(crate) fn new(approver: Option<Arc<dyn Approver>>, inner: S) -> Self {
+        Self { approver, inner }
+    }
 }
 
 impl<S: CallService<Call>> CallService<Call> for Approve<S> {

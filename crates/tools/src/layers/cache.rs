@@ -10,44 +10,17 @@ use std::{
 
 use metrics::counter;
 use rockbot_contracts::{AgentName, Executed, SessionId, ToolErrorCode, ToolHints};
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until};
-use tower_layer::Layer;
 
 use super::{
     Call, CallService, RawArguments, ResolvedCall,
     kept_results::{ENTRY_BYTES, Kept, Key, ResultCache, Unkept},
 };
 use crate::{
-    canonical::canonical, failure::ToolFailure, period::Period, result::ToolResult,
-    tool::ToolContext,
+    canonical::canonical, context::ToolContext, failure::ToolFailure, limits::Tenant,
+    period::Period, result::ToolResult,
 };
-
-/// Who may be given what another call returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tenant {
-    /// The agent that called, in all its conversations.
-    #[default]
-    Agent,
-    /// The agent that called, in the same conversation.
-    Session,
-    /// Everybody: for tools that answer everybody the same.
-    Everyone,
-}
-
-/// Puts [`Cache`] around a service.
-#[derive(Debug, Clone)]
-pub struct CacheLayer(pub Option<Arc<ResultCache>>);
-
-impl<S> Layer<S> for CacheLayer {
-    type Service = Cache<S>;
-
-    fn layer(&self, inner: S) -> Cache<S> {
-        Cache { cache: self.0.clone(), inner }
-    }
-}
 
 /// Gives the kept result to a call that is equal to an earlier one. Of equal calls at the same time
 /// one runs and the others wait for it.
@@ -61,6 +34,12 @@ impl<S> Layer<S> for CacheLayer {
 pub struct Cache<S> {
     cache: Option<Arc<ResultCache>>,
     inner: S,
+}
+
+impl<S> Cache<S> {
+    pub(crate) fn new(cache: Option<Arc<ResultCache>>, inner: S) -> Self {
+        Self { cache, inner }
+    }
 }
 
 impl<S: CallService<Call>> CallService<Call> for Cache<S> {
@@ -255,8 +234,8 @@ mod tests {
                 ends(run)
             }
         });
-        let cache = CacheLayer(Some(ResultCache::new(1024 * 1024)));
-        Stage { cached: Arc::new(cache.layer(tool)), runs, gate }
+        let cached = Cache::new(Some(ResultCache::new(1024 * 1024)), tool);
+        Stage { cached: Arc::new(cached), runs, gate }
     }
 
     fn numbered(run: u32) -> Result<ToolResult, ToolFailure> {

@@ -7,26 +7,13 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
-use tower_layer::Layer;
 
 use super::{Call, CallService};
 use crate::{
+    context::{ToolContext, ToolUpdate},
     failure::ToolFailure,
     result::ToolResult,
-    tool::{ToolContext, ToolUpdate},
 };
-
-/// Puts [`Deadline`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct DeadlineLayer;
-
-impl<S> Layer<S> for DeadlineLayer {
-    type Service = Deadline<S>;
-
-    fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline(inner)
-    }
-}
 
 /// Drops the call when its deadline passes, when its tool is silent for too long, or when it is
 /// cancelled.
@@ -37,6 +24,12 @@ impl<S> Layer<S> for DeadlineLayer {
 /// silent, are its own affair too.
 #[derive(Debug, Clone)]
 pub struct Deadline<S>(S);
+
+impl<S> Deadline<S> {
+    pub(crate) fn new(inner: S) -> Self {
+        Self(inner)
+    }
+}
 
 impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
     async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
@@ -132,7 +125,7 @@ mod tests {
     async fn timed_out(mut call: Call, words: u32) -> Duration {
         call.context.deadline = Instant::now() + 60 * SECOND;
         let began = Instant::now();
-        let deadline = DeadlineLayer.layer(service(move |call| talk(call, words)));
+        let deadline = Deadline::new(service(move |call| talk(call, words)));
         let failure = deadline.call(call).await.expect_err("it never ends");
         assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Timeout, Executed::Yes));
         began.elapsed()

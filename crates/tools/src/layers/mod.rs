@@ -1,21 +1,18 @@
 //! What happens to every call on its way to the tool, one small piece each.
 //!
-//! A layer is a [`CallService`] around another, put together with [`tower_layer::Layer`] in
-//! [`stack`]. The futures nest without boxes, so a layer costs what it does.
+//! A layer is a [`CallService`] around another; [`stack`] assembles them. The futures nest without
+//! boxes, so a layer costs only its own work.
 
 pub mod account;
 pub mod approve;
-pub mod breaker;
 pub mod cache;
 mod deadline;
 mod execute;
-pub mod fleet;
 mod kept_results;
+mod limited;
 mod permit;
 pub mod pin;
 pub mod policy;
-pub mod queue;
-pub mod rate;
 pub mod redact;
 mod resolve;
 mod size_cap;
@@ -27,20 +24,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{failure::ToolFailure, registry::Registered, result::ToolResult, tool::ToolContext};
+use crate::{
+    context::ToolContext, failure::ToolFailure, limits::CallPolicy, registry::Registered,
+    result::ToolResult,
+};
 
 pub use self::{
-    account::CallAccount,
-    deadline::{Deadline, DeadlineLayer},
-    execute::Execute,
-    kept_results::ResultCache,
-    permit::{Permit, PermitLayer},
-    policy::{CallPolicies, CallPolicy},
-    resolve::Resolve,
-    size_cap::{SizeCap, SizeCapLayer},
-    stack::LayerOptions,
-    trace::{TraceLayer, Traced},
-    validate::{Validate, ValidateLayer},
+    account::CallAccount, deadline::Deadline, execute::Execute, kept_results::ResultCache,
+    permit::Permit, policy::CallPolicies, resolve::Resolve, size_cap::SizeCap, stack::LayerOptions,
+    trace::Traced, validate::Validate,
 };
 
 /// A call as it comes from a model or from the bus.

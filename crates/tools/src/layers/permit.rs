@@ -1,21 +1,7 @@
 //! What a model may not use is not run, whatever name it found for it.
 
-use tower_layer::Layer;
-
 use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult};
-
-/// Puts [`Permit`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct PermitLayer;
-
-impl<S> Layer<S> for PermitLayer {
-    type Service = Permit<S>;
-
-    fn layer(&self, inner: S) -> Permit<S> {
-        Permit(inner)
-    }
-}
 
 /// Refuses calls of tools outside of the call's [scope](crate::ToolContext::scope).
 ///
@@ -23,6 +9,12 @@ impl<S> Layer<S> for PermitLayer {
 /// name that becomes this one by sanitising is a way around.
 #[derive(Debug, Clone)]
 pub struct Permit<S>(S);
+
+impl<S> Permit<S> {
+    pub(crate) fn new(inner: S) -> Self {
+        Self(inner)
+    }
+}
 
 impl<S: CallService<Call>> CallService<Call> for Permit<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {

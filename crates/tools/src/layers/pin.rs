@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use rockbot_contracts::Executed;
-use tower_layer::Layer;
 
 use super::{Call, CallService};
 use crate::{
@@ -13,21 +12,6 @@ use crate::{
     result::ToolResult,
 };
 
-/// Puts [`PinCheck`] around a service.
-#[derive(Debug, Clone)]
-pub struct PinLayer(
-    /// The pins; without, every definition is trusted.
-    pub Option<Arc<ToolPins>>,
-);
-
-impl<S> Layer<S> for PinLayer {
-    type Service = PinCheck<S>;
-
-    fn layer(&self, inner: S) -> PinCheck<S> {
-        PinCheck { pins: self.0.clone(), inner }
-    }
-}
-
 /// Refuses calls of tools that handlers run and whose definition changed since it was approved.
 ///
 /// It compares the definition of the very tool that will run, so a change between the model's list
@@ -36,6 +20,12 @@ impl<S> Layer<S> for PinLayer {
 pub struct PinCheck<S> {
     pins: Option<Arc<ToolPins>>,
     inner: S,
+}
+
+impl<S> PinCheck<S> {
+    pub(crate) fn new(pins: Option<Arc<ToolPins>>, inner: S) -> Self {
+        Self { pins, inner }
+    }
 }
 
 impl<S: CallService<Call>> CallService<Call> for PinCheck<S> {

@@ -1,53 +1,10 @@
-//! What an operator says about the calls of a tool, or of all tools of a server.
+//! The policies of a process, by tool and by server.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use rockbot_contracts::ToolSource;
 
-use super::{breaker::Breaker, cache::Tenant, fleet::FleetLimit, queue::Queue, rate::Rate};
-use crate::{period::Period, registry::Registered};
-
-/// Rules for the calls of a tool. What is absent does not hold.
-///
-/// Limits have a state and are shared: the clones of a policy count together.
-#[derive(Debug, Clone, Default)]
-pub struct CallPolicy {
-    /// How long its results are kept; not at all when off.
-    pub cache: Option<Period>,
-    /// Who may be given a kept result. Absent: the agent that called.
-    pub cache_for: Option<Tenant>,
-    /// Where calls wait for each other.
-    pub queue: Option<Arc<Queue>>,
-    /// The longest that it may run. The caller's deadline holds as well. Zero takes away what a wider
-    /// policy says.
-    pub timeout: Option<Duration>,
-    /// The longest that it may be silent; progress and partial results count as a word. Zero takes
-    /// away what a wider policy says.
-    pub idle_timeout: Option<Duration>,
-    /// How often an agent may call it.
-    pub rate: Option<Arc<Rate>>,
-    /// When it is left alone because it fails.
-    pub breaker: Option<Arc<Breaker>>,
-    /// How many of its calls run at once in all processes on one store.
-    pub fleet: Option<Arc<FleetLimit>>,
-}
-
-impl CallPolicy {
-    /// This policy, and that of `wider` where this one says nothing.
-    #[must_use]
-    pub fn or(self, wider: &Self) -> Self {
-        Self {
-            cache: self.cache.or(wider.cache),
-            cache_for: self.cache_for.or(wider.cache_for),
-            queue: self.queue.or_else(|| wider.queue.clone()),
-            timeout: self.timeout.or(wider.timeout),
-            idle_timeout: self.idle_timeout.or(wider.idle_timeout),
-            rate: self.rate.or_else(|| wider.rate.clone()),
-            breaker: self.breaker.or_else(|| wider.breaker.clone()),
-            fleet: self.fleet.or_else(|| wider.fleet.clone()),
-        }
-    }
-}
+use crate::{limits::CallPolicy, registry::Registered};
 
 /// The policies of a process: of single tools, and of servers and sources.
 ///
@@ -100,6 +57,8 @@ pub fn server_name(source: &ToolSource) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rockbot_contracts::ToolRegistration;
 
     use super::*;

@@ -3,22 +3,9 @@
 use std::{borrow::Cow, sync::Arc};
 
 use rockbot_contracts::ContentBlock;
-use tower_layer::Layer;
 
 use super::{Call, CallService};
 use crate::{failure::ToolFailure, redaction::Redactor, result::ToolResult};
-
-/// Puts [`Redact`] around a service.
-#[derive(Debug, Clone)]
-pub struct RedactLayer(pub Arc<Redactor>);
-
-impl<S> Layer<S> for RedactLayer {
-    type Service = Redact<S>;
-
-    fn layer(&self, inner: S) -> Redact<S> {
-        Redact { redactor: self.0.clone(), inner }
-    }
-}
 
 /// Takes secrets out of failures, and out of results in which a tool says that it failed: such text
 /// quotes requests, addresses and settings. It goes before the cut of a result, which would leave
@@ -27,6 +14,12 @@ impl<S> Layer<S> for RedactLayer {
 pub struct Redact<S> {
     redactor: Arc<Redactor>,
     inner: S,
+}
+
+impl<S> Redact<S> {
+    pub(crate) fn new(redactor: Arc<Redactor>, inner: S) -> Self {
+        Self { redactor, inner }
+    }
 }
 
 impl<S: CallService<Call>> CallService<Call> for Redact<S> {
@@ -70,26 +63,26 @@ impl<S> Redact<S> {
 mod tests {
     use super::*;
     use crate::{
-        layers::SizeCapLayer,
+        layers::SizeCap,
         testing::{call, service},
     };
 
     const SECRET: &str = "hunter2hunter2";
 
-    fn layer() -> RedactLayer {
-        RedactLayer(Redactor::knowing([SECRET.to_owned()]))
+    fn redacted<S>(inner: S) -> Redact<S> {
+        Redact::new(Redactor::knowing([SECRET.to_owned()]), inner)
     }
 
     #[tokio::test]
     async fn failures_and_error_results_lose_their_secrets_and_good_results_nothing() {
-        let failing = layer().layer(service(async |_| {
+        let failing = redacted(service(async |_| {
             Err(ToolFailure::caused(format!("refused {SECRET}"), format!("cause {SECRET}")))
         }));
         let failure = failing.call(call("fail", "{}")).await.unwrap_err();
         assert_eq!(failure.model_text(), "(tool failed: refused [secret])");
-        let sad = layer().layer(service(async |_| Ok(ToolResult::error(format!("no {SECRET}")))));
+        let sad = redacted(service(async |_| Ok(ToolResult::error(format!("no {SECRET}")))));
         assert_eq!(sad.call(call("sad", "{}")).await.unwrap().to_text(), "no [secret]");
-        let fine = layer().layer(service(async |_| Ok(ToolResult::text(SECRET))));
+        let fine = redacted(service(async |_| Ok(ToolResult::text(SECRET))));
         assert_eq!(fine.call(call("fine", "{}")).await.unwrap().to_text(), SECRET);
     }
 
@@ -101,7 +94,7 @@ mod tests {
                 let text = text.clone();
                 async { Ok(ToolResult::error(text)) }
             });
-            let capped = SizeCapLayer { max_bytes: 100, outputs: None }.layer(layer().layer(sad));
+            let capped = SizeCap::new(100, None, redacted(sad));
             let result = capped.call(call("sad", "{}")).await.unwrap();
             assert!(!result.to_text().contains("hunt"), "{}", result.to_text());
         }
@@ -111,7 +104,7 @@ mod tests {
     async fn a_secret_at_the_end_of_the_longest_message_is_gone_whole() {
         for before in 1980..2005 {
             let message = format!("{}{SECRET}", "x".repeat(before));
-            let failing = layer().layer(service(move |_| {
+            let failing = redacted(service(move |_| {
                 let message = message.clone();
                 async { Err(ToolFailure::failed(message)) }
             }));

@@ -3,46 +3,37 @@
 use std::sync::Arc;
 
 use rockbot_contracts::ContentBlock;
-use tower_layer::Layer;
 use tracing::warn;
 
 use super::{Call, CallService};
 use crate::{
+    context::ToolContext,
     failure::ToolFailure,
     outputs::{Outputs, TOOL_OUTPUT},
     result::{ToolResult, block_bytes},
-    tool::ToolContext,
 };
-
-/// Puts [`SizeCap`] around a service.
-#[derive(Debug, Clone)]
-pub struct SizeCapLayer {
-    /// Most bytes of content.
-    pub max_bytes: usize,
-    /// Where text that is too long is kept, if it is.
-    pub outputs: Option<Arc<Outputs>>,
-}
-
-impl<S> Layer<S> for SizeCapLayer {
-    type Service = SizeCap<S>;
-
-    fn layer(&self, inner: S) -> SizeCap<S> {
-        SizeCap { cap: self.clone(), inner }
-    }
-}
 
 /// Keeps text that is too long and gives a handle in its place. Where it can't be kept, cuts it and
 /// says so. Leaves out a picture, sound or resource that does not fit, since half of one is of no
 /// use.
 #[derive(Debug, Clone)]
 pub struct SizeCap<S> {
-    cap: SizeCapLayer,
+    /// Most bytes of content.
+    max_bytes: usize,
+    /// Where text that is too long is kept, if it is.
+    outputs: Option<Arc<Outputs>>,
     inner: S,
+}
+
+impl<S> SizeCap<S> {
+    pub(crate) fn new(max_bytes: usize, outputs: Option<Arc<Outputs>>, inner: S) -> Self {
+        Self { max_bytes, outputs, inner }
+    }
 }
 
 impl<S: CallService<Call>> CallService<Call> for SizeCap<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        let SizeCapLayer { max_bytes, outputs } = &self.cap;
+        let Self { max_bytes, outputs, .. } = self;
         // What reads kept outputs is short by itself; another handle in its place would lead nowhere.
         let reads_outputs = call.tool.registration().name == TOOL_OUTPUT;
         let outputs = outputs.as_ref().filter(|_| !reads_outputs);

@@ -15,20 +15,14 @@
 
 use std::sync::Arc;
 
-use tower_layer::Layer;
-
 use super::{
-    CallPolicies, Deadline, DeadlineLayer, Execute, Permit, PermitLayer, Resolve, ResultCache,
-    SizeCap, SizeCapLayer, TraceLayer, Traced, Validate, ValidateLayer,
-    account::{Account, AccountLayer, CallAccount},
-    approve::{Approve, ApproveLayer},
-    breaker::{Break, BreakerLayer},
-    cache::{Cache, CacheLayer},
-    fleet::{FleetLayer, FleetSlot},
-    pin::{PinCheck, PinLayer},
-    queue::{Slot, SlotLayer},
-    rate::{RateLayer, RateLimit},
-    redact::{Redact, RedactLayer},
+    CallPolicies, Deadline, Execute, Permit, Resolve, ResultCache, SizeCap, Traced, Validate,
+    account::{Account, CallAccount},
+    approve::Approve,
+    cache::Cache,
+    limited::{Break, FleetSlot, RateLimit, Slot},
+    pin::PinCheck,
+    redact::Redact,
 };
 use crate::{
     approval::Approver, outputs::Outputs, pins::ToolPins, redaction::Redactor,
@@ -101,19 +95,19 @@ pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> S
         account,
         logs,
     } = options;
-    let inner = DeadlineLayer.layer(Execute);
-    let inner = BreakerLayer.layer(inner);
-    let inner = FleetLayer.layer(inner);
-    let inner = SlotLayer.layer(inner);
-    let inner = RateLayer.layer(inner);
-    let inner = CacheLayer(cache).layer(inner);
-    let inner = ApproveLayer(approver).layer(inner);
-    let inner = ValidateLayer.layer(inner);
-    let inner = PinLayer(pins).layer(inner);
-    let inner = PermitLayer.layer(inner);
-    let inner = RedactLayer(redactor).layer(inner);
-    let inner = SizeCapLayer { max_bytes: max_result_bytes, outputs }.layer(inner);
-    let inner = AccountLayer { account, logs }.layer(inner);
-    let inner = TraceLayer.layer(inner);
+    let inner = Deadline::new(Execute);
+    let inner = Break::new(inner);
+    let inner = FleetSlot::new(inner);
+    let inner = Slot::new(inner);
+    let inner = RateLimit::new(inner);
+    let inner = Cache::new(cache, inner);
+    let inner = Approve::new(approver, inner);
+    let inner = Validate::new(inner);
+    let inner = PinCheck::new(pins, inner);
+    let inner = Permit::new(inner);
+    let inner = Redact::new(redactor, inner);
+    let inner = SizeCap::new(max_result_bytes, outputs, inner);
+    let inner = Account::new(account, logs, inner);
+    let inner = Traced::new(inner);
     Resolve::new(registry.clone(), policies, inner)
 }

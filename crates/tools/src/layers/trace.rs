@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use rockbot_contracts::trace;
-use tower_layer::Layer;
 use tracing::{Instrument, Span, field::Empty, info_span};
 
 use super::{Call, CallService, RawArguments};
@@ -12,23 +11,17 @@ use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
 /// The most of a call's arguments and result that goes into its span, in bytes.
 const MOST_CONTENT: usize = 4096;
 
-/// Puts [`Traced`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct TraceLayer;
-
-impl<S> Layer<S> for TraceLayer {
-    type Service = Traced<S>;
-
-    fn layer(&self, inner: S) -> Traced<S> {
-        Traced(inner)
-    }
-}
-
 /// Runs each call within a span `execute_tool {tool}`, with the attributes of OpenTelemetry's
 /// conventions for GenAI. Arguments and result are among them only where the process records
 /// content.
 #[derive(Debug, Clone)]
 pub struct Traced<S>(S);
+
+impl<S> Traced<S> {
+    pub(crate) fn new(inner: S) -> Self {
+        Self(inner)
+    }
+}
 
 impl<S: CallService<Call>> CallService<Call> for Traced<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {

@@ -1,25 +1,17 @@
 //! Arguments are read and checked before anything runs.
 
-use tower_layer::Layer;
-
 use super::{Call, CallService, RawArguments};
 use crate::{arguments, failure::ToolFailure, result::ToolResult};
-
-/// Puts [`Validate`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct ValidateLayer;
-
-impl<S> Layer<S> for ValidateLayer {
-    type Service = Validate<S>;
-
-    fn layer(&self, inner: S) -> Validate<S> {
-        Validate(inner)
-    }
-}
 
 /// Reads the arguments, repairs what is unambiguous, and checks them against the schema.
 #[derive(Debug, Clone)]
 pub struct Validate<S>(S);
+
+impl<S> Validate<S> {
+    pub(crate) fn new(inner: S) -> Self {
+        Self(inner)
+    }
+}
 
 impl<S: CallService<Call>> CallService<Call> for Validate<S> {
     async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {

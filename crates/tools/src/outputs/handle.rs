@@ -5,7 +5,7 @@ use std::fmt;
 use rockbot_store::{InvalidKey, Key, Prefix};
 use sha2::{Digest, Sha256};
 
-use crate::tool::ToolContext;
+use crate::context::ToolContext;
 
 const MARK: &str = "out-";
 /// Enough that nobody guesses one.

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rockbot_store::{Entry, Expected, InvalidKey, Key, Store, StoreError, Write};
+use rockbot_store::{Entry, Expected, Key, Store, StoreError, Write};
 use serde_json::json;
 use tokio::{
     sync::Semaphore,
@@ -13,13 +13,14 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
+    TOOL_OUTPUT,
+    error::KeepError,
     handle::{Handle, Owner},
     read::KeptOutput,
     record::Record,
     section::OutputsSection,
-    tool::TOOL_OUTPUT,
 };
-use crate::tool::ToolContext;
+use crate::context::ToolContext;
 
 /// Pieces that are on their way to or from the store at once.
 const AT_ONCE: usize = 4;
@@ -27,34 +28,6 @@ const AT_ONCE: usize = 4;
 const WHOLE_AT_ONCE: usize = 2;
 /// Handles that are named when several outputs had to go.
 const NAMED: usize = 5;
-
-/// Why a text was not kept, or not found.
-#[derive(Debug, thiserror::Error)]
-pub enum KeepError {
-    /// It has more bytes than a conversation may have.
-    #[error("the output has {bytes} bytes, over the limit of {limit} in outputs.session_bytes")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// The store has a problem.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The store took too long.
-    #[error("the store did not answer within {0:?}")]
-    Slow(Duration),
-    /// What is in the store is not what was put there, or could not be put there at all.
-    #[error("the output can't be written or read: {0}")]
-    Unusable(String),
-}
-
-impl From<InvalidKey> for KeepError {
-    fn from(error: InvalidKey) -> Self {
-        Self::Unusable(error.to_string())
-    }
-}
 
 /// What a model is told of an output that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //!   process with the same store;
 //! - [`tool_output`](ToolOutput): how a model reads what was kept.
 
+mod error;
 mod grep;
 mod handle;
 mod keep;
@@ -18,10 +19,14 @@ mod tool;
 use crate::guides::Guide;
 
 pub use self::{
-    keep::{KeepError, Kept, Outputs},
+    error::KeepError,
+    keep::{Kept, Outputs},
     section::OutputsSection,
-    tool::{TOOL_OUTPUT, ToolOutput},
+    tool::ToolOutput,
 };
+
+/// The name of the tool that reads stored outputs.
+pub const TOOL_OUTPUT: &str = "tool_output";
 
 /// How large results are read.
 pub const GUIDE: Guide = Guide {

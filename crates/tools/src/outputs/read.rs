@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rockbot_store::Store;
 
 use super::{
+    error::KeepError,
     handle::{Handle, Owner},
-    keep::KeepError,
     record::{Extent, Record},
 };
 

@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
+    TOOL_OUTPUT,
+    error::KeepError,
     grep::Search,
-    keep::{KeepError, Outputs},
+    keep::Outputs,
     pointer::value_at,
     read::{KeptOutput, Place},
 };
 use crate::{
     chunk::newlines,
+    context::ToolContext,
     failure::ToolFailure,
     outline::{Outline, cut},
     result::ToolResult,
-    tool::{Tool, ToolContext},
+    tool::Tool,
 };
-
-/// The name of the tool.
-pub const TOOL_OUTPUT: &str = "tool_output";
 
 /// Lines of `head`, `tail` and `lines` when the model doesn't say.
 const LINES: usize = 100;

@@ -7,10 +7,8 @@ use std::{
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use tokio::time::Instant;
-use tower_layer::Layer;
 use tracing::{info, warn};
 
-use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult};
 
 /// A time-out that comes sooner says more about who asked than about who was asked.
@@ -71,7 +69,7 @@ impl Breaker {
     }
 
     /// Lets a call pass, or refuses it as unavailable with how long to wait.
-    fn admit(&self) -> Result<Pass<'_>, ToolFailure> {
+    pub(crate) fn admit(&self) -> Result<Pass<'_>, ToolFailure> {
         let mut state = self.lock();
         let now = Instant::now();
         let wait = match *state {
@@ -121,7 +119,7 @@ impl Breaker {
 }
 
 /// A call that was let pass; says how it ended when dropped.
-struct Pass<'a> {
+pub(crate) struct Pass<'a> {
     breaker: &'a Breaker,
     began: Instant,
     is_probe: bool,
@@ -129,7 +127,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn ended(mut self, ended: &Result<ToolResult, ToolFailure>) {
+    pub(crate) fn ended(mut self, ended: &Result<ToolResult, ToolFailure>) {
         self.sign = match ended.as_ref().map_err(ToolFailure::code) {
             Ok(_) | Err(ToolErrorCode::ExecutionFailed) => Sign::Good,
             Err(ToolErrorCode::Timeout) if self.began.elapsed() >= LEAST_TIMEOUT => Sign::Bad,
@@ -142,32 +140,6 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         self.breaker.ended(self.is_probe, self.sign);
-    }
-}
-
-/// Puts [`Break`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct BreakerLayer;
-
-impl<S> Layer<S> for BreakerLayer {
-    type Service = Break<S>;
-
-    fn layer(&self, inner: S) -> Break<S> {
-        Break(inner)
-    }
-}
-
-/// Refuses calls while the breaker of their tool is open.
-#[derive(Debug, Clone)]
-pub struct Break<S>(S);
-
-impl<S: CallService<Call>> CallService<Call> for Break<S> {
-    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        let Some(breaker) = call.policy.breaker.clone() else { return self.0.call(call).await };
-        let pass = breaker.admit()?;
-        let ended = self.0.call(call).await;
-        pass.ended(&ended);
-        ended
     }
 }
 

@@ -13,10 +13,8 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout_at},
 };
-use tower_layer::Layer;
 
-use super::{Call, CallService};
-use crate::{failure::ToolFailure, result::ToolResult, tool::ToolContext};
+use crate::{context::ToolContext, failure::ToolFailure};
 
 /// Bounds of a [`Queue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,32 +115,6 @@ struct Waiter<'a>(&'a Queue);
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Puts [`Slot`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct SlotLayer;
-
-impl<S> Layer<S> for SlotLayer {
-    type Service = Slot<S>;
-
-    fn layer(&self, inner: S) -> Slot<S> {
-        Slot(inner)
-    }
-}
-
-/// Lets a call of a tool in a queue run when it is its turn.
-#[derive(Debug, Clone)]
-pub struct Slot<S>(S);
-
-impl<S: CallService<Call>> CallService<Call> for Slot<S> {
-    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        let _place = match call.policy.queue.clone() {
-            Some(queue) => Some(queue.place(&call.context, call.may_run_again()).await?),
-            None => None,
-        };
-        self.0.call(call).await
     }
 }
 

@@ -16,10 +16,8 @@ use governor::{
 };
 use rockbot_contracts::AgentName;
 use tokio::time::Instant;
-use tower_layer::Layer;
 
-use super::{Call, CallService};
-use crate::{failure::ToolFailure, result::ToolResult};
+use crate::failure::ToolFailure;
 
 /// The agents that are remembered. When there are more, those long within their rate are forgotten;
 /// if none is, newcomers have to wait, and nobody else.
@@ -102,31 +100,6 @@ impl Clock for RuntimeClock {
 
     fn now(&self) -> Nanos {
         self.0.elapsed().into()
-    }
-}
-
-/// Puts [`RateLimit`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct RateLayer;
-
-impl<S> Layer<S> for RateLayer {
-    type Service = RateLimit<S>;
-
-    fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit(inner)
-    }
-}
-
-/// Refuses the calls of an agent that come too often.
-#[derive(Debug, Clone)]
-pub struct RateLimit<S>(S);
-
-impl<S: CallService<Call>> CallService<Call> for RateLimit<S> {
-    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        if let Some(rate) = &call.policy.rate {
-            rate.admit(&call.context.agent)?;
-        }
-        self.0.call(call).await
     }
 }
 

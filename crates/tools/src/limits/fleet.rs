@@ -19,11 +19,9 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
-use tower_layer::Layer;
 use tracing::{info, warn};
 
-use super::{Call, CallService};
-use crate::{failure::ToolFailure, result::ToolResult, tool::ToolContext};
+use crate::{context::ToolContext, failure::ToolFailure};
 
 /// How long a place stays taken when its holder is gone.
 const TTL: Duration = Duration::from_secs(10);
@@ -228,30 +226,6 @@ impl std::fmt::Debug for FleetLimit {
             .field("rules", &self.rules)
             .field("held", &self.keepers.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// Puts [`FleetSlot`] around a service.
-#[derive(Debug, Clone, Copy)]
-pub struct FleetLayer;
-
-impl<S> Layer<S> for FleetLayer {
-    type Service = FleetSlot<S>;
-
-    fn layer(&self, inner: S) -> FleetSlot<S> {
-        FleetSlot(inner)
-    }
-}
-
-/// Lets a call of a tool with a limit for the whole fleet run when there is a place.
-#[derive(Debug, Clone)]
-pub struct FleetSlot<S>(S);
-
-impl<S: CallService<Call>> CallService<Call> for FleetSlot<S> {
-    async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        let Some(limit) = call.policy.fleet.clone() else { return self.0.call(call).await };
-        let _place = Box::pin(limit.place(&call.context, call.may_run_again())).await?;
-        self.0.call(call).await
     }
 }
 
