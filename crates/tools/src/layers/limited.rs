@@ -5,7 +5,7 @@ use crate::{failure::ToolFailure, result::ToolResult};
 
 /// Refuses the calls of an agent that come too often.
 #[derive(Debug, Clone)]
-pub struct RateLimit<S>(S);
+pub(crate) struct RateLimit<S>(S);
 
 impl<S> RateLimit<S> {
     pub(super) fn new(inner: S) -> Self {
@@ -24,7 +24,7 @@ impl<S: CallService<Call>> CallService<Call> for RateLimit<S> {
 
 /// Lets a call of a tool in a queue run when it is its turn.
 #[derive(Debug, Clone)]
-pub struct Slot<S>(S);
+pub(crate) struct Slot<S>(S);
 
 impl<S> Slot<S> {
     pub(super) fn new(inner: S) -> Self {
@@ -44,7 +44,7 @@ impl<S: CallService<Call>> CallService<Call> for Slot<S> {
 
 /// Lets a call of a tool with a limit for the whole fleet run when there is a place.
 #[derive(Debug, Clone)]
-pub struct FleetSlot<S>(S);
+pub(crate) struct FleetSlot<S>(S);
 
 impl<S> FleetSlot<S> {
     pub(super) fn new(inner: S) -> Self {
@@ -62,7 +62,7 @@ impl<S: CallService<Call>> CallService<Call> for FleetSlot<S> {
 
 /// Refuses calls while the breaker of their tool is open.
 #[derive(Debug, Clone)]
-pub struct Break<S>(S);
+pub(crate) struct Break<S>(S);
 
 impl<S> Break<S> {
     pub(super) fn new(inner: S) -> Self {

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rockbot_store::{Entry, Expected, Key, Store, StoreError, Write};
+use rockbot_store::{Entry, Expected, Key, Store, Write};
 use serde_json::json;
 use tokio::{
     sync::Semaphore,
@@ -218,7 +218,7 @@ impl fmt::Debug for Outputs {
 mod tests {
     use futures_util::future::BoxFuture;
     use rockbot_contracts::{AgentName, SessionId};
-    use rockbot_store::{Clock, MemoryStore, Prefix, Timestamp, Written};
+    use rockbot_store::{Clock, MemoryStore, Prefix, StoreError, Timestamp, Written};
 
     use super::*;
 

@@ -96,11 +96,11 @@ impl Crate {
     fn read(source: &Path) -> Self {
         let mut modules = Self::default();
         let folder = source.parent().expect("a file is in a folder");
-        modules.read_file(source, folder, Vec::new());
+        modules.read_file(source, folder, &[]);
         modules
     }
 
-    fn read_file(&mut self, file: &Path, folder: &Path, path: ModulePath) {
+    fn read_file(&mut self, file: &Path, folder: &Path, path: &[String]) {
         let text = fs::read_to_string(file)
             .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
         let parsed = syn::parse_file(&text)
@@ -109,7 +109,7 @@ impl Crate {
     }
 
     /// `folder` is where the files of child modules are.
-    fn read_items(&mut self, items: &[Item], folder: &Path, path: ModulePath) {
+    fn read_items(&mut self, items: &[Item], folder: &Path, path: &[String]) {
         let children: BTreeSet<String> = items
             .iter()
             .filter_map(|item| match item {
@@ -117,27 +117,27 @@ impl Crate {
                 _ => None,
             })
             .collect();
-        let mut reader = Reader { path: &path, children: &children, module: Module::default() };
+        let mut reader = Reader { path, children: &children, module: Module::default() };
         items.iter().for_each(|item| reader.visit_item(item));
         let module = reader.module;
-        self.modules.insert(path.clone(), module);
+        self.modules.insert(path.to_vec(), module);
         for item in items {
             let Item::Mod(ItemMod { attrs, ident, content, .. }) = item else { continue };
             if is_test(attrs) {
                 continue;
             }
             let name = ident.to_string();
-            let (mut path, below) = (path.clone(), folder.join(&name));
+            let (mut path, below) = (path.to_vec(), folder.join(&name));
             path.push(name.clone());
             if let Some((_, items)) = content {
-                self.read_items(items, &below, path);
+                self.read_items(items, &below, &path);
                 continue;
             }
             let files = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
             let file = files.iter().find(|file| file.is_file());
             // A module for another platform may have its file under another name.
             if let Some(file) = file {
-                self.read_file(file, &below, path);
+                self.read_file(file, &below, &path);
             }
         }
     }
@@ -153,7 +153,10 @@ impl Crate {
             let Some(name) = path.get(at.len()) else { return at };
             let module = &self.modules[&at];
             let followed = module.reexports.get(name).cloned().or_else(|| {
-                let globs = module.globs.iter().map(|glob| [&glob[..], &[name.clone()]].concat());
+                let globs = module
+                    .globs
+                    .iter()
+                    .map(|glob| [&glob[..], std::slice::from_ref(name)].concat());
                 globs.into_iter().find(|path| self.definition(path) != at)
             });
             match followed {
