@@ -237,9 +237,9 @@ mod tests {
         check(Some("mallory"), Some("tool.result.mallory.1"), Ok(Some("mallory")));
         check(None, None, Ok(Some("mallory")));
         check(Some("mallory"), Some("tool.result"), Ok(Some("mallory")));
-        check(Some("mallory"), Some("tool.result.assistant.1"), Err("another's address"));
-        check(Some("mallory"), Some("tool.result.assistant"), Err("another's address"));
-        check(Some("assistant"), Some("tool.result.mallory.1"), Err("another's name"));
+        check(Some("mallory"), Some("tool.result.assistant.1"), Err("reply-to does not belong"));
+        check(Some("mallory"), Some("tool.result.assistant"), Err("reply-to does not belong"));
+        check(Some("assistant"), Some("tool.result.mallory.1"), Err("source does not belong"));
     }
 
     #[test]

@@ -208,7 +208,7 @@ mod tests {
             spec["podSelector"] = selector;
             let found = find_openings(&[deny_all(), policy("dns", &spec)]);
             assert_eq!(found.len(), 1, "{found:?}");
-            let words = format!("the policy \"dns\" selects {which} pods of scripts");
+            let words = format!("the policy \"dns\" selects {which} script pods");
             assert!(found[0].starts_with(&words) && found[0].contains(direction), "{found:?}");
         }
     }

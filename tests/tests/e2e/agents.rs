@@ -53,7 +53,7 @@ async fn check_chat(fleet: &Fleet, place: &str) {
 async fn up_on_broker_serves_other_processes() {
     let fleet = fleet();
     let mut up = with_script(&fleet, "rockbot", &["up"]);
-    up.says("ready; Ctrl-C").await;
+    up.says("ready; stop with Ctrl-C").await;
     check_chat(&fleet, "tool-handler/").await;
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
     up.send(Signal::TERM);
@@ -82,7 +82,7 @@ async fn chat_with_silent_agent_can_be_interrupted() {
     chat.send(Signal::INT);
     let cancelled = heard().await;
     assert_eq!((cancelled.session_id, cancelled.cancel), (said.session_id, true));
-    chat.says("cancelling; Ctrl-C again").await;
+    chat.says("cancelling; press Ctrl-C again").await;
     // Until it listens again.
     let pid = chat.pid();
     let pressing = async {

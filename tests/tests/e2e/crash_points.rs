@@ -96,7 +96,7 @@ async fn settled(fleet: &Fleet, bus: &std::sync::Arc<dyn Bus>) {
 async fn handler_killed_before_tool_start_retries_elsewhere() {
     let fleet = Fleet::new();
     let one_at_a_time = ("ROCKBOT_HANDLER__CONCURRENCY", "1");
-    let settings = [SHARED, one_at_a_time, ("ROCKBOT_LOG__LEVEL", "info,rockbot_tools=debug")];
+    let settings = [SHARED, one_at_a_time, ("ROCKBOT_LOG__LEVEL", "info,rockbot_tool_rpc=debug")];
     let mut first = fleet.handler_with("handler-1", &settings).await;
     let blocking = r#"{"command": "echo $$ > pid; sleep 1000"}"#;
     let blocked = fleet.start(&["--json", "tools", "call", "bash", blocking]);

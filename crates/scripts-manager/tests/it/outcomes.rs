@@ -153,7 +153,7 @@ import time
 with open('/tmp/x', 'wb') as file: file.write(bytes(64 << 20))
 time.sleep(1000)
 ";
-        let script = script(full).with_timeout(Duration::from_secs(80)).unwrap();
+        let script = script(full).with_timeout(Duration::from_secs(150)).unwrap();
         let outcome = runner.run(&script, &call()).await.unwrap();
         assert_eq!(outcome.ended_by, Some(ScriptLimit::Disk), "{outcome:?}");
         cluster.wait_for_none().await;

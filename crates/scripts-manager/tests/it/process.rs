@@ -66,7 +66,7 @@ async fn check_names_policy_that_opens_network() {
         cluster.allow_all_to_go_out("monitoring").await;
         let (code, said) = check(Path::new(&operators));
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("the policy \"monitoring\" selects all pods"), "{said}");
+        assert!(said.contains("the policy \"monitoring\" selects all script pods"), "{said}");
 
         cluster.without_policy().await;
         let (code, said) = check(Path::new(&operators));
