@@ -21,12 +21,12 @@ pub struct ToolContext {
     pub agent: AgentName,
     /// When the call must have ended.
     pub deadline: Instant,
-    /// Cancelled when the asker gives up; a child of the turn's token.
+    /// Cancelled when the caller cancels the call; a child of the turn's token.
     pub cancellation: CancellationToken,
-    /// Whether the same call may have run before: it was delivered again, and nobody knows how far
-    /// it had come. Only a tool that may run again sees this.
+    /// True if an earlier delivery of the same call may have run, to an unknown extent. Only set for
+    /// tools that may run again.
     pub may_have_run: bool,
-    /// Where progress and partial results go; nobody listens when absent.
+    /// Where progress and partial results go; dropped when absent.
     pub updates: Option<UpdateSink>,
     /// What the work that this call belongs to may use. A tool that calls other tools hands it on.
     pub scope: Arc<ToolScope>,
@@ -48,8 +48,7 @@ impl ToolContext {
     /// The default time-out of a tool call.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// A context for a fresh call that may use everything, with the default time-out and nobody
-    /// listening.
+    /// Returns the context of a new call with an unrestricted scope, the default timeout and no watchers.
     #[must_use]
     pub fn new(tool_name: &str, session_id: SessionId, agent: AgentName) -> Self {
         Self {
@@ -65,14 +64,14 @@ impl ToolContext {
         }
     }
 
-    /// Says a line to whoever watches the call.
+    /// Reports a line of progress to the watchers of the call.
     pub fn progress(&self, text: impl Into<String>) {
         if let Some(updates) = &self.updates {
             updates(ToolUpdate::Progress(text.into()));
         }
     }
 
-    /// Shows a partial result to whoever watches the call.
+    /// Reports a partial result to the watchers of the call.
     pub fn partial(&self, result: ToolResult) {
         if let Some(updates) = &self.updates {
             updates(ToolUpdate::Partial(result));

@@ -13,7 +13,7 @@ pub enum WorkingMemoryError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The key belongs to somebody else.
+    /// The key belongs to another owner.
     #[error("that key belongs to another conversation; leave out `session/` and its id")]
     Foreign,
     /// The category or a tag can't be used.
