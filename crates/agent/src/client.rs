@@ -117,11 +117,11 @@ impl AgentClient {
     /// # Errors
     /// See [`SayError`]. After [`PublishError::Unconfirmed`] the message may have gone out.
     pub async fn say(&self, agent: &AgentName, message: &UserMessage) -> Result<Replies, SayError> {
-        let envelope = Envelope::of(message)
+        let envelope = Envelope::from_payload(message)
             .reply_to(self.reply_to.clone())
             .within(self.silence.min(TAKEN_WITHIN))
-            .from_source("user")
-            .trusted_as(ContentTrust::UserInput);
+            .with_source("user")
+            .with_trust(ContentTrust::UserInput);
         // Before it is sent: the first reply may be quicker than the confirm.
         let replies = self.await_replies(&envelope.message_id)?;
         let publication = Publication::mandatory(user_message(agent), envelope);
@@ -143,7 +143,8 @@ impl AgentClient {
         agent: &AgentName,
         answer: &ApprovalAnswer,
     ) -> Result<(), SayError> {
-        let envelope = Envelope::of(answer).from_source("user").trusted_as(ContentTrust::UserInput);
+        let envelope =
+            Envelope::from_payload(answer).with_source("user").with_trust(ContentTrust::UserInput);
         let publication = Publication::mandatory(user_approval(agent), envelope);
         match self.bus.publish(publication).await {
             Ok(()) => Ok(()),

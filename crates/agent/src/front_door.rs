@@ -259,9 +259,9 @@ impl ReplyLane<'_> {
             is_final,
             body,
         };
-        Envelope::of(&reply)
-            .correlated(self.in_reply_to.as_str())
-            .from_source(self.agent.name().as_str())
-            .trusted_as(ContentTrust::AgentMessage)
+        Envelope::from_payload(&reply)
+            .with_correlation_id(self.in_reply_to.as_str())
+            .with_source(self.agent.name().as_str())
+            .with_trust(ContentTrust::AgentMessage)
     }
 }

@@ -8,7 +8,7 @@ use rockbot_agent::{
     serve as open_door,
 };
 use rockbot_bus::{Bus, Requester};
-use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
+use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
 use rockbot_contracts::{
     QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
@@ -93,8 +93,10 @@ fn read(configuration: &mut Configuration) -> Settings {
     let service: ServiceSection = configuration.section("service");
     let production = service.is_production();
     let scripts_problems = scripts.validate(&[RunnerName::Bus], production);
-    for problem in
-        RabbitConfig::of(&bus, "").problems(production).into_iter().chain(scripts_problems)
+    for problem in RabbitConfig::from_section(&bus, "")
+        .problems(production)
+        .into_iter()
+        .chain(scripts_problems)
     {
         configuration.problem(problem);
     }
@@ -162,8 +164,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let instance = service.instance();
     let name = format!("agent {}/{instance}", definition.name);
     let inbox = QueueSpec::inbox(&user_message(&definition.name)).name;
-    let joined = join(&RabbitConfig::of(&bus, &name), inbox, health, shutdown).await?;
-    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
+    let joined = join(&RabbitConfig::from_section(&bus, &name), inbox, health, shutdown).await?;
+    let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
     if let Some(store) = &pins {
         health.needs("store", reachable(store.clone()));
     }

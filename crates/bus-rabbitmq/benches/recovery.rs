@@ -27,7 +27,7 @@ fn main() {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let proxy = FaultProxy::start(&test_broker_url()).await;
-        let config = RabbitConfig::new(proxy.url(), "recovery").in_namespace(fresh_namespace());
+        let config = RabbitConfig::new(proxy.url(), "recovery").with_namespace(fresh_namespace());
         let bus = RabbitBus::start(&config).expect("a usable URL");
         let subscription = Subscription::new(work_queue("jobs"), 16);
         let mut consumer = bus.consume(subscription).await.expect("subscribed");

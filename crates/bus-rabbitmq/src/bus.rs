@@ -10,8 +10,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use lapin::{options::QueueDeclareOptions, types::FieldTable, uri::AMQPUri};
 use rockbot_bus::{
-    Assurance, Bus, BusReport, ConsumeError, Consumer, Look, Publication, PublishError,
-    QueueReport, Subscription, report::QueueDepth,
+    Assurance, Bus, BusReport, ConsumeError, Consumer, Publication, PublishError, QueueReport,
+    QueueState, Subscription, report::QueueDepth,
 };
 use rockbot_contracts::{QueueName, RoutingKey, json::Limits};
 use rockbot_service::ServeError;
@@ -19,10 +19,10 @@ use tokio::time::timeout;
 
 use crate::{
     config::{InvalidUrl, RabbitConfig, user_of},
+    consumer::RabbitConsumer,
     greeting::{address_of, broker_version},
-    lane::{Lane, lane_key},
+    publish_channel::{PublishChannel, channel_key},
     refusal::{Refusal, refusal},
-    source::Source,
     supervisor::{Address, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
 };
@@ -33,17 +33,17 @@ pub struct RabbitBus {
     namespace: Arc<Namespace>,
     uri: AMQPUri,
     limits: Limits,
-    lanes: Mutex<HashMap<RoutingKey, Arc<Lane>>>,
-    shared: Arc<Lane>,
-    unconfirmed: Arc<Lane>,
-    dead_letters: Arc<Lane>,
+    publish_channels: Mutex<HashMap<RoutingKey, Arc<PublishChannel>>>,
+    shared: Arc<PublishChannel>,
+    unconfirmed: Arc<PublishChannel>,
+    dead_letters: Arc<PublishChannel>,
     /// What the broker calls itself, once it said so.
     product: OnceLock<String>,
 }
 
 /// Why a broker can't be reached, however long one waits.
 #[derive(Debug, thiserror::Error)]
-pub enum ReachError {
+pub enum ConnectError {
     /// The configuration can't be used.
     #[error("bus.url: {0}")]
     Configuration(#[from] InvalidUrl),
@@ -52,17 +52,17 @@ pub enum ReachError {
     Refused(#[from] ConsumeError),
 }
 
-impl From<ReachError> for ServeError {
-    fn from(error: ReachError) -> Self {
+impl From<ConnectError> for ServeError {
+    fn from(error: ConnectError) -> Self {
         match error {
-            ReachError::Configuration(_) => Self::Configuration(error.to_string()),
-            ReachError::Refused(_) => Self::Unavailable(error.to_string()),
+            ConnectError::Configuration(_) => Self::Configuration(error.to_string()),
+            ConnectError::Refused(_) => Self::Unavailable(error.to_string()),
         }
     }
 }
 
-/// Most lanes of their own; keys beyond them share one.
-const MAX_LANES: usize = 64;
+/// Maximum number of routing keys with a publish channel of their own; further keys share one.
+const MAX_PUBLISH_CHANNELS: usize = 64;
 
 impl RabbitBus {
     /// Connects, and waits for the broker as long as it takes: in a cluster it may come up later than
@@ -70,10 +70,10 @@ impl RabbitBus {
     ///
     /// # Errors
     /// As for [`RabbitBus::start`] and [`RabbitBus::connected`].
-    pub async fn reach(
+    pub async fn connect(
         config: &RabbitConfig,
         stopped: impl Future<Output = ()>,
-    ) -> Result<Option<Self>, ReachError> {
+    ) -> Result<Option<Self>, ConnectError> {
         let bus = Self::start(config)?;
         tokio::select! {
             connected = bus.connected(Duration::MAX) => {
@@ -101,19 +101,19 @@ impl RabbitBus {
             namespace.clone(),
         );
         let namespace = Arc::new(namespace);
-        let lane = |exchange: &lapin::types::ShortString, assurance| {
+        let channel = |exchange: &lapin::types::ShortString, assurance| {
             let (supervisor, namespace) = (supervisor.clone(), namespace.clone());
-            Arc::new(Lane::new(supervisor, namespace, exchange.clone(), assurance))
+            Arc::new(PublishChannel::new(supervisor, namespace, exchange.clone(), assurance))
         };
         Ok(Self {
-            shared: lane(&namespace.exchange, Assurance::Confirmed),
-            unconfirmed: lane(&namespace.exchange, Assurance::Sent),
-            dead_letters: lane(&namespace.dead_letters, Assurance::Confirmed),
+            shared: channel(&namespace.exchange, Assurance::Confirmed),
+            unconfirmed: channel(&namespace.exchange, Assurance::Sent),
+            dead_letters: channel(&namespace.dead_letters, Assurance::Confirmed),
             namespace,
             supervisor,
             uri,
             limits: config.limits,
-            lanes: Mutex::default(),
+            publish_channels: Mutex::default(),
             product: OnceLock::new(),
         })
     }
@@ -130,24 +130,25 @@ impl RabbitBus {
         }
     }
 
-    fn lane(&self, publication: &Publication) -> Arc<Lane> {
+    fn publish_channel(&self, publication: &Publication) -> Arc<PublishChannel> {
         if publication.assurance == Assurance::Sent {
             return self.unconfirmed.clone();
         }
-        let Some(key) = lane_key(&publication.key) else { return self.shared.clone() };
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.get(key) {
-            return lane.clone();
+        let Some(key) = channel_key(&publication.key) else { return self.shared.clone() };
+        let mut publish_channels =
+            self.publish_channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(channel) = publish_channels.get(key) {
+            return channel.clone();
         }
-        if lanes.len() >= MAX_LANES {
+        if publish_channels.len() >= MAX_PUBLISH_CHANNELS {
             return self.shared.clone();
         }
         let (supervisor, namespace) = (self.supervisor.clone(), self.namespace.clone());
         let exchange = namespace.exchange.clone();
-        let lane = Lane::new(supervisor, namespace, exchange, Assurance::Confirmed);
-        let lane = Arc::new(lane);
-        lanes.insert(key.clone(), lane.clone());
-        lane
+        let channel = PublishChannel::new(supervisor, namespace, exchange, Assurance::Confirmed);
+        let channel = Arc::new(channel);
+        publish_channels.insert(key.clone(), channel.clone());
+        channel
     }
 
     async fn publish_checked(&self, publication: &Publication) -> Result<(), PublishError> {
@@ -158,7 +159,7 @@ impl RabbitBus {
         if self.supervisor.is_closed() {
             return Err(PublishError::Closed);
         }
-        self.lane(publication).publish(publication).await
+        self.publish_channel(publication).publish(publication).await
     }
 
     /// Takes a connection of its own, so it is asked once.
@@ -167,23 +168,23 @@ impl RabbitBus {
         self.product.get_or_init(|| product).clone()
     }
 
-    async fn look_at(&self, queue: &QueueName) -> Result<Look, ConsumeError> {
+    async fn queue_state(&self, queue: &QueueName) -> Result<QueueState, ConsumeError> {
         let disconnected = |reason| ConsumeError::Disconnected { reason };
         let link = self.supervisor.current();
         let link = link.ok_or_else(|| disconnected(self.supervisor.reason()))?;
         // A passive declare that fails closes the channel, so each look has its own.
         let channel = link.open_channel().await.map_err(disconnected)?;
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        let Ok(name) = self.namespace.queue(queue) else { return Ok(Look::Missing) };
+        let Ok(name) = self.namespace.queue(queue) else { return Ok(QueueState::Missing) };
         let declared = channel.queue_declare(name, passive, FieldTable::default());
         match link.until_lost(declared).await.map_err(disconnected)? {
-            Ok(queue) => Ok(Look::There(QueueDepth {
+            Ok(queue) => Ok(QueueState::Present(QueueDepth {
                 ready: queue.message_count(),
                 consumers: queue.consumer_count(),
             })),
             Err(error) => match refusal(&error) {
-                Some(Refusal::AccessRefused) => Ok(Look::Refused),
-                Some(Refusal::NotFound) => Ok(Look::Missing),
+                Some(Refusal::AccessRefused) => Ok(QueueState::Refused),
+                Some(Refusal::NotFound) => Ok(QueueState::Missing),
                 _ => Err(disconnected(error.to_string())),
             },
         }
@@ -198,7 +199,8 @@ impl Bus for RabbitBus {
     fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
         Box::pin(async move {
             let (supervisor, namespace) = (self.supervisor.clone(), self.namespace.clone());
-            let source = Source::subscribe(supervisor, namespace, &self.dead_letters, subscription);
+            let source =
+                RabbitConsumer::subscribe(supervisor, namespace, &self.dead_letters, subscription);
             Ok(Consumer::new(source.await?))
         })
     }
@@ -211,8 +213,8 @@ impl Bus for RabbitBus {
             let look = async {
                 let mut reports = Vec::with_capacity(queues.len());
                 for queue in queues {
-                    let look = self.look_at(queue).await?;
-                    reports.push(QueueReport { name: queue.to_string(), look });
+                    let state = self.queue_state(queue).await?;
+                    reports.push(QueueReport { name: queue.to_string(), state });
                 }
                 let product = match self.product.get() {
                     Some(product) => product.clone(),

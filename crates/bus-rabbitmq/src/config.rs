@@ -73,16 +73,16 @@ impl RabbitConfig {
 
     /// What the section `[bus]` says, for a connection of that name.
     #[must_use]
-    pub fn of(section: &BusSection, connection_name: impl Into<String>) -> Self {
+    pub fn from_section(section: &BusSection, connection_name: impl Into<String>) -> Self {
         let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
         Self::secret(section.url.clone(), connection_name)
-            .in_namespace(&section.namespace)
+            .with_namespace(&section.namespace)
             .with_tls(TlsFiles { ca_file, cert_file, key_file })
     }
 
     /// The same in another namespace.
     #[must_use]
-    pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
+    pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
@@ -207,7 +207,7 @@ mod tests {
     fn a_user_of_its_own_is_one_of_its_namespace() {
         let of = |user: &str| {
             let url = format!("amqp://{user}:secret@localhost:5672/%2f");
-            RabbitConfig::new(url, "test").in_namespace("rockbot").has_own_user()
+            RabbitConfig::new(url, "test").with_namespace("rockbot").has_own_user()
         };
         assert!(of("rockbot.tool-handler"));
         assert!(!of("guest") && !of("rockbot") && !of("rockbots.cli"));

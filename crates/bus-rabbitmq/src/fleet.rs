@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use rockbot_bus::{Bus, Observed, QueueGauge, carries, connected};
+use rockbot_bus::{Bus, Observed, QueueGauge, connected_gauge, readiness_check};
 use rockbot_contracts::QueueName;
 use rockbot_service::{Health, Shutdown};
 
 use crate::{
-    bus::{RabbitBus, ReachError},
+    bus::{ConnectError, RabbitBus},
     config::RabbitConfig,
 };
 
 /// A process's way to the others, watched over.
-pub struct Joined {
+pub struct FleetConnection {
     /// The bus, counted and traced.
     pub bus: Arc<dyn Bus>,
     /// Tells how full the process's queue is, until dropped.
@@ -23,7 +23,7 @@ pub struct Joined {
 /// that the process works on. None when the process is told to stop first.
 ///
 /// # Errors
-/// As for [`RabbitBus::reach`].
+/// As for [`RabbitBus::connect`].
 ///
 /// # Cancellation
 /// Dropping the future stops waiting.
@@ -32,13 +32,13 @@ pub async fn join(
     works_on: QueueName,
     health: &Health,
     shutdown: &Shutdown,
-) -> Result<Option<Joined>, ReachError> {
-    let Some(bus) = RabbitBus::reach(config, shutdown.requested()).await? else {
+) -> Result<Option<FleetConnection>, ConnectError> {
+    let Some(bus) = RabbitBus::connect(config, shutdown.requested()).await? else {
         return Ok(None);
     };
     let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
-    health.needs("bus", carries(bus.clone()));
-    health.refresh_with(connected(bus.clone()));
+    health.needs("bus", readiness_check(bus.clone()));
+    health.refresh_with(connected_gauge(bus.clone()));
     let queue = QueueGauge::start(bus.clone(), works_on);
-    Ok(Some(Joined { bus, queue }))
+    Ok(Some(FleetConnection { bus, queue }))
 }

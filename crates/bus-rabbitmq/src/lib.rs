@@ -6,31 +6,31 @@
 //!
 //! - [`RabbitBus`]: the port;
 //! - `supervisor`: the connection, and `tls` around it;
-//! - `lane`: channels to publish on, and how confirms and returns become results;
-//! - `source`: consumers that survive their channel, and `presence`: whether they consume now;
-//! - `refusal`: what the broker refuses, in words that say what to do;
-//! - `topology`: how a queue of the contracts is declared;
+//! - `publish_channel`: channels to publish on, and the mapping of confirms and returns to results;
+//! - `consumer`: consumers that survive their channel, and `presence`: the state of each;
+//! - `refusal`: errors for requests that the broker refuses, with a remedy;
+//! - `topology`: declaration of the exchanges and queues of the contracts;
 //! - [`codec`]: envelopes as AMQP properties and back.
 
 mod backoff;
 mod bus;
+mod channel_wait;
 pub mod codec;
 mod config;
+mod confirm;
+mod consumer;
 mod fleet;
 mod greeting;
-mod lane;
 mod presence;
+mod publish_channel;
 mod refusal;
 mod settler;
-mod source;
 mod supervisor;
 mod tls;
 mod topology;
 mod traffic;
-mod watched;
-mod word;
 
-pub use bus::{RabbitBus, ReachError};
+pub use bus::{ConnectError, RabbitBus};
 pub use config::{InvalidUrl, RabbitConfig};
-pub use fleet::{Joined, join};
+pub use fleet::{FleetConnection, join};
 pub use tls::TlsFiles;

@@ -12,7 +12,9 @@ use rockbot_bus::{SettleError, Settler};
 use rockbot_contracts::Envelope;
 use tokio::time::Instant;
 
-use crate::{lane::Lane, supervisor::OPERATION_TIMEOUT, word::word};
+use crate::{
+    channel_wait::wait_on_channel, publish_channel::PublishChannel, supervisor::OPERATION_TIMEOUT,
+};
 
 pub(crate) struct AmqpSettler {
     /// Of this delivery only on this channel, which is never reopened.
@@ -27,7 +29,7 @@ pub(crate) struct AmqpSettler {
 pub(crate) struct DeadLetters {
     /// The full name of the queue that they are of.
     pub(crate) queue: ShortString,
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) channel: Arc<PublishChannel>,
 }
 
 /// The longest reason that is kept with a dead letter.
@@ -59,8 +61,8 @@ impl Settler for AmqpSettler {
             // The broker would keep only that it was rejected, so the letter is written here.
             let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
             envelope.dead_letter_reason = Some(reason.into());
-            let DeadLetters { queue, lane } = &**dead_letters;
-            match lane.publish_raw(queue.clone(), &envelope).await {
+            let DeadLetters { queue, channel } = &**dead_letters;
+            match channel.publish_raw(queue.clone(), &envelope).await {
                 Ok(()) => self.acked().await,
                 Err(error) => {
                     tracing::warn!(%error, "dead-lettering without the reason");
@@ -101,7 +103,7 @@ async fn settled(
     settlement: impl Future<Output = lapin::Result<()>> + Unpin,
 ) -> Result<(), SettleError> {
     let lost = |reason| Err(SettleError { reason });
-    match word(channel, Instant::now() + OPERATION_TIMEOUT, settlement).await {
+    match wait_on_channel(channel, Instant::now() + OPERATION_TIMEOUT, settlement).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => lost(error.to_string()),
         Err(silence) => lost(silence.to_string()),

@@ -8,9 +8,8 @@
 //! - [`Requester`]: sends requests with a correlation id and waits for the replies, with a deadline.
 //! - [`Observed`]: a bus with metrics and traces; [`QueueGauge`]: a metric of the depth of a queue.
 
-mod again;
-mod carries;
 pub mod delivery;
+mod health;
 pub mod memory;
 mod observed;
 mod pending;
@@ -18,10 +17,11 @@ pub mod port;
 mod queue_gauge;
 pub mod report;
 pub mod request;
+mod retry;
 pub mod worker;
 
-pub use carries::{carries, connected};
 pub use delivery::{Delivery, SettleError, Settlement, Settler};
+pub use health::{connected_gauge, readiness_check};
 pub use memory::MemoryBus;
 pub use observed::Observed;
 pub use pending::RequesterStats;
@@ -30,6 +30,6 @@ pub use port::{
     Subscription,
 };
 pub use queue_gauge::QueueGauge;
-pub use report::{BusReport, Look, QueueReport};
+pub use report::{BusReport, QueueReport, QueueState};
 pub use request::{Request, RequestError, Requester};
 pub use worker::{Handler, Worker, WorkerStats};

@@ -14,8 +14,8 @@ use tokio::{sync::oneshot, time::Instant};
 use tracing::{debug, warn};
 
 use crate::{
-    again::OpenQuestion,
     request::{InterimSink, RequestError},
+    retry::PendingRequest,
 };
 
 /// Counters of a requester.
@@ -56,13 +56,13 @@ impl RequesterStats {
 
 #[derive(Default)]
 pub(crate) struct Pending {
-    waiting: Mutex<HashMap<Arc<str>, Waiter>>,
+    waiting: Mutex<HashMap<Arc<str>, PendingReply>>,
     /// Number of requests so far; numbers them.
     opened: AtomicU64,
     pub(crate) stats: Arc<RequesterStats>,
 }
 
-struct Waiter {
+struct PendingReply {
     /// Identifies the request. A new request may take the correlation id as soon as the reply arrived,
     /// which may be before the caller of the first one is resumed.
     number: u64,
@@ -70,7 +70,7 @@ struct Waiter {
     answer: oneshot::Sender<Envelope>,
     on_interim: Option<InterimSink>,
     /// Once the question is with the bus, where it may be asked again.
-    question: Option<Box<OpenQuestion>>,
+    question: Option<Box<PendingRequest>>,
 }
 
 impl Pending {
@@ -80,7 +80,7 @@ impl Pending {
         id: Arc<str>,
         on_interim: Option<InterimSink>,
         limit: Option<usize>,
-    ) -> Result<(Ticket<'_>, oneshot::Receiver<Envelope>), RequestError> {
+    ) -> Result<(PendingGuard<'_>, oneshot::Receiver<Envelope>), RequestError> {
         let (answer, answered) = oneshot::channel();
         let mut waiting = self.lock();
         let open = waiting.len();
@@ -92,8 +92,14 @@ impl Pending {
             return Err(RequestError::TooManyPending { limit });
         }
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        place.insert(Waiter { number, since: Instant::now(), answer, on_interim, question: None });
-        Ok((Ticket { pending: self, id, number, is_closed: false }, answered))
+        place.insert(PendingReply {
+            number,
+            since: Instant::now(),
+            answer,
+            on_interim,
+            question: None,
+        });
+        Ok((PendingGuard { pending: self, id, number, is_closed: false }, answered))
     }
 
     /// Returns the number of pending requests.
@@ -112,7 +118,7 @@ impl Pending {
     }
 
     /// Returns the correlation ids of the published requests that match.
-    pub(crate) fn open_questions(&self, like: impl Fn(&OpenQuestion) -> bool) -> Vec<Arc<str>> {
+    pub(crate) fn open_questions(&self, like: impl Fn(&PendingRequest) -> bool) -> Vec<Arc<str>> {
         let waiting = self.lock();
         let questions = waiting
             .iter()
@@ -124,7 +130,7 @@ impl Pending {
     pub(crate) fn with_open_question<T>(
         &self,
         id: &str,
-        look: impl FnOnce(&mut OpenQuestion) -> T,
+        look: impl FnOnce(&mut PendingRequest) -> T,
     ) -> Option<T> {
         self.lock().get_mut(id)?.question.as_deref_mut().map(look)
     }
@@ -164,22 +170,22 @@ impl Pending {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Waiter>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, PendingReply>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Removes the request when its caller is dropped.
-pub(crate) struct Ticket<'a> {
+pub(crate) struct PendingGuard<'a> {
     pending: &'a Pending,
     id: Arc<str>,
     number: u64,
     is_closed: bool,
 }
 
-impl Ticket<'_> {
+impl PendingGuard<'_> {
     /// Keeps the question, which may be asked again, until it is answered.
-    pub(crate) fn keep(&self, question: Box<OpenQuestion>) {
+    pub(crate) fn keep(&self, question: Box<PendingRequest>) {
         let mut waiting = self.pending.lock();
         let waiter = waiting.get_mut(&self.id).filter(|waiter| waiter.number == self.number);
         if let Some(waiter) = waiter {
@@ -193,7 +199,7 @@ impl Ticket<'_> {
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
         if self.is_closed {
             return;
@@ -212,12 +218,12 @@ mod tests {
 
     use super::*;
 
-    fn question() -> Box<OpenQuestion> {
-        Box::new(OpenQuestion {
+    fn question() -> Box<PendingRequest> {
+        Box::new(PendingRequest {
             key: RoutingKey::new("tool.invoke").expect("a key"),
             envelope: Envelope::raw("Any", Vec::new()),
             deadline: Instant::now(),
-            give_up: None,
+            abandoned: None,
             losses: 0,
             scope: trace::Scope::default(),
             log_span: Span::none(),
@@ -228,7 +234,7 @@ mod tests {
     fn completed_request_leaves_next_one_with_its_id_alone() {
         let (pending, id) = (Pending::default(), Arc::<str>::from("r1"));
         let (first, _answer) = pending.open(id.clone(), None, None).expect("open");
-        let answer = Envelope::raw("Any", Vec::new()).correlated("r1");
+        let answer = Envelope::raw("Any", Vec::new()).with_correlation_id("r1");
         pending.take(answer);
         let (second, _answer) = pending.open(id, None, None).expect("open");
         first.keep(question());

@@ -218,8 +218,8 @@ pub trait DeliverySource: Send {
     /// Stops new deliveries; those already received are still returned.
     fn cancel(&mut self) -> BoxFuture<'_, ()>;
 
-    /// See [`Consumer::resumptions`].
-    fn resumptions(&self) -> Option<watch::Receiver<u64>> {
+    /// See [`Consumer::reconnects`].
+    fn reconnects(&self) -> Option<watch::Receiver<u64>> {
         None
     }
 }
@@ -247,8 +247,8 @@ impl Consumer {
 
     /// Returns the number of reconnects; `None` for a bus without connections.
     #[must_use]
-    pub fn resumptions(&self) -> Option<watch::Receiver<u64>> {
-        self.0.resumptions()
+    pub fn reconnects(&self) -> Option<watch::Receiver<u64>> {
+        self.0.reconnects()
     }
 }
 

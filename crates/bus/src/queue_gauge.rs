@@ -7,12 +7,12 @@ use rockbot_contracts::QueueName;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
-use crate::{port::Bus, report::Look};
+use crate::{port::Bus, report::QueueState};
 
 /// How often the bus is asked.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// The same where it lets nobody look: it logs each refusal as an error.
+/// Poll interval after the broker refused an inspection, which it logs as an error.
 const WHEN_REFUSED: Duration = Duration::from_secs(600);
 
 /// Keeps `rockbot_bus_queue_messages` of a work queue up to date, until dropped.
@@ -38,13 +38,14 @@ async fn keep_up_to_date(bus: Arc<dyn Bus>, queue: QueueName) {
     loop {
         let seen = bus.inspect(&queue).await;
         if let Err(error) = &seen {
-            debug!(%error, "can't look at a queue");
+            debug!(%error, "queue inspection failed");
         }
-        let look = seen.ok().and_then(|report| Some(report.queues.first()?.look));
+        let state = seen.ok().and_then(|report| Some(report.queues.first()?.state));
         // What was true a while ago is not told.
-        let ready = look.and_then(Look::depth).map_or(f64::NAN, |depth| f64::from(depth.ready));
+        let ready =
+            state.and_then(QueueState::depth).map_or(f64::NAN, |depth| f64::from(depth.ready));
         gauge!("rockbot_bus_queue_messages", "queue" => name.clone()).set(ready);
-        let pause = if look == Some(Look::Refused) { WHEN_REFUSED } else { EVERY };
+        let pause = if state == Some(QueueState::Refused) { WHEN_REFUSED } else { EVERY };
         tokio::time::sleep(pause).await;
     }
 }

@@ -17,22 +17,22 @@ pub struct QueueReport {
     /// Bare name.
     pub name: String,
     /// State of the queue.
-    pub look: Look,
+    pub state: QueueState,
 }
 
 impl QueueReport {
     /// Returns its depth; `None` when it does not exist or this user may not inspect it.
     #[must_use]
     pub fn depth(&self) -> Option<QueueDepth> {
-        self.look.depth()
+        self.state.depth()
     }
 }
 
 /// State of an inspected queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum QueueState {
     /// It exists.
-    There(QueueDepth),
+    Present(QueueDepth),
     /// It does not exist.
     Missing,
     /// This user may not inspect it. RabbitMQ from 4.2.6 on refuses to inspect queues that a user has no
@@ -40,12 +40,12 @@ pub enum Look {
     Refused,
 }
 
-impl Look {
+impl QueueState {
     /// Returns the depth; `None` when the queue does not exist or this user may not inspect it.
     #[must_use]
     pub fn depth(self) -> Option<QueueDepth> {
         match self {
-            Self::There(depth) => Some(depth),
+            Self::Present(depth) => Some(depth),
             Self::Missing | Self::Refused => None,
         }
     }

@@ -12,9 +12,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{Span, debug, info};
 
 use crate::{
-    again::{self, OpenQuestion},
-    pending::{Pending, RequesterStats, Ticket},
+    pending::{Pending, PendingGuard, RequesterStats},
     port::{Bus, ConsumeError, Publication, PublishError, Subscription},
+    retry::{self, PendingRequest},
 };
 
 /// Maximum number of unsettled replies of a process; replies are settled on receipt.
@@ -25,12 +25,12 @@ pub const DEFAULT_MAX_PENDING: usize = 10_000;
 
 /// Default limit on requests in flight on the bus. Further requests wait in the process: a queue on the
 /// bus is shared with other callers.
-pub const DEFAULT_WINDOW: usize = 256;
+pub const DEFAULT_MAX_IN_FLIGHT: usize = 256;
 
 /// Maximum number of attempts for a request that may not have arrived.
-pub(crate) const MOST_ASKED: u32 = 8;
+pub(crate) const MAX_ATTEMPTS: u32 = 8;
 /// Increment of the delay before each retry.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Receives interim messages of a request, such as progress. Must not block.
 pub type InterimSink = Arc<dyn Fn(&Envelope) + Send + Sync>;
@@ -51,9 +51,9 @@ pub struct Request {
     /// Enables retries under the same correlation id, counted in [`Envelope::attempt`]: when no confirm
     /// came, and when the request is still pending after several reconnects. For requests whose
     /// receivers recognize a duplicate.
-    pub ask_again: bool,
+    pub retry: bool,
     /// Cancelled when the caller gives up: a request that waits for a permit is then not sent.
-    pub give_up: Option<CancellationToken>,
+    pub abandoned: Option<CancellationToken>,
 }
 
 /// Errors of a request.
@@ -73,12 +73,12 @@ pub enum RequestError {
     },
     /// The limit on requests in flight was reached until the deadline, or until the caller gave up, so
     /// the request was never sent.
-    #[error("never sent, with {after:?} to do so: {window} questions are out already")]
+    #[error("never sent, with {after:?} to do so: {limit} requests are out already")]
     NeverSent {
         /// Time budget of the request.
         after: Duration,
         /// Limit on requests in flight.
-        window: usize,
+        limit: usize,
     },
     /// Another pending request has this correlation id, or the envelope has none.
     #[error("correlation id {id:?} is missing or in use")]
@@ -106,17 +106,17 @@ pub struct Requester {
     pending: Arc<Pending>,
     listener: OnceCell<Listener>,
     max_pending: usize,
-    window: Semaphore,
-    window_size: usize,
+    in_flight: Semaphore,
+    max_in_flight: usize,
 }
 
 struct Listener {
     answers: AbortOnDropHandle<()>,
     /// On a bus that can lose its connection.
-    asks_again: Option<AsksAgain>,
+    reconnect_retries: Option<ReconnectRetries>,
 }
 
-struct AsksAgain {
+struct ReconnectRetries {
     /// How often answers were out of reach.
     losses: watch::Receiver<u64>,
     _task: AbortOnDropHandle<()>,
@@ -134,16 +134,16 @@ impl Requester {
             pending: Arc::default(),
             listener: OnceCell::new(),
             max_pending: DEFAULT_MAX_PENDING,
-            window: Semaphore::new(DEFAULT_WINDOW),
-            window_size: DEFAULT_WINDOW,
+            in_flight: Semaphore::new(DEFAULT_MAX_IN_FLIGHT),
+            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
         }
     }
 
     /// Sets the limit on requests in flight; at least 1.
     #[must_use]
-    pub fn with_window(mut self, questions: usize) -> Self {
-        self.window_size = questions.clamp(1, Semaphore::MAX_PERMITS);
-        self.window = Semaphore::new(self.window_size);
+    pub fn with_max_in_flight(mut self, questions: usize) -> Self {
+        self.max_in_flight = questions.clamp(1, Semaphore::MAX_PERMITS);
+        self.in_flight = Semaphore::new(self.max_in_flight);
         self
     }
 
@@ -214,11 +214,11 @@ impl Requester {
     /// # Cancellation
     /// Dropping the future removes the pending request: its reply will count as late. The handler is not
     /// notified; send a cancel for that.
-    pub fn ask(
+    pub fn request(
         &self,
         request: impl Into<Box<Request>>,
     ) -> impl Future<Output = Result<Envelope, RequestError>> + Send {
-        self.ask_with(request.into(), true)
+        self.request_with(request.into(), true)
     }
 
     /// Sends a request that no limit on pending requests and requests in flight applies to. For health
@@ -228,17 +228,17 @@ impl Requester {
     /// See [`RequestError`].
     ///
     /// # Cancellation
-    /// As with [`ask`](Self::ask).
-    pub fn ask_out_of_turn(
+    /// As with [`request`](Self::request).
+    pub fn request_unbounded(
         &self,
         request: impl Into<Box<Request>>,
     ) -> impl Future<Output = Result<Envelope, RequestError>> + Send {
-        self.ask_with(request.into(), false)
+        self.request_with(request.into(), false)
     }
 
     /// Many calls wait here at the same time, so the future holds only what receives their replies; all
     /// else is boxed and dropped by then.
-    async fn ask_with(
+    async fn request_with(
         &self,
         mut request: Box<Request>,
         in_turn: bool,
@@ -255,10 +255,10 @@ impl Requester {
             let limit = in_turn.then_some(self.max_pending);
             let (ticket, answer) = self.pending.open(id, request.on_interim.take(), limit)?;
             let turn = match in_turn {
-                true => Some(match self.window.try_acquire() {
+                true => Some(match self.in_flight.try_acquire() {
                     Ok(turn) => turn,
                     Err(_) => {
-                        Box::pin(self.turn(after, deadline, request.give_up.as_ref())).await?
+                        Box::pin(self.turn(after, deadline, request.abandoned.as_ref())).await?
                     }
                 }),
                 false => None,
@@ -278,19 +278,19 @@ impl Requester {
         &self,
         after: Duration,
         deadline: Instant,
-        give_up: Option<&CancellationToken>,
+        abandoned: Option<&CancellationToken>,
     ) -> Result<SemaphorePermit<'_>, RequestError> {
-        let never_sent = RequestError::NeverSent { after, window: self.window_size };
+        let never_sent = RequestError::NeverSent { after, limit: self.max_in_flight };
         let given_up = async {
-            match give_up {
-                Some(give_up) => give_up.cancelled().await,
+            match abandoned {
+                Some(abandoned) => abandoned.cancelled().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             () = given_up => Err(never_sent),
-            turn = timeout_at(deadline, self.window.acquire()) => match turn {
+            turn = timeout_at(deadline, self.in_flight.acquire()) => match turn {
                 Ok(turn) => turn.map_err(|_| RequestError::Stopped),
                 Err(_) => Err(never_sent),
             },
@@ -302,16 +302,17 @@ impl Requester {
         &self,
         request: Box<Request>,
         deadline: Instant,
-        ticket: &Ticket<'_>,
+        ticket: &PendingGuard<'_>,
     ) -> Result<(), PublishError> {
         let next = self.publish(request, deadline).await?;
-        let asks_again = self.listener.get().and_then(|listener| listener.asks_again.as_ref());
-        if let (Some(request), Some(asks_again)) = (next, asks_again) {
-            let losses = *asks_again.losses.borrow();
+        let reconnect_retries =
+            self.listener.get().and_then(|listener| listener.reconnect_retries.as_ref());
+        if let (Some(request), Some(reconnect_retries)) = (next, reconnect_retries) {
+            let losses = *reconnect_retries.losses.borrow();
             let (scope, log_span) = (trace::Scope::current(), Span::current());
-            let Request { key, envelope, give_up, .. } = *request;
+            let Request { key, envelope, abandoned, .. } = *request;
             let question =
-                OpenQuestion { key, envelope, deadline, give_up, losses, scope, log_span };
+                PendingRequest { key, envelope, deadline, abandoned, losses, scope, log_span };
             ticket.keep(Box::new(question));
         }
         Ok(())
@@ -327,9 +328,9 @@ impl Requester {
     ) -> Result<Option<Box<Request>>, PublishError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (ask_again, asked) = (request.ask_again, request.envelope.attempt);
+            let (retry, asked) = (request.retry, request.envelope.attempt);
             let key = request.key.clone();
-            let (envelope, next) = match ask_again && asked < MOST_ASKED {
+            let (envelope, next) = match retry && asked < MAX_ATTEMPTS {
                 true => (request.envelope.clone(), Some(request)),
                 false => (request.envelope, None),
             };
@@ -344,9 +345,9 @@ impl Requester {
                 Err(error) => return Err(error),
             };
             let Some(mut next) = next else {
-                return if ask_again { Ok(None) } else { Err(error) };
+                return if retry { Ok(None) } else { Err(error) };
             };
-            let pause = ASK_AGAIN_AFTER * asked;
+            let pause = RETRY_DELAY * asked;
             if Instant::now() + pause >= deadline {
                 return Ok(None);
             }
@@ -364,11 +365,12 @@ impl Requester {
             .get_or_try_init(async || {
                 let subscription = Subscription::on_receipt(self.address.queue(), REPLY_PREFETCH);
                 let mut consumer = self.bus.consume(subscription).await?;
-                let asks_again = consumer.resumptions().map(|resumptions| {
+                let reconnect_retries = consumer.reconnects().map(|reconnects| {
                     let (bus, pending) = (self.bus.clone(), self.pending.clone());
-                    let losses = resumptions.clone();
-                    let task = tokio::spawn(again::after_losses(bus, pending, resumptions));
-                    AsksAgain { losses, _task: AbortOnDropHandle::new(task) }
+                    let losses = reconnects.clone();
+                    let task =
+                        tokio::spawn(retry::retry_after_reconnects(bus, pending, reconnects));
+                    ReconnectRetries { losses, _task: AbortOnDropHandle::new(task) }
                 });
                 let pending = self.pending.clone();
                 let answers = tokio::spawn(async move {
@@ -378,7 +380,7 @@ impl Requester {
                     // No reply can arrive any more: pending requests fail at once.
                     pending.close_all();
                 });
-                Ok(Listener { answers: AbortOnDropHandle::new(answers), asks_again })
+                Ok(Listener { answers: AbortOnDropHandle::new(answers), reconnect_retries })
             })
             .await
             .map(drop)
@@ -418,7 +420,7 @@ mod tests {
         fn size<A, B, C, F: Future>(_: impl FnOnce(A, B, C) -> F) -> usize {
             size_of::<F>()
         }
-        let size = size::<&'static Requester, _, _, _>(Requester::ask_with);
+        let size = size::<&'static Requester, _, _, _>(Requester::request_with);
         assert!(size <= 384, "{size} bytes");
     }
 }

@@ -128,12 +128,12 @@ impl Worker {
     ) -> Result<Self, ConsumeError> {
         let queue = subscription.queue.name.clone();
         let consumer = bus.consume(subscription).await?;
-        Ok(Self::of(consumer, &queue, handler))
+        Ok(Self::from_consumer(consumer, &queue, handler))
     }
 
     /// Starts on an existing consumer of `queue`.
     #[must_use]
-    pub fn of(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
+    pub fn from_consumer(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
         let stop = CancellationToken::new();
         let family = family_of(queue.as_str());
         let stats = Arc::new(WorkerStats::of(family));

@@ -5,7 +5,7 @@ mod purge;
 mod replay;
 mod show;
 
-use rockbot_bus::{Bus, Look, report::QueueDepth};
+use rockbot_bus::{Bus, QueueState, report::QueueDepth};
 use rockbot_contracts::QueueName;
 use rockbot_service::exit;
 use serde_json::json;
@@ -65,7 +65,7 @@ async fn list(bus: &dyn Bus, names: &[QueueName], must_exist: bool, json: bool) 
     } else {
         outln!("{}", table(&HEADINGS, queues.iter().map(row)))?;
     }
-    match queues.iter().find(|queue| queue.dead_letters == Look::Missing) {
+    match queues.iter().find(|queue| queue.dead_letters == QueueState::Missing) {
         Some(missing) if must_exist => Err(dead_letters::no_such_queue(&missing.name)),
         _ => Ok(exit::OK),
     }
@@ -76,10 +76,10 @@ pub(crate) const HEADINGS: [&str; 4] = ["queue", "waiting", "consumers", "dead l
 
 /// Formats a work queue as a table row.
 pub(crate) fn row(queue: &WorkQueue) -> Vec<String> {
-    let text = |look: Look, pick: fn(QueueDepth) -> u32| match look {
-        Look::There(depth) => pick(depth).to_string(),
-        Look::Missing => "–".to_owned(),
-        Look::Refused => "?".to_owned(),
+    let text = |state: QueueState, pick: fn(QueueDepth) -> u32| match state {
+        QueueState::Present(depth) => pick(depth).to_string(),
+        QueueState::Missing => "–".to_owned(),
+        QueueState::Refused => "?".to_owned(),
     };
     vec![
         queue.name.to_string(),
@@ -93,7 +93,7 @@ pub(crate) fn row(queue: &WorkQueue) -> Vec<String> {
 pub(crate) fn to_json(queue: &WorkQueue) -> serde_json::Value {
     let depth = queue.state.depth();
     // Unknown when the user may not inspect the queue.
-    let exists = (queue.state != Look::Refused).then_some(depth.is_some());
+    let exists = (queue.state != QueueState::Refused).then_some(depth.is_some());
     json!({"name": queue.name.as_str(), "exists": exists,
         "ready": depth.map(|depth| depth.ready),
         "consumers": depth.map(|depth| depth.consumers),

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::SayError;
-use rockbot_bus::{Bus, Look, MemoryBus, Requester, report::QueueDepth};
+use rockbot_bus::{Bus, MemoryBus, QueueState, Requester, report::QueueDepth};
 use rockbot_bus_rabbitmq::RabbitBus;
 use rockbot_contracts::{
     AgentName, InstanceId, QueueSpec,
@@ -178,12 +178,12 @@ impl Fleet {
     pub(crate) async fn discover_all(&self, name: &str) -> Result<Discovered, Failure> {
         let discovered = self.discover(name).await?;
         let report = self.bus.inspect(&[QueueSpec::work(&tool_invoke()).name]).await;
-        let look = report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look);
+        let look = report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.state);
         let consumers = match look {
-            Some(Look::There(depth)) => depth.consumers as usize,
+            Some(QueueState::Present(depth)) => depth.consumers as usize,
             // The number is unknown.
-            Some(Look::Refused) => usize::MAX,
-            Some(Look::Missing) | None => 0,
+            Some(QueueState::Refused) => usize::MAX,
+            Some(QueueState::Missing) | None => 0,
         };
         let mut poll = tokio::time::interval(Duration::from_millis(5));
         let all = async {
@@ -229,9 +229,9 @@ impl Fleet {
     /// When the broker does not permit the inspection, prints a note and succeeds.
     pub(crate) async fn expect_agent(&self, agent: &AgentName) -> Result<(), Failure> {
         let report = self.bus.inspect(&[QueueSpec::work(&user_message(agent)).name]).await;
-        match report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.look) {
-            Some(Look::There(QueueDepth { consumers: 1.., .. })) => Ok(()),
-            Some(Look::Refused) => {
+        match report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.state) {
+            Some(QueueState::Present(QueueDepth { consumers: 1.., .. })) => Ok(()),
+            Some(QueueState::Refused) => {
                 note!(
                     "this user may not inspect the queue of agent {agent}; messages wait until it runs"
                 );

@@ -134,7 +134,7 @@ impl Settings {
 
     /// Returns the connection settings for the broker of a running fleet.
     pub(crate) fn rabbit(&self) -> RabbitConfig {
-        RabbitConfig::of(&self.bus, "rockbot cli")
+        RabbitConfig::from_section(&self.bus, "rockbot cli")
     }
 
     /// Returns whether the fleet is embedded in this process.

@@ -1,7 +1,7 @@
 //! The work queues of a fleet. AMQP cannot list queues, so their names come from the configuration.
 
 use rockbot_agent::AgentDefinition;
-use rockbot_bus::{Bus, BusReport, Look};
+use rockbot_bus::{Bus, BusReport, QueueState};
 use rockbot_contracts::{
     AgentName, QueueName, QueueSpec,
     topology::{tool_invoke, tool_invoke_mcp, user_message},
@@ -17,9 +17,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkQueue {
     pub(crate) name: QueueName,
-    pub(crate) state: Look,
+    pub(crate) state: QueueState,
     /// The state of its dead-letter queue.
-    pub(crate) dead_letters: Look,
+    pub(crate) dead_letters: QueueState,
 }
 
 /// Returns the queue of tool calls, its quarantine queue, and the queues of the configured agent and of
@@ -51,7 +51,7 @@ pub(crate) fn parse_name(text: &str, settings: &Settings) -> Result<QueueName, F
     let name = QueueName::new(bare).or_exit(exit::USAGE)?;
     let quarantines = [tool_invoke(), tool_invoke_mcp()].map(|key| QueueSpec::quarantine(&key));
     let quarantine = quarantines.into_iter().find(|queue| queue.name == name);
-    Ok(quarantine.map_or(name, |queue| queue.gives_up_as))
+    Ok(quarantine.map_or(name, |queue| queue.dead_letters_as))
 }
 
 /// Inspects queues and their dead-letter queues; the result has the order of `names`.
@@ -64,8 +64,8 @@ pub(crate) async fn inspect(
     let pairs = names.iter().zip(report.queues.chunks_exact(2));
     let queues = pairs.map(|(name, pair)| WorkQueue {
         name: name.clone(),
-        state: pair[0].look,
-        dead_letters: pair[1].look,
+        state: pair[0].state,
+        dead_letters: pair[1].state,
     });
     let queues = queues.collect();
     Ok((report, queues))
@@ -127,13 +127,17 @@ mod tests {
         letter.settle(Settlement::dead_letter("rejected")).await.unwrap();
         let other = QueueName::new("other").unwrap();
         let (_, queues) = inspect(&bus, &[spec.name.clone(), other.clone()]).await.unwrap();
-        let waiting = Look::There(QueueDepth { ready: 2, consumers: 1 });
-        let dead = Look::There(QueueDepth { ready: 1, consumers: 0 });
+        let waiting = QueueState::Present(QueueDepth { ready: 2, consumers: 1 });
+        let dead = QueueState::Present(QueueDepth { ready: 1, consumers: 0 });
         assert_eq!(
             queues,
             [
                 WorkQueue { name: spec.name, state: waiting, dead_letters: dead },
-                WorkQueue { name: other, state: Look::Missing, dead_letters: Look::Missing },
+                WorkQueue {
+                    name: other,
+                    state: QueueState::Missing,
+                    dead_letters: QueueState::Missing
+                },
             ]
         );
     }

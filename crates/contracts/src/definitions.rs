@@ -11,7 +11,7 @@ use crate::{
     shape::{Argument, dead_letter_exchange, queue_name},
     topology::{
         BindingPattern, InvalidRoutingKey, MONITOR, MONITOR_QUEUE_BYTES, PROCESS_QUEUE_LENGTH,
-        QueueName, QueueSpec, REPLY_FAMILIES, REPLY_QUEUE_EXPIRY, word,
+        QueueName, QueueSpec, REPLY_FAMILIES, REPLY_QUEUE_EXPIRY, key_segment,
     },
 };
 
@@ -54,7 +54,9 @@ impl Fleet {
             return Err(InvalidFleet::LikeAnAgent);
         }
         let mut users: Vec<_> = agents.into_iter().map(User::Agent).collect();
-        if users.iter().any(|user| matches!(user, User::Agent(name) if word(name.as_str()) == CLI))
+        if users
+            .iter()
+            .any(|user| matches!(user, User::Agent(name) if key_segment(name.as_str()) == CLI))
         {
             return Err(InvalidFleet::Reserved);
         }
@@ -83,7 +85,7 @@ impl Fleet {
         let mut bindings = Vec::new();
         for user in &self.users {
             let name = user.name(namespace);
-            let grants = Grants::of(user);
+            let grants = Grants::for_user(user);
             let granted = grants.permissions(namespace);
             users.push(json!({
                 "name": name,
@@ -99,7 +101,7 @@ impl Fleet {
                 "user": name, "vhost": vhost, "exchange": namespace,
                 "write": granted.topic_write, "read": granted.topic_read,
             }));
-            for key in &grants.works {
+            for key in &grants.work_queues {
                 let work = QueueSpec::work(key);
                 dead_letters.push(self.queue(&work.dead_letters()));
                 bindings.push(json!({
@@ -187,7 +189,7 @@ impl Fleet {
              |---|---|---|---|---|\n",
         );
         for user in &self.users {
-            let grants = Grants::of(user);
+            let grants = Grants::for_user(user);
             let cell = |patterns: &[BindingPattern]| {
                 let names = patterns.iter().map(|pattern| format!("`{pattern}`"));
                 names.collect::<Vec<_>>().join("<br>")
@@ -197,9 +199,9 @@ impl Fleet {
                 "| `{}` | {} | {} | {} | {} |",
                 user.name(&self.namespace),
                 cell(&grants.publishes),
-                cell(&grants.hears),
+                cell(&grants.binds),
                 cell(&grants.queues),
-                cell(&grants.looks),
+                cell(&grants.inspects),
             );
         }
         table

@@ -151,7 +151,7 @@ impl Envelope {
     /// Never for the records of this crate: tests serialize all of them.
     #[must_use]
     #[expect(clippy::expect_used, reason = "records of this crate always serialize")]
-    pub fn of<M: Message>(payload: &M) -> Self {
+    pub fn from_payload<M: Message>(payload: &M) -> Self {
         let body = serde_json::to_vec(payload).expect("a wire record serializes");
         Self::raw(M::TYPE, body)
     }
@@ -192,7 +192,7 @@ impl Envelope {
 
     /// Sets the correlation id.
     #[must_use]
-    pub fn correlated(mut self, id: impl Into<Arc<str>>) -> Self {
+    pub fn with_correlation_id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.correlation_id = Some(id.into());
         self
     }
@@ -206,14 +206,14 @@ impl Envelope {
 
     /// Sets the sender.
     #[must_use]
-    pub fn from_source(mut self, source: impl Into<Arc<str>>) -> Self {
+    pub fn with_source(mut self, source: impl Into<Arc<str>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
     /// Sets the trust in the content.
     #[must_use]
-    pub fn trusted_as(mut self, trust: ContentTrust) -> Self {
+    pub fn with_trust(mut self, trust: ContentTrust) -> Self {
         self.trust = Some(trust);
         self
     }

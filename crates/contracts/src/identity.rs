@@ -8,7 +8,7 @@ use std::fmt;
 use crate::{
     envelope::Envelope,
     ids::AgentName,
-    topology::{asker_of, word},
+    topology::{caller_of, key_segment},
 };
 
 /// Caller name of the command line program.
@@ -55,7 +55,7 @@ impl User {
     #[must_use]
     pub fn name(&self, namespace: &str) -> String {
         match self {
-            Self::Agent(agent) => format!("{namespace}.{AGENT}.{}", word(agent.as_str())),
+            Self::Agent(agent) => format!("{namespace}.{AGENT}.{}", key_segment(agent.as_str())),
             service => format!("{namespace}.{service}"),
         }
     }
@@ -105,17 +105,17 @@ fn is_operator(user: &str) -> bool {
 
 /// Callers whose requests a handler accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Askers {
+pub enum CallerPolicy {
     /// Any caller. A request of an agent's user must still be that agent's own.
     #[default]
-    Anybody,
+    Any,
     /// Only users that are an agent or the command line program at the broker.
     Known,
 }
 
 /// Errors for requests of unknown or foreign callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Impostor {
+pub enum CallerError {
     /// No user, or one that sends no requests, where only known callers are accepted.
     #[error("the sender is not a user that may call tools: {}", user.as_deref().unwrap_or("(none)"))]
     Unknown {
@@ -136,13 +136,13 @@ pub enum Impostor {
     },
 }
 
-impl Askers {
+impl CallerPolicy {
     /// Returns the caller: the agent whose user the broker validated, or the source of the message
     /// without a validated user. `None` when neither is set.
     ///
     /// # Errors
-    /// When the request must not be processed; see [`Impostor`].
-    pub fn admit(self, request: &Envelope) -> Result<Option<AgentName>, Impostor> {
+    /// When the request must not be processed; see [`CallerError`].
+    pub fn admit(self, request: &Envelope) -> Result<Option<AgentName>, CallerError> {
         let said = request.source.as_deref();
         if request.user_id.as_deref().is_some_and(is_operator) {
             return Ok(said.and_then(|said| AgentName::new(said).ok()));
@@ -151,34 +151,34 @@ impl Askers {
             request.user_id.as_deref().and_then(|user| Some((user, asker(user)?)))
         else {
             return match self {
-                Self::Anybody => Ok(said.and_then(|said| AgentName::new(said).ok())),
-                Self::Known => {
-                    Err(Impostor::Unknown { user: request.user_id.as_deref().map(str::to_owned) })
-                }
+                Self::Any => Ok(said.and_then(|said| AgentName::new(said).ok())),
+                Self::Known => Err(CallerError::Unknown {
+                    user: request.user_id.as_deref().map(str::to_owned),
+                }),
             };
         };
         let user = || user.to_owned();
-        if request.reply_to.as_ref().and_then(asker_of).is_some_and(|owner| owner != asker) {
-            return Err(Impostor::ReplyTo { user: user() });
+        if request.reply_to.as_ref().and_then(caller_of).is_some_and(|owner| owner != asker) {
+            return Err(CallerError::ReplyTo { user: user() });
         }
-        if said.is_some_and(|said| word(said) != asker) {
-            return Err(Impostor::Source { user: user() });
+        if said.is_some_and(|said| key_segment(said) != asker) {
+            return Err(CallerError::Source { user: user() });
         }
         Ok(AgentName::new(said.unwrap_or(asker)).ok())
     }
 }
 
-impl Askers {
+impl CallerPolicy {
     /// Returns the caller of a request in a queue that only handlers publish to: a request from
     /// `handler`, the receiver's own user, belongs to the caller in its source.
     ///
     /// # Errors
-    /// When the request must not be processed; see [`Impostor`].
-    pub fn admit_passed_on(
+    /// When the request must not be processed; see [`CallerError`].
+    pub fn admit_forwarded(
         self,
         request: &Envelope,
         worker: Option<&str>,
-    ) -> Result<Option<AgentName>, Impostor> {
+    ) -> Result<Option<AgentName>, CallerError> {
         match request.user_id.as_deref() {
             Some(user) if Some(user) == worker => {
                 Ok(request.source.as_deref().and_then(|said| AgentName::new(said).ok()))
@@ -210,7 +210,7 @@ mod tests {
         for namespace in ["rockbot", "a.b", "agent", "x.agent"] {
             for name in ["assistant", "agent", "a.b", "ü", "my-agent-2", &"x".repeat(100)] {
                 let user = User::Agent(agent(name)).name(namespace);
-                assert_eq!(asker(&user), Some(word(name).as_str()), "{user}");
+                assert_eq!(asker(&user), Some(key_segment(name).as_str()), "{user}");
             }
             assert_eq!(asker(&User::Cli.name(namespace)), Some(CLI));
         }
@@ -223,7 +223,7 @@ mod tests {
     fn a_known_user_asks_for_itself_alone() {
         let check = |source, reply_to, expected: Result<Option<&str>, &str>| {
             let request = request(Some("rockbot.agent.mallory"), source, reply_to);
-            for askers in [Askers::Anybody, Askers::Known] {
+            for askers in [CallerPolicy::Any, CallerPolicy::Known] {
                 let admitted = askers.admit(&request);
                 match expected {
                     Ok(who) => assert_eq!(admitted, Ok(who.map(agent))),
@@ -246,8 +246,11 @@ mod tests {
     fn a_user_that_is_no_asker_is_heard_only_where_anybody_is() {
         for user in [None, Some("guest"), Some("rockbot.tool-handler")] {
             let request = request(user, Some("assistant"), Some("tool.result.assistant.1"));
-            assert_eq!(Askers::Anybody.admit(&request), Ok(Some(agent("assistant"))));
-            assert!(matches!(Askers::Known.admit(&request), Err(Impostor::Unknown { .. })));
+            assert_eq!(CallerPolicy::Any.admit(&request), Ok(Some(agent("assistant"))));
+            assert!(matches!(
+                CallerPolicy::Known.admit(&request),
+                Err(CallerError::Unknown { .. })
+            ));
         }
     }
 
@@ -255,7 +258,8 @@ mod tests {
     fn a_worker_passes_on_what_others_asked_and_nobody_else_does() {
         let check = |user, expected: Option<&str>| {
             let request = request(user, Some("assistant"), Some("tool.result.assistant.1"));
-            let admitted = Askers::Known.admit_passed_on(&request, Some("rockbot.tool-handler"));
+            let admitted =
+                CallerPolicy::Known.admit_forwarded(&request, Some("rockbot.tool-handler"));
             assert_eq!(admitted.ok().flatten(), expected.map(agent), "{user:?}");
         };
         check(Some("rockbot.tool-handler"), Some("assistant"));
@@ -266,7 +270,7 @@ mod tests {
         check(None, None);
         // Without a user of its own it takes nobody for itself.
         let unsigned = request(None, Some("assistant"), None);
-        assert!(Askers::Known.admit_passed_on(&unsigned, None).is_err());
+        assert!(CallerPolicy::Known.admit_forwarded(&unsigned, None).is_err());
     }
 
     #[test]

@@ -30,7 +30,7 @@ const MAX_WORDS: usize = 300;
 /// Formats a parser error, truncated in the middle: the quoted input goes, the position at the end
 /// stays.
 #[must_use]
-pub fn words_of(error: &serde_json::Error) -> String {
+pub fn describe_error(error: &serde_json::Error) -> String {
     let words = error.to_string();
     let total = words.chars().count();
     if total <= MAX_WORDS {
@@ -66,7 +66,7 @@ mod tests {
     fn long_parser_error_is_truncated() {
         let text = format!("\"{}\"", "x".repeat(1_000_000));
         let error = serde_json::from_str::<u32>(&text).unwrap_err();
-        let words = words_of(&error);
+        let words = describe_error(&error);
         assert!(
             words.chars().count() <= MAX_WORDS + 3 && words.contains("expected u32"),
             "{words}"

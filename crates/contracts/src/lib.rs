@@ -27,13 +27,13 @@ pub mod message;
 pub mod permissions;
 mod reply_address;
 pub mod script;
+mod segment;
 pub mod shape;
 pub mod spending;
 pub mod tool;
 pub mod topology;
 pub mod trace;
 pub mod user;
-mod word;
 
 pub use approval::{ApprovalAnswer, ApprovalDecision};
 pub use catalog::{

@@ -78,7 +78,7 @@ impl Envelope {
             if json::is_too_deep(&source) {
                 return DecodeError::TooDeep { limit: json::MAX_DEPTH };
             }
-            malformed(json::words_of(&source))
+            malformed(json::describe_error(&source))
         })
     }
 }

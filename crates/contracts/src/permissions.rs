@@ -10,10 +10,10 @@ use crate::{
     topology::{
         BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey,
         SCRIPT_RESULT, TOOL_INVOKE_MCP_AT, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_MESSAGE,
-        USER_RESPONSE, doctor_ping, mcp_manage, monitored_answers, monitored_requests,
+        USER_RESPONSE, doctor_ping, key_segment, mcp_manage, monitored_replies, monitored_requests,
         quarantine_of, script_invoke, tool_cancel, tool_catalog_announce, tool_catalog_refresh,
         tool_invoke, tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default,
-        user_approval, user_message, word,
+        user_approval, user_message,
     },
 };
 
@@ -23,13 +23,13 @@ pub struct Grants {
     /// Routing keys it publishes with.
     pub publishes: Vec<BindingPattern>,
     /// Routing keys it binds its queues to.
-    pub hears: Vec<BindingPattern>,
+    pub binds: Vec<BindingPattern>,
     /// Bare names of its queues, which it declares, consumes and deletes.
     pub queues: Vec<BindingPattern>,
     /// Work queues among them; it may publish to their dead-letter queues.
-    pub works: Vec<RoutingKey>,
+    pub work_queues: Vec<RoutingKey>,
     /// Queues of others that it may inspect; it may publish to all of them.
-    pub looks: Vec<BindingPattern>,
+    pub inspects: Vec<BindingPattern>,
 }
 
 /// Permissions of a user as regular expressions of RabbitMQ. Each matches a whole name.
@@ -51,17 +51,17 @@ impl Grants {
     /// Returns the rights of `user`. This is the whole policy: the broker's permissions and the table in
     /// the documentation are generated from it.
     #[must_use]
-    pub fn of(user: &User) -> Self {
+    pub fn for_user(user: &User) -> Self {
         match user {
             User::Agent(agent) => {
-                let own = word(agent.as_str());
+                let own = key_segment(agent.as_str());
                 let inbox = user_message(agent);
                 let mut grants = Self::asks_as(&own);
                 grants.publishes.extend([one(&script_invoke()), each(USER_RESPONSE)]);
-                grants.hears.push(each_of(SCRIPT_RESULT, &own));
+                grants.binds.push(each_of(SCRIPT_RESULT, &own));
                 grants.queues.push(each_of(SCRIPT_RESULT, &own));
                 let approvals = user_approval(agent);
-                grants.hears.push(one(&approvals));
+                grants.binds.push(one(&approvals));
                 grants.queues.push(each(approvals.as_str()));
                 grants.serves(inbox)
             }
@@ -70,24 +70,24 @@ impl Grants {
                 let to_agents = [each(USER_MESSAGE), each(USER_APPROVAL)];
                 grants.publishes.push(one(&script_invoke()));
                 grants.publishes.extend(to_agents);
-                grants.hears.push(each_of(SCRIPT_RESULT, CLI));
+                grants.binds.push(each_of(SCRIPT_RESULT, CLI));
                 grants.queues.push(each_of(SCRIPT_RESULT, CLI));
                 for own in [USER_RESPONSE, doctor_ping().as_str()] {
-                    grants.hears.push(each(own));
+                    grants.binds.push(each(own));
                     grants.queues.push(each(own));
                 }
                 grants.publishes.push(each(doctor_ping().as_str()));
-                grants.looks = vec![one(&tool_invoke()), each(USER_MESSAGE)];
+                grants.inspects = vec![one(&tool_invoke()), each(USER_MESSAGE)];
                 grants
             }
             User::Operator => {
                 let works = [tool_invoke(), tool_invoke_mcp(), mcp_manage(), script_invoke()];
                 let mut grants = Self {
                     publishes: works.iter().map(one).collect(),
-                    hears: Vec::new(),
+                    binds: Vec::new(),
                     queues: works.iter().map(dead_letters_of).collect(),
-                    works: Vec::new(),
-                    looks: Vec::new(),
+                    work_queues: Vec::new(),
+                    inspects: Vec::new(),
                 };
                 grants.publishes.push(each(USER_MESSAGE));
                 grants.queues.push(BindingPattern::new(&format!("{USER_MESSAGE}.*.dlq")));
@@ -95,19 +95,19 @@ impl Grants {
             }
             User::Monitor => Self {
                 publishes: Vec::new(),
-                hears: monitored_requests().iter().map(one).chain(monitored_answers()).collect(),
+                binds: monitored_requests().iter().map(one).chain(monitored_replies()).collect(),
                 queues: vec![each(MONITOR)],
-                works: Vec::new(),
-                looks: Vec::new(),
+                work_queues: Vec::new(),
+                inspects: Vec::new(),
             },
             User::ToolHandler => Self::runs_tools().serves_calls(tool_invoke()),
             User::McpBridge => {
                 let mut grants = Self::runs_tools();
                 grants.publishes.push(one(&tool_meta_mcp()));
                 grants.publishes.push(each_process(MCP_MANAGE_RESPONSE));
-                grants.hears.push(one(&tool_meta_mcp_refresh()));
+                grants.binds.push(one(&tool_meta_mcp_refresh()));
                 for own in [TOOL_INVOKE_MCP_AT, MCP_MANAGE_AT] {
-                    grants.hears.push(each(own));
+                    grants.binds.push(each(own));
                     grants.queues.push(each(own));
                 }
                 grants.queues.push(each(tool_meta_mcp_refresh().as_str()));
@@ -116,10 +116,10 @@ impl Grants {
             User::ScriptsManager => {
                 let grants = Self {
                     publishes: vec![each_process(SCRIPT_RESULT)],
-                    hears: vec![one(&tool_cancel())],
+                    binds: vec![one(&tool_cancel())],
                     queues: vec![each(tool_cancel().as_str())],
-                    works: Vec::new(),
-                    looks: Vec::new(),
+                    work_queues: Vec::new(),
+                    inspects: Vec::new(),
                 };
                 grants.serves_calls(script_invoke())
             }
@@ -133,7 +133,7 @@ impl Grants {
         let publishes = requests.iter().chain(&of_mcp).map(one);
         Self {
             publishes: publishes.chain([each(TOOL_INVOKE_MCP_AT), each(MCP_MANAGE_AT)]).collect(),
-            hears: vec![
+            binds: vec![
                 each_of(TOOL_RESULT, own),
                 each_of(TOOL_PROGRESS, own),
                 one(&tool_catalog_announce()),
@@ -146,8 +146,8 @@ impl Grants {
                 each(tool_meta_mcp().as_str()),
                 each_of(MCP_MANAGE_RESPONSE, own),
             ],
-            works: Vec::new(),
-            looks: Vec::new(),
+            work_queues: Vec::new(),
+            inspects: Vec::new(),
         }
     }
 
@@ -160,19 +160,19 @@ impl Grants {
                 each_process(TOOL_PROGRESS),
                 one(&tool_catalog_announce()),
             ],
-            hears: vec![one(&tool_cancel()), one(&tool_catalog_refresh())],
+            binds: vec![one(&tool_cancel()), one(&tool_catalog_refresh())],
             queues: vec![each(tool_cancel().as_str()), each(tool_catalog_refresh().as_str())],
-            works: Vec::new(),
-            looks: Vec::new(),
+            work_queues: Vec::new(),
+            inspects: Vec::new(),
         }
     }
 
     /// Adds a work queue named after its key.
     fn serves(mut self, key: RoutingKey) -> Self {
-        self.hears.push(one(&key));
+        self.binds.push(one(&key));
         self.queues.push(one(&key));
-        self.looks.push(dead_letters_of(&key));
-        self.works.push(key);
+        self.inspects.push(dead_letters_of(&key));
+        self.work_queues.push(key);
         self
     }
 
@@ -180,7 +180,7 @@ impl Grants {
     fn serves_calls(mut self, key: RoutingKey) -> Self {
         let suspects = quarantine_of(&key);
         self.publishes.push(one(&suspects));
-        self.hears.push(one(&suspects));
+        self.binds.push(one(&suspects));
         self.queues.push(one(&suspects));
         self.serves(key)
     }
@@ -198,14 +198,14 @@ impl Grants {
         if !self.publishes.is_empty() {
             write.push(exchange.clone());
         }
-        if !self.works.is_empty() {
+        if !self.work_queues.is_empty() {
             // Required to declare a queue with a dead-letter exchange, and to dead-letter a message.
             write.push(expression(&dead_letter_exchange(namespace)));
         }
         write.extend(queues.iter().cloned());
         // The weakest right that RabbitMQ requires to inspect a queue from 4.2.7 and 4.3.1 on. A user that
         // may publish to a queue gains nothing by binding it.
-        let looks = self.looks.iter().map(BindingPattern::as_str);
+        let looks = self.inspects.iter().map(BindingPattern::as_str);
         write.extend(looks.map(|queue| expression(&format!("{namespace}.{queue}"))));
         let read = std::iter::once(exchange).chain(queues.iter().cloned()).collect::<Vec<_>>();
         let keys = |keys: &[BindingPattern]| {
@@ -216,7 +216,7 @@ impl Grants {
             write: any_of(&write),
             read: any_of(&read),
             topic_write: keys(&self.publishes),
-            topic_read: keys(&self.hears),
+            topic_read: keys(&self.binds),
         }
     }
 }
@@ -244,7 +244,7 @@ fn each_process(family: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.*.*"))
 }
 
-/// A segment as [`word`] encodes it. It excludes wildcards: the right to bind one name is not a
+/// A segment as [`key_segment`] encodes it. It excludes wildcards: the right to bind one name is not a
 /// right to bind all of them.
 const WORD: &str = "[A-Za-z0-9_%~-]+";
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[track_caller]
     fn check(user: &User, wish: Wish, name: &str, expected: bool) {
-        let permissions = Grants::of(user).permissions("rockbot");
+        let permissions = Grants::for_user(user).permissions("rockbot");
         let asked = match wish {
             Declare => &permissions.configure,
             Consume => &permissions.read,

@@ -2,11 +2,11 @@
 
 use crate::{
     ids::{AgentName, InstanceId},
+    segment::key_segment,
     topology::{
         MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS, TOOL_RESULT,
         USER_RESPONSE,
     },
-    word::word,
 };
 
 /// The address where one process of an agent receives replies.
@@ -92,7 +92,8 @@ impl ReplyAddress {
     }
 
     fn under(&self, family: &str) -> RoutingKey {
-        let (agent, instance) = (word(self.agent.as_str()), word(self.instance.as_str()));
+        let (agent, instance) =
+            (key_segment(self.agent.as_str()), key_segment(self.instance.as_str()));
         RoutingKey::built(format!("{family}.{agent}.{instance}"))
     }
 }
@@ -113,14 +114,14 @@ pub fn is_mcp_manage_reply(key: &RoutingKey) -> bool {
 /// Whether `key` is where one process's answers about scripts go.
 #[must_use]
 pub fn is_script_reply(key: &RoutingKey) -> bool {
-    key.is_in(SCRIPT_RESULT) && asker_of(key).is_some()
+    key.is_in(SCRIPT_RESULT) && caller_of(key).is_some()
 }
 
 /// The word for the asker in `tool.result.<asker>.<instance>`, the like for progress,
 /// `mcp.manage.response.<asker>.<instance>` or `script.result.<asker>.<instance>`; `None` for a key
 /// that is nobody's own.
 #[must_use]
-pub fn asker_of(reply_to: &RoutingKey) -> Option<&str> {
+pub fn caller_of(reply_to: &RoutingKey) -> Option<&str> {
     let key = reply_to.as_str();
     let families = [TOOL_RESULT, TOOL_PROGRESS, MCP_MANAGE_RESPONSE, SCRIPT_RESULT];
     let own = families.iter().find_map(|family| key.strip_prefix(family));
@@ -154,10 +155,10 @@ mod tests {
         assert!(!is_tool_reply(&key("tool.invoke")));
         assert_eq!(progress_key(&key("tool.result.a.b")), Some(key("tool.progress.a.b")));
         assert_eq!(progress_key(&key("tool.result")), None);
-        assert_eq!(asker_of(&key("tool.result.a.b")), Some("a"));
-        assert_eq!(asker_of(&key("tool.progress.a.b")), Some("a"));
-        assert_eq!(asker_of(&key("tool.result")), None);
-        assert_eq!(asker_of(&key("script.result.a.b")), Some("a"));
+        assert_eq!(caller_of(&key("tool.result.a.b")), Some("a"));
+        assert_eq!(caller_of(&key("tool.progress.a.b")), Some("a"));
+        assert_eq!(caller_of(&key("tool.result")), None);
+        assert_eq!(caller_of(&key("script.result.a.b")), Some("a"));
         assert!(is_script_reply(&key("script.result.a.b")));
         assert!(!is_script_reply(&key("script.result")));
         assert!(!is_script_reply(&key("tool.result.a.b")));

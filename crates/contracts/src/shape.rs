@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::topology::{
-    DEAD_LETTER_LOOKS, DEAD_LETTER_TTL, QueueKind, QueueName, QueueSpec, REPLY_QUEUE_EXPIRY,
+    DEAD_LETTER_DELIVERIES, DEAD_LETTER_TTL, QueueKind, QueueName, QueueSpec, REPLY_QUEUE_EXPIRY,
 };
 
 /// The value of an argument of a queue.
@@ -48,13 +48,13 @@ impl QueueSpec {
                 ("x-dead-letter-exchange", Argument::Text(dead_letter_exchange(namespace))),
                 (
                     "x-dead-letter-routing-key",
-                    Argument::Text(queue_name(namespace, &self.gives_up_as)),
+                    Argument::Text(queue_name(namespace, &self.dead_letters_as)),
                 ),
                 ("x-dead-letter-strategy", text("at-least-once")),
             ]),
             QueueKind::DeadLetters => arguments.extend([
                 ("x-queue-type", text("quorum")),
-                ("x-delivery-limit", Argument::Number(DEAD_LETTER_LOOKS.into())),
+                ("x-delivery-limit", Argument::Number(DEAD_LETTER_DELIVERIES.into())),
                 ("x-message-ttl", millis(DEAD_LETTER_TTL)),
             ]),
             QueueKind::Reply => arguments.push(("x-expires", millis(REPLY_QUEUE_EXPIRY))),

@@ -15,10 +15,10 @@ use crate::ids::{AgentName, InstanceId};
 
 pub use crate::{
     reply_address::{
-        ReplyAddress, asker_of, is_mcp_manage_reply, is_script_reply, is_tool_reply, is_user_reply,
-        progress_key,
+        ReplyAddress, caller_of, is_mcp_manage_reply, is_script_reply, is_tool_reply,
+        is_user_reply, progress_key,
     },
-    word::{stable_hash, word},
+    segment::{key_segment, stable_hash},
 };
 
 /// Default namespace: name of the exchange and prefix of every queue.
@@ -239,7 +239,7 @@ pub struct QueueSpec {
     pub max_bytes: Option<u64>,
     /// Work queue whose dead-letter queue receives its dead letters: itself, except for a quarantine
     /// queue.
-    pub gives_up_as: QueueName,
+    pub dead_letters_as: QueueName,
     /// Deliveries of a message before a work queue dead-letters it.
     pub deliveries: u32,
 }
@@ -260,7 +260,7 @@ pub const MONITOR_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
 pub const DEAD_LETTER_LENGTH: u32 = 10_000;
 /// Deliveries of a dead letter. The broker counts each inspection as a delivery, and newer brokers drop
 /// messages after twenty deliveries by default.
-pub const DEAD_LETTER_LOOKS: u32 = 1_000_000;
+pub const DEAD_LETTER_DELIVERIES: u32 = 1_000_000;
 /// Retention of dead letters.
 pub const DEAD_LETTER_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time until an unused reply queue expires.
@@ -278,8 +278,12 @@ impl QueueSpec {
     /// [`quarantine_of`]. It shares the dead-letter queue of `key`.
     #[must_use]
     pub fn quarantine(key: &RoutingKey) -> Self {
-        let gives_up_as = QueueName(key.0.clone());
-        Self { gives_up_as, deliveries: QUARANTINE_DELIVERIES, ..Self::work(&quarantine_of(key)) }
+        let dead_letters_as = QueueName(key.0.clone());
+        Self {
+            dead_letters_as,
+            deliveries: QUARANTINE_DELIVERIES,
+            ..Self::work(&quarantine_of(key))
+        }
     }
 
     fn new(
@@ -288,8 +292,8 @@ impl QueueSpec {
         bindings: Vec<BindingPattern>,
         max_length: u32,
     ) -> Self {
-        let (gives_up_as, deliveries) = (name.clone(), MAX_DELIVERIES);
-        Self { gives_up_as, name, kind, bindings, max_length, max_bytes: None, deliveries }
+        let (dead_letters_as, deliveries) = (name.clone(), MAX_DELIVERIES);
+        Self { dead_letters_as, name, kind, bindings, max_length, max_bytes: None, deliveries }
     }
 
     /// Creates the reply queue of one process.
@@ -302,7 +306,7 @@ impl QueueSpec {
     /// Creates the queue of one process for announcements with the key `topic`.
     #[must_use]
     pub fn exclusive(topic: &RoutingKey, instance: &InstanceId) -> Self {
-        let name = QueueName(format!("{topic}.{}", word(instance.as_str())).into());
+        let name = QueueName(format!("{topic}.{}", key_segment(instance.as_str())).into());
         Self::new(name, QueueKind::Exclusive, vec![topic.into()], PROCESS_QUEUE_LENGTH)
     }
 
@@ -318,7 +322,7 @@ impl QueueSpec {
     /// oldest message, so that it never rejects a message that other queues receive.
     #[must_use]
     pub fn monitor(instance: &InstanceId, bindings: Vec<BindingPattern>) -> Self {
-        let name = QueueName(format!("{MONITOR}.{}", word(instance.as_str())).into());
+        let name = QueueName(format!("{MONITOR}.{}", key_segment(instance.as_str())).into());
         let queue = Self::new(name, QueueKind::Exclusive, bindings, PROCESS_QUEUE_LENGTH);
         Self { max_bytes: Some(MONITOR_QUEUE_BYTES), ..queue }
     }
@@ -333,7 +337,7 @@ impl QueueSpec {
     /// Creates the dead-letter queue of this work queue.
     #[must_use]
     pub fn dead_letters(&self) -> Self {
-        Self::dead_letters_of(&self.gives_up_as)
+        Self::dead_letters_of(&self.dead_letters_as)
     }
 
     /// Sets the length limit.
@@ -421,7 +425,7 @@ fixed_key!(
 /// Requests that any bridge can run go to [`tool_invoke_mcp`].
 #[must_use]
 pub fn tool_invoke_mcp_at(bridge: &InstanceId) -> RoutingKey {
-    RoutingKey::built(format!("{TOOL_INVOKE_MCP_AT}.{}", word(bridge.as_str())))
+    RoutingKey::built(format!("{TOOL_INVOKE_MCP_AT}.{}", key_segment(bridge.as_str())))
 }
 
 /// Requests about MCP servers to one bridge process: `mcp.manage.at.<instance>`.
@@ -429,7 +433,7 @@ pub fn tool_invoke_mcp_at(bridge: &InstanceId) -> RoutingKey {
 /// Requests that any bridge can process go to [`mcp_manage`].
 #[must_use]
 pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
-    RoutingKey::built(format!("{MCP_MANAGE_AT}.{}", word(bridge.as_str())))
+    RoutingKey::built(format!("{MCP_MANAGE_AT}.{}", key_segment(bridge.as_str())))
 }
 
 /// `<key>.quarantine`: requests of `key` that may have crashed handlers. Only handlers publish there.
@@ -449,7 +453,7 @@ pub fn monitored_requests() -> [RoutingKey; 3] {
 
 /// Patterns of replies, progress and cancels, which a monitor receives along with requests.
 #[must_use]
-pub fn monitored_answers() -> Vec<BindingPattern> {
+pub fn monitored_replies() -> Vec<BindingPattern> {
     let families = [TOOL_RESULT, TOOL_PROGRESS, SCRIPT_RESULT];
     let mut patterns: Vec<_> =
         families.iter().map(|family| BindingPattern::new(&format!("{family}.#"))).collect();
@@ -460,19 +464,19 @@ pub fn monitored_answers() -> Vec<BindingPattern> {
 /// `user.message.<agent>`.
 #[must_use]
 pub fn user_message(agent: &AgentName) -> RoutingKey {
-    RoutingKey::built(format!("{USER_MESSAGE}.{}", word(agent.as_str())))
+    RoutingKey::built(format!("{USER_MESSAGE}.{}", key_segment(agent.as_str())))
 }
 
 /// `user.approval.<agent>`: what people say to questions of the agent's processes.
 #[must_use]
 pub fn user_approval(agent: &AgentName) -> RoutingKey {
-    RoutingKey::built(format!("{USER_APPROVAL}.{}", word(agent.as_str())))
+    RoutingKey::built(format!("{USER_APPROVAL}.{}", key_segment(agent.as_str())))
 }
 
 /// `user.response.<proxy>`.
 #[must_use]
 pub fn user_response(proxy: &InstanceId) -> RoutingKey {
-    RoutingKey::built(format!("{USER_RESPONSE}.{}", word(proxy.as_str())))
+    RoutingKey::built(format!("{USER_RESPONSE}.{}", key_segment(proxy.as_str())))
 }
 
 #[cfg(test)]

@@ -309,7 +309,7 @@ async fn buses(kind: &str) -> (Arc<dyn Bus>, Arc<dyn Bus>) {
     }
     let namespace = fresh_namespace();
     let connect = async |name: &str| {
-        let config = RabbitConfig::new(test_broker_url(), name).in_namespace(&namespace);
+        let config = RabbitConfig::new(test_broker_url(), name).with_namespace(&namespace);
         let bus = RabbitBus::start(&config).expect("a URL");
         bus.connected(Duration::from_secs(20)).await.expect("the broker");
         Arc::new(bus) as Arc<dyn Bus>

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
+use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke_mcp};
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
@@ -56,7 +56,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = settings.store.parse() {
         configuration.problem(problem);
     }
-    let rabbit = RabbitConfig::of(&settings.bus, "");
+    let rabbit = RabbitConfig::from_section(&settings.bus, "");
     let production = settings.service.is_production();
     for problem in rabbit.problems(production) {
         configuration.problem(problem);
@@ -89,8 +89,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let Some(store) = opened else { return Ok(()) };
     let namespace = bus.namespace.clone();
     let works_on = QueueSpec::work(&tool_invoke_mcp()).name;
-    let joined = join(&RabbitConfig::of(&bus, &name), works_on, health, shutdown).await?;
-    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
+    let joined = join(&RabbitConfig::from_section(&bus, &name), works_on, health, shutdown).await?;
+    let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     // In memory nobody else could know.
     let shared = (!matches!(url, StoreUrl::Memory))

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use kube::{Client, Config};
-use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
+use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::script_invoke};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, SERVICE, ScriptsManager, StartError};
 use rockbot_service::{
@@ -50,7 +50,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = settings.store.parse() {
         configuration.problem(problem);
     }
-    let rabbit = RabbitConfig::of(&settings.bus, "");
+    let rabbit = RabbitConfig::from_section(&settings.bus, "");
     let production = settings.service.is_production();
     for problem in rabbit.problems(production) {
         configuration.problem(problem);
@@ -82,8 +82,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let queue_name = QueueSpec::work(&script_invoke()).name;
-    let joined = join(&RabbitConfig::of(&bus, &name), queue_name, health, shutdown).await?;
-    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
+    let joined =
+        join(&RabbitConfig::from_section(&bus, &name), queue_name, health, shutdown).await?;
+    let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     let runner = KubernetesRunner::start(client, scripts)
         .map_err(|error| ServeError::Configuration(format!("scripts.images: {error}")))?;

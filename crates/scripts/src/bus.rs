@@ -47,7 +47,7 @@ impl BusRunner {
             // Whether a repeated run is harmless depends on the runner, which is not known here.
             repeatable: false,
         };
-        let reply = call.ask(Envelope::of(&request), context).await;
+        let reply = call.ask(Envelope::from_payload(&request), context).await;
         let (response, ran_on): (ScriptInvokeResponse, _) = reply?;
         if response.tool_call_id != context.tool_call_id {
             return Err(unreadable(&context.tool_call_id, &"it belongs to another call"));
@@ -229,7 +229,8 @@ mod tests {
             name: "scripts",
             repeatable: true,
         };
-        let reply = call.ask::<ScriptInvokeResponse>(Envelope::of(&request), &context).await;
+        let reply =
+            call.ask::<ScriptInvokeResponse>(Envelope::from_payload(&request), &context).await;
         let failure = reply.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::InvalidArguments);
         assert_eq!(fixture.echo.runs.load(Ordering::Relaxed), 0);
@@ -240,7 +241,7 @@ mod tests {
         let fixture = Fixture::new().await;
         for reply_to in ["tool.invoke", "tool.result.assistant.1", "script.result"] {
             let request = Envelope::raw("ScriptInvokeRequest", b"{}".to_vec())
-                .correlated("x")
+                .with_correlation_id("x")
                 .reply_to(RoutingKey::new(reply_to).unwrap());
             let publication = Publication::mandatory(script_invoke(), request);
             fixture.bus.publish(publication).await.unwrap();

@@ -87,7 +87,7 @@ impl Conversation for ScriptConversation {
             isolation: String::new(),
             not_kept_from: Vec::new(),
         });
-        Envelope::of(&ScriptInvokeResponse {
+        Envelope::from_payload(&ScriptInvokeResponse {
             tool_call_id,
             output: content,
             stderr: details.stderr,

@@ -14,13 +14,13 @@ use tokio::sync::watch;
 pub struct InterceptedBus<F> {
     bus: Arc<dyn Bus>,
     publish: F,
-    resumptions: Option<watch::Receiver<u64>>,
+    reconnects: Option<watch::Receiver<u64>>,
 }
 
 /// A consumer that reports the test's number of reconnects.
 struct Reconnecting {
     consumer: Consumer,
-    resumptions: watch::Receiver<u64>,
+    reconnects: watch::Receiver<u64>,
 }
 
 impl<F, P> InterceptedBus<F>
@@ -30,16 +30,16 @@ where
 {
     /// Wraps `bus`. `publish` receives it with each publication, and publishes what and when it wants.
     pub fn wrap(bus: Arc<dyn Bus>, publish: F) -> Arc<dyn Bus> {
-        Arc::new(Self { bus, publish, resumptions: None })
+        Arc::new(Self { bus, publish, reconnects: None })
     }
 
-    /// Wraps `bus` with consumers that report the number of reconnects in `resumptions`.
+    /// Wraps `bus` with consumers that report the number of reconnects in `reconnects`.
     pub fn with_reconnects(
         bus: Arc<dyn Bus>,
-        resumptions: watch::Receiver<u64>,
+        reconnects: watch::Receiver<u64>,
         publish: F,
     ) -> Arc<dyn Bus> {
-        Arc::new(Self { bus, publish, resumptions: Some(resumptions) })
+        Arc::new(Self { bus, publish, reconnects: Some(reconnects) })
     }
 }
 
@@ -55,8 +55,8 @@ where
     fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
         Box::pin(async move {
             let consumer = self.bus.consume(subscription).await?;
-            Ok(match self.resumptions.clone() {
-                Some(resumptions) => Consumer::new(Reconnecting { consumer, resumptions }),
+            Ok(match self.reconnects.clone() {
+                Some(reconnects) => Consumer::new(Reconnecting { consumer, reconnects }),
                 None => consumer,
             })
         })
@@ -87,7 +87,7 @@ impl DeliverySource for Reconnecting {
         Box::pin(self.consumer.cancel())
     }
 
-    fn resumptions(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.resumptions.clone())
+    fn reconnects(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.reconnects.clone())
     }
 }

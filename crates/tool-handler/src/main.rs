@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use rockbot_bus_rabbitmq::{Joined, RabbitConfig, join};
+use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
@@ -59,7 +59,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     if let Err(problem) = settings.store.parse() {
         configuration.problem(problem);
     }
-    let rabbit = RabbitConfig::of(&settings.bus, "");
+    let rabbit = RabbitConfig::from_section(&settings.bus, "");
     let production = settings.service.is_production();
     let scripts = settings.scripts.validate(&[RunnerName::Local, RunnerName::Docker], production);
     for problem in rabbit.problems(production).into_iter().chain(scripts) {
@@ -91,8 +91,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
     let works_on = QueueSpec::work(&tool_invoke()).name;
-    let joined = join(&RabbitConfig::of(&bus, &name), works_on, health, shutdown).await?;
-    let Some(Joined { bus, queue }) = joined else { return Ok(()) };
+    let joined = join(&RabbitConfig::from_section(&bus, &name), works_on, health, shutdown).await?;
+    let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     let journal = CallJournal::start(store.clone(), &instance, options);
     let mut tools = tools(&files, scripts.as_ref())

@@ -45,7 +45,7 @@ impl RemoteTool {
             Some((server, tool)) => (Some(server), tool.as_ref()),
             None => (None, self.registration.name.as_str()),
         };
-        let mut question = Envelope::of(&ToolInvokeRequest {
+        let mut question = Envelope::from_payload(&ToolInvokeRequest {
             tool_call_id: context.tool_call_id.clone(),
             tool_name: tool.to_owned(),
             arguments: serde_json::to_string(arguments).expect("a JSON value serializes"),

@@ -49,10 +49,10 @@ impl RemoteCall<'_> {
         context: &ToolContext,
     ) -> impl Future<Output = Result<(A, Option<String>), ToolFailure>> + Send {
         let envelope = question
-            .correlated(context.tool_call_id.clone())
+            .with_correlation_id(context.tool_call_id.clone())
             // As whom the broker knows this process, also for an agent that works for another.
-            .from_source(self.requester.address().agent().clone())
-            .trusted_as(ContentTrust::ToolRequest);
+            .with_source(self.requester.address().agent().clone())
+            .with_trust(ContentTrust::ToolRequest);
         let budget = context.remaining();
         let request = Box::new(Request {
             key: self.key.clone(),
@@ -61,13 +61,13 @@ impl RemoteCall<'_> {
             grace: GRACE,
             on_interim: context.updates.is_some().then(|| on_progress(context)),
             // Handlers know the second of two by the id.
-            ask_again: true,
-            give_up: Some(context.cancellation.clone()),
+            retry: true,
+            abandoned: Some(context.cancellation.clone()),
         });
         // Many calls wait in here at once, so what they ask is not kept beside.
         async move {
             let mut cancel = CancelOnDrop::armed(self.requester.bus(), &context.tool_call_id);
-            let mut asked = pin!(self.requester.ask(request));
+            let mut asked = pin!(self.requester.request(request));
             let answered = tokio::select! {
                 biased;
                 answered = &mut asked => answered,
@@ -212,7 +212,8 @@ impl<'a> CancelOnDrop<'a> {
         let Some(tool_call_id) = self.call.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let cancel = ToolCancel { tool_call_id, reason: reason.to_owned() };
-        let envelope = Envelope::of(&cancel).correlated(cancel.tool_call_id.as_str());
+        let envelope =
+            Envelope::from_payload(&cancel).with_correlation_id(cancel.tool_call_id.as_str());
         let bus = self.bus.clone();
         // Bounded by the publish's own time-out.
         runtime.spawn(async move {

@@ -104,21 +104,21 @@ async fn probe(requester: &Requester, key: &RoutingKey) -> Option<Replies> {
         arguments: "{}".to_owned(),
         session_id: SessionId::generate(),
     };
-    let mut envelope = Envelope::of(&question)
-        .correlated(id.as_str())
-        .from_source(requester.address().agent().as_str())
+    let mut envelope = Envelope::from_payload(&question)
+        .with_correlation_id(id.as_str())
+        .with_source(requester.address().agent().as_str())
         .transient();
     envelope.trace = unrecorded(&id);
     let answers_before = requester.stats().answered();
     let asked = Instant::now();
-    let answer = requester.ask_out_of_turn(Request {
+    let answer = requester.request_unbounded(Request {
         key: key.clone(),
         envelope,
         timeout: WITHIN,
         grace: GRACE,
         on_interim: None,
-        ask_again: false,
-        give_up: None,
+        retry: false,
+        abandoned: None,
     });
     match answer.await {
         Ok(_) => {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rockbot_contracts::identity::Askers;
+use rockbot_contracts::identity::CallerPolicy;
 use rockbot_tools::{
     call_section::CallSection,
     layers::{
@@ -163,7 +163,7 @@ impl HandlerSection {
             (tools.chain(servers).collect(), limits)
         }));
         if self.require_identity {
-            options.askers = Askers::Known;
+            options.askers = CallerPolicy::Known;
         }
         options.user = self.user.as_deref().map(Into::into);
         match self.backlog {

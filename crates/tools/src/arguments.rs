@@ -53,7 +53,7 @@ pub fn read(text: &str) -> Result<Arguments, ToolFailure> {
     };
     match repair(trimmed) {
         Some(value @ Value::Object(_)) => Ok(Arguments { value, repaired: true }),
-        _ => Err(ToolFailure::invalid(format!("not valid JSON: {}", json::words_of(&error)))),
+        _ => Err(ToolFailure::invalid(format!("not valid JSON: {}", json::describe_error(&error)))),
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{AgentName, ToolHints, ToolRegistration, topology::word};
+use rockbot_contracts::{AgentName, ToolHints, ToolRegistration, topology::key_segment};
 use rockbot_store::{Entry, Expected, Key, Prefix, Store, StoreError, Write, Written};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -217,7 +217,7 @@ impl ToolPins {
     }
 
     fn place(&self) -> [String; 2] {
-        ["tool-pins".to_owned(), word(self.agent.as_str())]
+        ["tool-pins".to_owned(), key_segment(self.agent.as_str())]
     }
 
     /// Names of tools may be longer than a key, so their hash is in it.

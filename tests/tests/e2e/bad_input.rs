@@ -49,7 +49,8 @@ impl Stranger {
     /// Sends an envelope that must be refused before anything runs.
     async fn is_refused(&mut self, what: &str, envelope: Envelope, words: &str) {
         let id = ToolCallId::generate();
-        let envelope = envelope.correlated(id.as_str()).reply_to(self.address.tool_result());
+        let envelope =
+            envelope.with_correlation_id(id.as_str()).reply_to(self.address.tool_result());
         self.send(envelope).await;
         let answer = self.answer().await;
         assert_eq!(answer.correlation_id.as_deref(), Some(id.as_str()), "{what}");
@@ -85,7 +86,7 @@ async fn unreadable_request_gets_reply_and_dead_letter() {
 
     let body = |text: &str| Envelope::raw(ToolInvokeRequest::TYPE, text.as_bytes().to_vec());
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-    let mut newer = Envelope::of(&request("list_files", "{}"));
+    let mut newer = Envelope::from_payload(&request("list_files", "{}"));
     newer.wire = 2;
     let cases = [
         ("malformed", body(r#"{"toolCallId": "#), "valid"),
@@ -159,7 +160,7 @@ async fn handler_validates_arguments() {
         ("not JSON", "{{{", "JSON"),
         ("too deep", &deep, "deeper"),
     ] {
-        let envelope = Envelope::of(&request("read_file", arguments));
+        let envelope = Envelope::from_payload(&request("read_file", arguments));
         stranger.is_refused(what, envelope, words).await;
     }
     still_serves(&fleet, &mut handler).await;
@@ -174,8 +175,8 @@ async fn duplicate_request_runs_and_replies_once() {
     let arguments = serde_json::json!({ "command": command }).to_string();
     let request = request("bash", &arguments);
     let envelope = || {
-        Envelope::of(&request)
-            .correlated(request.tool_call_id.as_str())
+        Envelope::from_payload(&request)
+            .with_correlation_id(request.tool_call_id.as_str())
             .reply_to(stranger.address.tool_result())
     };
     for envelope in [envelope(), envelope()] {
@@ -200,10 +201,11 @@ async fn undeliverable_and_unsolicited_replies_are_harmless() {
     let mut stranger = Stranger::at(&fleet).await;
     // Nobody consumes this address.
     let gone = reply_address("gone", "1").tool_result();
-    stranger.send(Envelope::of(&request("list_files", "{}")).reply_to(gone)).await;
+    stranger.send(Envelope::from_payload(&request("list_files", "{}")).reply_to(gone)).await;
     handler.says("the asker is gone; its answer is dropped").await;
     // A request whose answer would be a request.
-    let forged = Envelope::of(&request("list_files", "{}")).reply_to(key("user.message.victim"));
+    let forged =
+        Envelope::from_payload(&request("list_files", "{}")).reply_to(key("user.message.victim"));
     stranger.send(forged).await;
     handler.says("its reply-to is not an address for tool results").await;
     // An answer where requests are expected.
@@ -215,6 +217,6 @@ async fn undeliverable_and_unsolicited_replies_are_harmless() {
         is_retryable: false,
         executed: Executed::No,
     };
-    stranger.is_refused("an answer", Envelope::of(&answer), "ToolError").await;
+    stranger.is_refused("an answer", Envelope::from_payload(&answer), "ToolError").await;
     still_serves(&fleet, &mut handler).await;
 }

@@ -53,10 +53,10 @@ impl Asker {
             arguments: arguments.to_owned(),
             session_id: SessionId::generate(),
         };
-        let envelope = Envelope::of(&request)
-            .correlated(id.as_str())
+        let envelope = Envelope::from_payload(&request)
+            .with_correlation_id(id.as_str())
             .reply_to(self.address.tool_result())
-            .from_source("asker")
+            .with_source("asker")
             .within(Duration::from_secs(60));
         self.send(envelope).await;
         id.to_string()

@@ -54,7 +54,7 @@ impl Guarded {
 
     /// A connection of the test itself as `user`.
     pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
-        let config = RabbitConfig::new(self.url(user), user).in_namespace(&self.fleet.namespace);
+        let config = RabbitConfig::new(self.url(user), user).with_namespace(&self.fleet.namespace);
         let bus = RabbitBus::start(&config).expect("a usable URL");
         bus.connected(TEST_TIMEOUT).await.expect("let in");
         Arc::new(bus)
@@ -85,9 +85,9 @@ fn request(source: &str, answer_to: &str) -> Envelope {
         arguments: r#"{"path": "forged", "content": "x"}"#.to_owned(),
         session_id: SessionId::generate(),
     };
-    Envelope::of(&request)
-        .correlated(request.tool_call_id.as_str())
-        .from_source(source)
+    Envelope::from_payload(&request)
+        .with_correlation_id(request.tool_call_id.as_str())
+        .with_source(source)
         .reply_to(answer_to.tool_result())
         .within(Duration::from_secs(10))
 }

@@ -66,7 +66,7 @@ async fn monitor_user_observes_call_from_request_to_reply() {
     // Nothing else is open to that user, and watching is open to no other.
     let monitor = guarded.bus("monitor").await;
     let cancel = ToolCancel { tool_call_id: ToolCallId::generate(), reason: String::new() };
-    let cancel = Publication::mandatory(tool_cancel(), Envelope::of(&cancel));
+    let cancel = Publication::mandatory(tool_cancel(), Envelope::from_payload(&cancel));
     let sent =
         within_timeout("a refusal", monitor.publish(cancel.within(Duration::from_secs(5)))).await;
     let refused = sent.expect_err("it may not publish").to_string();

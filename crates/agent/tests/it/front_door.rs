@@ -201,10 +201,10 @@ async fn a_forged_or_missing_reply_to_is_never_answered() {
     let victim = RoutingKey::new("tool.invoke").unwrap();
     let mut victims_queue = street.consume(QueueSpec::work(&victim)).await;
 
-    street.put(Envelope::of(&message("s", "go")).reply_to(victim)).await;
+    street.put(Envelope::from_payload(&message("s", "go")).reply_to(victim)).await;
     let reason = street.dead_letter().await;
     assert!(reason.contains("not an address for agent replies"), "{reason}");
-    street.put(Envelope::of(&message("s", "go"))).await;
+    street.put(Envelope::from_payload(&message("s", "go"))).await;
     let reason = street.dead_letter().await;
     assert!(reason.contains("no reply-to"), "{reason}");
     assert_eq!(model.asked(), 0);
@@ -274,7 +274,7 @@ async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_run
     let model = Witness::script([ScriptedTurn::text("Hello.")]);
     let _door = street.opens(Stage::new().agent(&model)).await;
     let (reply_to, mut replies) = street.replies("proxy").await;
-    let said = |message: &UserMessage| Envelope::of(message).reply_to(reply_to.clone());
+    let said = |message: &UserMessage| Envelope::from_payload(message).reply_to(reply_to.clone());
     let (first, elsewhere) = (said(&message("s", "go")), said(&message("other", "go")));
     let cancelled = said(&cancel("s"));
     let after = said(&message("s", "again"));
@@ -297,7 +297,7 @@ async fn a_message_published_twice_is_answered_once() {
     let model = Witness::script([ScriptedTurn::text("Hello.")]);
     let door = street.opens(Stage::new().agent(&model)).await;
     let (reply_to, mut replies) = street.replies("proxy").await;
-    let envelope = Envelope::of(&message("s", "go")).reply_to(reply_to);
+    let envelope = Envelope::from_payload(&message("s", "go")).reply_to(reply_to);
     street.put(envelope.clone()).await;
     street.put(envelope).await;
     let mut finals = 0;
@@ -313,7 +313,7 @@ async fn an_answer_that_nobody_waits_for_is_dropped_and_the_message_is_done() {
     let model = Witness::script([ScriptedTurn::text("Hello.")]);
     let door = street.opens(Stage::new().agent(&model)).await;
     let reply_to = user_response(&InstanceId::new("gone").unwrap());
-    street.put(Envelope::of(&message("s", "go")).reply_to(reply_to)).await;
+    street.put(Envelope::from_payload(&message("s", "go")).reply_to(reply_to)).await;
     all_wait().await;
     let stats = door.stats();
     assert_eq!((stats.acked(), stats.retried()), (1, 0));

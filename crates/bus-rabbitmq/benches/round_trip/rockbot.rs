@@ -86,7 +86,7 @@ fn registration(name: &str) -> ToolRegistration {
 
 async fn connect(namespace: &str, name: &str) -> Arc<dyn Bus> {
     let url = std::env::var("ROCKBOT_TEST_AMQP_URL").expect("run `cargo xtask bench`");
-    let config = RabbitConfig::new(url, name).in_namespace(namespace);
+    let config = RabbitConfig::new(url, name).with_namespace(namespace);
     let bus = RabbitBus::start(&config).expect("a usable URL");
     bus.connected(Duration::from_secs(10)).await.expect("a broker");
     telemetry::observed(Arc::new(bus))
@@ -178,7 +178,7 @@ impl Agent {
         let name = AgentName::new("bench").expect("a name");
         let address = ReplyAddress::new(name.clone(), InstanceId::generate());
         // More than the memory of calls in flight is measured with.
-        let requester = Arc::new(Requester::new(bus, address).with_window(10_000));
+        let requester = Arc::new(Requester::new(bus, address).with_max_in_flight(10_000));
         let registry = Arc::new(ToolRegistry::new());
         for tool in ["echo", "hang"] {
             let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());

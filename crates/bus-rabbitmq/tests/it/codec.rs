@@ -212,7 +212,7 @@ proptest! {
 
     #[test]
     fn an_id_over_the_limit_is_refused_by_name(length in MAX_ID_BYTES + 1..2000) {
-        let envelope = Envelope::raw("Text", Vec::new()).correlated("x".repeat(length));
+        let envelope = Envelope::raw("Text", Vec::new()).with_correlation_id("x".repeat(length));
         let error = encode(&envelope).expect_err("too long");
         prop_assert_eq!((error.field, error.bytes), ("correlation_id", length));
     }

@@ -49,12 +49,12 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
     let requester = Requester::new(fleet.bus.clone(), reply_address("asker", "one"));
     let request = Request {
         key: key("questions"),
-        envelope: text_message("?").correlated("the-call"),
+        envelope: text_message("?").with_correlation_id("the-call"),
         timeout: Duration::from_secs(60),
         grace: Duration::ZERO,
         on_interim: None,
-        ask_again: true,
-        give_up: None,
+        retry: true,
+        abandoned: None,
     };
     let forgets = async {
         assert_eq!(ack_next(&mut questions).await, "?");
@@ -72,11 +72,11 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
         let question = again.envelope().clone();
         again.settle(Settlement::Ack).await.expect("acked");
         let to = question.reply_to.clone().expect("a reply-to");
-        let answer = Publication::mandatory(to, text_message("!").correlated("the-call"));
+        let answer = Publication::mandatory(to, text_message("!").with_correlation_id("the-call"));
         worker.bus.publish(answer).await.expect("published");
         question
     };
-    let (answer, question) = tokio::join!(requester.ask(request), forgets);
+    let (answer, question) = tokio::join!(requester.request(request), forgets);
     answer.expect("an answer");
     assert_eq!((question.attempt, requester.stats().retries()), (2, 1));
 }

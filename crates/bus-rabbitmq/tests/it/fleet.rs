@@ -129,7 +129,7 @@ impl Fleet {
 
 /// Starts a bus without waiting for it.
 pub(crate) fn start(url: &str, namespace: &str) -> RabbitBus {
-    let config = RabbitConfig::new(url, "fault test").in_namespace(namespace);
+    let config = RabbitConfig::new(url, "fault test").with_namespace(namespace);
     RabbitBus::start(&config).expect("a usable URL")
 }
 

@@ -103,12 +103,12 @@ fn text(text: &str) -> AMQPValue {
 fn question(key: RoutingKey) -> Request {
     Request {
         key,
-        envelope: text_message("?").correlated("the-call"),
+        envelope: text_message("?").with_correlation_id("the-call"),
         timeout: Duration::from_secs(10),
         grace: Duration::ZERO,
         on_interim: None,
-        ask_again: false,
-        give_up: None,
+        retry: false,
+        abandoned: None,
     }
 }
 
@@ -123,13 +123,13 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
     let mut requests = handler.consume(work).await.expect("a handler may serve");
     let asker = Requester::new(agent.clone(), reply_address("assistant", "victim"));
     let asked = tokio::spawn(async move {
-        let answer = asker.ask(question(tool_invoke())).await;
+        let answer = asker.request(question(tool_invoke())).await;
         (asker, answer)
     });
     let request = next_delivery(&mut requests).await;
     assert_eq!(request.envelope().user_id.as_deref(), Some("rockbot.agent.assistant"));
     let reply_to = request.envelope().reply_to.clone().expect("an address");
-    let answer = text_message("!").correlated("the-call");
+    let answer = text_message("!").with_correlation_id("the-call");
     handler.publish(Publication::mandatory(reply_to, answer)).await.expect("a handler may answer");
     request.settle(Settlement::Ack).await.expect("settled");
     let (asker, answer) = asked.await.expect("no panic");
@@ -225,17 +225,17 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
     mallory.declares("rockbot.tool.result.mallory.2", trap).await.expect("its own queue");
     let key = "tool.result.mallory.2";
     mallory.binds("rockbot.tool.result.mallory.2", "rockbot", key).await.expect("its own answers");
-    let mut asked = Box::pin(asker.ask(question(tool_invoke())));
+    let mut asked = Box::pin(asker.request(question(tool_invoke())));
     let request = tokio::select! {
         request = next_delivery(&mut requests) => request,
         answer = &mut asked => panic!("answered before it was taken: {answer:?}"),
     };
     let trap = RoutingKey::new(key).expect("a key");
-    let lure = text_message("forged").correlated("the-call");
+    let lure = text_message("forged").with_correlation_id("the-call");
     handler.publish(Publication::mandatory(trap, lure)).await.expect("an answer to mallory");
     assert_never("a forged answer", &mut asked).await;
     let reply_to = request.envelope().reply_to.clone().expect("an address");
-    let honest = text_message("honest").correlated("the-call");
+    let honest = text_message("honest").with_correlation_id("the-call");
     handler.publish(Publication::mandatory(reply_to, honest)).await.expect("answered");
     let answer = within_timeout("the honest answer", asked).await.expect("an answer");
     assert_eq!(answer.body, text_message("honest").body);

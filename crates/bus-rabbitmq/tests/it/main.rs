@@ -31,7 +31,7 @@ use rockbot_testkit::{BusFixture, fixture as kit};
 
 /// One process's connection to the fleet in `namespace`.
 async fn connect(namespace: &str, name: &str) -> Arc<dyn Bus> {
-    let config = RabbitConfig::new(kit::test_broker_url(), name).in_namespace(namespace);
+    let config = RabbitConfig::new(kit::test_broker_url(), name).with_namespace(namespace);
     let bus = RabbitBus::start(&config).expect("a usable URL");
     bus.connected(kit::TEST_TIMEOUT).await.expect("the test broker answers");
     Arc::new(bus)

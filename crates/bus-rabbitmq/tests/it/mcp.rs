@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, ready};
 use rockbot_bus::Requester;
 use rockbot_contracts::{
     InstanceId,
-    identity::Askers,
+    identity::CallerPolicy,
     mcp::{
         McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
         McpServerDetailsRequest, McpServerSummary,
@@ -85,7 +85,7 @@ async fn with_its_rights_an_agent_knows_the_servers_of_a_bridge_and_asks_it_abou
     let gateway = Arc::new(OneServer(watch::Sender::new([server()].into_iter().collect())));
     let instance = InstanceId::new("bridge-0").expect("an instance");
     let port: Arc<dyn McpGateway> = gateway.clone();
-    let manage = ManageWorker::start(&bridge, port, "mcp-bridge", &instance, Askers::Known);
+    let manage = ManageWorker::start(&bridge, port, "mcp-bridge", &instance, CallerPolicy::Known);
     let manage = manage.await.expect("serving");
     let announcer = IndexAnnouncer::start(bridge, gateway.as_ref(), "mcp-bridge", instance);
     let announcer = announcer.await.expect("announcing");

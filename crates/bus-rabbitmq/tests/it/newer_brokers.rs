@@ -12,7 +12,7 @@ use std::sync::{
 
 use regex::Regex;
 use rockbot_bus::{
-    Bus, Look, Publication, QueueReport, Settlement, Subscription, report::QueueDepth,
+    Bus, Publication, QueueReport, QueueState, Settlement, Subscription, report::QueueDepth,
 };
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
@@ -101,7 +101,8 @@ struct Rights(Vec<Regex>);
 
 impl Rights {
     fn of(user: &User, rule: Rule) -> Self {
-        let Permissions { configure, write, read, .. } = Grants::of(user).permissions("rockbot");
+        let Permissions { configure, write, read, .. } =
+            Grants::for_user(user).permissions("rockbot");
         let counted = match rule {
             Rule::MayDeclare => vec![configure],
             Rule::AnyRight => vec![configure, write, read],
@@ -263,10 +264,10 @@ async fn bus(guarded: &Guarded, user: &User, rule: Rule) -> (Arc<dyn Bus>, Refus
     (Arc::new(bus), proxy)
 }
 
-async fn look(bus: &dyn Bus, queues: &[&QueueName]) -> Vec<Look> {
+async fn state(bus: &dyn Bus, queues: &[&QueueName]) -> Vec<QueueState> {
     let queues: Vec<_> = queues.iter().map(|name| (*name).clone()).collect();
     let report = bus.inspect(&queues).await.expect("a report");
-    report.queues.iter().map(|QueueReport { look, .. }| *look).collect()
+    report.queues.iter().map(|QueueReport { state, .. }| *look).collect()
 }
 
 async fn a_call_is_answered(rule: Rule) {
@@ -275,7 +276,7 @@ async fn a_call_is_answered(rule: Rule) {
     let (agent, _agent_proxy) = bus(&guarded, &assistant(), rule).await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
     let mut requests = handler.consume(work).await.expect("a handler may serve");
-    let asked = text_message("?").correlated("the-call");
+    let asked = text_message("?").with_correlation_id("the-call");
     agent.publish(Publication::mandatory(tool_invoke(), asked)).await.expect("an agent may ask");
     let request = next_delivery(&mut requests).await;
     request.settle(Settlement::dead_letter("no")).await.expect("settled");
@@ -305,8 +306,8 @@ async fn every_user_gets_in_and_a_look_that_is_refused_is_not_taken_for_a_missin
     let inbox = QueueName::new("user.message.assistant").expect("a name");
     let (invoke_letters, inbox_letters) = (invoke.dead_letters(), inbox.dead_letters());
     // Nobody made the work queues, and the definitions those for dead letters.
-    let (missing, refused) = (Look::Missing, Look::Refused);
-    let empty = Look::There(QueueDepth { ready: 0, consumers: 0 });
+    let (missing, refused) = (QueueState::Missing, QueueState::Refused);
+    let empty = QueueState::Present(QueueDepth { ready: 0, consumers: 0 });
     for rule in [Rule::MayDeclare, Rule::AnyRight] {
         let with_right = |look| if rule == Rule::AnyRight { look } else { refused };
         for user in User::SERVICES.into_iter().chain([assistant()]) {

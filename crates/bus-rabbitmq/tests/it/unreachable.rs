@@ -51,7 +51,7 @@ async fn a_port_where_nobody_listens_is_named_as_the_reason() {
 async fn a_peer_that_never_answers_costs_one_thread_and_heals() {
     let proxy = FaultProxy::start(&test_broker_url()).await;
     proxy.stall();
-    let mut config = RabbitConfig::new(proxy.url(), "fault test").in_namespace(fresh_namespace());
+    let mut config = RabbitConfig::new(proxy.url(), "fault test").with_namespace(fresh_namespace());
     config.connect_timeout = SHORT;
     let bus = RabbitBus::start(&config).expect("a usable URL");
     within_timeout("several attempts", proxy.wait_for_connections(4)).await;

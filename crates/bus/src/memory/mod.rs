@@ -17,7 +17,7 @@ use rockbot_contracts::{QueueName, json::Limits};
 use crate::{
     delivery::Delivery,
     port::{Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Subscription},
-    report::{BusReport, Look, QueueReport},
+    report::{BusReport, QueueReport, QueueState},
 };
 
 use self::{
@@ -103,7 +103,9 @@ impl Bus for MemoryBus {
             .iter()
             .map(|name| QueueReport {
                 name: name.to_string(),
-                look: router.find(name).map_or(Look::Missing, |queue| Look::There(queue.depth())),
+                state: router
+                    .find(name)
+                    .map_or(QueueState::Missing, |queue| QueueState::Present(queue.depth())),
             })
             .collect();
         let product = format!("in-memory bus {}", env!("CARGO_PKG_VERSION"));

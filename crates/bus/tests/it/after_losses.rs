@@ -52,27 +52,27 @@ impl Stage {
         Self { bus, questions, requester, losses, takes }
     }
 
-    fn ask(&self, id: &'static str, ask_again: bool) -> JoinHandle<Result<Envelope, RequestError>> {
-        self.ask_until(id, ask_again, None)
+    fn ask(&self, id: &'static str, retry: bool) -> JoinHandle<Result<Envelope, RequestError>> {
+        self.ask_until(id, retry, None)
     }
 
     fn ask_until(
         &self,
         id: &'static str,
-        ask_again: bool,
-        give_up: Option<CancellationToken>,
+        retry: bool,
+        abandoned: Option<CancellationToken>,
     ) -> JoinHandle<Result<Envelope, RequestError>> {
         let request = Request {
             key: key("questions"),
-            envelope: text_message("why").correlated(id),
+            envelope: text_message("why").with_correlation_id(id),
             timeout: Duration::from_secs(600),
             grace: Duration::ZERO,
             on_interim: None,
-            ask_again,
-            give_up,
+            retry,
+            abandoned,
         };
         let requester = self.requester.clone();
-        tokio::spawn(async move { requester.ask(request).await })
+        tokio::spawn(async move { requester.request(request).await })
     }
 
     fn is_interrupted(&self, more: u64) {
@@ -167,10 +167,10 @@ async fn only_what_was_open_through_several_and_may_be_asked_twice_is_asked_agai
 #[tokio::test(start_paused = true)]
 async fn what_was_given_up_is_not_asked_again() {
     let mut stage = Stage::new().await;
-    let give_up = CancellationToken::new();
-    let asking = stage.ask_until("id", true, Some(give_up.clone()));
+    let abandoned = CancellationToken::new();
+    let asking = stage.ask_until("id", true, Some(abandoned.clone()));
     stage.heard().await;
-    give_up.cancel();
+    abandoned.cancel();
     stage.is_interrupted(3);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((stage.requester.pending(), stage.requester.stats().retries()), (1, 0));

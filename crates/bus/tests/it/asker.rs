@@ -20,6 +20,6 @@ pub(crate) async fn heard(questions: &mut Consumer) -> Envelope {
 pub(crate) async fn answer(bus: &MemoryBus, question: &Envelope) {
     let id = question.correlation_id.as_deref().expect("an id");
     let to = question.reply_to.clone().expect("a reply-to");
-    let answer = Publication::mandatory(to, text_message("because").correlated(id));
+    let answer = Publication::mandatory(to, text_message("because").with_correlation_id(id));
     bus.publish(answer).await.expect("heard");
 }

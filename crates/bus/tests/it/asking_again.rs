@@ -60,22 +60,22 @@ async fn stage(unconfirmed: u32, loses: bool, then: Option<PublishError>) -> Sta
     Stage { questions, bus, requester }
 }
 
-fn question(ask_again: bool) -> Request {
+fn question(retry: bool) -> Request {
     Request {
         key: key("questions"),
-        envelope: text_message("why").correlated("id"),
+        envelope: text_message("why").with_correlation_id("id"),
         timeout: Duration::from_secs(20),
         grace: Duration::ZERO,
         on_interim: None,
-        ask_again,
-        give_up: None,
+        retry,
+        abandoned: None,
     }
 }
 
 impl Stage {
-    fn ask(&self, ask_again: bool) -> tokio::task::JoinHandle<Result<Envelope, RequestError>> {
+    fn ask(&self, retry: bool) -> tokio::task::JoinHandle<Result<Envelope, RequestError>> {
         let requester = self.requester.clone();
-        tokio::spawn(async move { requester.ask(question(ask_again)).await })
+        tokio::spawn(async move { requester.request(question(retry)).await })
     }
 
     async fn heard(&mut self) -> Envelope {
@@ -150,21 +150,22 @@ async fn that_a_second_one_surely_failed_says_nothing_about_the_first() {
 async fn a_question_that_is_given_up_while_it_waits_is_never_sent() {
     let mut stage = stage(0, false, None).await;
     let requester = Arc::new(
-        Requester::new(Arc::new(stage.bus.clone()), reply_address("asker", "two")).with_window(1),
+        Requester::new(Arc::new(stage.bus.clone()), reply_address("asker", "two"))
+            .with_max_in_flight(1),
     );
-    let of = |id: &str, give_up: &CancellationToken| Request {
-        envelope: text_message(id).correlated(id),
-        give_up: Some(give_up.clone()),
+    let of = |id: &str, abandoned: &CancellationToken| Request {
+        envelope: text_message(id).with_correlation_id(id),
+        abandoned: Some(abandoned.clone()),
         ..question(false)
     };
-    let give_up = CancellationToken::new();
+    let abandoned = CancellationToken::new();
     let (first, here) = (of("first", &CancellationToken::new()), requester.clone());
-    let first = tokio::spawn(async move { here.ask(first).await });
+    let first = tokio::spawn(async move { here.request(first).await });
     stage.heard().await;
-    let (second, here) = (of("second", &give_up), requester.clone());
-    let second = tokio::spawn(async move { here.ask(second).await });
+    let (second, here) = (of("second", &abandoned), requester.clone());
+    let second = tokio::spawn(async move { here.request(second).await });
     wait_until("both", || requester.pending() == 2).await;
-    give_up.cancel();
+    abandoned.cancel();
     let error = second.await.expect("no panic").expect_err("given up");
     assert!(matches!(error, RequestError::NeverSent { .. }), "{error}");
     first.abort();
@@ -176,19 +177,23 @@ async fn questions_beyond_the_window_wait_here_and_were_never_sent() {
     let mut questions =
         bus.consume(Subscription::new(work_queue("questions"), 10)).await.expect("consuming");
     let requester =
-        Requester::new(Arc::new(bus.clone()), reply_address("asker", "one")).with_window(1);
+        Requester::new(Arc::new(bus.clone()), reply_address("asker", "one")).with_max_in_flight(1);
     let requester = Arc::new(requester);
-    let of = |id: &str| Request { envelope: text_message(id).correlated(id), ..question(false) };
+    let of = |id: &str| Request {
+        envelope: text_message(id).with_correlation_id(id),
+        ..question(false)
+    };
     let (first, here) = (of("first"), requester.clone());
-    let first = tokio::spawn(async move { here.ask(first).await });
+    let first = tokio::spawn(async move { here.request(first).await });
     let heard = next_delivery(&mut questions).await;
-    let late = requester.ask(Request { timeout: Duration::from_secs(1), ..of("late") }).await;
-    assert!(matches!(late, Err(RequestError::NeverSent { window: 1, .. })), "{late:?}");
+    let late = requester.request(Request { timeout: Duration::from_secs(1), ..of("late") }).await;
+    assert!(matches!(late, Err(RequestError::NeverSent { limit: 1, .. })), "{late:?}");
     let (second, here) = (of("second"), requester.clone());
-    let second = tokio::spawn(async move { here.ask(second).await });
+    let second = tokio::spawn(async move { here.request(second).await });
     let to = heard.envelope().reply_to.clone().expect("a reply-to");
     for id in ["first", "second"] {
-        let answer = Publication::mandatory(to.clone(), text_message("done").correlated(id));
+        let answer =
+            Publication::mandatory(to.clone(), text_message("done").with_correlation_id(id));
         bus.publish(answer).await.expect("heard");
         if id == "first" {
             next_delivery(&mut questions).await;

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use rockbot_bus::{Bus, Consumer, Delivery, Look, Settlement, Subscription};
+use rockbot_bus::{Bus, Consumer, Delivery, QueueState, Settlement, Subscription};
 use rockbot_contracts::{QueueName, QueueSpec};
 use rockbot_service::exit;
 use tokio::time::timeout;
@@ -173,10 +173,10 @@ impl DeadLetters {
 /// When the dead-letter queue does not exist or may not be inspected, or the bus is unavailable.
 pub(super) async fn count(bus: &dyn Bus, queue: &QueueName) -> Result<u32, Failure> {
     let report = bus.inspect(&[queue.dead_letters()]).await.or_exit(exit::UNAVAILABLE)?;
-    match report.queues.first().map(|queue| queue.look) {
-        Some(Look::There(depth)) => Ok(depth.ready),
-        Some(Look::Refused) => Err(not_permitted(queue)),
-        Some(Look::Missing) | None => Err(no_such_queue(queue)),
+    match report.queues.first().map(|queue| queue.state) {
+        Some(QueueState::Present(depth)) => Ok(depth.ready),
+        Some(QueueState::Refused) => Err(not_permitted(queue)),
+        Some(QueueState::Missing) | None => Err(no_such_queue(queue)),
     }
 }
 
@@ -217,7 +217,7 @@ pub(super) mod tests {
             let mut work = bus.consume(Subscription::new(spec.clone(), 1)).await.unwrap();
             for number in 0..count {
                 let envelope = Envelope::raw("Text", number.to_string().into_bytes())
-                    .correlated(format!("call-{number}"))
+                    .with_correlation_id(format!("call-{number}"))
                     .within(Duration::from_secs(60));
                 let publication = Publication::mandatory(key.clone(), envelope);
                 bus.publish(publication).await.unwrap();

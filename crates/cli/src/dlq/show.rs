@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn untrusted_text_is_escaped() {
         let hostile = "\u{1b}[2J\u{202e}\nx";
-        let mut letter = Envelope::raw("Text", Vec::new()).from_source(hostile).correlated(hostile);
+        let mut letter =
+            Envelope::raw("Text", Vec::new()).with_source(hostile).with_correlation_id(hostile);
         letter.dead_letter_reason = Some(hostile.into());
         let text = to_text(&letter, letter.timestamp);
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");

@@ -1,6 +1,6 @@
 //! Findings about the health of a fleet, with their severity.
 
-use rockbot_bus::Look;
+use rockbot_bus::QueueState;
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_service::exit;
 
@@ -57,10 +57,10 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     let mut hidden = Vec::new();
     for queue in queues {
         let name = &queue.name;
-        if queue.state == Look::Refused {
+        if queue.state == QueueState::Refused {
             hidden.push(name.to_string());
         }
-        if queue.dead_letters == Look::Refused {
+        if queue.dead_letters == QueueState::Refused {
             hidden.push(name.dead_letters().to_string());
         }
         let depth = queue.state.depth();
@@ -70,7 +70,7 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
             let waiting = render::count(ready, "message");
             find(Severity::Suspicious, format!("{waiting} in {name}, but it has no consumer"));
         }
-        let is_known = queue.state != Look::Refused;
+        let is_known = queue.state != QueueState::Refused;
         if is_known && *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
             let consumers = render::count(consumers, "consumer");
             let handlers = render::count(handlers.len(), "handler");
@@ -139,8 +139,8 @@ mod tests {
             bus: BusReport { product: "a bus".to_owned(), address: None, queues: Vec::new() },
             queues: vec![WorkQueue {
                 name: rockbot_contracts::QueueName::new("user.message.writer").unwrap(),
-                state: Look::There(QueueDepth { ready, consumers }),
-                dead_letters: Look::There(QueueDepth { ready: dead_letters, consumers: 0 }),
+                state: QueueState::Present(QueueDepth { ready, consumers }),
+                dead_letters: QueueState::Present(QueueDepth { ready: dead_letters, consumers: 0 }),
             }],
             handlers: Vec::new(),
             round_trip: RoundTrip {
@@ -175,8 +175,8 @@ mod tests {
     fn hidden_queues_yield_one_warning() {
         let mut diagnosis = fleet(0, 0, 0, 1);
         diagnosis.queues[0].name = QueueSpec::work(&tool_invoke()).name;
-        diagnosis.queues[0].state = Look::Refused;
-        diagnosis.queues[0].dead_letters = Look::Refused;
+        diagnosis.queues[0].state = QueueState::Refused;
+        diagnosis.queues[0].dead_letters = QueueState::Refused;
         check(&diagnosis, &[(Severity::Warning, "inspect tool.invoke, tool.invoke.dlq;")]);
     }
 

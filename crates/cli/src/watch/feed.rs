@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, ConsumeError, Consumer, Look, Subscription};
+use rockbot_bus::{Bus, ConsumeError, Consumer, QueueState, Subscription};
 use rockbot_contracts::{
     BindingPattern, Envelope, InstanceId, QueueName, QueueSpec, RoutingKey,
     identity::User,
     tool::REPLY_PROBE,
     topology::{
-        monitored_answers, monitored_requests, script_invoke, tool_invoke, tool_invoke_mcp,
+        monitored_replies, monitored_requests, script_invoke, tool_invoke, tool_invoke_mcp,
     },
 };
 use tokio::{
@@ -55,13 +55,13 @@ impl Feed {
         let requests = monitored_requests().map(|key| (QueueSpec::work(&key).name, key));
         let names: Vec<_> = requests.iter().map(|(name, _)| name.clone()).collect();
         let reports = bus.inspect(&names).await?.queues;
-        let mut bindings = monitored_answers();
+        let mut bindings = monitored_replies();
         let (mut missing, mut hidden) = (Vec::new(), Vec::new());
         for ((name, key), report) in requests.into_iter().zip(reports) {
-            match report.look {
-                Look::There(_) => bindings.push((&key).into()),
-                Look::Missing => missing.push((name, key)),
-                Look::Refused => hidden.push(key),
+            match report.state {
+                QueueState::Present(_) => bindings.push((&key).into()),
+                QueueState::Missing => missing.push((name, key)),
+                QueueState::Refused => hidden.push(key),
             }
         }
         let (sender, messages) = mpsc::channel(CAPACITY);
@@ -142,11 +142,11 @@ impl Listener {
                 Err(ConsumeError::Disconnected { .. }) => continue,
                 Err(_) => return,
             };
-            match report.queues.first().map(|queue| queue.look) {
-                Some(Look::There(_)) => break,
+            match report.queues.first().map(|queue| queue.state) {
+                Some(QueueState::Present(_)) => break,
                 // The broker or the user's permissions changed.
-                Some(Look::Refused) => return self.listen_when_active(key).await,
-                Some(Look::Missing) | None => {}
+                Some(QueueState::Refused) => return self.listen_when_active(key).await,
+                Some(QueueState::Missing) | None => {}
             }
         }
         self.listen_for(key).await;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn request_of(tool: &str, id: &str) -> Envelope {
-        Envelope::of(&ToolInvokeRequest {
+        Envelope::from_payload(&ToolInvokeRequest {
             tool_call_id: ToolCallId::new(id).unwrap(),
             tool_name: tool.to_owned(),
             arguments: "{}".to_owned(),
@@ -212,7 +212,7 @@ mod tests {
 
     fn cancel(id: &str) -> Envelope {
         let tool_call_id = ToolCallId::new(id).unwrap();
-        Envelope::of(&ToolCancel { tool_call_id, reason: "no".to_owned() })
+        Envelope::from_payload(&ToolCancel { tool_call_id, reason: "no".to_owned() })
     }
 
     async fn next(feed: &mut Feed) -> Observed {
@@ -320,7 +320,7 @@ mod tests {
         ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
             Box::pin(async move {
                 let mut report = self.0.inspect(queues).await?;
-                report.queues.iter_mut().for_each(|queue| queue.look = Look::Refused);
+                report.queues.iter_mut().for_each(|queue| queue.state = QueueState::Refused);
                 Ok(report)
             })
         }
@@ -348,7 +348,7 @@ mod tests {
             text: None,
             partial: None,
         };
-        let mut progress = Envelope::of(&progress);
+        let mut progress = Envelope::from_payload(&progress);
         progress.user_id = Some("rockbot.tool-handler".into());
         let key = RoutingKey::new("tool.progress.assistant.i").unwrap();
         bus.publish(Publication::mandatory(key, progress)).await.unwrap();

@@ -8,7 +8,7 @@ use rockbot_contracts::{
     ToolErrorCode, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
     json::Limits,
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
-    topology::asker_of,
+    topology::caller_of,
 };
 
 /// The longest kept prefix of a name, in characters.
@@ -197,7 +197,7 @@ fn request_info(
 }
 
 fn caller(key: &RoutingKey) -> Option<String> {
-    asker_of(key).map(name)
+    caller_of(key).map(name)
 }
 
 /// Parses the trace id of a W3C `traceparent`: `<version>-<trace id>-<span id>-<flags>`.
@@ -243,7 +243,7 @@ mod tests {
             arguments: arguments.to_owned(),
             session_id: rockbot_contracts::SessionId::new("s").unwrap(),
         };
-        Envelope::of(&request).from_source("assistant").within(Duration::from_secs(5))
+        Envelope::from_payload(&request).with_source("assistant").within(Duration::from_secs(5))
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
             child_loop_id: None,
             elapsed_ms: Some(7),
         };
-        let mut envelope = Envelope::of(&response).from_source("tool-handler/h1");
+        let mut envelope = Envelope::from_payload(&response).with_source("tool-handler/h1");
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         envelope.trace.parent = Some(format!("00-{trace}-00f067aa0ba902b7-01").into());
         let message = decode(&key("tool.result.assistant.i"), &envelope, false).unwrap();

@@ -122,7 +122,7 @@ async fn next_manager_replies_for_killed_manager() {
         let (kubeconfig, folder) = (cluster.kubeconfig(), tempfile::tempdir().unwrap());
         let namespace = fresh_namespace();
         let mut first = manager(&cluster, kubeconfig.path(), &namespace, folder.path()).await;
-        let config = RabbitConfig::new(test_broker_url(), "a test").in_namespace(&namespace);
+        let config = RabbitConfig::new(test_broker_url(), "a test").with_namespace(&namespace);
         let bus = Arc::new(RabbitBus::start(&config).unwrap());
         bus.connected(PATIENCE).await.unwrap();
         let agent = BusRunner::new(bus, reply_address("agent", "a"));

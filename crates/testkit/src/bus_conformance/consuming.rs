@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rockbot_bus::{ConsumeError, Look, Settlement, Subscription};
+use rockbot_bus::{ConsumeError, QueueState, Settlement, Subscription};
 use rockbot_contracts::QueueName;
 
 use crate::fixture::{
@@ -123,7 +123,7 @@ pub async fn inspect_counts_messages_and_consumers(fixture: BusFixture) {
         loop {
             let report = fixture.local.inspect(&names).await.expect("a report");
             assert!(!report.product.is_empty());
-            assert_eq!(report.queues[1].look, Look::Missing);
+            assert_eq!(report.queues[1].state, QueueState::Missing);
             let depth = report.queues[0].depth().expect("it exists");
             if (depth.ready, depth.consumers) == (2, 0) {
                 break;

@@ -122,10 +122,10 @@ pub async fn oversized_body_is_rejected_by_sender(fixture: BusFixture) {
 pub async fn envelope_arrives_unchanged(fixture: BusFixture) {
     let mut consumer = fixture.consume(work_queue("jobs"), 10).await;
     let mut sent = Envelope::raw("Everything", b"{\"a\":[1,null,\"\\u00fc\"]}".to_vec())
-        .correlated("call-1")
+        .with_correlation_id("call-1")
         .reply_to(key("tool.result.agent.one"))
-        .from_source("tester")
-        .trusted_as(ContentTrust::ToolOutput);
+        .with_source("tester")
+        .with_trust(ContentTrust::ToolOutput);
     sent.message_id = MessageId::new("message-1").expect("an id");
     sent.destination = Some("recipient".into());
     sent.budget = Some(TimeBudget {

@@ -18,12 +18,12 @@ use crate::fixture::{
 fn request(id: &str) -> Request {
     Request {
         key: key("requests"),
-        envelope: text_message(id).correlated(id),
+        envelope: text_message(id).with_correlation_id(id),
         timeout: TEST_TIMEOUT,
         grace: Duration::ZERO,
         on_interim: None,
-        ask_again: false,
-        give_up: None,
+        retry: false,
+        abandoned: None,
     }
 }
 
@@ -43,7 +43,7 @@ async fn receive_request(consumer: &mut Consumer) -> (RoutingKey, String) {
 }
 
 async fn reply(fixture: &BusFixture, to: &RoutingKey, id: &str, text: &str) {
-    let envelope = text_message(text).correlated(id);
+    let envelope = text_message(text).with_correlation_id(id);
     let publication = Publication::mandatory(to.clone(), envelope);
     fixture.remote.publish(publication).await.expect("the reply is routed");
 }
@@ -62,7 +62,7 @@ async fn reply_text(pending: Pending) -> String {
 
 fn send(requester: &Arc<Requester>, request: Request) -> Pending {
     let requester = requester.clone();
-    tokio::spawn(async move { requester.ask(request).await })
+    tokio::spawn(async move { requester.request(request).await })
 }
 
 /// A request reaches its consumer, and the reply returns.
@@ -79,7 +79,7 @@ pub async fn replied_request_frees_its_id(fixture: BusFixture) {
     let mut consumer = fixture.consume(work_queue("requests"), 1).await;
     let requester = requester(&fixture, "one");
     for polls_reply in [true, false] {
-        let mut first = Box::pin(requester.ask(request("r1")));
+        let mut first = Box::pin(requester.request(request("r1")));
         let (to, id) = tokio::select! {
             received = receive_request(&mut consumer) => received,
             outcome = &mut first => panic!("no reply was sent, but {outcome:?}"),
@@ -126,7 +126,7 @@ pub async fn replies_are_matched_by_correlation_id(fixture: BusFixture) {
 pub async fn unroutable_request_fails_at_once(fixture: BusFixture) {
     let requester = requester(&fixture, "one");
     let started = Instant::now();
-    let error = requester.ask(request("r1")).await.expect_err("no consumer");
+    let error = requester.request(request("r1")).await.expect_err("no consumer");
     assert!(matches!(error, RequestError::Publish(PublishError::Unroutable { .. })), "{error}");
     assert!(started.elapsed() < TEST_TIMEOUT / 2, "the request timed out");
     assert_eq!(requester.pending(), 0);
@@ -137,7 +137,7 @@ pub async fn request_without_reply_times_out(fixture: BusFixture) {
     let _consumer = fixture.consume(work_queue("requests"), 1).await;
     let requester = requester(&fixture, "one");
     let request = Request { timeout: Duration::from_millis(300), ..request("r1") };
-    let error = requester.ask(request).await.expect_err("no reply");
+    let error = requester.request(request).await.expect_err("no reply");
     assert!(matches!(error, RequestError::TimedOut { .. }), "{error}");
     assert_eq!(requester.pending(), 0);
 }
@@ -198,7 +198,7 @@ pub async fn progress_arrives_in_order_before_reply(fixture: BusFixture) {
     let progress_to = requester.address().tool_progress();
     for number in 0..5 {
         let body = serde_json::to_vec(&number.to_string()).expect("JSON");
-        let envelope = Envelope::raw(ToolProgress::TYPE, body).correlated(id.as_str());
+        let envelope = Envelope::raw(ToolProgress::TYPE, body).with_correlation_id(id.as_str());
         let publication = Publication::announcement(progress_to.clone(), envelope);
         fixture.remote.publish(publication).await.expect("sent");
     }
@@ -253,9 +253,9 @@ pub async fn correlation_id_in_use_is_rejected(fixture: BusFixture) {
     let requester = requester(&fixture, "one");
     let pending = send(&requester, request("r1"));
     let (to, id) = receive_request(&mut consumer).await;
-    let error = requester.ask(request("r1")).await.expect_err("in use");
+    let error = requester.request(request("r1")).await.expect_err("in use");
     assert!(matches!(error, RequestError::BadCorrelationId { .. }), "{error}");
-    let error = requester.ask(request("")).await.expect_err("no id");
+    let error = requester.request(request("")).await.expect_err("no id");
     assert!(matches!(error, RequestError::BadCorrelationId { .. }), "{error}");
     reply(&fixture, &to, &id, "yes").await;
     assert_eq!(reply_text(pending).await, "yes", "the first request is unaffected");
@@ -269,7 +269,7 @@ pub async fn pending_requests_are_bounded(fixture: BusFixture) {
     let requester = Arc::new(requester);
     let pending = send(&requester, request("r1"));
     let (to, id) = receive_request(&mut consumer).await;
-    let error = requester.ask(request("r2")).await.expect_err("one is pending");
+    let error = requester.request(request("r2")).await.expect_err("one is pending");
     assert!(matches!(error, RequestError::TooManyPending { limit: 1 }), "{error}");
     reply(&fixture, &to, &id, "yes").await;
     reply_text(pending).await;

@@ -126,9 +126,9 @@ impl Voice {
     }
 
     async fn say(&self, catalog: ToolCatalog) {
-        let envelope = Envelope::of(&catalog)
-            .from_source(self.handler.as_str())
-            .trusted_as(ContentTrust::System);
+        let envelope = Envelope::from_payload(&catalog)
+            .with_source(self.handler.as_str())
+            .with_trust(ContentTrust::System);
         let publication = Publication::announcement(tool_catalog_announce(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
             debug!(%error, "an announcement was lost; the next heartbeat repeats it");

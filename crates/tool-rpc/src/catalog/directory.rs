@@ -121,7 +121,7 @@ impl Drop for CatalogDirectory {
 }
 
 async fn ask_for_announcements(bus: &dyn Bus) {
-    let envelope = Envelope::of(&ToolCatalogRefresh {});
+    let envelope = Envelope::from_payload(&ToolCatalogRefresh {});
     let publication = Publication::announcement(tool_catalog_refresh(), envelope);
     if let Err(error) = bus.publish(publication).await {
         debug!(%error, "could not ask for announcements; heartbeats will come");

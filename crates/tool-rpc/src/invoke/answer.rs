@@ -137,7 +137,7 @@ impl Answers<'_> {
                 let message = format!("the result has {bytes} bytes, over the limit of {limit}");
                 let failure = ToolFailure::failed(message);
                 let answer = failure.to_wire(request.tool_call_id.clone(), &request.tool_name);
-                match self.publish(asker, Envelope::of(&answer)).await {
+                match self.publish(asker, Envelope::from_payload(&answer)).await {
                     Ok(()) => Settlement::Ack,
                     Err(_) => Settlement::Retry,
                 }
@@ -163,7 +163,7 @@ impl Answers<'_> {
         if let (Ok(id), Some(_)) = (ToolCallId::new(&*asker.correlation_id), &envelope.reply_to) {
             let answer = ToolFailure::invalid(error.to_string()).to_wire(id, "");
             // The dead letter keeps the request, whether or not somebody hears the answer.
-            let _ = self.publish(asker, Envelope::of(&answer)).await;
+            let _ = self.publish(asker, Envelope::from_payload(&answer)).await;
         }
         Settlement::dead_letter(error.to_string())
     }
@@ -188,7 +188,9 @@ impl Answers<'_> {
                 info!(elapsed_ms, chars_in, %code, %executed, "failed");
                 // In the words of tools and models.
                 debug!(error = ?failure.chain().to_string(), "why it failed");
-                Envelope::of(&failure.to_wire(request.tool_call_id.clone(), &request.tool_name))
+                Envelope::from_payload(
+                    &failure.to_wire(request.tool_call_id.clone(), &request.tool_name),
+                )
             }
         }
     }
@@ -199,9 +201,9 @@ impl Answers<'_> {
         envelope: Envelope,
     ) -> BoxFuture<'_, Result<(), PublishError>> {
         let envelope = envelope
-            .correlated(asker.correlation_id.clone())
-            .from_source(self.source.clone())
-            .trusted_as(ContentTrust::ToolOutput);
+            .with_correlation_id(asker.correlation_id.clone())
+            .with_source(self.source.clone())
+            .with_trust(ContentTrust::ToolOutput);
         self.bus.publish(Publication::mandatory(asker.reply_to.clone(), envelope))
     }
 }

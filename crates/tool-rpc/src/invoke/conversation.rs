@@ -37,7 +37,7 @@ impl Conversation for ToolCalls {
     }
 
     fn write(&self, result: ToolInvokeResponse) -> Envelope {
-        Envelope::of(&result)
+        Envelope::from_payload(&result)
     }
 
     fn answers_at(&self, key: &RoutingKey) -> bool {

@@ -21,7 +21,7 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
     AgentName, Envelope, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolInvokeRequest,
-    identity::Askers, json::Limits, tool::REPLY_PROBE, topology::tool_cancel, trace,
+    identity::CallerPolicy, json::Limits, tool::REPLY_PROBE, topology::tool_cancel, trace,
 };
 use rockbot_tools::{
     context::ToolContext,
@@ -60,7 +60,7 @@ pub struct ToolInvokeHandler {
     executor: Arc<ToolExecutor>,
     bus: Arc<dyn Bus>,
     source: Arc<str>,
-    askers: Askers,
+    askers: CallerPolicy,
     /// As whom the broker knows handlers.
     user: Option<Arc<str>>,
     conversation: Arc<dyn Conversation>,
@@ -84,7 +84,7 @@ pub type Addressing = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 #[derive(Clone)]
 pub struct InvokeOptions {
     /// Who may ask.
-    pub askers: Askers,
+    pub askers: CallerPolicy,
     /// As whom the broker knows this handler and the others of its queue, where it does: what they
     /// pass on among themselves is signed with that name.
     pub user: Option<Arc<str>>,
@@ -109,7 +109,7 @@ impl InvokeOptions {
     pub fn running(running: u16) -> Self {
         let admission = AdmissionLimits::of(running.into());
         let options = Self {
-            askers: Askers::Anybody,
+            askers: CallerPolicy::Any,
             user: None,
             conversation: Arc::new(ToolCalls),
             addressing: None,
@@ -262,7 +262,7 @@ impl ToolInvokeHandler {
         let suspects = bus.consume(Subscription::new(alone.clone(), 1)).await?;
         let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
         let requests = Worker::start(bus, requests, from(Queue::Requests)).await?;
-        let suspects = Worker::of(suspects, &alone.name, from(Queue::Suspects));
+        let suspects = Worker::from_consumer(suspects, &alone.name, from(Queue::Suspects));
         Ok(InvokeWorkers { requests, suspects, cancels, journal: self.journal.clone() })
     }
 
@@ -279,7 +279,7 @@ impl ToolInvokeHandler {
         };
         let admitted = match taken.queue {
             Queue::Requests => self.askers.admit(envelope),
-            Queue::Suspects => self.askers.admit_passed_on(envelope, self.user.as_deref()),
+            Queue::Suspects => self.askers.admit_forwarded(envelope, self.user.as_deref()),
         };
         let name = match admitted {
             Ok(name) => name.unwrap_or_else(|| unknown_agent().clone()),

@@ -84,10 +84,10 @@ impl Voice {
             text,
             partial,
         };
-        let envelope = Envelope::of(&progress)
-            .correlated(self.call.as_str())
-            .from_source(self.source.clone())
-            .trusted_as(ContentTrust::ToolOutput);
+        let envelope = Envelope::from_payload(&progress)
+            .with_correlation_id(self.call.as_str())
+            .with_source(self.source.clone())
+            .with_trust(ContentTrust::ToolOutput);
         if self.outbox.try_send(Publication::announcement(key, envelope)).is_err() {
             debug!(tool_call_id = %self.call, "too much progress at once; dropped some");
         }

@@ -101,7 +101,7 @@ impl Drop for Move<'_> {
 /// The same call as a message of our own: with the time that is left, and in its asker's name, whom
 /// the broker vouches for no more.
 fn copy_of(request: &Envelope, asker: &AgentName) -> Envelope {
-    let mut copy = request.clone().from_source(asker.as_str());
+    let mut copy = request.clone().with_source(asker.as_str());
     copy.message_id = MessageId::generate();
     copy.budget = request.remaining().map(TimeBudget::starting_now);
     copy
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_copy_differs_in_its_id_and_says_who_asks() {
         let mut request = Envelope::raw("ToolInvokeRequest", b"{}".to_vec())
-            .correlated("the-call")
+            .with_correlation_id("the-call")
             .reply_to(RoutingKey::new("tool.result.assistant.1").expect("a key"));
         request.attempt = 3;
         request.mcp_server = Some("files".into());

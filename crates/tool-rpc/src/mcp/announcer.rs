@@ -196,9 +196,9 @@ impl Voice {
         if names.map(String::len).sum::<usize>() > MAX_BYTES {
             said.servers.iter_mut().for_each(|server| server.tool_names.clear());
         }
-        let envelope = Envelope::of(&said)
-            .from_source(self.source.as_str())
-            .trusted_as(ContentTrust::ToolOutput);
+        let envelope = Envelope::from_payload(&said)
+            .with_source(self.source.as_str())
+            .with_trust(ContentTrust::ToolOutput);
         let publication = Publication::announcement(tool_meta_mcp(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
             debug!(%error, "an announcement was lost; the next heartbeat shows the gap");

@@ -21,10 +21,10 @@ pub(super) async fn ask<Q: Message, A: Message>(
     server: &str,
     within: Duration,
 ) -> Result<A, McpManageError> {
-    let envelope = Envelope::of(question)
-        .correlated(MessageId::generate().as_str())
-        .from_source(requester.address().agent().as_str())
-        .trusted_as(ContentTrust::ToolRequest);
+    let envelope = Envelope::from_payload(question)
+        .with_correlation_id(MessageId::generate().as_str())
+        .with_source(requester.address().agent().as_str())
+        .with_trust(ContentTrust::ToolRequest);
     let request = Request {
         key,
         envelope,
@@ -32,10 +32,10 @@ pub(super) async fn ask<Q: Message, A: Message>(
         grace: GRACE,
         on_interim: None,
         // A bridge does not know the second of two.
-        ask_again: false,
-        give_up: None,
+        retry: false,
+        abandoned: None,
     };
-    let answer = requester.ask(request).await.map_err(|error| explain(server, &error))?;
+    let answer = requester.request(request).await.map_err(|error| explain(server, &error))?;
     match answer.message_type() {
         McpManageError::TYPE => Err(answer
             .decode::<McpManageError>(Limits::default())

@@ -294,7 +294,7 @@ impl Refresh {
             return;
         }
         self.asked = Some(Instant::now());
-        let envelope = Envelope::of(&McpMetadataRefreshRequest::default());
+        let envelope = Envelope::from_payload(&McpMetadataRefreshRequest::default());
         let publication = Publication::announcement(tool_meta_mcp_refresh(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
             debug!(%error, "could not ask for the index of MCP servers; heartbeats will come");

@@ -9,7 +9,7 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{
     ContentTrust, DecodeError, Envelope, InstanceId, Message, QueueSpec, RoutingKey,
-    identity::Askers,
+    identity::CallerPolicy,
     json::Limits,
     mcp::{
         McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest,
@@ -48,7 +48,7 @@ impl ManageWorker {
         gateway: Arc<dyn McpGateway>,
         bridge: &str,
         instance: &InstanceId,
-        askers: Askers,
+        askers: CallerPolicy,
     ) -> Result<Self, ConsumeError> {
         let source = format!("{bridge}/{instance}");
         let desk = Arc::new(Desk { bus: bus.clone(), gateway, source, askers });
@@ -72,7 +72,7 @@ struct Desk {
     bus: Arc<dyn Bus>,
     gateway: Arc<dyn McpGateway>,
     source: String,
-    askers: Askers,
+    askers: CallerPolicy,
 }
 
 impl Desk {
@@ -103,7 +103,7 @@ impl Desk {
                 // It quotes what could not be read.
                 debug!(error, "unreadable request");
                 let told = refusal("", McpManageErrorCode::InvalidRequest, &error);
-                self.reply(envelope, reply_to, Envelope::of(&told)).await;
+                self.reply(envelope, reply_to, Envelope::from_payload(&told)).await;
                 Settlement::dead_letter(error)
             }
         }
@@ -145,9 +145,9 @@ impl Desk {
     async fn reply(&self, asked: &Envelope, reply_to: RoutingKey, answer: Envelope) -> Settlement {
         let Some(id) = asked.correlation_id.as_deref() else { return Settlement::Ack };
         let answer = answer
-            .correlated(id)
-            .from_source(self.source.as_str())
-            .trusted_as(ContentTrust::ToolOutput);
+            .with_correlation_id(id)
+            .with_source(self.source.as_str())
+            .with_trust(ContentTrust::ToolOutput);
         let published = self.bus.publish(Publication::mandatory(reply_to.clone(), answer)).await;
         match published {
             Ok(()) => {}
@@ -156,7 +156,9 @@ impl Desk {
                     "the answer has {bytes} bytes, over the limit of {limit}; ask for one tool"
                 );
                 let told = refusal("", McpManageErrorCode::Unavailable, &message);
-                let answer = Envelope::of(&told).correlated(id).from_source(self.source.as_str());
+                let answer = Envelope::from_payload(&told)
+                    .with_correlation_id(id)
+                    .with_source(self.source.as_str());
                 if let Err(error) = self.bus.publish(Publication::mandatory(reply_to, answer)).await
                 {
                     warn!(%error, "an asker does not hear its answer");
@@ -179,8 +181,8 @@ async fn in_time<M: Message>(
         Err(refusal(server, McpManageErrorCode::Unavailable, message))
     };
     match timeout(time, work).await.unwrap_or_else(late) {
-        Ok(done) => Envelope::of(&done),
-        Err(error) => Envelope::of(&error),
+        Ok(done) => Envelope::from_payload(&done),
+        Err(error) => Envelope::from_payload(&error),
     }
 }
 

@@ -102,7 +102,8 @@ async fn an_answer_bears_the_name_that_was_asked_for() {
             arguments: "{}".to_owned(),
             session_id: SessionId::generate(),
         };
-        let mut envelope = Envelope::of(&request).correlated(request.tool_call_id.as_str());
+        let mut envelope =
+            Envelope::from_payload(&request).with_correlation_id(request.tool_call_id.as_str());
         envelope.mcp_server = Some(server.into());
         let question = Request {
             key: tool_invoke_mcp(),
@@ -110,10 +111,10 @@ async fn an_answer_bears_the_name_that_was_asked_for() {
             timeout: Duration::from_secs(10),
             grace: Duration::ZERO,
             on_interim: None,
-            ask_again: false,
-            give_up: None,
+            retry: false,
+            abandoned: None,
         };
-        let answer = bridge.requester.ask(question).await.expect("an answer");
+        let answer = bridge.requester.request(question).await.expect("an answer");
         let name = if found {
             let response: ToolInvokeResponse = answer.decode(Limits::default()).expect("a result");
             response.tool_name

@@ -26,14 +26,14 @@ async fn ask(fleet: &Fleet, envelope: Envelope) -> Result<Envelope, RequestError
     let id = ToolCallId::generate();
     let request = Request {
         key: tool_invoke(),
-        envelope: envelope.correlated(id.as_str()),
+        envelope: envelope.with_correlation_id(id.as_str()),
         timeout: Duration::from_secs(10),
         grace: Duration::ZERO,
         on_interim: None,
-        ask_again: false,
-        give_up: None,
+        retry: false,
+        abandoned: None,
     };
-    fleet.requester.ask(request).await
+    fleet.requester.request(request).await
 }
 
 fn request(tool: &str, arguments: &str) -> ToolInvokeRequest {
@@ -61,7 +61,7 @@ async fn unreadable_requests_are_answered_counted_and_dead_lettered() {
     let fleet = Fleet::start().await;
     let queue = QueueSpec::work(&tool_invoke());
     let mut letters = fleet.bed.consume(QueueSpec::dead_letters_of(&queue.name), 10).await;
-    let good = Envelope::of(&request("echo", "{}"));
+    let good = Envelope::from_payload(&request("echo", "{}"));
     let mut newer = good.clone();
     newer.wire = 2;
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
@@ -96,7 +96,7 @@ async fn unreadable_requests_are_answered_counted_and_dead_lettered() {
 async fn a_body_over_the_limit_is_refused_before_it_leaves() {
     let fleet = Fleet::start().await;
     let arguments = format!(r#"{{"text": "{}"}}"#, "x".repeat(5_000_000));
-    let envelope = Envelope::of(&request("echo", &arguments));
+    let envelope = Envelope::from_payload(&request("echo", &arguments));
     let error = ask(&fleet, envelope).await.expect_err("too large");
     assert!(error.to_string().contains("over the limit"), "{error}");
     let failure = fleet.call("echo", &arguments).await.expect_err("too large");
@@ -115,7 +115,7 @@ async fn bad_arguments_say_where_and_what_was_expected() {
         (&"[".repeat(10_000), "deeper"),
     ] {
         // At the handler, for an asker that checks nothing.
-        let envelope = Envelope::of(&request("echo", arguments));
+        let envelope = Envelope::from_payload(&request("echo", arguments));
         let error = check(&fleet, envelope, ToolErrorCode::InvalidArguments).await;
         assert!(error.message.contains(words), "{}", error.message);
         // At the agent's end, before anything is sent.
@@ -127,7 +127,7 @@ async fn bad_arguments_say_where_and_what_was_expected() {
 #[tokio::test]
 async fn an_unknown_tool_is_not_found() {
     let fleet = Fleet::start().await;
-    let envelope = Envelope::of(&request("no_such_tool", "{}"));
+    let envelope = Envelope::from_payload(&request("no_such_tool", "{}"));
     let error = check(&fleet, envelope, ToolErrorCode::ToolNotFound).await;
     assert!(error.message.contains("no_such_tool"));
     assert_eq!(fleet.handler.stats().failed(&ToolErrorCode::ToolNotFound), 1);
@@ -160,8 +160,8 @@ async fn a_gigabyte_of_output_is_cut_and_says_so() {
 async fn a_call_whose_time_is_over_does_not_start() {
     let fleet = Fleet::start().await;
     let asked = request("count", "{}");
-    let mut envelope = Envelope::of(&asked)
-        .correlated(asked.tool_call_id.as_str())
+    let mut envelope = Envelope::from_payload(&asked)
+        .with_correlation_id(asked.tool_call_id.as_str())
         .reply_to(fleet.requester.address().tool_result())
         .within(Duration::from_secs(1));
     if let Some(budget) = &mut envelope.budget {
@@ -180,7 +180,7 @@ async fn a_forged_reply_to_is_not_answered_and_not_run() {
     let fleet = Fleet::start().await;
     let mut victim = fleet.bed.consume(QueueSpec::work(&key("user.message.victim")), 1).await;
     let asked = request("count", "{}");
-    let envelope = Envelope::of(&asked).reply_to(key("user.message.victim"));
+    let envelope = Envelope::from_payload(&asked).reply_to(key("user.message.victim"));
     let publication = Publication::mandatory(tool_invoke(), envelope);
     fleet.bed.local.publish(publication).await.expect("taken");
     let queue = QueueSpec::work(&tool_invoke());
@@ -249,8 +249,9 @@ async fn the_same_call_twice_at_once_runs_once_and_is_settled_with_the_first() {
     let asker = key("tool.result.agent.one");
     let mut answers = bed.consume(QueueSpec::reply(&asker, vec![(&asker).into()]), 10).await;
     let asked = request("slow", "{}");
-    let envelope =
-        Envelope::of(&asked).correlated(asked.tool_call_id.as_str()).reply_to(asker.clone());
+    let envelope = Envelope::from_payload(&asked)
+        .with_correlation_id(asked.tool_call_id.as_str())
+        .reply_to(asker.clone());
     for _ in 0..2 {
         let publication = Publication::mandatory(tool_invoke(), envelope.clone());
         bed.local.publish(publication).await.expect("taken");

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rockbot_bus::{Publication, Settlement};
 use rockbot_contracts::{
     Envelope, InstanceId, QueueSpec, RoutingKey, SessionId, ToolCallId, ToolInvokeRequest,
-    identity::Askers,
+    identity::CallerPolicy,
     topology::{quarantine_of, tool_invoke},
 };
 use rockbot_testkit::{
@@ -25,21 +25,21 @@ fn request(user: Option<&str>, agent: &str) -> Envelope {
         arguments: r#"{"text": "hello"}"#.to_owned(),
         session_id: SessionId::generate(),
     };
-    let mut envelope = Envelope::of(&request)
-        .correlated(request.tool_call_id.as_str())
-        .from_source(agent)
+    let mut envelope = Envelope::from_payload(&request)
+        .with_correlation_id(request.tool_call_id.as_str())
+        .with_source(agent)
         .reply_to(reply_address(agent, "one").tool_result())
         .within(Duration::from_secs(10));
     envelope.user_id = user.map(Into::into);
     envelope
 }
 
-async fn check(askers: Askers, user: Option<&str>, served: bool) {
+async fn check(askers: CallerPolicy, user: Option<&str>, served: bool) {
     check_at(&tool_invoke(), askers, user, served).await;
 }
 
 /// Sends a request to a worker that hears `askers`: whether it is served.
-async fn check_at(key: &RoutingKey, askers: Askers, user: Option<&str>, served: bool) {
+async fn check_at(key: &RoutingKey, askers: CallerPolicy, user: Option<&str>, served: bool) {
     let bed = BusFixture::memory();
     let registry = Arc::new(ToolRegistry::new());
     for tool in tools(&Arc::new(Witness::default())) {
@@ -71,7 +71,7 @@ async fn check_at(key: &RoutingKey, askers: Askers, user: Option<&str>, served: 
 
 #[tokio::test]
 async fn an_agent_is_served_in_its_own_name_and_no_other() {
-    for askers in [Askers::Anybody, Askers::Known] {
+    for askers in [CallerPolicy::Any, CallerPolicy::Known] {
         check(askers, Some("rockbot.agent.assistant"), true).await;
         check(askers, Some("rockbot.agent.mallory"), false).await;
         check(askers, Some("rockbot.cli"), false).await;
@@ -81,19 +81,19 @@ async fn an_agent_is_served_in_its_own_name_and_no_other() {
 #[tokio::test]
 async fn whoever_the_broker_does_not_know_is_served_only_where_anybody_is() {
     for user in [None, Some("guest")] {
-        check(Askers::Anybody, user, true).await;
-        check(Askers::Known, user, false).await;
+        check(CallerPolicy::Any, user, true).await;
+        check(CallerPolicy::Known, user, false).await;
     }
 }
 
 #[tokio::test]
 async fn what_handlers_pass_on_is_its_askers_and_is_taken_only_where_they_send() {
     let handler = Some("rockbot.tool-handler");
-    check(Askers::Known, handler, false).await;
+    check(CallerPolicy::Known, handler, false).await;
     let suspects = quarantine_of(&tool_invoke());
-    check_at(&suspects, Askers::Known, handler, true).await;
+    check_at(&suspects, CallerPolicy::Known, handler, true).await;
     for stranger in [None, Some("guest"), Some("rockbot.mcp-bridge"), Some("rockbot.agent.mallory")]
     {
-        check_at(&suspects, Askers::Known, stranger, false).await;
+        check_at(&suspects, CallerPolicy::Known, stranger, false).await;
     }
 }

@@ -104,10 +104,10 @@ impl Stage {
     }
 
     async fn ask_within(&self, at: &RoutingKey, call: &Call, time: Duration) {
-        let mut envelope = Envelope::of(&call.request)
-            .correlated(call.request.tool_call_id.as_str())
+        let mut envelope = Envelope::from_payload(&call.request)
+            .with_correlation_id(call.request.tool_call_id.as_str())
             .reply_to(self.asker.clone())
-            .from_source(call.agent.as_str())
+            .with_source(call.agent.as_str())
             .within(time);
         if call.again {
             envelope = envelope.next_attempt();

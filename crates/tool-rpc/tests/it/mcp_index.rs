@@ -85,7 +85,7 @@ async fn what_an_agent_missed_is_asked_for_again() {
     };
     let queue = QueueSpec::exclusive(&tool_meta_mcp_refresh(), &InstanceId::generate());
     let mut refreshes = bed.consume(queue, 1).await;
-    let said = Publication::announcement(tool_meta_mcp(), Envelope::of(&delta));
+    let said = Publication::announcement(tool_meta_mcp(), Envelope::from_payload(&delta));
     // Its first request is a moment ago, and it does not ask twice in a second.
     let mut beat = tokio::time::interval(Duration::from_millis(200));
     let refresh = loop {
@@ -99,7 +99,7 @@ async fn what_an_agent_missed_is_asked_for_again() {
     assert_eq!(asked.server_name, None);
     assert!(names(known.as_ref()).is_empty());
     let whole = McpServersIndexed { is_complete: true, since: None, ..delta };
-    let said = Publication::announcement(tool_meta_mcp(), Envelope::of(&whole));
+    let said = Publication::announcement(tool_meta_mcp(), Envelope::from_payload(&whole));
     bed.remote.publish(said).await.expect("said");
     wait_until("what was missed", || names(known.as_ref()) == ["late"]).await;
 }
@@ -139,7 +139,7 @@ async fn whoever_asks_for_one_server_is_told_of_that_one() {
     let queue = QueueSpec::exclusive(&tool_meta_mcp(), &InstanceId::generate());
     let mut heard = bed.consume(queue, 64).await;
     let ask = McpMetadataRefreshRequest { server_name: Some("GIT".to_owned()) };
-    let ask = Publication::announcement(tool_meta_mcp_refresh(), Envelope::of(&ask));
+    let ask = Publication::announcement(tool_meta_mcp_refresh(), Envelope::from_payload(&ask));
     bed.local.publish(ask).await.expect("asked");
     loop {
         let said = index_in(next_delivery(&mut heard).await).await;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rockbot_bus::{Publication, Settlement};
 use rockbot_contracts::{
     Envelope, Executed, InstanceId, MessageId, QueueSpec, RoutingKey, SessionId, ToolErrorCode,
-    identity::Askers,
+    identity::CallerPolicy,
     json::Limits,
     mcp::{McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest},
     topology::{mcp_manage, mcp_manage_at, tool_invoke_mcp, tool_invoke_mcp_at},
@@ -100,15 +100,15 @@ async fn a_server_that_hangs_is_told_in_time() {
 }
 
 /// A request of `user` in the name of `agent`, and what becomes of it.
-async fn check(askers: Askers, user: Option<&str>, reply_to: RoutingKey, served: bool) {
+async fn check(askers: CallerPolicy, user: Option<&str>, reply_to: RoutingKey, served: bool) {
     let bed = BusFixture::memory();
     let gateway = ScriptedGateway::of([server("git", &[])]);
     let _bridge = Bridge::hearing(&bed, "b", gateway.clone(), askers).await;
     let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
     let mut answers = bed.consume(queue, 1).await;
-    let mut envelope = Envelope::of(&about("git"))
-        .correlated(MessageId::generate().as_str())
-        .from_source("assistant")
+    let mut envelope = Envelope::from_payload(&about("git"))
+        .with_correlation_id(MessageId::generate().as_str())
+        .with_source("assistant")
         .reply_to(reply_to);
     envelope.user_id = user.map(Into::into);
     bed.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
@@ -128,18 +128,18 @@ async fn check(askers: Askers, user: Option<&str>, reply_to: RoutingKey, served:
 #[tokio::test]
 async fn a_request_that_is_not_its_senders_own_is_given_up() {
     let own = || reply_address("assistant", "one").for_mcp_management().reply_to();
-    for askers in [Askers::Anybody, Askers::Known] {
+    for askers in [CallerPolicy::Any, CallerPolicy::Known] {
         check(askers, Some("rockbot.agent.assistant"), own(), true).await;
         check(askers, Some("rockbot.agent.mallory"), own(), false).await;
     }
-    check(Askers::Anybody, None, own(), true).await;
-    check(Askers::Known, None, own(), false).await;
+    check(CallerPolicy::Any, None, own(), true).await;
+    check(CallerPolicy::Known, None, own(), false).await;
 }
 
 #[tokio::test]
 async fn an_answer_goes_to_no_other_kind_of_address() {
     for elsewhere in ["tool.result.assistant.one", "user.message.victim", "mcp.manage.at.other"] {
-        check(Askers::Anybody, None, key(elsewhere), false).await;
+        check(CallerPolicy::Any, None, key(elsewhere), false).await;
     }
 }
 
@@ -153,7 +153,7 @@ async fn a_request_that_cannot_be_read_is_answered_and_kept() {
     let mut letters = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
     for body in [&b"{"[..], b"{}", &[0xff]] {
         let envelope = Envelope::raw("McpServerDetailsRequest", body.to_vec())
-            .correlated("id")
+            .with_correlation_id("id")
             .reply_to(reply_to.reply_to());
         bed.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
         let answer = next_delivery(&mut answers).await;
@@ -212,7 +212,7 @@ async fn a_request_to_a_bridge_that_died_fails_at_once() {
     let bed = BusFixture::memory();
     let instance = InstanceId::new("dead").unwrap();
     let request: McpServerDetailsRequest = about("git");
-    let envelope = Envelope::of(&request).correlated("id");
+    let envelope = Envelope::from_payload(&request).with_correlation_id("id");
     let sent = Publication::mandatory(mcp_manage_at(&instance), envelope);
     assert!(bed.local.publish(sent).await.is_err());
 }

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::Requester;
 use rockbot_contracts::{
     InstanceId, ToolHints,
-    identity::Askers,
+    identity::CallerPolicy,
     mcp::{
         McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
         McpServerDetailsRequest, McpServerSummary, McpToolDefinition,
@@ -137,14 +137,14 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     pub(crate) async fn start(bed: &BusFixture, name: &str, gateway: Arc<ScriptedGateway>) -> Self {
-        Self::hearing(bed, name, gateway, Askers::Anybody).await
+        Self::hearing(bed, name, gateway, CallerPolicy::Any).await
     }
 
     pub(crate) async fn hearing(
         bed: &BusFixture,
         name: &str,
         gateway: Arc<ScriptedGateway>,
-        askers: Askers,
+        askers: CallerPolicy,
     ) -> Self {
         let instance = InstanceId::new(name).unwrap();
         let port: Arc<dyn McpGateway> = gateway.clone();

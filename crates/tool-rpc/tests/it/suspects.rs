@@ -180,10 +180,10 @@ fn request(tool: &str, id: &str) -> Envelope {
         arguments: "{}".to_owned(),
         session_id: SessionId::new("session").expect("an id"),
     };
-    Envelope::of(&request)
-        .correlated(id)
+    Envelope::from_payload(&request)
+        .with_correlation_id(id)
         .reply_to(reply_address("assistant", "one").tool_result())
-        .from_source("assistant")
+        .with_source("assistant")
         .within(Duration::from_secs(60))
 }
 

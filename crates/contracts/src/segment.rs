@@ -5,7 +5,7 @@
 /// Letters, digits, `_` and `-` stay; every other byte becomes `%` and two hex digits, so different
 /// texts give different segments. A segment over 64 bytes is cut and ends in a hash of the whole text.
 #[must_use]
-pub fn word(text: &str) -> String {
+pub fn key_segment(text: &str) -> String {
     const MAX_WORD_BYTES: usize = 64;
     if text.is_empty() {
         return "%".to_owned();
@@ -42,11 +42,11 @@ mod tests {
     #[test]
     fn external_text_stays_in_its_segment() {
         for text in ["a.b", "a*#", "ü", "", " ", &"x".repeat(1000), &"é".repeat(500)] {
-            let word = word(text);
+            let word = key_segment(text);
             assert!(word.len() <= 64 && !word.contains(['.', '*', '#', ' ']), "{word}");
             RoutingKey::new(format!("tool.result.{word}.{word}")).unwrap();
         }
-        assert_ne!(word(&"x".repeat(1000)), word(&"x".repeat(1001)));
-        assert_ne!(word("a.b"), word("a%2Eb"));
+        assert_ne!(key_segment(&"x".repeat(1000)), key_segment(&"x".repeat(1001)));
+        assert_ne!(key_segment("a.b"), key_segment("a%2Eb"));
     }
 }

@@ -17,7 +17,7 @@ use tracing::{Instrument, Span, debug, info};
 use crate::{
     pending::Pending,
     port::{Bus, Publication},
-    request::MOST_ASKED,
+    request::MAX_ATTEMPTS,
 };
 
 /// How long after the last loss an open question may count as lost. Those who work on questions have
@@ -36,12 +36,12 @@ const LOSSES: u64 = 3;
 const AT_ONCE: usize = 32;
 
 /// A question that the bus has, and what it takes to ask it once more.
-pub(crate) struct OpenQuestion {
+pub(crate) struct PendingRequest {
     pub(crate) key: RoutingKey,
     pub(crate) envelope: Envelope,
     pub(crate) deadline: Instant,
     /// Cancelled when nobody wants the answer any more.
-    pub(crate) give_up: Option<CancellationToken>,
+    pub(crate) abandoned: Option<CancellationToken>,
     /// How many losses there had been when it was sent.
     pub(crate) losses: u64,
     /// The requester's place in its trace.
@@ -50,12 +50,12 @@ pub(crate) struct OpenQuestion {
     pub(crate) log_span: Span,
 }
 
-impl OpenQuestion {
+impl PendingRequest {
     /// Whether it may have been lost by now, after so many losses, and is to be asked once more.
     fn may_be_lost(&self, losses: u64) -> bool {
-        let given_up = self.give_up.as_ref().is_some_and(CancellationToken::is_cancelled);
+        let given_up = self.abandoned.as_ref().is_some_and(CancellationToken::is_cancelled);
         let in_time = self.deadline > Instant::now();
-        let wanted = in_time && !given_up && self.envelope.attempt < MOST_ASKED;
+        let wanted = in_time && !given_up && self.envelope.attempt < MAX_ATTEMPTS;
         wanted && losses.saturating_sub(self.losses) >= LOSSES
     }
 
@@ -72,30 +72,30 @@ impl OpenQuestion {
 }
 
 /// Asks again what is still open some time after a run of losses; until the bus is closed.
-pub(crate) async fn after_losses(
+pub(crate) async fn retry_after_reconnects(
     bus: Arc<dyn Bus>,
     pending: Arc<Pending>,
-    mut resumptions: watch::Receiver<u64>,
+    mut reconnects: watch::Receiver<u64>,
 ) {
-    while resumptions.changed().await.is_ok() {
+    while reconnects.changed().await.is_ok() {
         let latest = Instant::now() + LONGEST_RUN;
         let losses = loop {
-            let losses = *resumptions.borrow_and_update();
+            let losses = *reconnects.borrow_and_update();
             let quiet = latest.min(Instant::now() + QUIET);
-            match timeout_at(quiet, resumptions.changed()).await {
+            match timeout_at(quiet, reconnects.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
                 Err(_) => break losses,
             }
         };
         let open = pending.open_questions(|question| question.may_be_lost(losses));
-        let ask = |id| ask_again(&*bus, &pending, id, losses);
+        let ask = |id| retry(&*bus, &pending, id, losses);
         stream::iter(open).for_each_concurrent(AT_ONCE, ask).await;
     }
 }
 
 /// Asks the question `id` again if that is still to be done.
-async fn ask_again(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) {
+async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) {
     let next = pending.with_open_question(&id, |question| {
         question.may_be_lost(losses).then(|| {
             (question.once_more(losses), question.scope.clone(), question.log_span.clone())

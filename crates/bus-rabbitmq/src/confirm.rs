@@ -6,18 +6,18 @@ use lapin::{Confirmation, PublisherConfirm};
 
 /// A confirm that is never dropped unresolved: the library would keep it for as long as the
 /// channel lives. One that nobody waits for any more is waited for here, with a bound.
-pub(crate) struct Watched(Option<PublisherConfirm>);
+pub(crate) struct PendingConfirm(Option<PublisherConfirm>);
 
 /// How long an abandoned confirm is waited for.
 const ABANDONED_FOR: Duration = Duration::from_secs(60);
 
-impl Watched {
+impl PendingConfirm {
     pub(crate) fn new(confirm: PublisherConfirm) -> Self {
         Self(Some(confirm))
     }
 }
 
-impl Future for Watched {
+impl Future for PendingConfirm {
     type Output = lapin::Result<Confirmation>;
 
     fn poll(
@@ -33,7 +33,7 @@ impl Future for Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for PendingConfirm {
     fn drop(&mut self) {
         if let (Some(confirm), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current())
         {

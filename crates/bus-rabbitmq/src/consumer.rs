@@ -25,18 +25,19 @@ use tokio_util::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    backoff, codec,
-    lane::Lane,
+    backoff,
+    channel_wait::wait_on_channel,
+    codec,
     presence::Presence,
+    publish_channel::PublishChannel,
     refusal,
     settler::{AmqpSettler, DeadLetters},
     supervisor::{NoChannel, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
-    word::word,
 };
 
 /// Hands out the deliveries of one queue, on whichever channel they come.
-pub(crate) struct Source {
+pub(crate) struct RabbitConsumer {
     subscriber: Arc<Subscriber>,
     dead_letters: Option<Arc<DeadLetters>>,
     session: Option<Session>,
@@ -45,7 +46,7 @@ pub(crate) struct Source {
     reopening: Option<AbortOnDropHandle<Option<Session>>>,
     /// None when the consumer was cancelled.
     presence: Option<Arc<Presence>>,
-    resumptions: watch::Sender<u64>,
+    reconnects: watch::Sender<u64>,
 }
 
 /// What it takes to subscribe.
@@ -65,11 +66,11 @@ struct Session {
     /// The wait for that, kept from one delivery to the next.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Handed out and done, but the broker has not been told yet.
-    untold: Option<Untold>,
+    unacked: Option<Unacked>,
 }
 
 /// A run of deliveries that one ack covers.
-struct Untold {
+struct Unacked {
     last: u64,
     count: u16,
 }
@@ -77,7 +78,7 @@ struct Untold {
 impl Session {
     /// The next delivery. Before it waits, or when `most` are done, it tells the broker of them.
     async fn next(&mut self, most: u16) -> Option<lapin::Result<lapin::message::Delivery>> {
-        if self.untold.as_ref().is_some_and(|untold| untold.count >= most) {
+        if self.unacked.as_ref().is_some_and(|unacked| unacked.count >= most) {
             self.tell();
         }
         if let Some(here) = self.consumer.next().now_or_never() {
@@ -103,8 +104,8 @@ impl Session {
             data,
             ..
         } = delivery;
-        let count = self.untold.as_ref().map_or(0, |untold| untold.count) + 1;
-        self.untold = Some(Untold { last: delivery_tag, count });
+        let count = self.unacked.as_ref().map_or(0, |unacked| unacked.count) + 1;
+        self.unacked = Some(Unacked { last: delivery_tag, count });
         let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
         if codec::was_dead_letter(&properties) {
             warn!("dropped a dead letter of another queue: somebody may be forging answers");
@@ -117,7 +118,7 @@ impl Session {
     /// Tells the broker of everything that is done, without waiting until the words are written:
     /// a broker that is short of memory may not read them for a long time.
     fn tell(&mut self) {
-        if let Some(Untold { last, .. }) = self.untold.take() {
+        if let Some(Unacked { last, .. }) = self.unacked.take() {
             let all = BasicAckOptions { multiple: true };
             if let Some(Err(error)) = self.channel.basic_ack(last, all).now_or_never() {
                 debug!(%error, "messages that were taken may come again");
@@ -178,7 +179,7 @@ impl Subscriber {
             consumer,
             end: Box::pin(ended.clone().cancelled_owned()),
             ended,
-            untold: None,
+            unacked: None,
         })
     }
 
@@ -223,21 +224,21 @@ impl Subscriber {
     }
 }
 
-impl Source {
+impl RabbitConsumer {
     /// Declares the queue and subscribes once; later losses are healed in `next`.
     pub(crate) async fn subscribe(
         supervisor: Supervisor,
         namespace: Arc<Namespace>,
-        dead_letter_lane: &Arc<Lane>,
+        dead_letter_channel: &Arc<PublishChannel>,
         subscription: Subscription,
     ) -> Result<Self, ConsumeError> {
         let queue = &subscription.queue;
         let named =
             |name| namespace.queue(name).map_err(|error| refused(queue.name.as_str(), &error));
         named(&queue.name)?;
-        let gives_up_as = named(&queue.gives_up_as)?;
+        let dead_letters_as = named(&queue.dead_letters_as)?;
         let dead_letters = (queue.kind == QueueKind::Work)
-            .then(|| DeadLetters { queue: gives_up_as, lane: dead_letter_lane.clone() });
+            .then(|| DeadLetters { queue: dead_letters_as, channel: dead_letter_channel.clone() });
         let subscriber = Arc::new(Subscriber { supervisor, namespace, subscription });
         let session = subscriber.open_patiently().await?;
         let queue = subscriber.subscription.queue.clone();
@@ -249,7 +250,7 @@ impl Source {
             session: Some(session),
             reopening: None,
             presence: Some(presence),
-            resumptions: watch::Sender::new(0),
+            reconnects: watch::Sender::new(0),
         })
     }
 
@@ -258,7 +259,7 @@ impl Source {
         loop {
             let Some(session) = &mut self.session else {
                 self.session = Some(self.reopened().await?);
-                self.resumptions.send_modify(|times| *times += 1);
+                self.reconnects.send_modify(|times| *times += 1);
                 continue;
             };
             // Half the prefetch, so that the broker never waits to be told.
@@ -345,7 +346,7 @@ impl Source {
             let cancelled = {
                 let cancel = pin!(session.channel.basic_cancel(tag, BasicCancelOptions::default()));
                 let deadline = Instant::now() + OPERATION_TIMEOUT;
-                matches!(word(&session.channel, deadline, cancel).await, Ok(Ok(())))
+                matches!(wait_on_channel(&session.channel, deadline, cancel).await, Ok(Ok(())))
             };
             if !cancelled {
                 // The channel is gone, and with it what was prefetched.
@@ -355,7 +356,7 @@ impl Source {
     }
 }
 
-impl DeliverySource for Source {
+impl DeliverySource for RabbitConsumer {
     fn next(&mut self) -> BoxFuture<'_, Option<Delivery>> {
         Box::pin(self.next_delivery())
     }
@@ -364,8 +365,8 @@ impl DeliverySource for Source {
         Box::pin(self.stop())
     }
 
-    fn resumptions(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.resumptions.subscribe())
+    fn reconnects(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.reconnects.subscribe())
     }
 }
 

@@ -30,17 +30,17 @@ use tokio::{
 
 use crate::{
     backoff::{self, Waits},
+    channel_wait::{WaitError, wait_on_channel},
     codec,
+    confirm::PendingConfirm,
     refusal::{self, Refusal},
     supervisor::{NoChannel, Supervisor},
     topology::Namespace,
     traffic::{Flight, Traffic},
-    watched::Watched,
-    word::{Silence, word},
 };
 
 /// Publishes to one exchange on a channel of its own, replaced when it breaks.
-pub(crate) struct Lane {
+pub(crate) struct PublishChannel {
     supervisor: Supervisor,
     namespace: Arc<Namespace>,
     exchange: ShortString,
@@ -98,7 +98,7 @@ impl Again {
     }
 }
 
-impl Lane {
+impl PublishChannel {
     pub(crate) fn new(
         supervisor: Supervisor,
         namespace: Arc<Namespace>,
@@ -206,10 +206,10 @@ impl Lane {
                 let confirm = published.await?;
                 match self.assurance {
                     Assurance::Sent => Ok(Confirmation::NotRequested),
-                    Assurance::Confirmed => Watched::new(confirm).await,
+                    Assurance::Confirmed => PendingConfirm::new(confirm).await,
                 }
             });
-            match word(&open.channel, deadline, confirmed).await {
+            match wait_on_channel(&open.channel, deadline, confirmed).await {
                 Ok(Ok(confirmation)) => self.judge(confirmation, &envelope.message_id),
                 Ok(Err(error)) => return self.broken(open, &error, &flight),
                 Err(silence) => return self.silent(open, silence),
@@ -226,8 +226,8 @@ impl Lane {
         })
     }
 
-    fn silent(&self, open: &Open, silence: Silence) -> Sent {
-        if silence == Silence::ChannelGone {
+    fn silent(&self, open: &Open, silence: WaitError) -> Sent {
+        if silence == WaitError::ChannelGone {
             self.forget(open);
         }
         Sent::Known(Err(Lost::Silent(silence.to_string())))
@@ -425,7 +425,7 @@ impl Returned {
 
 /// Lanes by routing key. Answers share one: whoever answers does the same whether an asker is gone
 /// or not, and there is a key for every asker.
-pub(crate) fn lane_key(key: &RoutingKey) -> Option<&RoutingKey> {
+pub(crate) fn channel_key(key: &RoutingKey) -> Option<&RoutingKey> {
     use rockbot_contracts::topology::{is_tool_reply, is_user_reply};
     (!is_tool_reply(key) && !is_user_reply(key)).then_some(key)
 }

@@ -8,12 +8,12 @@ use metrics::gauge;
 use crate::port::Bus;
 
 /// Returns a function that updates the metric `rockbot_bus_connected`.
-pub fn connected(bus: Arc<dyn Bus>) -> impl Fn() + Send + Sync + 'static {
+pub fn connected_gauge(bus: Arc<dyn Bus>) -> impl Fn() + Send + Sync + 'static {
     move || gauge!("rockbot_bus_connected").set(f64::from(u8::from(bus.is_ready())))
 }
 
 /// Returns a check that passes while the bus is connected and every consumer consumes.
-pub fn carries(
+pub fn readiness_check(
     bus: Arc<dyn Bus>,
 ) -> impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
     move || {
