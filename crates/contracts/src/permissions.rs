@@ -178,10 +178,10 @@ impl Grants {
 
     /// Adds a work queue of tool calls and its quarantine queue, which only handlers publish to.
     fn serves_calls(mut self, key: RoutingKey) -> Self {
-        let suspects = quarantine_of(&key);
-        self.publishes.push(one(&suspects));
-        self.binds.push(one(&suspects));
-        self.queues.push(one(&suspects));
+        let quarantine = quarantine_of(&key);
+        self.publishes.push(one(&quarantine));
+        self.binds.push(one(&quarantine));
+        self.queues.push(one(&quarantine));
         self.serves(key)
     }
 
