@@ -69,8 +69,8 @@ struct PendingReply {
     since: Instant,
     answer: oneshot::Sender<Envelope>,
     on_interim: Option<InterimSink>,
-    /// Once the question is with the bus, where it may be asked again.
-    question: Option<Box<PendingRequest>>,
+    /// Set once the request is published, where it may be retried.
+    request: Option<Box<PendingRequest>>,
 }
 
 impl Pending {
@@ -97,7 +97,7 @@ impl Pending {
             since: Instant::now(),
             answer,
             on_interim,
-            question: None,
+            request: None,
         });
         Ok((PendingGuard { pending: self, id, number, is_closed: false }, answered))
     }
@@ -118,21 +118,21 @@ impl Pending {
     }
 
     /// Returns the correlation ids of the published requests that match.
-    pub(crate) fn open_questions(&self, like: impl Fn(&PendingRequest) -> bool) -> Vec<Arc<str>> {
+    pub(crate) fn request_ids(&self, matches: impl Fn(&PendingRequest) -> bool) -> Vec<Arc<str>> {
         let waiting = self.lock();
-        let questions = waiting
+        let requests = waiting
             .iter()
-            .filter(|(_, waiter)| waiter.question.as_ref().is_some_and(|question| like(question)));
-        questions.map(|(id, _)| id.clone()).collect()
+            .filter(|(_, waiter)| waiter.request.as_ref().is_some_and(|request| matches(request)));
+        requests.map(|(id, _)| id.clone()).collect()
     }
 
     /// Runs `f` on a pending request; `None` when it is no longer pending.
-    pub(crate) fn with_open_question<T>(
+    pub(crate) fn with_request<T>(
         &self,
         id: &str,
-        look: impl FnOnce(&mut PendingRequest) -> T,
+        f: impl FnOnce(&mut PendingRequest) -> T,
     ) -> Option<T> {
-        self.lock().get_mut(id)?.question.as_deref_mut().map(look)
+        self.lock().get_mut(id)?.request.as_deref_mut().map(f)
     }
 
     /// Delivers a received message to the caller that waits for it.
@@ -148,7 +148,7 @@ impl Pending {
                         on_interim(&envelope);
                     }
                 }
-                None => debug!(correlation_id = id, "progress of a call that nobody waits for"),
+                None => debug!(correlation_id = id, "progress without a pending request"),
             }
             return;
         }
@@ -165,7 +165,7 @@ impl Pending {
             warn!(
                 correlation_id = envelope.correlation_id.as_deref(),
                 r#type = envelope.message_type(),
-                "dropped an answer that nobody waits for"
+                "reply without a pending request dropped"
             );
         }
     }
@@ -184,18 +184,18 @@ pub(crate) struct PendingGuard<'a> {
 }
 
 impl PendingGuard<'_> {
-    /// Keeps the question, which may be asked again, until it is answered.
-    pub(crate) fn keep(&self, question: Box<PendingRequest>) {
+    /// Keeps the published request for retries until its reply arrives.
+    pub(crate) fn keep(&self, request: Box<PendingRequest>) {
         let mut waiting = self.pending.lock();
         let waiter = waiting.get_mut(&self.id).filter(|waiter| waiter.number == self.number);
         if let Some(waiter) = waiter {
-            waiter.question = Some(question);
+            waiter.request = Some(request);
         }
     }
 
     /// Ends the guard. A request with a reply is already removed.
-    pub(crate) fn close(mut self, answered: bool) {
-        self.is_closed = answered;
+    pub(crate) fn close(mut self, replied: bool) {
+        self.is_closed = replied;
     }
 }
 
@@ -218,14 +218,14 @@ mod tests {
 
     use super::*;
 
-    fn question() -> Box<PendingRequest> {
+    fn request() -> Box<PendingRequest> {
         Box::new(PendingRequest {
             key: RoutingKey::new("tool.invoke").expect("a key"),
             envelope: Envelope::raw("Any", Vec::new()),
             deadline: Instant::now(),
-            abandoned: None,
-            losses: 0,
-            scope: trace::Scope::default(),
+            give_up: None,
+            reconnects: 0,
+            span: trace::Span::current(),
             log_span: Span::none(),
         })
     }
@@ -237,12 +237,12 @@ mod tests {
         let answer = Envelope::raw("Any", Vec::new()).with_correlation_id("r1");
         pending.take(answer);
         let (second, _answer) = pending.open(id, None, None).expect("open");
-        first.keep(question());
-        assert!(pending.open_questions(|_| true).is_empty(), "kept in another one's place");
+        first.keep(request());
+        assert!(pending.request_ids(|_| true).is_empty(), "kept in place of another request");
         drop(first);
         assert_eq!(pending.len(), 1);
-        second.keep(question());
-        assert_eq!(pending.open_questions(|_| true).len(), 1);
+        second.keep(request());
+        assert_eq!(pending.request_ids(|_| true).len(), 1);
         drop(second);
         assert_eq!(pending.len(), 0);
     }

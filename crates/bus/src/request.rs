@@ -73,7 +73,7 @@ pub enum RequestError {
     },
     /// The limit on requests in flight was reached until the deadline, or until the caller gave up, so
     /// the request was never sent.
-    #[error("never sent, with {after:?} to do so: {limit} requests are out already")]
+    #[error("request not sent within {after:?}: {limit} requests are in flight")]
     NeverSent {
         /// Time budget of the request.
         after: Duration,
@@ -111,14 +111,14 @@ pub struct Requester {
 }
 
 struct Listener {
-    answers: AbortOnDropHandle<()>,
-    /// On a bus that can lose its connection.
+    replies: AbortOnDropHandle<()>,
+    /// Set on a bus that can lose its connection.
     reconnect_retries: Option<ReconnectRetries>,
 }
 
 struct ReconnectRetries {
-    /// How often answers were out of reach.
-    losses: watch::Receiver<u64>,
+    /// Number of reconnects of the reply consumer.
+    reconnects: watch::Receiver<u64>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -141,8 +141,8 @@ impl Requester {
 
     /// Sets the limit on requests in flight; at least 1.
     #[must_use]
-    pub fn with_max_in_flight(mut self, questions: usize) -> Self {
-        self.max_in_flight = questions.clamp(1, Semaphore::MAX_PERMITS);
+    pub fn with_max_in_flight(mut self, requests: usize) -> Self {
+        self.max_in_flight = requests.clamp(1, Semaphore::MAX_PERMITS);
         self.in_flight = Semaphore::new(self.max_in_flight);
         self
     }
@@ -181,7 +181,7 @@ impl Requester {
     /// Returns whether replies are consumed; false before the first request.
     #[must_use]
     pub fn is_listening(&self) -> bool {
-        self.listener.get().is_some_and(|listener| !listener.answers.is_finished())
+        self.listener.get().is_some_and(|listener| !listener.replies.is_finished())
     }
 
     /// Returns a function that updates the metrics of this requester.
@@ -191,9 +191,8 @@ impl Requester {
             gauge!("rockbot_requests_pending").set(requester.pending() as f64);
             let oldest = requester.oldest().unwrap_or_default();
             gauge!("rockbot_requests_oldest_seconds").set(oldest);
-            let hears = requester.is_listening() && requester.bus().is_ready();
-            let listens = f64::from(u8::from(hears));
-            gauge!("rockbot_bus_reply_consumers").set(listens);
+            let consumes = requester.is_listening() && requester.bus().is_ready();
+            gauge!("rockbot_bus_reply_consumers").set(f64::from(u8::from(consumes)));
             let stats = requester.stats();
             counter!("rockbot_requests_late_replies_total").absolute(stats.late());
             counter!("rockbot_requests_retries_total").absolute(stats.retries());
@@ -228,7 +227,7 @@ impl Requester {
     /// See [`RequestError`].
     ///
     /// # Cancellation
-    /// As with [`request`](Self::request).
+    /// As for [`request`](Self::request).
     pub fn request_unbounded(
         &self,
         request: impl Into<Box<Request>>,
@@ -241,47 +240,47 @@ impl Requester {
     async fn request_with(
         &self,
         mut request: Box<Request>,
-        in_turn: bool,
+        bounded: bool,
     ) -> Result<Envelope, RequestError> {
         let after = request.timeout;
         let deadline = Instant::now() + after;
         let latest = deadline + request.grace;
-        let asked = async {
+        let reply = async {
             if self.listener.get().is_none() {
                 let late = |_| ConsumeError::Disconnected { reason: "no reply in time".to_owned() };
                 Box::pin(timeout_at(deadline, self.listen())).await.map_err(late)??;
             }
             let id = request.envelope.correlation_id.clone().unwrap_or_default();
-            let limit = in_turn.then_some(self.max_pending);
-            let (ticket, answer) = self.pending.open(id, request.on_interim.take(), limit)?;
-            let turn = match in_turn {
+            let limit = bounded.then_some(self.max_pending);
+            let (guard, reply) = self.pending.open(id, request.on_interim.take(), limit)?;
+            let permit = match bounded {
                 true => Some(match self.in_flight.try_acquire() {
-                    Ok(turn) => turn,
+                    Ok(permit) => permit,
                     Err(_) => {
-                        Box::pin(self.turn(after, deadline, request.abandoned.as_ref())).await?
+                        Box::pin(self.permit(after, deadline, request.abandoned.as_ref())).await?
                     }
                 }),
                 false => None,
             };
             request.envelope.reply_to = Some(self.reply_to.clone());
-            let sent = Box::pin(self.send(request, deadline, &ticket));
-            let answer = answered(sent, answer).await;
-            ticket.close(answer.is_ok());
-            drop(turn);
-            answer
+            let sent = Box::pin(self.send(request, deadline, &guard));
+            let reply = reply_of(sent, reply).await;
+            guard.close(reply.is_ok());
+            drop(permit);
+            reply
         };
-        timeout_at(latest, asked).await.unwrap_or(Err(RequestError::TimedOut { after }))
+        timeout_at(latest, reply).await.unwrap_or(Err(RequestError::TimedOut { after }))
     }
 
     /// Waits for a permit to send; permits are granted in order.
-    async fn turn(
+    async fn permit(
         &self,
         after: Duration,
         deadline: Instant,
         abandoned: Option<&CancellationToken>,
     ) -> Result<SemaphorePermit<'_>, RequestError> {
         let never_sent = RequestError::NeverSent { after, limit: self.max_in_flight };
-        let given_up = async {
+        let is_abandoned = async {
             match abandoned {
                 Some(abandoned) => abandoned.cancelled().await,
                 None => std::future::pending().await,
@@ -289,9 +288,9 @@ impl Requester {
         };
         tokio::select! {
             biased;
-            () = given_up => Err(never_sent),
-            turn = timeout_at(deadline, self.in_flight.acquire()) => match turn {
-                Ok(turn) => turn.map_err(|_| RequestError::Stopped),
+            () = is_abandoned => Err(never_sent),
+            permit = timeout_at(deadline, self.in_flight.acquire()) => match permit {
+                Ok(permit) => permit.map_err(|_| RequestError::Stopped),
                 Err(_) => Err(never_sent),
             },
         }
@@ -302,18 +301,18 @@ impl Requester {
         &self,
         request: Box<Request>,
         deadline: Instant,
-        ticket: &PendingGuard<'_>,
+        guard: &PendingGuard<'_>,
     ) -> Result<(), PublishError> {
         let next = self.publish(request, deadline).await?;
         let reconnect_retries =
             self.listener.get().and_then(|listener| listener.reconnect_retries.as_ref());
         if let (Some(request), Some(reconnect_retries)) = (next, reconnect_retries) {
-            let losses = *reconnect_retries.losses.borrow();
-            let (scope, log_span) = (trace::Scope::current(), Span::current());
+            let reconnects = *reconnect_retries.reconnects.borrow();
+            let (span, log_span) = (trace::Span::current(), Span::current());
             let Request { key, envelope, abandoned, .. } = *request;
-            let question =
-                PendingRequest { key, envelope, deadline, abandoned, losses, scope, log_span };
-            ticket.keep(Box::new(question));
+            let request =
+                PendingRequest { key, envelope, deadline, abandoned, reconnects, span, log_span };
+            guard.keep(Box::new(request));
         }
         Ok(())
     }
@@ -328,9 +327,9 @@ impl Requester {
     ) -> Result<Option<Box<Request>>, PublishError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let (retry, asked) = (request.retry, request.envelope.attempt);
+            let (retry, attempt) = (request.retry, request.envelope.attempt);
             let key = request.key.clone();
-            let (envelope, next) = match retry && asked < MAX_ATTEMPTS {
+            let (envelope, next) = match retry && attempt < MAX_ATTEMPTS {
                 true => (request.envelope.clone(), Some(request)),
                 false => (request.envelope, None),
             };
@@ -338,7 +337,7 @@ impl Requester {
             let error = match self.bus.publish(publication.within(left)).await {
                 Ok(()) => return Ok(next),
                 Err(error @ PublishError::Unconfirmed { .. }) => error,
-                Err(error) if asked > 1 => {
+                Err(error) if attempt > 1 => {
                     debug!(%error, "retry failed; an earlier attempt may have arrived");
                     return Ok(next);
                 }
@@ -347,13 +346,13 @@ impl Requester {
             let Some(mut next) = next else {
                 return if retry { Ok(None) } else { Err(error) };
             };
-            let pause = RETRY_DELAY * asked;
+            let pause = RETRY_DELAY * attempt;
             if Instant::now() + pause >= deadline {
                 return Ok(None);
             }
             tokio::time::sleep(pause).await;
-            info!(correlation_id = next.envelope.correlation_id.as_deref(), asked, %error,
-                "asking again under the same id");
+            info!(correlation_id = next.envelope.correlation_id.as_deref(), attempt, %error,
+                "publish unconfirmed; retrying request");
             self.pending.stats.count_retry();
             next.envelope = next.envelope.next_attempt();
             request = next;
@@ -367,20 +366,20 @@ impl Requester {
                 let mut consumer = self.bus.consume(subscription).await?;
                 let reconnect_retries = consumer.reconnects().map(|reconnects| {
                     let (bus, pending) = (self.bus.clone(), self.pending.clone());
-                    let losses = reconnects.clone();
+                    let count = reconnects.clone();
                     let task =
                         tokio::spawn(retry::retry_after_reconnects(bus, pending, reconnects));
-                    ReconnectRetries { losses, _task: AbortOnDropHandle::new(task) }
+                    ReconnectRetries { reconnects: count, _task: AbortOnDropHandle::new(task) }
                 });
                 let pending = self.pending.clone();
-                let answers = tokio::spawn(async move {
+                let replies = tokio::spawn(async move {
                     while let Some(delivery) = consumer.next().await {
                         pending.take(delivery.into_envelope());
                     }
                     // No reply can arrive any more: pending requests fail at once.
                     pending.close_all();
                 });
-                Ok(Listener { answers: AbortOnDropHandle::new(answers), reconnect_retries })
+                Ok(Listener { replies: AbortOnDropHandle::new(replies), reconnect_retries })
             })
             .await
             .map(drop)
@@ -389,16 +388,16 @@ impl Requester {
 
 /// Waits for the reply while the publish is being confirmed: a reply can overtake the confirm, which is
 /// then no longer needed.
-async fn answered(
+async fn reply_of(
     publish: impl Future<Output = Result<(), PublishError>> + Unpin,
-    mut answer: oneshot::Receiver<Envelope>,
+    mut reply: oneshot::Receiver<Envelope>,
 ) -> Result<Envelope, RequestError> {
     tokio::select! {
         biased;
         published = publish => published?,
-        answer = &mut answer => return answer.map_err(|_| RequestError::Stopped),
+        reply = &mut reply => return reply.map_err(|_| RequestError::Stopped),
     }
-    answer.await.map_err(|_| RequestError::Stopped)
+    reply.await.map_err(|_| RequestError::Stopped)
 }
 
 impl fmt::Debug for Requester {

@@ -1,7 +1,8 @@
-//! Asking again what is still open after a lost connection.
+//! Retries of pending requests after reconnects.
 //!
-//! A question that the bus confirmed can still be lost: those who had it in hand may have lost their
-//! connections too, and a bus gives up what it delivered too often. Nobody tells the asker.
+//! A confirmed request can still be lost: its consumers may have been disconnected as well, and the
+//! broker dead-letters a message after too many deliveries. The requester gets no notification, so it
+//! sends the request again under the same correlation id.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,102 +21,97 @@ use crate::{
     request::MAX_ATTEMPTS,
 };
 
-/// How long after the last loss an open question may count as lost. Those who work on questions have
-/// their connections back by then, and what they had in hand is answered, or under way.
-const QUIET: Duration = Duration::from_secs(5);
+/// Time after the last reconnect until a pending request may count as lost. By then consumers have
+/// reconnected as well, and have replied to what they held or hold it again.
+const QUIET_PERIOD: Duration = Duration::from_secs(5);
 
-/// How long a run of losses is waited out at most, from when answers could first be had again.
-const LONGEST_RUN: Duration = Duration::from_secs(15);
+/// Longest wait for a quiet period, from the first reconnect of a series.
+const MAX_WAIT: Duration = Duration::from_secs(15);
 
-/// How many losses a question was open through that counts as lost: so often the queue for answers
-/// was out of reach and came back. A bus gives up after five deliveries; not all of those losses are
-/// seen here.
-const LOSSES: u64 = 3;
+/// Reconnects after which a pending request is considered lost. The broker allows five deliveries, and
+/// not every consumer disconnect is visible to the requester.
+const RETRY_AFTER_RECONNECTS: u64 = 3;
 
-/// Questions that are asked again at once.
-const AT_ONCE: usize = 32;
+/// Maximum number of concurrent retries.
+const CONCURRENCY: usize = 32;
 
-/// A question that the bus has, and what it takes to ask it once more.
+/// A published request that awaits its reply.
 pub(crate) struct PendingRequest {
     pub(crate) key: RoutingKey,
     pub(crate) envelope: Envelope,
     pub(crate) deadline: Instant,
-    /// Cancelled when nobody wants the answer any more.
+    /// Cancelled when the caller no longer wants the reply.
     pub(crate) abandoned: Option<CancellationToken>,
-    /// How many losses there had been when it was sent.
-    pub(crate) losses: u64,
-    /// The requester's place in its trace.
-    pub(crate) scope: trace::Scope,
-    /// The requester's span in log lines.
+    /// Number of reconnects when it was sent.
+    pub(crate) reconnects: u64,
+    /// The caller's span in traces.
+    pub(crate) span: trace::Span,
+    /// The caller's span in log lines.
     pub(crate) log_span: Span,
 }
 
 impl PendingRequest {
-    /// Whether it may have been lost by now, after so many losses, and is to be asked once more.
-    fn may_be_lost(&self, losses: u64) -> bool {
-        let given_up = self.abandoned.as_ref().is_some_and(CancellationToken::is_cancelled);
+    /// Returns whether the request should be sent again after `reconnects` reconnects.
+    fn should_retry(&self, reconnects: u64) -> bool {
+        let abandoned = self.abandoned.as_ref().is_some_and(CancellationToken::is_cancelled);
         let in_time = self.deadline > Instant::now();
-        let wanted = in_time && !given_up && self.envelope.attempt < MAX_ATTEMPTS;
-        wanted && losses.saturating_sub(self.losses) >= LOSSES
+        let may_retry = in_time && !abandoned && self.envelope.attempt < MAX_ATTEMPTS;
+        may_retry && reconnects.saturating_sub(self.reconnects) >= RETRY_AFTER_RECONNECTS
     }
 
-    /// Counts it as asked once more, after so many losses, and says where and what to send.
-    fn once_more(&mut self, losses: u64) -> Publication {
-        self.losses = losses;
+    /// Records another attempt and returns the publication to send.
+    fn next_attempt(&mut self, reconnects: u64) -> Publication {
+        self.reconnects = reconnects;
         self.envelope = self.envelope.clone().next_attempt();
         let left = self.deadline.saturating_duration_since(Instant::now());
         let publication =
             Publication::mandatory(self.key.clone(), self.envelope.clone().within(left));
-        let within = left.min(Publication::DEFAULT_TIMEOUT);
-        publication.within(within)
+        publication.within(left.min(Publication::DEFAULT_TIMEOUT))
     }
 }
 
-/// Asks again what is still open some time after a run of losses; until the bus is closed.
+/// Retries requests that are still pending after a series of reconnects, until the bus is closed.
 pub(crate) async fn retry_after_reconnects(
     bus: Arc<dyn Bus>,
     pending: Arc<Pending>,
     mut reconnects: watch::Receiver<u64>,
 ) {
     while reconnects.changed().await.is_ok() {
-        let latest = Instant::now() + LONGEST_RUN;
-        let losses = loop {
-            let losses = *reconnects.borrow_and_update();
-            let quiet = latest.min(Instant::now() + QUIET);
+        let latest = Instant::now() + MAX_WAIT;
+        let count = loop {
+            let count = *reconnects.borrow_and_update();
+            let quiet = latest.min(Instant::now() + QUIET_PERIOD);
             match timeout_at(quiet, reconnects.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
-                Err(_) => break losses,
+                Err(_) => break count,
             }
         };
-        let open = pending.open_questions(|question| question.may_be_lost(losses));
-        let ask = |id| retry(&*bus, &pending, id, losses);
-        stream::iter(open).for_each_concurrent(AT_ONCE, ask).await;
+        let lost = pending.request_ids(|request| request.should_retry(count));
+        let retry = |id| retry(&*bus, &pending, id, count);
+        stream::iter(lost).for_each_concurrent(CONCURRENCY, retry).await;
     }
 }
 
-/// Asks the question `id` again if that is still to be done.
-async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, losses: u64) {
-    let next = pending.with_open_question(&id, |question| {
-        question.may_be_lost(losses).then(|| {
-            (question.once_more(losses), question.scope.clone(), question.log_span.clone())
+/// Sends the request `id` again if it is still pending.
+async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, reconnects: u64) {
+    let next = pending.with_request(&id, |request| {
+        request.should_retry(reconnects).then(|| {
+            let publication = request.next_attempt(reconnects);
+            (publication, request.span.clone(), request.log_span.clone())
         })
     });
-    let Some((publication, scope, log_span)) = next.flatten() else { return };
-    let asked = publication.envelope.attempt;
-    let asking = async {
-        info!(
-            correlation_id = &*id,
-            asked, "no answer since the connection was lost; asking again under the same id"
-        );
+    let Some((publication, span, log_span)) = next.flatten() else { return };
+    let attempt = publication.envelope.attempt;
+    let retrying = async {
+        info!(correlation_id = &*id, attempt, "no reply since reconnect; retrying request");
         pending.stats.count_retry();
         if let Err(error) = bus.publish(publication).await {
-            debug!(correlation_id = &*id, %error,
-                "asking again failed; the next time is after the next loss");
-            pending.with_open_question(&id, |question| {
-                question.losses = losses.saturating_sub(LOSSES);
+            debug!(correlation_id = &*id, %error, "retry failed; waiting for the next reconnect");
+            pending.with_request(&id, |request| {
+                request.reconnects = reconnects.saturating_sub(RETRY_AFTER_RECONNECTS);
             });
         }
     };
-    scope.run(asking.instrument(log_span)).await;
+    span.within(retrying.instrument(log_span)).await;
 }

@@ -84,9 +84,9 @@ impl fmt::Display for User {
     }
 }
 
-/// The word that stands for `user` in the addresses it asks from; `None` for a user that is not one
-/// of ours, or that asks for nothing.
-fn asker(user: &str) -> Option<&str> {
+/// Returns the segment that stands for `user` in its reply addresses; `None` for users that send no
+/// requests, and for foreign users.
+fn caller(user: &str) -> Option<&str> {
     let (is_agent, name) = kind_and_name(user)?;
     (is_agent || name == CLI).then_some(name)
 }
@@ -143,28 +143,28 @@ impl CallerPolicy {
     /// # Errors
     /// When the request must not be processed; see [`CallerError`].
     pub fn admit(self, request: &Envelope) -> Result<Option<AgentName>, CallerError> {
-        let said = request.source.as_deref();
+        let source = request.source.as_deref();
         if request.user_id.as_deref().is_some_and(is_operator) {
-            return Ok(said.and_then(|said| AgentName::new(said).ok()));
+            return Ok(source.and_then(|name| AgentName::new(name).ok()));
         }
-        let Some((user, asker)) =
-            request.user_id.as_deref().and_then(|user| Some((user, asker(user)?)))
+        let Some((user, caller_name)) =
+            request.user_id.as_deref().and_then(|user| Some((user, caller(user)?)))
         else {
             return match self {
-                Self::Any => Ok(said.and_then(|said| AgentName::new(said).ok())),
+                Self::Any => Ok(source.and_then(|name| AgentName::new(name).ok())),
                 Self::Known => Err(CallerError::Unknown {
                     user: request.user_id.as_deref().map(str::to_owned),
                 }),
             };
         };
         let user = || user.to_owned();
-        if request.reply_to.as_ref().and_then(caller_of).is_some_and(|owner| owner != asker) {
+        if request.reply_to.as_ref().and_then(caller_of).is_some_and(|owner| owner != caller_name) {
             return Err(CallerError::ReplyTo { user: user() });
         }
-        if said.is_some_and(|said| key_segment(said) != asker) {
+        if source.is_some_and(|source| key_segment(source) != caller_name) {
             return Err(CallerError::Source { user: user() });
         }
-        Ok(AgentName::new(said.unwrap_or(asker)).ok())
+        Ok(AgentName::new(source.unwrap_or(caller_name)).ok())
     }
 }
 
@@ -177,11 +177,11 @@ impl CallerPolicy {
     pub fn admit_forwarded(
         self,
         request: &Envelope,
-        worker: Option<&str>,
+        handler: Option<&str>,
     ) -> Result<Option<AgentName>, CallerError> {
         match request.user_id.as_deref() {
-            Some(user) if Some(user) == worker => {
-                Ok(request.source.as_deref().and_then(|said| AgentName::new(said).ok()))
+            Some(user) if Some(user) == handler => {
+                Ok(request.source.as_deref().and_then(|name| AgentName::new(name).ok()))
             }
             _ => self.admit(request),
         }
@@ -206,16 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_read_back_as_the_agent_it_was_made_for() {
+    fn user_name_maps_back_to_its_agent() {
         for namespace in ["rockbot", "a.b", "agent", "x.agent"] {
             for name in ["assistant", "agent", "a.b", "ü", "my-agent-2", &"x".repeat(100)] {
                 let user = User::Agent(agent(name)).name(namespace);
-                assert_eq!(asker(&user), Some(key_segment(name).as_str()), "{user}");
+                assert_eq!(caller(&user), Some(key_segment(name).as_str()), "{user}");
             }
-            assert_eq!(asker(&User::Cli.name(namespace)), Some(CLI));
+            assert_eq!(caller(&User::Cli.name(namespace)), Some(CLI));
         }
         for stranger in ["guest", "agent", "cli", "rockbot.tool-handler", "a.b"] {
-            assert_eq!(asker(stranger), None, "{stranger}");
+            assert_eq!(caller(stranger), None, "{stranger}");
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_passes_on_what_others_asked_and_nobody_else_does() {
+    fn only_handlers_forward_requests_of_others() {
         let check = |user, expected: Option<&str>| {
             let request = request(user, Some("assistant"), Some("tool.result.assistant.1"));
             let admitted =
@@ -268,13 +268,13 @@ mod tests {
             check(Some(stranger), None);
         }
         check(None, None);
-        // Without a user of its own it takes nobody for itself.
+        // A receiver without a user accepts no forwarded request.
         let unsigned = request(None, Some("assistant"), None);
         assert!(CallerPolicy::Known.admit_forwarded(&unsigned, None).is_err());
     }
 
     #[test]
-    fn a_service_is_known_in_any_namespace_and_an_agent_is_none() {
+    fn service_is_recognized_in_any_namespace() {
         for service in User::SERVICES {
             for namespace in ["rockbot", "fleet.a", "agent"] {
                 assert_eq!(User::service_of(&service.name(namespace)), Some(service.clone()));

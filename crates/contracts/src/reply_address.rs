@@ -14,12 +14,12 @@ use crate::{
 pub struct ReplyAddress {
     agent: AgentName,
     instance: InstanceId,
-    answers: Answers,
+    replies: ReplyKind,
 }
 
 /// Kinds of replies, each with an address of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answers {
+enum ReplyKind {
     ToolResults,
     McpManagement,
     ScriptResults,
@@ -29,19 +29,19 @@ impl ReplyAddress {
     /// Creates the address of one process for tool results.
     #[must_use]
     pub fn new(agent: AgentName, instance: InstanceId) -> Self {
-        Self { agent, instance, answers: Answers::ToolResults }
+        Self { agent, instance, replies: ReplyKind::ToolResults }
     }
 
     /// Returns the address of the same process for responses about MCP servers.
     #[must_use]
     pub fn for_mcp_management(self) -> Self {
-        Self { answers: Answers::McpManagement, ..self }
+        Self { replies: ReplyKind::McpManagement, ..self }
     }
 
     /// Returns the address of the same process for script results.
     #[must_use]
     pub fn for_scripts(self) -> Self {
-        Self { answers: Answers::ScriptResults, ..self }
+        Self { replies: ReplyKind::ScriptResults, ..self }
     }
 
     /// Returns the name of the agent or service.
@@ -73,22 +73,22 @@ impl ReplyAddress {
     /// `script.result.<agent>.<instance>` for script results.
     #[must_use]
     pub fn reply_to(&self) -> RoutingKey {
-        match self.answers {
-            Answers::ToolResults => self.tool_result(),
-            Answers::McpManagement => self.under(MCP_MANAGE_RESPONSE),
-            Answers::ScriptResults => self.under(SCRIPT_RESULT),
+        match self.replies {
+            ReplyKind::ToolResults => self.tool_result(),
+            ReplyKind::McpManagement => self.under(MCP_MANAGE_RESPONSE),
+            ReplyKind::ScriptResults => self.under(SCRIPT_RESULT),
         }
     }
 
     /// Returns the reply queue, which receives progress along with tool results.
     #[must_use]
     pub fn queue(&self) -> QueueSpec {
-        let answers = self.reply_to();
-        let mut bindings = vec![(&answers).into()];
-        if self.answers == Answers::ToolResults {
+        let reply_to = self.reply_to();
+        let mut bindings = vec![(&reply_to).into()];
+        if self.replies == ReplyKind::ToolResults {
             bindings.push((&self.tool_progress()).into());
         }
-        QueueSpec::reply(&answers, bindings)
+        QueueSpec::reply(&reply_to, bindings)
     }
 
     fn under(&self, family: &str) -> RoutingKey {

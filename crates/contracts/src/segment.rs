@@ -6,23 +6,23 @@
 /// texts give different segments. A segment over 64 bytes is cut and ends in a hash of the whole text.
 #[must_use]
 pub fn key_segment(text: &str) -> String {
-    const MAX_WORD_BYTES: usize = 64;
+    const MAX_SEGMENT_BYTES: usize = 64;
     if text.is_empty() {
         return "%".to_owned();
     }
-    let mut word = String::with_capacity(text.len());
+    let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
-            word.push(char::from(byte));
+            segment.push(char::from(byte));
         } else {
-            word.push_str(&format!("%{byte:02X}"));
+            segment.push_str(&format!("%{byte:02X}"));
         }
     }
-    if word.len() > MAX_WORD_BYTES {
-        word.truncate(MAX_WORD_BYTES - 17);
-        word.push_str(&format!("~{:016x}", stable_hash(text.as_bytes())));
+    if segment.len() > MAX_SEGMENT_BYTES {
+        segment.truncate(MAX_SEGMENT_BYTES - 17);
+        segment.push_str(&format!("~{:016x}", stable_hash(text.as_bytes())));
     }
-    word
+    segment
 }
 
 /// Returns the 64-bit FNV-1a hash, equal on every build and machine, unlike the standard hasher. For
@@ -42,9 +42,9 @@ mod tests {
     #[test]
     fn external_text_stays_in_its_segment() {
         for text in ["a.b", "a*#", "ü", "", " ", &"x".repeat(1000), &"é".repeat(500)] {
-            let word = key_segment(text);
-            assert!(word.len() <= 64 && !word.contains(['.', '*', '#', ' ']), "{word}");
-            RoutingKey::new(format!("tool.result.{word}.{word}")).unwrap();
+            let segment = key_segment(text);
+            assert!(segment.len() <= 64 && !segment.contains(['.', '*', '#', ' ']), "{segment}");
+            RoutingKey::new(format!("tool.result.{segment}.{segment}")).unwrap();
         }
         assert_ne!(key_segment(&"x".repeat(1000)), key_segment(&"x".repeat(1001)));
         assert_ne!(key_segment("a.b"), key_segment("a%2Eb"));
