@@ -58,9 +58,9 @@ pub trait Settler: Send + Sync {
 /// back to the bus like [`Settlement::Retry`].
 ///
 /// It is moved often, so its content is boxed.
-pub struct Delivery(Box<Held>);
+pub struct Delivery(Box<Inner>);
 
-struct Held {
+struct Inner {
     envelope: Option<Envelope>,
     routing_key: RoutingKey,
     attempt: u32,
@@ -77,14 +77,14 @@ impl Delivery {
         settler: impl Settler + 'static,
     ) -> Self {
         let settler: Option<Box<dyn Settler>> = Some(Box::new(settler));
-        Self(Box::new(Held { envelope: Some(envelope), routing_key, attempt, settler }))
+        Self(Box::new(Inner { envelope: Some(envelope), routing_key, attempt, settler }))
     }
 
     /// Creates a delivery that is already settled; settling it has no effect. For adapters.
     #[must_use]
     pub fn received(envelope: Envelope, routing_key: RoutingKey, attempt: u32) -> Self {
         let envelope = Some(envelope);
-        Self(Box::new(Held { envelope, routing_key, attempt, settler: None }))
+        Self(Box::new(Inner { envelope, routing_key, attempt, settler: None }))
     }
 
     /// Returns the message.

@@ -17,10 +17,8 @@ pub fn readiness_check(
     bus: Arc<dyn Bus>,
 ) -> impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
     move || {
-        let told = match bus.is_ready() {
-            true => Ok(()),
-            false => Err("not connected, or a queue is not consumed".to_owned()),
-        };
-        Box::pin(ready(told))
+        let ready_now = bus.is_ready();
+        let error = || "not connected, or a queue is not consumed".to_owned();
+        Box::pin(ready(ready_now.then_some(()).ok_or_else(error)))
     }
 }
