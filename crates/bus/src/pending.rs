@@ -223,9 +223,9 @@ mod tests {
             key: RoutingKey::new("tool.invoke").expect("a key"),
             envelope: Envelope::raw("Any", Vec::new()),
             deadline: Instant::now(),
-            give_up: None,
+            abandoned: None,
             reconnects: 0,
-            span: trace::Span::current(),
+            scope: trace::Scope::default(),
             log_span: Span::none(),
         })
     }

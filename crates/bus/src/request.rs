@@ -308,10 +308,10 @@ impl Requester {
             self.listener.get().and_then(|listener| listener.reconnect_retries.as_ref());
         if let (Some(request), Some(reconnect_retries)) = (next, reconnect_retries) {
             let reconnects = *reconnect_retries.reconnects.borrow();
-            let (span, log_span) = (trace::Span::current(), Span::current());
+            let (scope, log_span) = (trace::Scope::current(), Span::current());
             let Request { key, envelope, abandoned, .. } = *request;
             let request =
-                PendingRequest { key, envelope, deadline, abandoned, reconnects, span, log_span };
+                PendingRequest { key, envelope, deadline, abandoned, reconnects, scope, log_span };
             guard.keep(Box::new(request));
         }
         Ok(())

@@ -44,8 +44,8 @@ pub(crate) struct PendingRequest {
     pub(crate) abandoned: Option<CancellationToken>,
     /// Number of reconnects when it was sent.
     pub(crate) reconnects: u64,
-    /// The caller's span in traces.
-    pub(crate) span: trace::Span,
+    /// The caller's trace context.
+    pub(crate) scope: trace::Scope,
     /// The caller's span in log lines.
     pub(crate) log_span: Span,
 }
@@ -98,10 +98,10 @@ async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, reconnects: u64) 
     let next = pending.with_request(&id, |request| {
         request.should_retry(reconnects).then(|| {
             let publication = request.next_attempt(reconnects);
-            (publication, request.span.clone(), request.log_span.clone())
+            (publication, request.scope.clone(), request.log_span.clone())
         })
     });
-    let Some((publication, span, log_span)) = next.flatten() else { return };
+    let Some((publication, scope, log_span)) = next.flatten() else { return };
     let attempt = publication.envelope.attempt;
     let retrying = async {
         info!(correlation_id = &*id, attempt, "no reply since reconnect; retrying request");
@@ -113,5 +113,5 @@ async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, reconnects: u64) 
             });
         }
     };
-    span.within(retrying.instrument(log_span)).await;
+    scope.run(retrying.instrument(log_span)).await;
 }

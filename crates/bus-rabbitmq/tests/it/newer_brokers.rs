@@ -264,10 +264,10 @@ async fn bus(guarded: &Guarded, user: &User, rule: Rule) -> (Arc<dyn Bus>, Refus
     (Arc::new(bus), proxy)
 }
 
-async fn state(bus: &dyn Bus, queues: &[&QueueName]) -> Vec<QueueState> {
+async fn queue_states(bus: &dyn Bus, queues: &[&QueueName]) -> Vec<QueueState> {
     let queues: Vec<_> = queues.iter().map(|name| (*name).clone()).collect();
     let report = bus.inspect(&queues).await.expect("a report");
-    report.queues.iter().map(|QueueReport { state, .. }| *look).collect()
+    report.queues.iter().map(|QueueReport { state, .. }| *state).collect()
 }
 
 async fn a_call_is_answered(rule: Rule) {
@@ -312,7 +312,8 @@ async fn every_user_gets_in_and_a_look_that_is_refused_is_not_taken_for_a_missin
         let with_right = |look| if rule == Rule::AnyRight { look } else { refused };
         for user in User::SERVICES.into_iter().chain([assistant()]) {
             let (bus, _proxy) = bus(&guarded, &user, rule).await;
-            let seen = look(&*bus, &[&invoke, &invoke_letters, &inbox, &inbox_letters]).await;
+            let seen =
+                queue_states(&*bus, &[&invoke, &invoke_letters, &inbox, &inbox_letters]).await;
             let expected = match user {
                 User::ToolHandler => [missing, with_right(empty), refused, refused],
                 User::Agent(_) => [refused, refused, missing, with_right(empty)],
