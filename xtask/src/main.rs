@@ -1,7 +1,7 @@
-//! `cargo xtask …`: the chores of the workspace, in Rust.
+//! `cargo xtask …`: development tasks of the workspace.
 //!
-//! One file a chore; what several chores share is named by what it is: a [`process`] that can be
-//! interrupted, a [`server`] the tests talk to, an [`install`] kept between runs.
+//! Each task has one file. Shared modules: [`process`] runs interruptible programs, [`server`] runs
+//! servers for the tests, [`install`] caches installations between runs.
 
 mod aimock;
 mod apt;
@@ -13,6 +13,7 @@ mod chart;
 mod ci;
 mod compose;
 mod configuration;
+mod console;
 mod docker;
 mod images;
 mod install;
@@ -25,14 +26,13 @@ mod process;
 mod python;
 mod rabbitmq;
 mod runner;
-mod say;
 mod server;
 mod services;
 mod smollm2;
 mod test;
 mod workspace;
 
-// The chores must not wait for tokio and the bus to compile, which the test kit depends on.
+// Included by path: a dependency on the test kit would compile tokio and the bus before every task.
 #[path = "../../crates/testkit/src/broker.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod broker;
@@ -48,14 +48,14 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The chores of the RockBot workspace")]
+#[command(name = "cargo xtask", about = "Development tasks of the RockBot workspace")]
 struct Cli {
     #[command(subcommand)]
-    chore: Chore,
+    task: Task,
 }
 
 #[derive(Debug, Subcommand)]
-enum Chore {
+enum Task {
     /// Run every test against a private broker and database, a scripted and a real model server
     Test(test::Options),
     /// Run what continuous integration runs: format, lints, docs, dependency rules, tests
@@ -68,27 +68,27 @@ enum Chore {
     Postgres(postgresql::Options),
     /// Run a private Docker daemon with an image for scripts until Ctrl-C
     Docker,
-    /// Build the images of all programs, and tell their sizes
+    /// Build the images of all programs and print their sizes
     Images(images::Options),
-    /// Check deploy/compose, write its secrets, or run the fleet of it
+    /// Check deploy/compose, write its secrets, or run its fleet
     Compose(compose::Options),
-    /// Check that docs/configuration.md says what the commented defaults of the programs say
+    /// Check that docs/configuration.md matches the commented defaults of the programs
     Configuration(configuration::Options),
-    /// Write the users of a fleet on RabbitMQ and what each may do, into deploy/rabbitmq
+    /// Write the RabbitMQ users of a fleet and their permissions into deploy/rabbitmq
     BrokerUsers(broker_users::Options),
-    /// Serve a small real language model, without a key or a GPU, until Ctrl-C
+    /// Serve a small language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
     /// Check the alert rules and dashboards in deploy/observability
     Observability,
-    /// Install the MCP servers and the conformance suite that the tests talk to
+    /// Install the MCP servers and the conformance suite that the tests use
     McpPeers,
-    /// Check the Helm chart: lint, what it makes, what it refuses; with --cluster, on a real one
+    /// Check the Helm chart: lint, snapshots, rejected values; with --cluster, on a real cluster
     Chart(chart::Options),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = process::listen_for_interrupts().and_then(|()| match cli.chore {
+    let outcome = process::listen_for_interrupts().and_then(|()| match cli.task {
         Chore::Test(options) => test::run(&options),
         Chore::Ci(options) => ci::run(&options),
         Chore::Bench(options) => bench::run(&options),
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<process::Interrupted>() => ExitCode::from(130),
         Err(error) => {
-            say::failure(&error);
+            console::failure(&error);
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,6 @@
 """Calls the tool list_files of a fleet at a steady rate until its standard input ends.
 
-    python calls_at_a_rate.py AMQP_URL CALLS_PER_SECOND
+    python constant_rate_calls.py AMQP_URL CALLS_PER_SECOND
 
 The URL is that of the user <namespace>.cli. Speaks the wire of docs/messaging.md by itself, so that
 what it measures is the fleet. Says "ready" when the first call was answered, and at the end how many
