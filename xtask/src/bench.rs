@@ -174,8 +174,8 @@ fn build(package: &str, bench: &str) -> Result<PathBuf> {
     program.map(PathBuf::from).with_context(|| format!("cargo printed no path for {bench}"))
 }
 
-/// Prints the instructions per call of RockBot and of a bare AMQP exchange. The count is the difference
-/// of two run lengths divided by the difference of their calls, which excludes start-up costs.
+/// Prints the instructions per call of RockBot and of the same exchange written by hand. The count is the
+/// difference of two run lengths divided by the difference of their calls, which excludes start-up costs.
 fn instructions(with: &dyn Fn(&[&str]) -> Command) -> Result<()> {
     if process::stdout(Command::new("valgrind").arg("--version")).is_none() {
         bail!("valgrind is not installed: apt-get install valgrind, or choose other measurements");
@@ -186,14 +186,14 @@ fn instructions(with: &dyn Fn(&[&str]) -> Command) -> Result<()> {
         counted: "serve-calls",
         agent: "agent",
     };
-    let bare = Pair {
+    let by_hand = Pair {
         handler: "raw-server",
         settings: &[],
         counted: "raw-serve-calls",
         agent: "raw-client",
     };
     for in_flight in ["16", "256"] {
-        for (name, pair) in [("RockBot", &rockbot), ("bare", &bare)] {
+        for (name, pair) in [("RockBot", &rockbot), ("by hand", &by_hand)] {
             let (agent, handler) = pair.instructions(with, in_flight)?;
             console::progress(
                 name,

@@ -29,7 +29,7 @@ fn demo_script() -> String {
 fn start_scripted(fleet: &Fleet, program: &str, arguments: &[&str]) -> Running {
     let mut command = fleet.program(program);
     command.args(arguments);
-    scripted(&mut command);
+    use_demo_script(&mut command);
     Running::start(command)
 }
 

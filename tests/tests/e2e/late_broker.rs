@@ -12,8 +12,8 @@ use tokio::{
 
 use crate::{fleet::Fleet, http::request, process::Running};
 
-/// The test broker at another port, and what is before the port and behind it in its URL.
-struct Detour {
+/// A proxy of the test broker, initially without a listener.
+struct DelayedProxy {
     broker: String,
     port: u16,
     url: String,
