@@ -185,7 +185,7 @@ impl Fleet {
     #[must_use]
     pub fn table(&self) -> String {
         let mut table = String::from(
-            "| user | publishes with | binds its queues to | declares and consumes | looks at |\n\
+            "| user | publishes with | binds its queues to | declares and consumes | inspects |\n\
              |---|---|---|---|---|\n",
         );
         for user in &self.users {
