@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke_mcp};
+use rockbot_hooks::{HookSettings, OperatorHooks};
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
 use rockbot_service::{
@@ -12,7 +13,7 @@ use rockbot_service::{
 use rockbot_store::{Clock, StoreSection, StoreUrl, reachable};
 use rockbot_store_sql::connect_patiently;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::{Redactor, limits::fleet::FleetStore};
+use rockbot_tools::{LayerOptions, Redactor, limits::fleet::FleetStore};
 use secrecy::ExposeSecret;
 
 /// Calls are many small allocations that cross threads; this allocator is made for those.
@@ -33,6 +34,7 @@ struct Settings {
     handler: HandlerSection,
     store: StoreSection,
     llm: LlmConfig,
+    hooks: HookSettings,
 }
 
 fn main() -> ExitCode {
@@ -47,6 +49,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         handler: configuration.section("handler"),
         store: configuration.section("store"),
         llm: configuration.section("llm"),
+        hooks: HookSettings::read(configuration),
     };
     let llm = settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}"));
     for problem in settings.handler.problems().into_iter().chain(settings.mcp.problems()).chain(llm)
@@ -67,8 +70,10 @@ fn read(configuration: &mut Configuration) -> Settings {
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
-    let Settings { service, bus, mcp, handler, store, llm } = settings;
+    let Settings { service, bus, mcp, handler, store, llm, hooks } = settings;
     let instance = service.instance();
+    let hooks = OperatorHooks::start(&hooks, SERVICE, &instance)
+        .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
@@ -101,6 +106,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         instance: instance.as_str().into(),
     };
     let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let layers = LayerOptions { hooks: hooks.hooks(), ..layers };
     let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
     health.refresh_with(bridge.gauges());
     let required = bridge.clone();
@@ -123,6 +129,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     running.drain(service.drain()).await;
     drop(queue);
     bus.close().await;
+    hooks.close().await;
     store.close().await;
     Ok(())
 }

@@ -25,7 +25,7 @@ use super::{
     redact::Redact,
 };
 use crate::{
-    approval::Approver, outputs::Outputs, pins::ToolPins, redaction::Redactor,
+    approval::Approver, hooks::ToolHook, outputs::Outputs, pins::ToolPins, redaction::Redactor,
     registry::ToolRegistry,
 };
 
@@ -64,6 +64,8 @@ pub struct LayerOptions {
     /// Whether the log has a line for every call that begins, at debug, and ends, at info. Default
     /// false.
     pub logs: bool,
+    /// Hooks that run around each call, in this order. Default: none.
+    pub hooks: Vec<Arc<dyn ToolHook>>,
 }
 
 impl Default for LayerOptions {
@@ -78,6 +80,7 @@ impl Default for LayerOptions {
             redactor: Redactor::by_looks(),
             account: None,
             logs: false,
+            hooks: Vec::new(),
         }
     }
 }
@@ -94,6 +97,7 @@ pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> S
         redactor,
         account,
         logs,
+        hooks: _,
     } = options;
     let inner = Deadline::new(Execute);
     let inner = Break::new(inner);
