@@ -372,7 +372,7 @@ async fn bridge(
     let bridge = Bridge::new(BridgeOptions { dial, ..BridgeOptions::default() });
     let file = json!({"mcpServers": {"server": entry}}).to_string();
     bridge.apply(ServersFile::parse(file.as_bytes(), |_| None).expect("a file")).await;
-    bridge.settled(Duration::from_secs(20)).await;
+    bridge.wait_until_settled(Duration::from_secs(20)).await;
     assert!(bridge.servers().iter().all(|server| server.ready), "{bridge:?}");
     let instance = InstanceId::generate();
     let options = options(&instance);

@@ -99,7 +99,7 @@ async fn bridge(entry: &Value, tokens: &Path) -> Result<Arc<Bridge>> {
     let bridge = Bridge::new(BridgeOptions { dial, tokens, ..BridgeOptions::default() });
     let file = json!({"mcpServers": {SERVER: entry}}).to_string();
     bridge.apply(ServersFile::parse(file.as_bytes(), |_| None)?).await;
-    bridge.settled(WITHIN).await;
+    bridge.wait_until_settled(WITHIN).await;
     Ok(bridge)
 }
 

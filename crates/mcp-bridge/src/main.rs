@@ -1,4 +1,4 @@
-//! `rockbot-mcp-bridge`: serves the tools of MCP servers to agents that ask over RabbitMQ.
+//! `rockbot-mcp-bridge`: serves the tools of MCP servers over RabbitMQ.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PROCESS: Process = Process {
     name: "rockbot-mcp-bridge",
-    about: "Serves the tools of MCP servers to agents that ask over RabbitMQ.",
+    about: "Serves the tools of MCP servers over RabbitMQ.",
     version: env!("CARGO_PKG_VERSION"),
     defaults: include_str!("../config.default.toml"),
 };
@@ -49,7 +49,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         llm: configuration.section("llm"),
     };
     let llm = settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}"));
-    for problem in settings.handler.problems().into_iter().chain(settings.mcp.problems()).chain(llm)
+    for problem in settings.handler.problems().into_iter().chain(settings.mcp.validate()).chain(llm)
     {
         configuration.problem(problem);
     }
@@ -61,7 +61,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in rabbit.problems(production) {
         configuration.problem(problem);
     }
-    // With a user of its own on the broker, everybody has one: who does not sign is nobody.
+    // With a broker user of its own, every service has one: unsigned senders are rejected.
     settings.handler.identify(rabbit.user(), production || rabbit.has_own_user());
     settings
 }
@@ -92,7 +92,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let joined = join(&RabbitConfig::from_section(&bus, &name), works_on, health, shutdown).await?;
     let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
-    // In memory nobody else could know.
+    // An in-memory store is not shared with other bridges.
     let shared = (!matches!(url, StoreUrl::Memory))
         .then(|| (store.clone(), namespace.clone(), instance.clone()));
     let fleet = FleetStore {
@@ -105,9 +105,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     health.refresh_with(bridge.gauges());
     let required = bridge.clone();
     health.needs("required_servers", move || {
-        let missing = required.missing();
-        let told = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
-        Box::pin(std::future::ready(told))
+        let missing = required.missing_required();
+        let status = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
+        Box::pin(std::future::ready(status))
     });
     let journal = CallJournal::start(store.clone(), &instance, options);
     let invoke = handler.options().journaled(journal);

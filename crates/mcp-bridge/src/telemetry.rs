@@ -1,7 +1,7 @@
-//! Calls of servers as spans, and how the servers are as numbers.
+//! Spans of calls to servers, and metrics of servers.
 //!
-//! Spans are those of OpenTelemetry's conventions for MCP: `tools/call {tool}`. The server gets the
-//! trace in `_meta`, as the specification says.
+//! Spans follow OpenTelemetry's conventions for MCP: `tools/call {tool}`. The server gets the trace
+//! context in `_meta`, as the specification says.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use tracing::{Span, info_span};
 
 use crate::bridge::ServerStatus;
 
-/// The most servers with a series of their own; how the others are is in the counts.
+/// Servers with a series of their own; the others are only counted.
 const MOST_SERVERS: usize = 200;
 
 pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolContext) -> Span {
@@ -38,7 +38,7 @@ pub(crate) fn ended(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
     }
 }
 
-/// Returns the trace context for a request sent now; `None` outside of a trace.
+/// Returns the trace context to send with a request, or `None` when no traces are recorded.
 pub(crate) fn meta() -> Option<RequestMetaObject> {
     let context = trace::current();
     let mut meta = RequestMetaObject::new();
@@ -49,26 +49,26 @@ pub(crate) fn meta() -> Option<RequestMetaObject> {
     Some(meta)
 }
 
-/// Servers that have a series of their own. They come and go, and some are named by models.
+/// Names of servers with a series of their own. Bounded, because callers can add and name servers.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<BTreeSet<String>>);
+pub(crate) struct ServerMetrics(Mutex<BTreeSet<String>>);
 
-impl Told {
-    /// The name that a server goes by.
+impl ServerMetrics {
+    /// Returns the label of a server.
     pub(crate) fn label<'a>(&self, server: &'a str) -> &'a str {
-        let mut told = self.0.lock();
-        if told.contains(server) {
+        let mut names = self.0.lock();
+        if names.contains(server) {
             return server;
         }
-        if told.len() >= MOST_SERVERS {
+        if names.len() >= MOST_SERVERS {
             return OTHER;
         }
-        told.insert(server.to_owned());
+        names.insert(server.to_owned());
         server
     }
 
-    /// Tells how servers are.
-    pub(crate) fn tell(&self, servers: &[ServerStatus]) {
+    /// Sets the gauges from the status of the servers.
+    pub(crate) fn record(&self, servers: &[ServerStatus]) {
         let count = |state: &'static str, wanted: &dyn Fn(&ServerStatus) -> bool| {
             let servers = servers.iter().filter(|server| wanted(server)).count();
             gauge!("rockbot_mcp_servers", "state" => state).set(servers as f64);
@@ -86,10 +86,10 @@ impl Told {
                 name => up(name, f64::from(u8::from(server.ready))),
             }
         }
-        let told = self.0.lock();
+        let names = self.0.lock();
         let is_gone = |name: &&String| servers.iter().all(|server| server.name != **name);
         // A server that was removed is neither up nor down.
-        told.iter().filter(is_gone).for_each(|name| up(name, f64::NAN));
+        names.iter().filter(is_gone).for_each(|name| up(name, f64::NAN));
     }
 }
 
@@ -98,13 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_without_end_share_a_name() {
-        let told = Told::default();
+    fn servers_above_limit_share_a_label() {
+        let metrics = ServerMetrics::default();
         for number in 0..MOST_SERVERS {
             let name = format!("server-{number}");
-            assert_eq!(told.label(&name), name);
+            assert_eq!(metrics.label(&name), name);
         }
-        assert_eq!(told.label("one more"), OTHER);
-        assert_eq!(told.label("server-0"), "server-0");
+        assert_eq!(metrics.label("another"), OTHER);
+        assert_eq!(metrics.label("server-0"), "server-0");
     }
 }

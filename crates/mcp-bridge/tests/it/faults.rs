@@ -54,7 +54,7 @@ async fn a_server_that_dies_in_a_call_leaves_its_outcome_unknown_and_comes_back(
         let first = said(&bridge, "odd", "pid", json!({})).await;
         let failure = call(&bridge, "odd", tool, json!({})).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{tool}: {failure}");
-        assert!(bridge.registered("odd", "echo").is_some(), "its tools stay listed");
+        assert!(bridge.registry_name("odd", "echo").is_some(), "its tools stay listed");
         // The next call waits for the next process.
         let second = said(&bridge, "odd", "pid", json!({})).await;
         assert_ne!(first, second);
@@ -78,7 +78,7 @@ async fn silence_ends_one_call_and_progress_is_no_silence() {
     // Ten steps of 300 ms are more than the time-out, and no step is.
     let steps = json!({"steps": 10, "pause": 0.3});
     assert_eq!(said(&bridge, "odd", "progress", steps).await, "done");
-    assert!(bridge.registered("odd", "silent").is_some(), "a time-out unregisters nothing");
+    assert!(bridge.registry_name("odd", "silent").is_some(), "a time-out unregisters nothing");
     bridge.stop().await;
 }
 

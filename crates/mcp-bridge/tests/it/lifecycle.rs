@@ -23,11 +23,11 @@ async fn only_what_differs_is_started_anew() {
     bridge
         .apply(file(&json!({"Kept": misbehaving(), "changed": other, "new": misbehaving()})))
         .await;
-    bridge.settled(Duration::from_secs(20)).await;
+    bridge.wait_until_settled(Duration::from_secs(20)).await;
     // A name in other letters is another configuration of the same server.
     assert_ne!(pid("kept").await, kept);
     assert_ne!(pid("changed").await, changed);
-    assert!(bridge.registered("changed", "echo").is_none(), "denied at list");
+    assert!(bridge.registry_name("changed", "echo").is_none(), "denied at list");
     assert!(call(&bridge, "changed", "echo", json!({})).await.is_err(), "and at call");
     let names: Vec<_> = bridge.servers().into_iter().map(|server| server.name).collect();
     assert_eq!(names, ["changed", "Kept", "new"]);
@@ -43,10 +43,10 @@ async fn a_server_that_does_not_list_its_tools_is_not_ready_and_says_why() {
     let mut mute = misbehaving();
     mute["args"].as_array_mut().unwrap().push(json!("mute"));
     bridge.apply(file(&json!({"mute": mute}))).await;
-    within_timeout("its failure", bridge.settled(TEST_TIMEOUT * 2)).await;
+    within_timeout("its failure", bridge.wait_until_settled(TEST_TIMEOUT * 2)).await;
     let status = bridge.servers().remove(0);
-    let why = status.why.unwrap_or_default();
-    assert!(!status.ready && why.contains("does not list its tools"), "{why}");
+    let why = status.reason.unwrap_or_default();
+    assert!(!status.ready && why.contains("listing its tools failed"), "{why}");
     bridge.stop().await;
 }
 
@@ -56,7 +56,7 @@ async fn what_has_settled_can_be_asked_about() {
         (0..8).map(|number| (format!("odd{number}"), misbehaving())).collect();
     let bridge = Bridge::new(BridgeOptions::default());
     bridge.apply(file(&servers.into())).await;
-    within_timeout("all of them", bridge.settled(TEST_TIMEOUT * 2)).await;
+    within_timeout("all of them", bridge.wait_until_settled(TEST_TIMEOUT * 2)).await;
     for server in bridge.servers() {
         let request = McpServerDetailsRequest { server_name: server.name, tool_name: None };
         assert!(!bridge.details(request).await.unwrap().tools.is_empty());
@@ -71,16 +71,16 @@ async fn a_server_that_is_not_there_does_not_keep_the_others_and_appears_later()
     let bridge = Bridge::new(BridgeOptions::default());
     let late = json!({"command": program, "required": true});
     bridge.apply(file(&json!({"odd": misbehaving(), "late": late}))).await;
-    bridge.settled(Duration::from_secs(20)).await;
+    bridge.wait_until_settled(Duration::from_secs(20)).await;
     assert_eq!(said(&bridge, "odd", "echo", json!({})).await, "{}");
-    assert_eq!(bridge.missing(), ["late"]);
-    let why = bridge.servers().remove(0).why.unwrap();
-    assert!(why.contains("can't be started"), "{why}");
+    assert_eq!(bridge.missing_required(), ["late"]);
+    let why = bridge.servers().remove(0).reason.unwrap();
+    assert!(why.contains("cannot start its program"), "{why}");
     let script = misbehaving()["args"][0].as_str().unwrap().to_owned();
     std::fs::write(&program, format!("#!/bin/sh\nexec python3 {script}\n")).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).unwrap();
-    wait_until("the late server", || bridge.missing().is_empty()).await;
+    wait_until("the late server", || bridge.missing_required().is_empty()).await;
     assert_eq!(said(&bridge, "late", "echo", json!({})).await, "{}");
     bridge.stop().await;
 }
@@ -98,7 +98,7 @@ async fn a_swarm_of_changes_is_asked_about_once() {
     };
     let told = tokio::time::timeout(Duration::from_secs(10), index.wait_for(grown)).await.is_ok();
     assert!(told, "the index follows the server");
-    assert_eq!(bridge.registered("odd", "grown0").as_deref(), Some("odd__grown0"));
+    assert_eq!(bridge.registry_name("odd", "grown0").as_deref(), Some("odd__grown0"));
     let listed: u32 = said(&bridge, "odd", "listed", json!({})).await.parse().unwrap();
     assert!((2..=4).contains(&listed), "300 changes, {listed} lists");
     bridge.stop().await;

@@ -29,10 +29,10 @@ async fn a_program_has_one_owner_and_moves_when_its_owner_leaves() {
     let one = bridge(&store, "one").await;
     wait_until("the first bridge to serve", || serves(&one)).await;
     let two = bridge(&store, "two").await;
-    two.settled(Duration::from_secs(10)).await;
+    two.wait_until_settled(Duration::from_secs(10)).await;
     let status = two.servers().remove(0);
     assert!(status.ready && status.tools == 0, "{status:?}");
-    assert!(status.why.unwrap().contains("one"));
+    assert!(status.reason.unwrap().contains("one"));
     assert!(!serves(&two));
     let elsewhere = call(&two, "odd", "echo", json!({})).await.unwrap_err();
     assert_eq!(
@@ -56,7 +56,7 @@ async fn a_program_moves_when_its_owner_died_without_a_word() {
     };
     wait_until("the first bridge to serve", || serves(&one)).await;
     let two = bridge(&store, "two").await;
-    two.settled(Duration::from_secs(10)).await;
+    two.wait_until_settled(Duration::from_secs(10)).await;
     assert!(!serves(&two));
     // With its runtime, everything that the first bridge would have said or done is gone.
     life.shutdown_background();

@@ -189,6 +189,6 @@ async fn pictures_and_structured_content_cross_the_bus() {
         }
         assert_eq!(said[0], said[1], "{tool}");
     }
-    assert!(ways.bridge.missing().is_empty());
+    assert!(ways.bridge.missing_required().is_empty());
     ways.end().await;
 }

@@ -19,7 +19,7 @@ async fn a_bridge_serves_after_a_login_and_says_when_it_needs_another() {
     let bridge =
         Bridge::new(BridgeOptions { dial: loopback(), tokens, ..BridgeOptions::default() });
     bridge.apply(file(&json!({"shut": {"url": authority.mcp()}}))).await;
-    within_timeout("the refusal", bridge.settled(TEST_TIMEOUT * 2)).await;
+    within_timeout("the refusal", bridge.wait_until_settled(TEST_TIMEOUT * 2)).await;
     assert!(!bridge.servers()[0].ready);
     finish(bridge.log_in("Shut").await.unwrap().expect("it was refused")).await;
     wait_until("the session", || bridge.servers()[0].ready).await;

@@ -36,7 +36,7 @@ fn machine() -> Grant {
 }
 
 fn person() -> Grant {
-    Grant::Person { client_id: None, client_secret: None }
+    Grant::User { client_id: None, client_secret: None }
 }
 
 /// The server, with tokens of a process that has just started.
@@ -66,7 +66,7 @@ async fn browse(url: &str) -> String {
 }
 
 async fn log_in(settings: &OAuthSettings) {
-    finish(within_timeout("the login", Login::begin(settings, None)).await.unwrap()).await;
+    finish(within_timeout("the login", Login::start(settings, None)).await.unwrap()).await;
 }
 
 async fn finish(login: Login) {
@@ -131,14 +131,14 @@ async fn a_machine_with_a_wrong_secret_is_unauthorised() {
     let grant =
         Grant::Machine { client_id: CLIENT.into(), client_secret: "wrong".to_owned().into() };
     let class = failed(&settings(&authority, folder.path(), grant)).await;
-    assert_eq!(class, FailureClass::Unauthorised);
+    assert_eq!(class, FailureClass::Unauthorized);
 }
 
 #[tokio::test]
 async fn a_person_logs_in_once_and_the_process_refreshes() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
     let settings = settings(&authority, folder.path(), person());
-    assert_eq!(failed(&settings).await, FailureClass::Unauthorised);
+    assert_eq!(failed(&settings).await, FailureClass::Unauthorized);
     log_in(&settings).await;
 
     let session = session(&settings).await;
@@ -164,7 +164,7 @@ async fn what_can_not_be_refreshed_wants_the_person_again() {
     authority.forget_refresh_tokens();
     let error =
         within_timeout("the call", call(session.peer(), "good")).await.expect_err("no token");
-    assert_eq!(call_failure_class(&error), Some(FailureClass::Unauthorised));
+    assert_eq!(call_failure_class(&error), Some(FailureClass::Unauthorized));
     log_in(&settings).await;
     assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
 }
@@ -188,14 +188,14 @@ async fn a_login_in_another_process_takes_over_with_the_client_that_it_registere
 async fn a_login_for_more_keeps_what_was_agreed_before_and_is_not_repeated_in_vain() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
     let settings = settings(&authority, folder.path(), person());
-    let login = Login::begin(&settings, Some("Bearer scope=\"read\"")).await.unwrap();
+    let login = Login::start(&settings, Some("Bearer scope=\"read\"")).await.unwrap();
     finish(login).await;
     let more = "Bearer error=\"insufficient_scope\", scope=\"write\"";
-    let login = Login::begin(&settings, Some(more)).await.unwrap();
+    let login = Login::start(&settings, Some(more)).await.unwrap();
     assert!(login.url().contains("scope=read+write"), "{}", login.url());
     finish(login).await;
-    let again = Login::begin(&settings, Some(more)).await;
-    assert!(matches!(again.err(), Some(OAuthError::InVain)));
+    let again = Login::start(&settings, Some(more)).await;
+    assert!(matches!(again.err(), Some(OAuthError::ScopesAlreadyGranted)));
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn a_refusal_is_told_in_plain_text() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
     let mut settings = settings(&authority, folder.path(), person());
     settings.scopes = vec!["everything".to_owned()];
-    let login = Login::begin(&settings, None).await.unwrap();
+    let login = Login::start(&settings, None).await.unwrap();
     let url = login.url().to_owned();
     tokio::spawn(async move { browse(&url).await });
     match within_timeout("the return", login.finish(TEST_TIMEOUT)).await {
@@ -216,15 +216,12 @@ async fn a_refusal_is_told_in_plain_text() {
 async fn only_the_browser_of_this_login_ends_it() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
     let settings = settings(&authority, folder.path(), person());
-    let login = Login::begin(&settings, None).await.unwrap();
+    let login = Login::start(&settings, None).await.unwrap();
     let url = reqwest::Url::parse(login.url()).unwrap();
     let back = url.query_pairs().find(|(name, _)| name == "redirect_uri").unwrap().1.into_owned();
     let waiting = tokio::spawn(login.finish(TEST_TIMEOUT));
     for forged in ["?code=x&state=forged", "?error=access_denied", "/else?code=x", ""] {
-        assert_eq!(
-            within_timeout(forged, browse(&format!("{back}{forged}"))).await,
-            "Nothing is here."
-        );
+        assert_eq!(within_timeout(forged, browse(&format!("{back}{forged}"))).await, "Not found.");
     }
     browse(url.as_str()).await;
     within_timeout("the return", waiting).await.unwrap().unwrap();
@@ -234,7 +231,7 @@ async fn only_the_browser_of_this_login_ends_it() {
 async fn nobody_is_waited_for_without_end() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
     let settings = settings(&authority, folder.path(), person());
-    let login = Login::begin(&settings, None).await.unwrap();
+    let login = Login::start(&settings, None).await.unwrap();
     let gone = within_timeout("the end", login.finish(Duration::from_millis(50))).await;
     assert!(matches!(gone, Err(OAuthError::TimedOut)), "{gone:?}");
 }
@@ -242,8 +239,8 @@ async fn nobody_is_waited_for_without_end() {
 #[tokio::test]
 async fn a_machine_does_not_log_in() {
     let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let login = Login::begin(&settings(&authority, folder.path(), machine()), None).await;
-    assert!(matches!(login.err(), Some(OAuthError::NotAPerson)));
+    let login = Login::start(&settings(&authority, folder.path(), machine()), None).await;
+    assert!(matches!(login.err(), Some(OAuthError::NotInteractive)));
 }
 
 #[tokio::test]
@@ -252,7 +249,7 @@ async fn a_server_can_not_send_us_inside_to_be_authorised() {
         let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
         authority.books().elsewhere = Some(elsewhere.to_owned());
         let settings = settings(&authority, folder.path(), machine());
-        assert_eq!(within_timeout(elsewhere, failed(&settings)).await, FailureClass::Unauthorised);
+        assert_eq!(within_timeout(elsewhere, failed(&settings)).await, FailureClass::Unauthorized);
         assert!(authority.books().asked.is_empty(), "{elsewhere}");
     }
 }

@@ -110,13 +110,13 @@ async fn a_bad_answer_ends_only_its_own_call() {
     for (tool, expected) in [
         ("garbage", "not valid JSON-RPC"),
         ("half", "not valid JSON-RPC"),
-        ("huge", "more than 16777216 bytes"),
-        ("endless", "more than 16777216 bytes"),
-        ("endless-json", "more than 16777216 bytes"),
+        ("huge", "exceeds 16777216 bytes"),
+        ("endless", "exceeds 16777216 bytes"),
+        ("endless-json", "exceeds 16777216 bytes"),
         ("wrong-id", "not valid JSON-RPC"),
         ("ends", "ended before it was complete"),
         ("cut-event", "ended before it was complete"),
-        ("page", "neither JSON nor events"),
+        ("page", "neither JSON nor an event stream"),
         ("broken", "HTTP 500"),
     ] {
         ends_only_its_own_call(&session, &hostile, tool, expected).await;
@@ -130,7 +130,7 @@ async fn a_bad_answer_in_json_ends_only_its_own_call() {
     for (tool, expected) in [
         ("garbage", "not valid JSON-RPC"),
         ("half", "not valid JSON-RPC"),
-        ("huge", "more than 16777216 bytes"),
+        ("huge", "exceeds 16777216 bytes"),
         ("wrong-id", "not valid JSON-RPC"),
     ] {
         let beside = calling(&session, "wait");
@@ -284,9 +284,9 @@ async fn the_class_of_a_failed_handshake_survives_it() {
         legacy_version: None,
     };
     for (path, expected) in [
-        ("/401", FailureClass::Unauthorised),
-        ("/401-bare", FailureClass::Unauthorised),
-        ("/403", FailureClass::Unauthorised),
+        ("/401", FailureClass::Unauthorized),
+        ("/401-bare", FailureClass::Unauthorized),
+        ("/403", FailureClass::Unauthorized),
         ("/404", FailureClass::Gone),
         ("/500", FailureClass::Other),
         ("/html", FailureClass::Malformed),

@@ -105,7 +105,7 @@ async fn a_bad_answer_ends_only_its_own_call() {
     for (tool, expected) in [
         ("garbage", "not valid JSON-RPC"),
         ("half", "not valid JSON-RPC"),
-        ("huge", "more than 16777216 bytes"),
+        ("huge", "exceeds 16777216 bytes"),
     ] {
         ends_only_its_own_call(&session, &server.hostile, tool, expected).await;
     }
@@ -129,7 +129,7 @@ async fn a_line_that_does_not_end_ends_its_call_at_once_and_is_read_away() {
     });
     let error =
         within_timeout("the call", call(session.peer(), "wait")).await.expect_err("too large");
-    assert!(error.to_string().contains("more than 16777216 bytes"), "{error}");
+    assert!(error.to_string().contains("exceeds 16777216 bytes"), "{error}");
     within_timeout("the rest", endless).await.unwrap();
     assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
 }
@@ -214,13 +214,13 @@ async fn a_stream_that_is_none_says_why() {
     for (path, expected) in [
         ("/html", FailureClass::Malformed),
         ("/nothing", FailureClass::Malformed),
-        ("/401", FailureClass::Unauthorised),
+        ("/401", FailureClass::Unauthorized),
         ("/404", FailureClass::Gone),
     ] {
         let failed = within_timeout(path, sse::connect(&server(&format!("{url}{path}")))).await;
         let error = failed.err().expect(path);
         assert_eq!(error.class(), expected, "{path}: {error}");
-        if let ConnectError::Unauthorised { challenge } = error {
+        if let ConnectError::Unauthorized { challenge } = error {
             assert_eq!(challenge.as_deref(), Some("Bearer"));
         }
     }

@@ -186,7 +186,7 @@ async fn a_bad_answer_ends_only_its_own_call() {
     for (tool, expected) in [
         ("garbage", "not valid JSON-RPC"),
         ("half", "not valid JSON-RPC"),
-        ("huge", "more than 16777216 bytes"),
+        ("huge", "exceeds 16777216 bytes"),
         ("binary", "not valid JSON-RPC"),
     ] {
         ends_only_its_own_call(&session, &hostile, tool, expected).await;
@@ -255,8 +255,8 @@ async fn a_server_that_does_not_upgrade_says_why() {
         let _ = stream.write_all(answer.as_bytes()).await;
     }
     for (text, expected) in [
-        ("HTTP/1.1 401 No\r\nwww-authenticate: Bearer\r\n\r\n", FailureClass::Unauthorised),
-        ("HTTP/1.1 403 No\r\n\r\n", FailureClass::Unauthorised),
+        ("HTTP/1.1 401 No\r\nwww-authenticate: Bearer\r\n\r\n", FailureClass::Unauthorized),
+        ("HTTP/1.1 403 No\r\n\r\n", FailureClass::Unauthorized),
         ("HTTP/1.1 404 No\r\n\r\n", FailureClass::Gone),
         ("HTTP/1.1 302 No\r\nlocation: ws://169.254.169.254/\r\n\r\n", FailureClass::Redirect),
         ("HTTP/1.1 200 OK\r\n\r\nhello", FailureClass::Malformed),
