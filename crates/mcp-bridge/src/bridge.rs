@@ -1,4 +1,4 @@
-//! All servers of a process behind one port.
+//! The MCP servers of a process, behind the [`McpGateway`] port.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ use crate::{
 
 /// The time limit for connecting a server that is added at run time.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(45);
-/// Servers that are awaited or stopped concurrently: all of them.
+/// The maximum number of servers that are awaited or stopped concurrently: all of them.
 const MAX_CONCURRENT: usize = MAX_SERVERS + MAX_ADDED;
 /// The maximum number of servers that are added at run time.
 const MAX_ADDED: usize = 32;
@@ -100,11 +100,11 @@ pub struct ServerStatus {
     pub tools: usize,
     /// The protocol revision, while it is connected here.
     pub protocol_version: Option<String>,
-    /// Why it is not connected here, where that is known.
+    /// Why it is not connected here, if known.
     pub reason: Option<String>,
 }
 
-/// The servers of this process. Also gives access to them without a bus.
+/// The servers of this process. As a [`McpGateway`], it is usable without a bus.
 pub struct Bridge {
     context: Arc<BridgeContext>,
     executor: Arc<ToolExecutor>,
@@ -162,7 +162,7 @@ impl Bridge {
             }
             known
         });
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         {
             let mut servers = self.write();
             servers.retain(|name, entry| {
@@ -171,22 +171,22 @@ impl Bridge {
                     None => entry.added,
                 };
                 if !keep {
-                    gone.push(entry.server.clone());
+                    removed.push(entry.server.clone());
                 }
                 keep
             });
         }
         // Two programs of one server must not run at the same time, so changed servers are stopped first.
-        stop_all(gone.iter()).await;
+        stop_all(removed.iter()).await;
         let mut servers = self.write();
-        let (before, mut added) = (servers.len(), 0);
+        let (unchanged, mut added) = (servers.len(), 0);
         for (name, config) in wanted {
             servers.entry(name).or_insert_with(|| {
                 added += 1;
                 self.start(config, false)
             });
         }
-        info!(stopped = gone.len(), added, unchanged = before, "servers file applied");
+        info!(stopped = removed.len(), added, unchanged, "servers file applied");
     }
 
     fn start(&self, config: ServerConfig, added: bool) -> ServerEntry {
@@ -218,8 +218,8 @@ impl Bridge {
     }
 
     /// Waits until every server has either connected and published its tools, or failed once; at most
-    /// `timeout_after`.
-    pub async fn wait_until_settled(&self, timeout_after: Duration) {
+    /// `limit`.
+    pub async fn wait_until_settled(&self, limit: Duration) {
         let servers: Vec<_> = self.read().values().map(|entry| entry.server.clone()).collect();
         let settled = servers.into_iter().map(|server| async move {
             let mut states = server.states();
@@ -235,22 +235,22 @@ impl Bridge {
             }
         });
         let all = stream::iter(settled).for_each_concurrent(MAX_CONCURRENT, |settled| settled);
-        let _ = timeout(timeout_after, all).await;
+        let _ = timeout(limit, all).await;
     }
 
-    /// Waits until one server has connected or failed once; at most `timeout_after`.
-    pub async fn wait_until_server_settled(&self, server: &str, timeout_after: Duration) {
+    /// Waits until one server has connected or failed once; at most `limit`.
+    pub async fn wait_until_server_settled(&self, server: &str, limit: Duration) {
         let Some(ServerEntry { server, .. }) = self.find(server) else { return };
         let settled =
             |state: &ServerState| !matches!(state, ServerState::Connecting { failures: 0, .. });
-        let _ = timeout(timeout_after, server.states().wait_for(settled)).await;
+        let _ = timeout(limit, server.states().wait_for(settled)).await;
     }
 
-    /// Starts an interactive login at a server that rejected a request, with the scopes that it asked for.
-    /// Returns `None` when it has rejected no request since the last login, or needs no tokens.
+    /// Starts an interactive login at a server that rejected a request, with the scopes that it requires.
+    /// Returns `None` when it has rejected no request since the last login, or uses no tokens.
     ///
     /// # Errors
-    /// When the authorization server cannot be found or refuses this client.
+    /// When the authorization server cannot be found or rejects this client.
     pub async fn log_in(&self, server: &str) -> Result<Option<Login>, OAuthError> {
         let Some(ServerEntry { server, .. }) = self.find(server) else { return Ok(None) };
         match server.tokens() {
@@ -289,10 +289,11 @@ impl Bridge {
         let name = request.server_name.clone();
         let fail = |code, message: String| manage_error(&name, code, message);
         if !self.registration.allowed {
-            let message = "adding servers at run time is disabled; ask an operator to set mcp.allow_registration";
+            let message = "adding servers at run time is disabled; ask an operator to set \
+                           mcp.allow_registration";
             return Err(fail(McpManageErrorCode::NotPermitted, message.to_owned()));
         }
-        let config = self.config_of(request)?;
+        let config = self.server_config(request)?;
         let server = {
             let mut servers = self.write();
             if servers.contains_key(&name.to_lowercase()) {
@@ -330,7 +331,10 @@ impl Bridge {
     }
 
     /// Converts a request to a configuration, without the settings reserved for operators.
-    fn config_of(&self, request: McpRegisterServerRequest) -> Result<ServerConfig, McpManageError> {
+    fn server_config(
+        &self,
+        request: McpRegisterServerRequest,
+    ) -> Result<ServerConfig, McpManageError> {
         let McpRegisterServerRequest { server_name, command, arguments, url } = request;
         let fail = |code, message: &str| Err(manage_error(&server_name, code, message.to_owned()));
         let too_long = arguments.iter().any(|argument| argument.len() > MAX_ARGUMENT_BYTES);
@@ -412,12 +416,12 @@ fn status(server: &Server) -> ServerStatus {
             status.tools = serving.tools.len();
             status.protocol_version = Some(serving.session.protocol_version.clone());
         }
-        ServerState::Elsewhere { owner } => {
+        ServerState::OwnedElsewhere { owner } => {
             status.ready = true;
             status.reason = Some(format!("it is owned by bridge {owner}"));
         }
         ServerState::Connecting { reason, .. } => {
-            status.reason = reason.map(|reason| reason.to_string())
+            status.reason = reason.map(|reason| reason.to_string());
         }
         ServerState::Stopped => {}
     }
@@ -484,7 +488,7 @@ impl McpGateway for Bridge {
                 let arguments = arguments.to_string().into();
                 return self.executor.execute(ToolCall { context, arguments }).await;
             }
-            // Returns why the tool is unavailable.
+            // It fails with the reason why the tool is unavailable.
             entry.server.caller().call(tool, arguments, context).await
         })
     }

@@ -1,4 +1,4 @@
-//! The tools of all connected servers: a registry, and the index of servers.
+//! The catalog of connected servers: the registry of their tools, and the index of servers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -80,8 +80,8 @@ impl Catalog {
         let key = server.to_lowercase();
         let before = servers.remove(&key).map(|entry| entry.details.tools).unwrap_or_default();
         let mut names = BTreeMap::new();
-        let mut kept = Vec::new();
-        // Unchanged tools stay registered: a call may be under way to them.
+        let mut definitions = Vec::new();
+        // Unchanged tools stay registered, because calls of them may be running.
         let (unchanged, obsolete): (Vec<_>, Vec<_>) = before
             .into_iter()
             .partition(|old| tools.get(&old.name).is_some_and(|new| is_same_definition(old, new)));
@@ -91,18 +91,18 @@ impl Catalog {
         for (tool, definition) in tools {
             if let Some(old) = unchanged.iter().find(|old| old.name == *tool) {
                 names.insert(tool.clone(), old.model_name.clone());
-                kept.push(old.clone());
+                definitions.push(old.clone());
                 continue;
             }
             match self.register(server, definition, caller) {
                 Ok(definition) => {
                     names.insert(tool.clone(), definition.model_name.clone());
-                    kept.push(definition);
+                    definitions.push(definition);
                 }
                 Err(error) => warn!(%server, %error, "tool registration failed"),
             }
         }
-        let details = details(server, session, kept);
+        let details = details(server, session, definitions);
         let summary = details.server.clone();
         servers.insert(key, CatalogEntry { details, names });
         drop(servers);
@@ -155,7 +155,7 @@ impl Catalog {
             })
         };
         match self.registry.register(tool(&definition)) {
-            // The normalized name of another server is the same.
+            // Another server's name normalizes to the same text.
             Err(RegisterError::Duplicate { .. }) => {
                 let full_name = format!("{server}/{}", definition.name);
                 definition.model_name =

@@ -1,4 +1,4 @@
-//! The client side of a session: as few capabilities as possible.
+//! The client side of a session, with as few capabilities as possible.
 
 use std::{collections::HashMap, sync::Arc};
 

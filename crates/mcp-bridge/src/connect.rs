@@ -1,7 +1,7 @@
 //! Opening of sessions, in the protocol era that the server supports.
 //!
-//! Up to 2025-11-25 a session begins with a handshake; from 2026-07-28 on there is none, and every
-//! request stands alone. The era is detected as the specification describes, and remembered for the
+//! Up to 2025-11-25, a session begins with a handshake. From 2026-07-28 on, there is no handshake, and
+//! every request stands alone. The era is detected as the specification describes, and remembered for the
 //! next session.
 
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
@@ -86,7 +86,7 @@ impl Era {
     }
 }
 
-/// Why a session could not be opened.
+/// A failure to open a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectFailure {
     #[error("cannot start its program: {0}")]
@@ -113,7 +113,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let cause_text = error.to_string();
-        // Many repeat their cause.
+        // Many errors repeat their cause.
         if !text.ends_with(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

@@ -121,7 +121,7 @@ mod tests {
     fn tool(name: &str) -> Tool {
         serde_json::from_value(json!({
             "name": name,
-            "description": "does it",
+            "description": "a tool",
             "inputSchema": {"type": "object", "$defs": {"x": {}}, "additionalProperties": false},
             "annotations": {"readOnlyHint": true, "destructiveHint": false, "title": "T"},
         }))
@@ -130,10 +130,10 @@ mod tests {
 
     #[test]
     fn operator_marks_tools_as_read_only() {
-        let config = config(&json!({"command": "x", "toolsReadOnly": ["look"]}));
-        let definitions = Definitions::from_listed(&config, vec![tool("look"), tool("create")]);
-        assert!(definitions.tools["look"].hints.read_only);
-        assert!(!definitions.tools["create"].hints.read_only, "the server's hint does not count");
+        let config = config(&json!({"command": "x", "toolsReadOnly": ["list"]}));
+        let definitions = Definitions::from_listed(&config, vec![tool("list"), tool("create")]);
+        assert!(definitions.tools["list"].hints.read_only);
+        assert!(!definitions.tools["create"].hints.read_only, "the server's hint is ignored");
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         let tool = &definitions.tools["create.issue"];
         assert_eq!(tool.model_name, "Git_Hub__create_issue");
         assert_eq!(tool.parameters["additionalProperties"], false);
-        assert_eq!(tool.hints, ToolHints::default(), "a server lifts no restrictions");
+        assert_eq!(tool.hints, ToolHints::default(), "a server cannot lift restrictions");
         assert_eq!(tool.title.as_deref(), Some("T"));
     }
 
@@ -152,8 +152,9 @@ mod tests {
         let server = config(&json!({"command": "x"}));
         let definitions =
             Definitions::from_listed(&server, vec![tool("a.b"), tool("a_b"), tool("c")]);
-        let again = Definitions::from_listed(&server, vec![tool("a_b"), tool("c"), tool("a.b")]);
-        assert_eq!(definitions, again);
+        let reordered =
+            Definitions::from_listed(&server, vec![tool("a_b"), tool("c"), tool("a.b")]);
+        assert_eq!(definitions, reordered);
         let names: BTreeSet<_> = definitions.tools.values().map(|tool| &tool.model_name).collect();
         assert_eq!(names.len(), 3, "{names:?}");
     }

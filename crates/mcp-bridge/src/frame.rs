@@ -11,7 +11,7 @@ pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an oversized message that are searched for its request id.
 pub(crate) const PREFIX_BYTES: usize = rockbot_sse::PREFIX_BYTES;
 
-/// Why a message cannot be read.
+/// The reason why a message is unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
     /// It exceeds [`MAX_FRAME_BYTES`].

@@ -1,5 +1,5 @@
-//! Sessions with MCP servers over every transport and protocol era, and the service behind
-//! `tool.invoke.mcp`.
+//! The MCP bridge: sessions with MCP servers over every transport and protocol era, and the service
+//! behind `tool.invoke.mcp`.
 
 mod backoff;
 mod bridge;

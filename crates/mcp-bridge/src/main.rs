@@ -15,7 +15,7 @@ use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_tools::{Redactor, limits::fleet::FleetStore};
 use secrecy::ExposeSecret;
 
-/// Calls are many small allocations that cross threads; this allocator is made for those.
+/// Calls make many small allocations that cross threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -75,22 +75,22 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let key = llm.known_key();
     let known = [Some(&bus.url), store.url.as_ref(), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
-    let model = match mcp.summaries {
-        true => Some(
-            rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
-                .map_err(|problem| ServeError::Configuration(format!("llm: {problem}")))?
-                .model,
-        ),
-        false => None,
+    let model = if mcp.summaries {
+        let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
+            .map_err(|problem| ServeError::Configuration(format!("llm: {problem}")))?;
+        Some(resolved.model)
+    } else {
+        None
     };
-    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
-    let opened =
-        opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
-    let Some(store) = opened else { return Ok(()) };
+    let store = connect_patiently(&url, Clock::System, shutdown.requested())
+        .await
+        .map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
+    let Some(store) = store else { return Ok(()) };
     let namespace = bus.namespace.clone();
-    let works_on = QueueSpec::work(&tool_invoke_mcp()).name;
-    let joined = join(&RabbitConfig::from_section(&bus, &name), works_on, health, shutdown).await?;
-    let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
+    let work_queue = QueueSpec::work(&tool_invoke_mcp()).name;
+    let rabbit = RabbitConfig::from_section(&bus, &name);
+    let connection = join(&rabbit, work_queue, health, shutdown).await?;
+    let Some(FleetConnection { bus, queue }) = connection else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     // An in-memory store is not shared with other bridges.
     let shared = (!matches!(url, StoreUrl::Memory))

@@ -34,8 +34,8 @@ impl Ownership {
         Self { store, namespace: namespace.into(), owner }
     }
 
-    /// Waits until this bridge owns the server. `on_held` gets the current owner after each failed
-    /// attempt.
+    /// Waits until this bridge owns the server. `on_held` is called with the current owner after each
+    /// failed attempt.
     ///
     /// # Cancellation
     /// A lease that was just acquired expires by itself.

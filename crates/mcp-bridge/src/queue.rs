@@ -12,13 +12,13 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueConfig {
-    /// Calls that run concurrently, at least 1. Default: twice the number of cores, at most 64.
+    /// The maximum number of concurrent calls, at least 1. Default: twice the number of cores, at most 64.
     #[serde(default = "QueueConfig::default_concurrency")]
     pub concurrency: u16,
-    /// Calls that wait; further calls fail with `overloaded`. Default: 1024.
+    /// The maximum number of waiting calls; further ones fail with `overloaded`. Default: 1024.
     #[serde(default)]
     pub waiting: Option<u16>,
-    /// How long a call waits before it fails with `overloaded`. Default: 60 s.
+    /// The time limit for waiting; then the call fails with `overloaded`. Default: 60 s.
     #[serde(default)]
     pub wait: Option<Period>,
 }
@@ -32,6 +32,7 @@ impl QueueConfig {
 /// The queues of a bridge, by name.
 pub(crate) type Queues = BTreeMap<String, Arc<Queue>>;
 
+/// Creates the configured queues.
 pub(crate) fn queues(configured: &BTreeMap<String, QueueConfig>) -> Queues {
     let default = QueueRules::default();
     let queue = |(name, config): (&String, &QueueConfig)| {

@@ -36,7 +36,7 @@ use crate::{
     telemetry::ServerMetrics,
 };
 
-/// How long a call waits for a session that is being opened.
+/// The time limit for a call that waits for a session to be opened.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between pings.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ pub(crate) enum ServerState {
     /// It is being connected; `failures` counts consecutive failed attempts.
     Connecting { failures: u32, reason: Option<Arc<str>> },
     /// Another bridge owns it.
-    Elsewhere { owner: Arc<str> },
+    OwnedElsewhere { owner: Arc<str> },
     /// Its tools can be called.
     Ready(Arc<ActiveSession>),
     /// It was removed.
@@ -193,7 +193,7 @@ impl ToolCaller {
     ) -> Result<ToolResult, ToolFailure> {
         let active = self.active_session(call).await?;
         let not_found = || ToolFailure::NotFound { name: tool.chars().take(128).collect() };
-        // Only permitted tools are listed; checked here again in case the list is wrong.
+        // Denied tools are not listed; this check does not rely on the list.
         let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
         let definition = definition.ok_or_else(not_found)?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
@@ -217,7 +217,7 @@ impl ToolCaller {
         let message = match state {
             Ok(Ok(state)) => match &*state {
                 ServerState::Ready(active) => return Ok(active.clone()),
-                ServerState::Elsewhere { .. } => {
+                ServerState::OwnedElsewhere { .. } => {
                     format!("MCP server {name} is owned by another bridge")
                 }
                 ServerState::Stopped => format!("MCP server {name} was removed"),
@@ -243,11 +243,11 @@ struct ConnectionTask {
     backoff: Backoff,
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 enum SessionEnd {
     Stopped,
     Lost,
-    /// It cannot serve, because listing its tools failed with this error.
+    /// Its tools could not be listed.
     Unusable(String),
     /// Ownership was lost to another bridge.
     OwnershipLost,
@@ -258,7 +258,7 @@ impl ConnectionTask {
         let stop = self.stop.clone();
         while let Some(opened) = stop.run_until_cancelled(self.connect()).await {
             let Some((running, client, session)) = opened else { continue };
-            let began = Instant::now();
+            let opened_at = Instant::now();
             let name = self.name();
             match self.serve(running, &client, session).await {
                 SessionEnd::Stopped => break,
@@ -273,11 +273,11 @@ impl ConnectionTask {
                     continue;
                 }
                 SessionEnd::Lost => {
-                    info!(server = %name, lasted = ?began.elapsed(), "session ended");
+                    info!(server = %name, lasted = ?opened_at.elapsed(), "session ended");
                     let metrics = &self.context.metrics;
                     counter!("rockbot_mcp_server_restarts_total", "server" => metrics.label(&name).to_owned())
                         .increment(1);
-                    if began.elapsed() >= STABLE_AFTER {
+                    if opened_at.elapsed() >= STABLE_AFTER {
                         self.backoff.reset();
                     } else {
                         self.backoff.record_failure();
@@ -334,13 +334,14 @@ impl ConnectionTask {
     async fn acquire_ownership(&mut self) {
         let config = &self.caller.config;
         let Some(ownership) = &self.context.ownership else { return };
-        if !config.has_one_owner() || self.ownership.as_ref().is_some_and(|owned| !owned.is_lost())
+        if !config.requires_single_owner()
+            || self.ownership.as_ref().is_some_and(|owned| !owned.is_lost())
         {
             return;
         }
         let owned = ownership.acquire(&config.name, |owner| {
             self.context.catalog.withdraw(&config.name);
-            self.state.send_replace(ServerState::Elsewhere { owner: owner.into() });
+            self.state.send_replace(ServerState::OwnedElsewhere { owner: owner.into() });
         });
         self.ownership = Some(owned.await);
         self.state.send_replace(ServerState::Connecting { failures: 0, reason: None });
@@ -379,16 +380,16 @@ impl ConnectionTask {
                 None => std::future::pending().await,
             }
         };
-        let ended = tokio::select! {
+        let end = tokio::select! {
             _ = &mut closed => return SessionEnd::Lost,
             () = self.stop.cancelled() => SessionEnd::Stopped,
             () = ownership_lost => SessionEnd::OwnershipLost,
-            ended = self.maintain(&session, client) => ended,
+            end = self.maintain(&session, client) => end,
         };
         cancel.cancel();
-        // Closing notifies the server and waits for its program to end.
+        // Closing notifies the server and waits for its program to exit.
         let _ = timeout(CLOSE_TIMEOUT, closed).await;
-        ended
+        end
     }
 
     /// Publishes the tools and keeps them up to date. Returns when the server is unresponsive.
@@ -467,7 +468,8 @@ impl ConnectionTask {
     }
 }
 
-/// Tool change notifications of a server of the later revisions, on a stream of their own.
+/// The stream of tool change notifications from a server without handshake. Servers with a handshake
+/// send them over the session.
 struct ToolChanges(Option<Subscription>);
 
 impl ToolChanges {

@@ -109,13 +109,14 @@ impl Session {
         Ok(tools)
     }
 
-    /// Returns whether the server still replies, if only with an error.
+    /// Returns whether the server replies, even with an error.
     pub(crate) async fn ping(&self) -> bool {
         let options = PeerRequestOptions::with_timeout(PING_TIMEOUT);
-        let request = match self.has_handshake {
-            true => ClientRequest::PingRequest(PingRequest::default()),
+        let request = if self.has_handshake {
+            ClientRequest::PingRequest(PingRequest::default())
+        } else {
             // The later revisions have no ping.
-            false => ClientRequest::ListToolsRequest(rmcp::model::ListToolsRequest::default()),
+            ClientRequest::ListToolsRequest(rmcp::model::ListToolsRequest::default())
         };
         let sent =
             timeout(PING_TIMEOUT, self.peer.send_request_with_option(request, options)).await;
@@ -128,10 +129,9 @@ impl Session {
     }
 
     /// Calls a tool. `idle` is the idle timeout; the deadline of the context applies as well.
-    /// well.
     ///
     /// # Errors
-    /// See [`ToolFailure`]: above all, whether the tool may have run.
+    /// See [`ToolFailure`], which reports whether the tool may have run.
     ///
     /// # Cancellation
     /// The server is notified, also when the future is dropped.
@@ -145,11 +145,11 @@ impl Session {
         let _active = ActiveCall::start(&self.calls);
         let mut params = CallToolRequestParams::new(tool.name.clone());
         params.arguments = Some(object(arguments)?);
-        let span = telemetry::call(&self.protocol_version, tool, context);
+        let span = telemetry::call_span(&self.protocol_version, tool, context);
         let rounds = self.rounds(params, tool, context, idle);
-        let ended = Box::pin(rounds).instrument(span.clone()).await;
-        telemetry::ended(&span, &ended);
-        ended
+        let outcome = Box::pin(rounds).instrument(span.clone()).await;
+        telemetry::record_outcome(&span, &outcome);
+        outcome
     }
 
     /// Sends the call, and declines requests for input until the server returns a result.
@@ -186,7 +186,7 @@ impl Session {
         let options = PeerRequestOptions::with_timeout(idle)
             .reset_timeout_on_progress()
             .with_max_total_timeout(total);
-        let options = match telemetry::meta() {
+        let options = match telemetry::trace_meta() {
             Some(meta) => options.with_meta(meta),
             None => options,
         };
@@ -326,6 +326,7 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
+/// Counts a running call until dropped.
 struct ActiveCall(Arc<AtomicUsize>);
 
 impl ActiveCall {

@@ -14,10 +14,11 @@ use tracing::{Span, info_span};
 
 use crate::bridge::ServerStatus;
 
-/// Servers with a series of their own; the others are only counted.
-const MOST_SERVERS: usize = 200;
+/// The maximum number of servers with their own `server` label.
+const MAX_LABELS: usize = 200;
 
-pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolContext) -> Span {
+/// Returns the span of a call.
+pub(crate) fn call_span(protocol: &str, tool: &McpToolDefinition, context: &ToolContext) -> Span {
     info_span!(
         target: trace::TARGET,
         "tools/call",
@@ -31,15 +32,16 @@ pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolConte
     )
 }
 
-pub(crate) fn ended(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
-    let status = CallStatus::of(ended);
+/// Records the outcome of a call in its span.
+pub(crate) fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailure>) {
+    let status = CallStatus::of(outcome);
     if !status.is_ok() {
         trace::fail(span, status.as_str());
     }
 }
 
 /// Returns the trace context to send with a request, or `None` when no traces are recorded.
-pub(crate) fn meta() -> Option<RequestMetaObject> {
+pub(crate) fn trace_meta() -> Option<RequestMetaObject> {
     let context = trace::current();
     let mut meta = RequestMetaObject::new();
     meta.0.set_traceparent(context.parent?.as_ref());
@@ -49,18 +51,18 @@ pub(crate) fn meta() -> Option<RequestMetaObject> {
     Some(meta)
 }
 
-/// Names of servers with a series of their own. Bounded, because callers can add and name servers.
+/// The servers with their own metric label. Bounded, because callers can add and name servers.
 #[derive(Debug, Default)]
 pub(crate) struct ServerMetrics(Mutex<BTreeSet<String>>);
 
 impl ServerMetrics {
-    /// Returns the label of a server.
+    /// Returns the label of a server: its name, or [`OTHER`] above the limit.
     pub(crate) fn label<'a>(&self, server: &'a str) -> &'a str {
         let mut names = self.0.lock();
         if names.contains(server) {
             return server;
         }
-        if names.len() >= MOST_SERVERS {
+        if names.len() >= MAX_LABELS {
             return OTHER;
         }
         names.insert(server.to_owned());
@@ -87,9 +89,9 @@ impl ServerMetrics {
             }
         }
         let names = self.0.lock();
-        let is_gone = |name: &&String| servers.iter().all(|server| server.name != **name);
+        let is_removed = |name: &&String| servers.iter().all(|server| server.name != **name);
         // A server that was removed is neither up nor down.
-        names.iter().filter(is_gone).for_each(|name| up(name, f64::NAN));
+        names.iter().filter(is_removed).for_each(|name| up(name, f64::NAN));
     }
 }
 
@@ -100,7 +102,7 @@ mod tests {
     #[test]
     fn servers_above_limit_share_a_label() {
         let metrics = ServerMetrics::default();
-        for number in 0..MOST_SERVERS {
+        for number in 0..MAX_LABELS {
             let name = format!("server-{number}");
             assert_eq!(metrics.label(&name), name);
         }

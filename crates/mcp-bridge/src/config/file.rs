@@ -181,7 +181,8 @@ mod tests {
         let read = parse(
             r#"{"mcpServers": {"good": {"command": "x", "autoApprove": []}, "both": {"command": "x",
                 "url": "https://x"}, "none": {}, "unset": {"command": "${NONE}"}, "odd": 7,
-                "time": {"command": "x", "requestTimeoutMs": 1}, "": {"command": "x"}, "Management": {"command": "x"},
+                "time": {"command": "x", "requestTimeoutMs": 1}, "": {"command": "x"},
+                "Management": {"command": "x"},
                 "kind": {"type": "pigeon", "url": "https://x"}, "GOOD": {"command": "y"}}}"#,
         );
         assert_eq!(read.servers.len(), 1);

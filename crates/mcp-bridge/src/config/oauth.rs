@@ -8,9 +8,9 @@ use crate::oauth::Grant;
 /// An OAuth client. The default registers itself dynamically when a user logs in.
 #[derive(Debug, Clone)]
 pub struct OAuthClient {
-    /// How tokens are obtained.
+    /// The grant that tokens are obtained with.
     pub grant: Grant,
-    /// Requested scopes; the scopes that the server names when empty.
+    /// Requested scopes. When empty, the scopes that the server names.
     pub scopes: Vec<String>,
 }
 
@@ -65,6 +65,7 @@ impl PartialEq for OAuthClient {
     }
 }
 
+/// Returns the comparable parts of a grant.
 fn parts(grant: &Grant) -> (bool, Option<&str>, Option<&str>) {
     match grant {
         Grant::Machine { client_id, client_secret } => {

@@ -26,7 +26,7 @@ pub struct ServerConfig {
     pub tools_read_only: Vec<String>,
     /// The queue that its tools share.
     pub queue: Option<String>,
-    /// How long successful results are cached, for tools that the operator declares safe to repeat.
+    /// The cache lifetime of successful results, for tools that the operator declares safe to repeat.
     pub cache: Option<Period>,
     /// The idle timeout of a call; progress resets it. The caller's deadline applies as well.
     pub request_timeout: Option<Duration>,
@@ -88,7 +88,7 @@ pub struct Program {
 pub struct Remote {
     /// Its URL.
     pub url: String,
-    /// Sent with every request.
+    /// Headers of every request.
     pub headers: BTreeMap<String, SecretString>,
     /// The OAuth 2.1 client, for a server that requires it.
     pub oauth: OAuthClient,
@@ -189,7 +189,7 @@ impl RawServer {
             (None, None) => return Err("it has neither a command nor a url".into()),
             (Some(command), None) => {
                 if !matches!(self.kind.as_deref(), None | Some("stdio")) {
-                    return Err("with a command its type is \"stdio\"".into());
+                    return Err("with a command, its type must be \"stdio\"".into());
                 }
                 let args = self.args.iter().map(|arg| expand_in(arg)).collect::<Result<_, _>>()?;
                 let command = expand_in(&command)?;
@@ -212,14 +212,14 @@ impl RawServer {
                     Some("sse") => Transport::Sse(remote),
                     Some("websocket" | "ws") => Transport::WebSocket(remote),
                     Some(_) => {
-                        return Err("its type is none of \"http\", \"sse\", \"websocket\"".into());
+                        return Err("its type must be \"http\", \"sse\" or \"websocket\"".into());
                     }
                 }
             }
         };
         if let Some(ms) = self.request_timeout_ms.filter(|ms| !TIMEOUT_RANGE.contains(ms)) {
-            let (least, most) = TIMEOUT_RANGE.into_inner();
-            return Err(format!("requestTimeoutMs is {ms}; it must be {least} to {most}"));
+            let (min, max) = TIMEOUT_RANGE.into_inner();
+            return Err(format!("requestTimeoutMs is {ms}; it must be {min} to {max}"));
         }
         Ok(ServerConfig {
             name: name.to_owned(),
@@ -286,9 +286,9 @@ impl ServerConfig {
         self.tools_read_only.iter().any(|name| name == tool || name == "*")
     }
 
-    /// Returns whether only one process at a time may serve it: a program has state of its own.
+    /// Returns whether only one bridge at a time may serve it: a program has state of its own.
     #[must_use]
-    pub fn has_one_owner(&self) -> bool {
+    pub fn requires_single_owner(&self) -> bool {
         matches!(self.transport, Transport::Stdio(_))
     }
 }
@@ -312,10 +312,10 @@ impl PartialEq for ServerConfig {
 impl PartialEq for Transport {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Stdio(one), Self::Stdio(two)) => one == two,
-            (Self::Http(one), Self::Http(two))
-            | (Self::Sse(one), Self::Sse(two))
-            | (Self::WebSocket(one), Self::WebSocket(two)) => one == two,
+            (Self::Stdio(left), Self::Stdio(right)) => left == right,
+            (Self::Http(left), Self::Http(right))
+            | (Self::Sse(left), Self::Sse(right))
+            | (Self::WebSocket(left), Self::WebSocket(right)) => left == right,
             _ => false,
         }
     }
@@ -326,18 +326,23 @@ impl PartialEq for Program {
         self.command == other.command
             && self.args == other.args
             && self.cwd == other.cwd
-            && same(&self.env, &other.env)
+            && secrets_eq(&self.env, &other.env)
     }
 }
 
 impl PartialEq for Remote {
     fn eq(&self, other: &Self) -> bool {
-        self.url == other.url && same(&self.headers, &other.headers) && self.oauth == other.oauth
+        self.url == other.url
+            && secrets_eq(&self.headers, &other.headers)
+            && self.oauth == other.oauth
     }
 }
 
-fn same(one: &BTreeMap<String, SecretString>, two: &BTreeMap<String, SecretString>) -> bool {
+fn secrets_eq(
+    left: &BTreeMap<String, SecretString>,
+    right: &BTreeMap<String, SecretString>,
+) -> bool {
     let exposed =
         |(name, value): (&String, &SecretString)| (name.clone(), value.expose_secret().to_owned());
-    one.len() == two.len() && one.iter().map(exposed).eq(two.iter().map(exposed))
+    left.len() == right.len() && left.iter().map(exposed).eq(right.iter().map(exposed))
 }

@@ -61,7 +61,7 @@ impl Login {
         }
         let session = Box::pin(AuthorizationSession::new(manager, request)).await;
         let session = Box::new(session.map_err(|(_, error)| error)?);
-        let state = state_of(session.get_authorization_url()).unwrap_or_default();
+        let state = state_parameter(session.get_authorization_url()).unwrap_or_default();
         Ok(Self { session, listener, state })
     }
 
@@ -119,7 +119,7 @@ impl Login {
         let line = std::str::from_utf8(&request).ok()?.lines().next()?;
         let target = line.strip_prefix("GET ")?.split(' ').next()?;
         let url = Url::parse("http://127.0.0.1").ok()?.join(target).ok()?;
-        let matches = state_of(url.as_str()).is_some_and(|state| state == self.state);
+        let matches = state_parameter(url.as_str()).is_some_and(|state| state == self.state);
         (url.path() == "/callback" && matches).then_some(url)
     }
 }
@@ -158,7 +158,7 @@ fn parse_callback(url: &Url) -> Result<AuthorizationCallback, OAuthError> {
     Ok(AuthorizationCallback::from_redirect_url(url.as_str())?)
 }
 
-fn state_of(url: &str) -> Option<String> {
+fn state_parameter(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     let state = url.query_pairs().find(|(name, _)| name == "state")?.1.into_owned();
     (!state.is_empty()).then_some(state)

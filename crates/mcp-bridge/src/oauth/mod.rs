@@ -32,9 +32,9 @@ use file::TokenFile;
 pub struct OAuthSettings {
     /// The server that the tokens are for.
     pub resource: Url,
-    /// How the tokens are obtained.
+    /// The grant that tokens are obtained with.
     pub grant: Grant,
-    /// Requested scopes; the scopes that the server names when empty.
+    /// Requested scopes. When empty, the scopes that the server names.
     pub scopes: Vec<String>,
     /// Addresses that may be dialed.
     pub policy: Arc<DialPolicy>,

@@ -127,7 +127,7 @@ impl Tokens {
         manager.configure_client_credentials(&credentials)?;
         let issued = manager.exchange_client_credentials(&credentials).await?;
         state.can_refresh = true;
-        Ok(Some(token_of(&issued)))
+        Ok(Some(access_token(&issued)))
     }
 
     /// Discovers the authorization server for the stored tokens.
@@ -178,7 +178,7 @@ impl Tokens {
         let Some(manager) = &state.manager else {
             return Err(AuthError::AuthorizationRequired);
         };
-        manager.refresh_token().await.map(|issued| token_of(&issued))
+        manager.refresh_token().await.map(|issued| access_token(&issued))
     }
 
     async fn prepare(&self, state: &mut State) -> Result<(), OAuthError> {
@@ -196,7 +196,7 @@ impl Tokens {
 }
 
 /// Returns the access token of a response, however soon it expires.
-fn token_of(issued: &OAuthTokenResponse) -> SecretString {
+fn access_token(issued: &OAuthTokenResponse) -> SecretString {
     issued.access_token().secret().clone().into()
 }
 

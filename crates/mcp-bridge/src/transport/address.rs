@@ -9,8 +9,8 @@ pub(crate) enum AddressClass {
     Public,
     /// This machine or a private network: dialed only where the operator allows it.
     Private,
-    /// Forbidden dialed, regardless of the configuration: cloud metadata services, which hand out
-    /// credentials, and multicast, reserved and documentation addresses.
+    /// Never dialed, regardless of the configuration: cloud metadata services, which issue credentials,
+    /// and multicast, reserved and documentation addresses.
     Forbidden,
 }
 
@@ -86,7 +86,7 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
 
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let (high, low) = match address.segments() {
-        // ::1 and :: are addresses of their own.
+        // ::1 and :: embed no address.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => return None,
         // Mapped, compatible, translated (SIIT), and NAT64.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]

@@ -1,8 +1,8 @@
 //! The dial policy, and an HTTP client that enforces it.
 //!
-//! An address is checked when it is dialed, after name resolution: a name that was harmless a moment
-//! ago may point to a private network now. Literal addresses never classify a resolver and are checked in
-//! the URL; callers run [`DialPolicy::check`] on the URL before they send a request.
+//! An address is checked when it is dialed, after name resolution: a name that was public a moment ago
+//! may point to a private network now. Literal addresses do not pass a resolver and are checked in the
+//! URL: callers run [`DialPolicy::check`] before they send a request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use super::tls;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
-/// Shorter than the five seconds after which many servers close an idle connection: a request that
-/// meets the close fails with an unknown outcome.
+/// The idle timeout of pooled connections. Shorter than the five seconds after which many servers close
+/// them: a request that races with the close fails with an unknown outcome.
 const POOL_IDLE: Duration = Duration::from_secs(4);
 /// The keep-alive interval that detects peers that vanished.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -83,15 +83,15 @@ impl std::str::FromStr for PrivateTarget {
     }
 }
 
-/// A text that is no private target.
+/// An invalid private target.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is neither a network such as 10.0.0.0/8, an address, nor a host name")]
 pub struct InvalidTarget(String);
 
-/// Why a URL or an address is not dialed.
+/// The reason why a URL or an address is not dialed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefused {
-    /// The scheme is none of `http`, `https`, `ws` and `wss`.
+    /// The scheme is not `http`, `https`, `ws` or `wss`.
     #[error("the server's URL has the scheme `{0}:`; use https:// or wss://")]
     Scheme(String),
     /// The connection would not be encrypted.
@@ -131,10 +131,10 @@ impl DnsFailed {
     }
 }
 
-/// Why a redirect was not followed.
+/// The reason why a redirect was not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectRefused {
-    /// Headers, session and arguments are meant for this server only.
+    /// Headers, session and arguments are sent to this server only.
     #[error("the server redirects to another origin; configure that URL if it is the right one")]
     ForeignOrigin,
     /// The redirect would drop the message: it turns a POST into a GET.
@@ -152,7 +152,7 @@ impl DialPolicy {
     /// Checks a URL before it is dialed: its scheme, user-info, and address if it is literal.
     ///
     /// # Errors
-    /// Why it is not dialed.
+    /// When the policy forbids it.
     pub fn check(&self, url: &Url) -> Result<(), AddressRefused> {
         match url.scheme() {
             "https" | "wss" => {}
@@ -173,7 +173,7 @@ impl DialPolicy {
     /// Checks one address of a host.
     ///
     /// # Errors
-    /// Why it is not dialed.
+    /// When the policy forbids it.
     pub(crate) fn check_address(&self, host: &str, address: IpAddr) -> Result<(), AddressRefused> {
         let allowed = || {
             self.allow_private.iter().any(|target| match target {
@@ -232,7 +232,7 @@ pub(crate) enum ReadTimeout {
 ///
 /// It has a connect timeout of 10 seconds and the policy's idle timeout, and no total timeout, which
 /// would cut long streams. It follows at most 5 redirects, only to the same origin. It does not
-/// decompress, so byte limits apply to what is kept.
+/// decompress, so that byte limits hold for buffered data.
 ///
 /// # Errors
 /// When the trusted certificates cannot be read.

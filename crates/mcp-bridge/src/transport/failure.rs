@@ -175,7 +175,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 /// Returns the class of a failed handshake.
 pub fn failure_class(error: &ClientInitializeError) -> FailureClass {
     match error {
-        ClientInitializeError::TransportError { error, .. } => class_of(error.error.as_ref()),
+        ClientInitializeError::TransportError { error, .. } => error_class(error.error.as_ref()),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => failure_class(fallback),
         ClientInitializeError::ExpectedInitResponse(_)
         | ClientInitializeError::ExpectedInitResult(_)
@@ -198,13 +198,13 @@ fn is_unreadable(error: &ErrorData) -> bool {
 /// Returns the class of a failed call, or `None` if the transport did not fail.
 pub fn call_failure_class(error: &ServiceError) -> Option<FailureClass> {
     match error {
-        ServiceError::TransportSend(error) => Some(class_of(error.error.as_ref())),
+        ServiceError::TransportSend(error) => Some(error_class(error.error.as_ref())),
         ServiceError::TransportClosed => Some(FailureClass::Other),
         _ => None,
     }
 }
 
-fn class_of(error: &(dyn Error + 'static)) -> FailureClass {
+fn error_class(error: &(dyn Error + 'static)) -> FailureClass {
     causes(error).find_map(known_class).unwrap_or(FailureClass::Other)
 }
 

@@ -30,16 +30,16 @@ use super::failure::ConnectError;
 use super::peer::{BodyKind, Peer, body_kind, read_body, status_error};
 use super::remote_server::RemoteServer;
 use crate::frame;
-use response::{error_to, events_of, read_response, response_to, unreadable};
+use response::{error_reply_to, read_response, response_events, response_to, unreadable};
 
-/// Bytes that are read of an error response.
+/// The largest error response that is read, in bytes.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// The longest session id, in bytes.
 const MAX_SESSION_BYTES: usize = 4096;
-/// How long an expired session stays open, so that the calls that got the expiry fail with it before
-/// all others fail with the session.
+/// The delay before an expired session closes, so that the calls that received the expiry report it
+/// before the others fail with the session.
 const GRACE: Duration = Duration::from_secs(1);
-/// Requests that may wait for the start of their response.
+/// The maximum number of requests that wait for the start of their response.
 const MAX_PENDING: usize = 256;
 
 const ACCEPTED_KINDS: &str = "application/json, text/event-stream";
@@ -55,11 +55,11 @@ type HttpError = StreamableHttpError<ConnectError>;
 /// When it may not be dialed, or its name does not resolve.
 pub async fn connect(server: &RemoteServer) -> Result<HttpTransport, ConnectError> {
     server.resolve().await?;
-    let gone = CancellationToken::new();
+    let session_expired = CancellationToken::new();
     let client = HttpPeer {
         peer: Peer::new(server, ReadTimeout::Idle)?,
         handshake_timeout: server.policy.idle_timeout,
-        gone: gone.clone(),
+        session_expired: session_expired.clone(),
     };
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url.as_str())
         .max_concurrent_requests(MAX_PENDING)
@@ -69,15 +69,16 @@ pub async fn connect(server: &RemoteServer) -> Result<HttpTransport, ConnectErro
     retry.max_delay = Some(Duration::from_secs(30));
     config.retry_config = Arc::new(retry);
     let inner = StreamableHttpClientTransport::with_client(client, config);
-    Ok(HttpTransport { inner, gone, ends_at: None })
+    Ok(HttpTransport { inner, session_expired, ends_at: None })
 }
 
 /// A session over streamable HTTP.
 ///
-/// It ends when the server reports that the session is gone (404): that call fails with
+/// It ends when the server reports that the session is gone (404). The call that received the report
+/// fails with [`FailureClass::Gone`](super::FailureClass::Gone), and was not run.
 pub struct HttpTransport {
     inner: StreamableHttpClientTransport<HttpPeer>,
-    gone: CancellationToken,
+    session_expired: CancellationToken,
     ends_at: Option<Instant>,
 }
 
@@ -92,11 +93,11 @@ impl Transport<RoleClient> for HttpTransport {
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        let Self { inner, gone, ends_at } = self;
+        let Self { inner, session_expired, ends_at } = self;
         tokio::select! {
             message = inner.receive() => message,
             () = async {
-                gone.cancelled().await;
+                session_expired.cancelled().await;
                 sleep_until(*ends_at.get_or_insert_with(|| Instant::now() + GRACE)).await;
             } => None,
         }
@@ -112,7 +113,7 @@ impl Transport<RoleClient> for HttpTransport {
 pub struct HttpPeer {
     peer: Peer,
     handshake_timeout: Duration,
-    gone: CancellationToken,
+    session_expired: CancellationToken,
 }
 
 impl HttpPeer {
@@ -162,7 +163,7 @@ impl HttpPeer {
             && status == StatusCode::BAD_REQUEST
             && error.as_ref().is_some_and(is_unknown_session)
         {
-            self.gone.cancel();
+            self.session_expired.cancel();
             return Err(StreamableHttpError::SessionExpired);
         }
         let older_era = matches!(request.request, ClientRequest::DiscoverRequest(_))
@@ -220,14 +221,15 @@ impl StreamableHttpClient for HttpPeer {
         let response = self.send(&uri, post, &headers, session.as_deref()).await?;
         let status = response.status();
         if session.is_some() && status == StatusCode::NOT_FOUND {
-            self.gone.cancel();
+            self.session_expired.cancel();
             return Err(StreamableHttpError::SessionExpired);
         }
         let ClientJsonRpcMessage::Request(request) = &message else {
             // A notification has no response.
-            return match status.is_success() {
-                true => Ok(StreamableHttpPostResponse::Accepted),
-                false => Err(status_failure(&response)),
+            return if status.is_success() {
+                Ok(StreamableHttpPostResponse::Accepted)
+            } else {
+                Err(status_failure(&response))
             };
         };
         if !status.is_success() {
@@ -236,16 +238,15 @@ impl StreamableHttpClient for HttpPeer {
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
-        let opened = session_of(&response);
+        let opened = session_id(&response);
         let is_handshake = is_handshake(&request.request);
         match body_kind(&response) {
             BodyKind::Json => {
                 let reply = read_response(response, &request.id).await?;
                 let reply = match reply {
                     Err(reason) if is_handshake => return Err(unreadable(reason).into()),
-                    reply => {
-                        reply.unwrap_or_else(|reason| error_to(&request.id, reason.to_string()))
-                    }
+                    reply => reply
+                        .unwrap_or_else(|reason| error_reply_to(&request.id, reason.to_string())),
                 };
                 Ok(StreamableHttpPostResponse::Json(reply, opened))
             }
@@ -254,7 +255,7 @@ impl StreamableHttpClient for HttpPeer {
                 Ok(StreamableHttpPostResponse::Json(reply, opened))
             }
             BodyKind::Events => {
-                let events = events_of(EventStream::new(response), Some(request.id.clone()));
+                let events = response_events(EventStream::new(response), Some(request.id.clone()));
                 Ok(StreamableHttpPostResponse::Sse(events, opened))
             }
             BodyKind::Other => {
@@ -304,7 +305,7 @@ impl StreamableHttpClient for HttpPeer {
                 Err(StreamableHttpError::ServerDoesNotSupportSse)
             }
             (status, _) if !status.is_success() => Err(status_failure(&response)),
-            (_, BodyKind::Events) => Ok(events_of(EventStream::new(response), None)),
+            (_, BodyKind::Events) => Ok(response_events(EventStream::new(response), None)),
             _ => Err(ConnectError::Malformed("its response is not an event stream").into()),
         }
     }
@@ -320,7 +321,7 @@ fn is_handshake(request: &ClientRequest) -> bool {
     matches!(request, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_))
 }
 
-fn session_of(response: &Response) -> Option<String> {
+fn session_id(response: &Response) -> Option<String> {
     let session = response.headers().get(SESSION)?.to_str().ok()?;
     (!session.is_empty() && session.len() <= MAX_SESSION_BYTES).then(|| session.to_owned())
 }

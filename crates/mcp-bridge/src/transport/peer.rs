@@ -10,7 +10,7 @@ use super::dial::{DialPolicy, ReadTimeout, http_client};
 use super::failure::ConnectError;
 use super::remote_server::{RemoteServer, TokenSource, bearer};
 
-/// The longest challenge that is kept, in bytes.
+/// The longest challenge that is stored, in bytes.
 const MAX_CHALLENGE_BYTES: usize = 8 * 1024;
 
 /// The HTTP client for one server.

@@ -8,7 +8,6 @@ use futures_util::future::BoxFuture;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
-
 use tokio::time::timeout;
 
 use super::dial::{CONNECT_TIMEOUT, DialPolicy};
@@ -29,13 +28,14 @@ pub struct RemoteServer {
 
 /// A source of bearer tokens for one server.
 pub trait TokenSource: Send + Sync {
-    /// Returns a token to send, or `None` when there is none yet, so that the server sends its challenge.
+    /// Returns a token to send. Returns `None` when no token exists yet; the server then sends its
+    /// challenge.
     ///
     /// # Errors
-    /// [`ConnectError::Token`] when there should be a token and it cannot be obtained.
+    /// [`ConnectError::Token`] when a token is required and cannot be obtained.
     fn token(&self) -> BoxFuture<'_, Result<Option<SecretString>, ConnectError>>;
 
-    /// Returns a replacement for a rejected token, or `None` when there is no other.
+    /// Returns a replacement for a rejected token, or `None` when no other token is available.
     ///
     /// # Errors
     /// See [`TokenSource::token`].

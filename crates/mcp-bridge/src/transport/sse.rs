@@ -1,5 +1,5 @@
-//! HTTP with SSE of the 2024-11-05 revision: one standing event stream carries the server's messages;
-//! ours are posted to the URL that its first event names.
+//! HTTP with SSE of the 2024-11-05 revision: a standing event stream carries the server's messages, and
+//! the client posts its messages to the URL in the first event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,15 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 const BUFFERED_MESSAGES: usize = 64;
 /// The longest URL that messages are posted to, in bytes.
 const MAX_ENDPOINT_BYTES: usize = 8 * 1024;
-/// Bytes that are read of the response to a post, so that its connection can be reused.
+/// The largest response to a post that is read, so that its connection can be reused, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+/// The time limit for reading that response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the stream, and waits for the URL to post to.
 ///
 /// # Errors
-/// Why there is no session. No connection stays open then.
+/// When the session cannot be opened. The connection is closed then.
 pub async fn connect(server: &RemoteServer) -> Result<SseTransport, ConnectError> {
     server.resolve().await?;
     let opened = timeout(OPEN_TIMEOUT, open(server)).await;

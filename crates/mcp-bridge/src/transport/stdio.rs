@@ -32,7 +32,7 @@ use crate::{
 const MAX_QUEUED: usize = 256;
 /// The time limit for sending a message to a program that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a program may take to exit after its input is closed, and again after SIGTERM.
+/// The time limit for a program to exit after its input is closed, and again after SIGTERM.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest line of standard error that is logged, in bytes.
 const MAX_LOG_LINE: usize = 2048;
@@ -40,7 +40,7 @@ const MAX_LOG_LINE: usize = 2048;
 const INHERITED: [&str; 9] =
     ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "TERM"];
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StdioError {
     /// The program does not read its input.
@@ -67,7 +67,7 @@ impl StdioTransport {
     /// Starts the program of the server `name`.
     ///
     /// Its environment consists of `env` and a few variables of this process, such as `PATH`, `HOME` and
-    /// `LANG`: no secret of the bridge.
+    /// `LANG`. It gets no secret of the bridge.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -142,7 +142,7 @@ impl Drop for StdioTransport {
         self.writer.abort();
         self.stderr_log.abort();
         let Some(group) = self.group.take() else { return };
-        // Dropping it kills the group; it must also be reaped, or a zombie stays.
+        // Dropping it kills the group; reaping it prevents a zombie.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(group.finish());
         }
@@ -158,8 +158,8 @@ struct PipeWriter {
     queue: mpsc::Sender<Vec<u8>>,
 }
 
-/// The number of messages that the task has to write, or that are being queued. Only the task writes
-/// while there are any.
+/// The number of messages that are queued for the task or are being queued. While it is not zero, only
+/// the task writes.
 #[derive(Default)]
 struct QueuedMessages(Mutex<usize>);
 
@@ -169,7 +169,7 @@ impl QueuedMessages {
     }
 }
 
-/// Counts a message that is being queued; no longer, when dropped.
+/// Decrements the count when dropped, for a message that was not queued.
 struct QueueGuard<'a>(&'a QueuedMessages);
 
 impl Drop for QueueGuard<'_> {
@@ -259,8 +259,13 @@ async fn log(name: String, stderr: ChildStderr) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);
+                let text = text.trim_end();
                 // Untrusted and often verbose: at debug.
-                debug!(server = %name, line = %plain(text.trim_end(), MAX_LOG_LINE), "server program wrote to stderr");
+                debug!(
+                    server = %name,
+                    line = %plain(text, MAX_LOG_LINE),
+                    "server program wrote to stderr"
+                );
             }
         }
     }
@@ -284,8 +289,7 @@ impl<R: tokio::io::AsyncBufRead + Unpin> MessageReader<R> {
     /// Cancel-safe: an incomplete line stays in `self`.
     async fn next_message(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            let ended = self.fill().await;
-            if ended == LineEnd::Stream {
+            if self.fill().await == LineEnd::Stream {
                 // An incomplete message is dropped.
                 return None;
             }
@@ -306,6 +310,7 @@ impl<R: tokio::io::AsyncBufRead + Unpin> MessageReader<R> {
         }
     }
 
+    /// Reads to the end of the current line or of the stream.
     async fn fill(&mut self) -> LineEnd {
         loop {
             let Ok(chunk) = self.stream.fill_buf().await else { return LineEnd::Stream };
@@ -313,19 +318,19 @@ impl<R: tokio::io::AsyncBufRead + Unpin> MessageReader<R> {
                 return LineEnd::Stream;
             }
             let end = chunk.iter().position(|byte| *byte == b'\n');
-            let taken = end.unwrap_or(chunk.len());
-            if self.skipped > 0 || self.line.len() + taken > MAX_FRAME_BYTES {
+            let length = end.unwrap_or(chunk.len());
+            if self.skipped > 0 || self.line.len() + length > MAX_FRAME_BYTES {
                 // The prefix is kept to find the request id.
-                self.line.extend_from_slice(&chunk[..taken]);
+                self.line.extend_from_slice(&chunk[..length]);
                 self.skipped += self.line.len().saturating_sub(PREFIX_BYTES);
                 self.line.truncate(PREFIX_BYTES);
                 self.line.shrink_to(PREFIX_BYTES);
             } else {
-                self.line.extend_from_slice(&chunk[..taken]);
+                self.line.extend_from_slice(&chunk[..length]);
             }
-            self.stream.consume(taken + usize::from(end.is_some()));
+            self.stream.consume(length + usize::from(end.is_some()));
             if end.is_some() {
-                return LineEnd::Line;
+                return LineEnd::Newline;
             }
         }
     }
@@ -333,7 +338,7 @@ impl<R: tokio::io::AsyncBufRead + Unpin> MessageReader<R> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum LineEnd {
-    Line,
+    Newline,
     Stream,
 }
 
@@ -354,7 +359,7 @@ mod tests {
         let mut ids = Vec::new();
         while let Some(message) = lines.next_message().await {
             ids.push(match message {
-                ServerJsonRpcMessage::Response(answer) => format!("{}", answer.id),
+                ServerJsonRpcMessage::Response(response) => format!("{}", response.id),
                 ServerJsonRpcMessage::Error(error) => {
                     format!("error {}", error.id.unwrap_or(RequestId::Number(-1)))
                 }
@@ -367,7 +372,7 @@ mod tests {
     #[tokio::test]
     async fn unreadable_line_fails_only_its_own_call() {
         let mut text = Vec::new();
-        text.extend(b"npm warn this is not for you\n\n");
+        text.extend(b"npm warn deprecated\n\n");
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n");
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":\n");
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"text\":\"");
@@ -393,7 +398,7 @@ mod tests {
         for _ in 0..MAX_QUEUED - 1 {
             outgoing.clone().send(line("small")).await.unwrap();
         }
-        // The queue is full, or nearly: a cancelled send leaves nothing that others wait for.
+        // The queue is full, or nearly full. A cancelled send does not block later ones.
         let mut cancelled = 0;
         for _ in 0..3 {
             let sending = outgoing.clone().send(line("late"));
@@ -432,16 +437,16 @@ mod tests {
             cwd: None,
         };
         // Programs that exit by themselves, and programs that wait for the end of their input.
-        let (ends, waits) = (program("true"), program("cat"));
+        let (exiting, waiting) = (program("true"), program("cat"));
         for round in 0..500 {
-            let mut one = StdioTransport::start("ends", &ends).unwrap();
-            let two = StdioTransport::start("waits", &waits).unwrap();
+            let mut one = StdioTransport::start("exiting", &exiting).unwrap();
+            let two = StdioTransport::start("waiting", &waiting).unwrap();
             if round % 2 == 0 {
                 one.close().await.unwrap();
             }
             drop(two);
         }
-        let left = || children_of(std::process::id());
+        let left = || child_stats(std::process::id());
         let mut poll = tokio::time::interval(Duration::from_millis(20));
         let gone = async {
             while !left().is_empty() {
@@ -451,8 +456,8 @@ mod tests {
         assert!(timeout(Duration::from_secs(20), gone).await.is_ok(), "left: {:?}", left());
     }
 
-    /// The states and names of a process's children, zombies too.
-    fn children_of(parent: u32) -> Vec<String> {
+    /// Returns the `stat` lines of a process's children, including zombies.
+    fn child_stats(parent: u32) -> Vec<String> {
         let stats = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
             let after = stat.rsplit_once(") ")?.1.to_owned();

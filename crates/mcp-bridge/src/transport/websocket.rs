@@ -46,7 +46,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connects and negotiates the subprotocol.
 ///
 /// # Errors
-/// Why there is no session. No connection stays open then.
+/// When the session cannot be opened. The connection is closed then.
 pub async fn connect(server: &RemoteServer) -> Result<WebSocketTransport, ConnectError> {
     let tokens = server.token_source();
     let opened = open_with_token(server, tokens.as_deref()).await;

@@ -1,4 +1,4 @@
-//! Tables of URLs and whether they are dialed.
+//! Tests of the dial policy.
 
 use super::*;
 
@@ -83,7 +83,7 @@ fn default_policy_allows_only_tls_to_public_addresses() {
             ("https://100.100.100.200/", "forbidden"),
             ("https://168.63.129.16/", "forbidden"),
             ("https://[fd00:ec2::254]/", "forbidden"),
-            // No host at all.
+            // Not the address of a public host.
             ("https://0.0.0.0/", "forbidden"),
             ("https://0/", "forbidden"),
             ("https://0.1.2.3/", "forbidden"),
@@ -134,7 +134,7 @@ fn allowed_private_targets_are_dialed_and_no_others() {
             ("https://10.2.0.1/", "private"),
             ("https://192.168.0.1/", "private"),
             ("http://169.254.1.1/", "dialed"),
-            // The metadata service is not what an operator means by a network.
+            // An allowed network does not include the metadata service.
             ("http://169.254.169.254/", "forbidden"),
             ("http://user@127.0.0.1/", "user-info"),
         ],
@@ -173,7 +173,7 @@ async fn unresolvable_name_is_dns_error() {
     assert!(matches!(failed, Err(ConnectError::Dns(_))), "{failed:?}");
 }
 
-/// A name may be harmless when the URL is checked, and private when it is dialed.
+/// A name may be public when the URL is checked, and private when it is dialed.
 #[tokio::test]
 async fn client_checks_address_when_dialing() {
     let policy = Arc::new(policy(true, &[]));

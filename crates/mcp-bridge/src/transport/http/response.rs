@@ -57,21 +57,22 @@ pub(super) fn unreadable(reason: Unreadable) -> ConnectError {
     })
 }
 
-pub(super) fn error_to(id: &RequestId, text: impl Into<String>) -> ServerJsonRpcMessage {
+pub(super) fn error_reply_to(id: &RequestId, text: impl Into<String>) -> ServerJsonRpcMessage {
     let error = ErrorData::internal_error(text.into(), None);
     ServerJsonRpcMessage::error(error, Some(id.clone()))
 }
 
-/// Converts events for rmcp: those that answer one request, or those of no request.
+/// Converts an event stream for rmcp. `request` is the request that the stream answers; the standing
+/// stream answers none.
 ///
 /// Unreadable data becomes an error reply for the request that it answers, or else for the request of
 /// the stream. So does the end of a stream that has not answered its request, unless the server gave
 /// an event an id: rmcp resumes the stream then.
-pub(super) fn events_of(
+pub(super) fn response_events(
     events: EventStream,
-    owner: Option<RequestId>,
+    request: Option<RequestId>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
-    let stream_state = ResponseStream { events, owner, resumable: false };
+    let stream_state = ResponseStream { events, request, resumable: false };
     stream::unfold(Some(stream_state), |stream_state| async {
         let mut state = stream_state?;
         match state.events.next().await {
@@ -94,7 +95,7 @@ pub(super) fn events_of(
 struct ResponseStream {
     events: EventStream,
     /// The request of the stream, until it is answered.
-    owner: Option<RequestId>,
+    request: Option<RequestId>,
     /// The stream can be resumed after an event.
     resumable: bool,
 }
@@ -115,18 +116,18 @@ impl ResponseStream {
 
     fn accept(&mut self, text: &str) -> Result<(), Unreadable> {
         let message = frame::read(text.as_bytes())?;
-        match self.owner.as_ref().and_then(|owner| answers(owner, &message)) {
+        match self.request.as_ref().and_then(|request| answers(request, &message)) {
             // rmcp takes any response for the end of the stream: this one would leave the request pending.
             Some(false) => return Err(Unreadable::Invalid),
-            Some(true) => self.owner = None,
+            Some(true) => self.request = None,
             None => {}
         }
         Ok(())
     }
 
     fn error_reply(&mut self, prefix: &[u8], reason: Unreadable) -> Option<String> {
-        let error = match self.owner.take() {
-            Some(owner) => error_to(&owner, reason.to_string()),
+        let error = match self.request.take() {
+            Some(request) => error_reply_to(&request, reason.to_string()),
             None => frame::error_reply(prefix, reason)?,
         };
         serde_json::to_string(&error).ok()
@@ -134,8 +135,8 @@ impl ResponseStream {
 
     /// Returns an error reply for a request that will not be answered.
     fn unanswered(&mut self) -> Option<Sse> {
-        let owner = self.owner.take().filter(|_| !self.resumable)?;
-        let data = serde_json::to_string(&error_to(&owner, INCOMPLETE)).ok()?;
+        let request = self.request.take().filter(|_| !self.resumable)?;
+        let data = serde_json::to_string(&error_reply_to(&request, INCOMPLETE)).ok()?;
         Some(Sse::default().data(data))
     }
 }
