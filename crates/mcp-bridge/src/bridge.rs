@@ -339,7 +339,10 @@ impl Bridge {
         let fail = |code, message: &str| Err(manage_error(&server_name, code, message.to_owned()));
         let too_long = arguments.iter().any(|argument| argument.len() > MAX_ARGUMENT_BYTES);
         if arguments.len() > MAX_ARGUMENTS || too_long {
-            return fail(McpManageErrorCode::InvalidRequest, "too many or too long arguments");
+            let message = format!(
+                "at most {MAX_ARGUMENTS} arguments of {MAX_ARGUMENT_BYTES} bytes are allowed"
+            );
+            return fail(McpManageErrorCode::InvalidRequest, &message);
         }
         let transport = match (command, url) {
             (Some(command), None) if !self.registration.commands.contains(&command) => {

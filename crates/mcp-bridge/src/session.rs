@@ -40,7 +40,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_PAGES: usize = 100;
 /// The time limit for a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests for input that a server can make during one call, including the call itself.
+/// The maximum number of rounds of a call: the call itself, and the responses to requests for input.
 const MAX_ROUNDS: usize = 4;
 
 /// An open session. Calls run concurrently.

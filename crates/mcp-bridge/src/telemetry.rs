@@ -1,7 +1,7 @@
 //! Spans of calls to servers, and metrics of servers.
 //!
 //! Spans follow OpenTelemetry's conventions for MCP: `tools/call {tool}`. The server gets the trace
-//! context in `_meta`, as the specification says.
+//! context in `_meta`, as specified.
 
 use std::collections::BTreeSet;
 

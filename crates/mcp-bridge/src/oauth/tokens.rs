@@ -205,14 +205,14 @@ impl TokenSource for OAuthTokens {
         self.request_token(None).boxed()
     }
 
-    fn renewed<'a>(
+    fn renew<'a>(
         &'a self,
         refused: &'a SecretString,
     ) -> BoxFuture<'a, Result<Option<SecretString>, ConnectError>> {
         self.request_token(Some(refused.clone())).boxed()
     }
 
-    fn refused(&self, challenge: Option<&str>) {
+    fn record_challenge(&self, challenge: Option<&str>) {
         *self.challenge() = Some(challenge.unwrap_or_default().to_owned());
     }
 }

@@ -14,7 +14,7 @@ pub(crate) enum AddressClass {
     Forbidden,
 }
 
-/// Cloud metadata services outside the networks that are forbidden anyway.
+/// Cloud metadata services that are not in a forbidden network.
 const METADATA_V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(169, 254, 170, 2),

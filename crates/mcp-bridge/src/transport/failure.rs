@@ -47,7 +47,7 @@ pub enum ConnectError {
         status: u16,
     },
     /// The response does not follow the protocol.
-    #[error("the server does not speak the protocol: {0}")]
+    #[error("the server violates the protocol: {0}")]
     Malformed(&'static str),
     /// A timeout elapsed.
     #[error("the server did not respond in time")]

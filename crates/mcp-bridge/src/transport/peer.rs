@@ -47,7 +47,7 @@ impl Peer {
         let is_rejected =
             matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if let Some(tokens) = self.tokens.as_ref().filter(|_| is_rejected) {
-            tokens.refused(challenge(&response).as_deref());
+            tokens.record_challenge(challenge(&response).as_deref());
         }
         Ok(response)
     }
@@ -65,7 +65,7 @@ impl Peer {
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        match tokens.renewed(token).await? {
+        match tokens.renew(token).await? {
             Some(token) => send(request(&self.client), Some(&token)).await,
             None => Ok(response),
         }

@@ -39,13 +39,13 @@ pub trait TokenSource: Send + Sync {
     ///
     /// # Errors
     /// See [`TokenSource::token`].
-    fn renewed<'a>(
+    fn renew<'a>(
         &'a self,
         refused: &'a SecretString,
     ) -> BoxFuture<'a, Result<Option<SecretString>, ConnectError>>;
 
     /// Records that the server rejected a request, with or without a token, and its challenge.
-    fn refused(&self, challenge: Option<&str>) {
+    fn record_challenge(&self, challenge: Option<&str>) {
         let _ = challenge;
     }
 }

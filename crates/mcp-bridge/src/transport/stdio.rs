@@ -448,12 +448,12 @@ mod tests {
         }
         let left = || child_stats(std::process::id());
         let mut poll = tokio::time::interval(Duration::from_millis(20));
-        let gone = async {
+        let exited = async {
             while !left().is_empty() {
                 poll.tick().await;
             }
         };
-        assert!(timeout(Duration::from_secs(20), gone).await.is_ok(), "left: {:?}", left());
+        assert!(timeout(Duration::from_secs(20), exited).await.is_ok(), "left: {:?}", left());
     }
 
     /// Returns the `stat` lines of a process's children, including zombies.

@@ -51,7 +51,7 @@ pub async fn connect(server: &RemoteServer) -> Result<WebSocketTransport, Connec
     let tokens = server.token_source();
     let opened = open_with_token(server, tokens.as_deref()).await;
     if let (Err(ConnectError::Unauthorized { challenge }), Some(tokens)) = (&opened, tokens) {
-        tokens.refused(challenge.as_deref());
+        tokens.record_challenge(challenge.as_deref());
     }
     let socket = opened?;
     let (outgoing, to_send) = mpsc::channel(BUFFERED_MESSAGES);
@@ -71,7 +71,7 @@ async fn open_with_token(
     };
     match (open(server, token.as_ref()).await, tokens, token) {
         (Err(refused @ ConnectError::Unauthorized { .. }), Some(tokens), Some(token)) => {
-            let token = tokens.renewed(&token).await?.ok_or(refused)?;
+            let token = tokens.renew(&token).await?.ok_or(refused)?;
             open(server, Some(&token)).await
         }
         (socket, ..) => socket,
@@ -88,7 +88,7 @@ pub struct WebSocketTransport {
 
 struct Outgoing {
     message: Message,
-    sent: oneshot::Sender<Result<(), ConnectError>>,
+    result: oneshot::Sender<Result<(), ConnectError>>,
 }
 
 impl Transport<RoleClient> for WebSocketTransport {
@@ -102,10 +102,10 @@ impl Transport<RoleClient> for WebSocketTransport {
         async move {
             let text = serde_json::to_string(&message)
                 .map_err(|error| ConnectError::Connection(error.into()))?;
-            let (sent, done) = oneshot::channel();
-            let message = Outgoing { message: Message::text(text), sent };
+            let (result, sent) = oneshot::channel();
+            let message = Outgoing { message: Message::text(text), result };
             outgoing.send(message).await.map_err(|_| ConnectError::Closed)?;
-            done.await.map_err(|_| ConnectError::Closed)?
+            sent.await.map_err(|_| ConnectError::Closed)?
         }
     }
 
@@ -123,25 +123,25 @@ impl Transport<RoleClient> for WebSocketTransport {
 }
 
 /// A connection, with TLS or without.
-trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Connection for T {}
 
-type Socket = WebSocketStream<Box<dyn Wire>>;
+type Socket = WebSocketStream<Box<dyn Connection>>;
 
 async fn open(server: &RemoteServer, token: Option<&SecretString>) -> Result<Socket, ConnectError> {
     let opening = async {
-        let wire = dial(server).await?;
+        let connection = dial(server).await?;
         let request = request(server, token)?;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE_BYTES))
             .max_frame_size(Some(MAX_MESSAGE_BYTES));
-        let (socket, _) = client_async_with_config(request, wire, Some(config)).await?;
+        let (socket, _) = client_async_with_config(request, connection, Some(config)).await?;
         Ok(socket)
     };
     timeout(2 * CONNECT_TIMEOUT, opening).await.unwrap_or(Err(ConnectError::TimedOut))
 }
 
-async fn dial(server: &RemoteServer) -> Result<Box<dyn Wire>, ConnectError> {
+async fn dial(server: &RemoteServer) -> Result<Box<dyn Connection>, ConnectError> {
     let addresses = server.resolve().await?;
     let tcp = TcpStream::connect(&addresses[..]).await?;
     tcp.set_nodelay(true)?;
@@ -202,21 +202,21 @@ async fn send_all(
 ) {
     let mut ping = interval(PING_INTERVAL);
     loop {
-        let (message, sent) = tokio::select! {
+        let (message, result) = tokio::select! {
             outgoing = to_send.recv() => match outgoing {
-                Some(Outgoing { message, sent }) => (message, Some(sent)),
+                Some(Outgoing { message, result }) => (message, Some(result)),
                 None => return,
             },
             _ = ping.tick() => (Message::Ping(Vec::new().into()), None),
         };
-        let done = match timeout(SEND_TIMEOUT, sender.send(message)).await {
-            Ok(done) => done.map_err(ConnectError::from),
+        let outcome = match timeout(SEND_TIMEOUT, sender.send(message)).await {
+            Ok(sent) => sent.map_err(ConnectError::from),
             Err(_) => Err(ConnectError::TimedOut),
         };
-        let failed = done.is_err();
-        if let Some(sent) = sent {
+        let failed = outcome.is_err();
+        if let Some(result) = result {
             // The caller may be gone.
-            let _ = sent.send(done);
+            let _ = result.send(outcome);
         }
         if failed {
             return;
@@ -256,7 +256,7 @@ impl From<tungstenite::Error> for ConnectError {
         match error {
             Ws::Io(error) => error.into(),
             Ws::Http(response) if response.status().is_success() => {
-                Self::Malformed("it does not speak WebSocket")
+                Self::Malformed("it is not a WebSocket server")
             }
             Ws::Http(response) => {
                 let challenge = response.headers().get("www-authenticate");
@@ -266,7 +266,7 @@ impl From<tungstenite::Error> for ConnectError {
             Ws::Protocol(ProtocolError::HandshakeIncomplete)
             | Ws::ConnectionClosed
             | Ws::AlreadyClosed => Self::Connection(error.into()),
-            _ => Self::Malformed("it does not speak WebSocket"),
+            _ => Self::Malformed("it is not a WebSocket server"),
         }
     }
 }

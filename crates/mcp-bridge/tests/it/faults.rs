@@ -24,8 +24,8 @@ async fn call_failures_keep_their_codes() {
     assert_eq!(refused.code(), ToolErrorCode::InvalidArguments);
     let missing = call(&bridge, "odd", "ECHO", json!({})).await.unwrap_err();
     assert_eq!(missing.code(), ToolErrorCode::ToolNotFound, "tools are matched exactly");
-    let nowhere = call(&bridge, "even", "echo", json!({})).await.unwrap_err();
-    assert_eq!((nowhere.code(), nowhere.executed()), (ToolErrorCode::Unavailable, Executed::No));
+    let unknown = call(&bridge, "even", "echo", json!({})).await.unwrap_err();
+    assert_eq!((unknown.code(), unknown.executed()), (ToolErrorCode::Unavailable, Executed::No));
     bridge.stop().await;
 }
 

@@ -102,7 +102,7 @@ fn default_policy_allows_only_tls_to_public_addresses() {
             ("https://[2001::1]/", "forbidden"),
             ("https://[3fff::1]/", "forbidden"),
             ("https://[4000::1]/", "forbidden"),
-            // IPv4 inside IPv6.
+            // IPv4 embedded in IPv6.
             ("https://[::ffff:127.0.0.1]/", "private"),
             ("https://[::ffff:a00:1]/", "private"),
             ("https://[::ffff:169.254.169.254]/", "forbidden"),
@@ -180,9 +180,9 @@ async fn client_checks_address_when_dialing() {
     let client = http_client(&policy, HeaderMap::new(), ReadTimeout::Idle).expect("a client");
     for client in [client, direct_client(&policy).expect("a client")] {
         let get = async |url| client.get(url).send().await.map_err(ConnectError::from);
-        let inside = get("http://localhost:9/").await;
-        assert!(matches!(inside, Err(ConnectError::Refused(AddressRefused::Private(_)))));
-        let nowhere = get("http://no-such-host.invalid/").await;
-        assert!(matches!(nowhere, Err(ConnectError::Dns(_))));
+        let private = get("http://localhost:9/").await;
+        assert!(matches!(private, Err(ConnectError::Refused(AddressRefused::Private(_)))));
+        let unresolved = get("http://no-such-host.invalid/").await;
+        assert!(matches!(unresolved, Err(ConnectError::Dns(_))));
     }
 }
