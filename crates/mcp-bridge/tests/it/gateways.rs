@@ -30,11 +30,11 @@ async fn text(gateway: &dyn McpGateway, server: &str, tool: &str, arguments: Val
 #[tokio::test]
 async fn calls_and_failures_are_identical() {
     let fixture = fixture().await;
-    for (path, gateway) in &fixture.gateways {
+    for (label, gateway) in &fixture.gateways {
         let gateway = gateway.as_ref();
-        assert_eq!(text(gateway, "oDD", "echo", json!({"a": 1})).await, "{\"a\": 1}", "{path}");
+        assert_eq!(text(gateway, "oDD", "echo", json!({"a": 1})).await, "{\"a\": 1}", "{label}");
         let failed = gateway.call("odd", "fail", json!({}), &context("fail")).await.unwrap();
-        assert!(failed.is_error && failed.to_text() == "it did not work", "{path}");
+        assert!(failed.is_error && failed.to_text() == "it did not work", "{label}");
         for (tool, code, executed) in [
             ("refuse", ToolErrorCode::InvalidArguments, Executed::No),
             ("Echo", ToolErrorCode::ToolNotFound, Executed::No),
@@ -42,15 +42,15 @@ async fn calls_and_failures_are_identical() {
             ("die", ToolErrorCode::OutcomeUnknown, Executed::Unknown),
         ] {
             let failure = gateway.call("odd", tool, json!({}), &context(tool)).await.unwrap_err();
-            assert_eq!((failure.code(), failure.executed()), (code, executed), "{path}: {tool}");
+            assert_eq!((failure.code(), failure.executed()), (code, executed), "{label}: {tool}");
         }
         // The next call waits for the restarted program.
-        assert_eq!(text(gateway, "odd", "echo", json!({})).await, "{}", "{path}");
+        assert_eq!(text(gateway, "odd", "echo", json!({})).await, "{}", "{label}");
         let mut short = context("slow");
         short.deadline = Instant::now() + Duration::from_millis(300);
         let failure = gateway.call("odd", "slow", json!({}), &short).await.unwrap_err();
-        assert_eq!(failure.code(), ToolErrorCode::Timeout, "{path}");
-        assert_ne!(failure.executed(), Executed::No, "{path}: it was running");
+        assert_eq!(failure.code(), ToolErrorCode::Timeout, "{label}");
+        assert_ne!(failure.executed(), Executed::No, "{label}: it was running");
     }
     fixture.shut_down().await;
 }
@@ -58,7 +58,7 @@ async fn calls_and_failures_are_identical() {
 #[tokio::test]
 async fn progress_and_cancellation_cross_the_bus() {
     let fixture = fixture().await;
-    for (path, gateway) in &fixture.gateways {
+    for (label, gateway) in &fixture.gateways {
         let (sender, mut lines) = mpsc::channel(100);
         let mut watched = context("progress");
         watched.updates = Some(Arc::new(move |update| {
@@ -70,7 +70,7 @@ async fn progress_and_cancellation_cross_the_bus() {
         let steps = json!({"steps": 2, "pause": 0.4});
         gateway.call("odd", "progress", steps, &watched).await.unwrap();
         let line = lines.recv().await.unwrap();
-        assert!(line.contains("of 5: step"), "{path}: {line}");
+        assert!(line.contains("of 5: step"), "{label}: {line}");
 
         let long = context("slow");
         let token = long.cancellation.clone();
@@ -82,7 +82,7 @@ async fn progress_and_cancellation_cross_the_bus() {
         text(gateway.as_ref(), "odd", "echo", json!({})).await;
         token.cancel();
         let failure = running.await.unwrap().unwrap_err();
-        assert_eq!(failure.code(), ToolErrorCode::Cancelled, "{path}");
+        assert_eq!(failure.code(), ToolErrorCode::Cancelled, "{label}");
     }
     fixture.shut_down().await;
 }
@@ -97,14 +97,14 @@ async fn cached_results_and_queues_are_shared() {
     let queues = [("one".to_owned(), one)].into();
     let fixture =
         GatewayFixture::new(BridgeOptions { queues, ..BridgeOptions::default() }, servers).await;
-    for (path, gateway) in &fixture.gateways {
+    for (label, gateway) in &fixture.gateways {
         let gateway = gateway.as_ref();
         let first = text(gateway, "odd", "count", json!({})).await;
-        assert_eq!(text(gateway, "odd", "count", json!({})).await, first, "{path}");
-        let other = text(gateway, "odd", "count", json!({"path": path})).await;
-        assert_ne!(other, first, "{path}: other arguments");
-        let echoed = text(gateway, "odd", "echo", json!({"path": path})).await;
-        assert!(echoed.contains(path), "results of tools with side effects are not cached");
+        assert_eq!(text(gateway, "odd", "count", json!({})).await, first, "{label}");
+        let other = text(gateway, "odd", "count", json!({"label": label})).await;
+        assert_ne!(other, first, "{label}: other arguments");
+        let echoed = text(gateway, "odd", "echo", json!({"label": label})).await;
+        assert!(echoed.contains(label), "results of tools with side effects are not cached");
     }
     let [(_, local), (_, remote)] = &fixture.gateways;
     let running = {
@@ -134,19 +134,19 @@ async fn servers_are_described_added_and_removed() {
         RegistrationPolicy { allowed: true, commands: ["python3".to_owned()].into() };
     let options = BridgeOptions { registration, ..BridgeOptions::default() };
     let fixture = GatewayFixture::new(options, json!({"Odd": misbehaving_server()})).await;
-    for (path, gateway) in &fixture.gateways {
+    for (label, gateway) in &fixture.gateways {
         let details = |server: &str, tool: Option<&str>| {
             gateway.details(McpServerDetailsRequest {
                 server_name: server.to_owned(),
                 tool_name: tool.map(ToOwned::to_owned),
             })
         };
-        assert_eq!(details("odd", None).await.unwrap().server.name, "Odd", "{path}");
+        assert_eq!(details("odd", None).await.unwrap().server.name, "Odd", "{label}");
         let one = details("ODD", Some("echo")).await.unwrap();
-        assert_eq!(one.tools[0].model_name, "Odd__echo", "{path}");
+        assert_eq!(one.tools[0].model_name, "Odd__echo", "{label}");
         for (server, tool) in [("odd", Some("none")), ("even", None)] {
             let error = details(server, tool).await.unwrap_err();
-            assert_eq!(error.code, McpManageErrorCode::NotFound, "{path}: {error}");
+            assert_eq!(error.code, McpManageErrorCode::NotFound, "{label}: {error}");
         }
         let request = |name: &str, command: &str| McpRegisterServerRequest {
             server_name: name.to_owned(),
@@ -155,15 +155,15 @@ async fn servers_are_described_added_and_removed() {
             url: None,
         };
         let error = gateway.register(request("new", "bash")).await.unwrap_err();
-        assert_eq!(error.code, McpManageErrorCode::NotPermitted, "{path}");
+        assert_eq!(error.code, McpManageErrorCode::NotPermitted, "{label}");
         let error = gateway.register(request("odd", "python3")).await.unwrap_err();
-        assert_eq!(error.code, McpManageErrorCode::Conflict, "{path}");
+        assert_eq!(error.code, McpManageErrorCode::Conflict, "{label}");
         gateway.register(request("new", "python3")).await.unwrap();
         let index = gateway.index();
         wait_until("the new server", || index.borrow().get("NEW").is_some()).await;
-        assert_eq!(text(gateway.as_ref(), "new", "echo", json!({})).await, "{}", "{path}");
+        assert_eq!(text(gateway.as_ref(), "new", "echo", json!({})).await, "{}", "{label}");
         let error = gateway.unregister("odd").await.unwrap_err();
-        assert_eq!(error.code, McpManageErrorCode::NotPermitted, "{path}");
+        assert_eq!(error.code, McpManageErrorCode::NotPermitted, "{label}");
         gateway.unregister("New").await.unwrap();
         wait_until("the removal", || index.borrow().get("new").is_none()).await;
     }
