@@ -217,8 +217,8 @@ impl Fleet {
         let name = AgentName::new(name).or_exit(exit::USAGE)?;
         if let Some(Embedded { bridge, .. }) = &self.embedded {
             match server {
-                Some(server) => bridge.settled_one(server, SERVER_TIMEOUT).await,
-                None => bridge.settled(SERVERS_TIMEOUT).await,
+                Some(server) => bridge.wait_until_server_settled(server, SERVER_TIMEOUT).await,
+                None => bridge.wait_until_settled(SERVERS_TIMEOUT).await,
             }
             return Ok(McpServers { gateway: bridge.clone(), name });
         }

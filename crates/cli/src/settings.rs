@@ -83,7 +83,7 @@ impl Settings {
             .problems()
             .into_iter()
             .chain(settings.outputs.problems())
-            .chain(settings.mcp.problems())
+            .chain(settings.mcp.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),
