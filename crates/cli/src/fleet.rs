@@ -99,7 +99,7 @@ impl Fleet {
             Self::connect(settings).await?
         };
         let instance = InstanceId::generate();
-        let mut options = JournalOptions::of(&settings.store, &url);
+        let mut options = JournalOptions::from_section(&settings.store, &url);
         // This process is the only one on the in-memory bus.
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);

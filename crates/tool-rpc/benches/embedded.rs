@@ -94,7 +94,7 @@ async fn measure(runtime: &str) {
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
     let instance = InstanceId::generate();
     let tool = Arc::new(Echo(registration()));
-    let (executor, options) = (executor_of(tool.clone()), InvokeOptions::running(64));
+    let (executor, options) = (executor_of(tool.clone()), InvokeOptions::new(64));
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
     let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     let address = ReplyAddress::new(AgentName::new("bench").expect("a name"), instance.clone());

@@ -17,8 +17,8 @@ pub mod section;
 
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use invoke::{
-    Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
-    JournalOptions, QueueLimits, ToolInvokeHandler,
+    AdmissionLimits, CallJournal, CallProtocol, HandlerStats, InvokeOptions, JournalOptions,
+    QueueLimits, ToolInvokeHandler, ToolResolver,
 };
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;

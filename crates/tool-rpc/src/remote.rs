@@ -10,7 +10,7 @@ use rockbot_contracts::{
 use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 use serde_json::Value;
 
-use crate::remote_call::{RemoteCall, unreadable};
+use crate::remote_call::{RemoteCall, unreadable_reply};
 
 /// The provider of tools of MCP servers, as the header has it.
 const MCP: &str = "mcp";
@@ -69,12 +69,12 @@ impl RemoteTool {
             name: &self.registration.name,
             repeatable: self.registration.hints.may_run_again(),
         };
-        let asked = call.ask(self.question(&arguments, context), context);
+        let asked = call.execute(self.question(&arguments, context), context);
         // They are text by now.
         drop(arguments);
         let (response, ran_on): (ToolInvokeResponse, _) = asked.await?;
         if response.tool_call_id != context.tool_call_id {
-            return Err(unreadable(&context.tool_call_id, &"it is of another call"));
+            return Err(unreadable_reply(&context.tool_call_id, &"it is of another call"));
         }
         let content = match response.blocks {
             blocks if blocks.is_empty() => vec![ContentBlock::Text { text: response.content }],

@@ -43,7 +43,7 @@ impl RemoteCall<'_> {
     ///
     /// # Cancellation
     /// On the context's cancellation, and when the future is dropped, whoever runs it is told.
-    pub fn ask<A: Message>(
+    pub fn execute<A: Message>(
         &self,
         question: Envelope,
         context: &ToolContext,
@@ -166,15 +166,17 @@ fn read<A: Message>(
 ) -> Result<(A, Option<String>), ToolFailure> {
     let ran_on = answer.source.as_deref().map(ToOwned::to_owned);
     if answer.message_type() == ToolError::TYPE {
-        let error = answer.decode(Limits::default()).map_err(|error| unreadable(asked, &error))?;
+        let error =
+            answer.decode(Limits::default()).map_err(|error| unreadable_reply(asked, &error))?;
         return Err(ToolFailure::Remote { error: Box::new(error), ran_on });
     }
-    let answer = answer.decode(Limits::default()).map_err(|error| unreadable(asked, &error))?;
+    let answer =
+        answer.decode(Limits::default()).map_err(|error| unreadable_reply(asked, &error))?;
     Ok((answer, ran_on))
 }
 
 /// An answer that came and says nothing: what was asked for may have run.
-pub fn unreadable(asked: &ToolCallId, error: &dyn std::fmt::Display) -> ToolFailure {
+pub fn unreadable_reply(asked: &ToolCallId, error: &dyn std::fmt::Display) -> ToolFailure {
     warn!(tool_call_id = %asked, %error, "unreadable answer");
     ToolFailure::OutcomeUnknown { message: "the answer could not be read".to_owned() }
 }

@@ -75,7 +75,7 @@ impl ReplyProbe {
     }
 
     /// Whether answers arrive, for whoever asks how the process is: not when the last probe failed.
-    pub fn arrive(
+    pub fn health_check(
         &self,
     ) -> impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
         let state = self.state.clone();

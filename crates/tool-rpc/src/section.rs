@@ -147,8 +147,8 @@ impl HandlerSection {
     /// How much the handler takes on.
     #[must_use]
     pub fn options(&self) -> InvokeOptions {
-        let mut options = InvokeOptions::running(self.concurrency);
-        let AdmissionLimits { each, queues, .. } = &mut options.admission;
+        let mut options = InvokeOptions::new(self.concurrency);
+        let AdmissionLimits { per_tool: each, queues, .. } = &mut options.admission;
         if let Some(per_tool) = self.per_tool {
             each.running = per_tool.into();
         }
@@ -163,7 +163,7 @@ impl HandlerSection {
             (tools.chain(servers).collect(), limits)
         }));
         if self.require_identity {
-            options.askers = CallerPolicy::Known;
+            options.callers = CallerPolicy::Known;
         }
         options.user = self.user.as_deref().map(Into::into);
         match self.backlog {

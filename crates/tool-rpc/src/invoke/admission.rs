@@ -35,18 +35,18 @@ pub struct AdmissionLimits {
     /// [`queue_of_server`] writes them. A tool in none has a queue to itself.
     pub queues: Vec<(Vec<String>, QueueLimits)>,
     /// Bounds of a queue that a tool has to itself.
-    pub each: QueueLimits,
+    pub per_tool: QueueLimits,
 }
 
 impl AdmissionLimits {
     /// `running` calls at once; a tool by itself gets three quarters of them, so that one that
     /// hangs leaves room for the others.
     #[must_use]
-    pub fn of(running: usize) -> Self {
+    pub fn new(running: usize) -> Self {
         let running = running.max(1);
-        let each =
+        let per_tool =
             QueueLimits { running: (running * 3).div_ceil(4), waiting: usize::MAX, wait: None };
-        Self { running, queues: Vec::new(), each }
+        Self { running, queues: Vec::new(), per_tool }
     }
 }
 
@@ -183,7 +183,7 @@ impl Admission {
         if let Some(queue) = self.named.get(tool).or_else(|| state.single.get(tool)) {
             return *queue;
         }
-        state.queues.push(Queue { limits: self.limits.each, running: 0, waiting: 0 });
+        state.queues.push(Queue { limits: self.limits.per_tool, running: 0, waiting: 0 });
         let queue = state.queues.len() - 1;
         state.single.insert(tool.into(), queue);
         queue
@@ -325,9 +325,9 @@ mod tests {
         AgentName::new(name).expect("a name")
     }
 
-    fn admission(running: usize, each: usize, waiting: usize) -> Arc<Admission> {
-        let each = QueueLimits { running: each, waiting, wait: None };
-        Admission::new(AdmissionLimits { running, queues: Vec::new(), each })
+    fn admission(running: usize, per_tool: usize, waiting: usize) -> Arc<Admission> {
+        let per_tool = QueueLimits { running: per_tool, waiting, wait: None };
+        Admission::new(AdmissionLimits { running, queues: Vec::new(), per_tool })
     }
 
     #[tokio::test]
@@ -388,7 +388,7 @@ mod tests {
     async fn tools_of_a_named_queue_share_its_bounds() {
         let slow = QueueLimits { running: 1, waiting: 0, wait: None };
         let tools = vec!["bash".to_owned(), "python".to_owned()];
-        let limits = AdmissionLimits { queues: vec![(tools, slow)], ..AdmissionLimits::of(8) };
+        let limits = AdmissionLimits { queues: vec![(tools, slow)], ..AdmissionLimits::new(8) };
         let admission = Admission::new(limits);
         let agent = agent("one");
         let _running = admission.try_admit("bash").expect("room");
@@ -399,8 +399,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_as_long_as_its_queue_allows_and_one_that_came_before_for_longer() {
         let wait = Duration::from_secs(5);
-        let each = QueueLimits { running: 1, waiting: 10, wait: Some(wait) };
-        let admission = Admission::new(AdmissionLimits { running: 1, queues: Vec::new(), each });
+        let per_tool = QueueLimits { running: 1, waiting: 10, wait: Some(wait) };
+        let admission =
+            Admission::new(AdmissionLimits { running: 1, queues: Vec::new(), per_tool });
         let agent = agent("one");
         let running = admission.try_admit("echo").expect("room");
         let late = admission.admit(&agent, "echo", false).await.err();
@@ -419,7 +420,7 @@ mod tests {
         let one = QueueLimits { running: 1, waiting: 0, wait: None };
         let queues =
             vec![(vec!["github__push".to_owned()], one), (vec![queue_of_server("GitHub")], one)];
-        let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::of(8) });
+        let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::new(8) });
         let of = |name: &str, source: ToolSource| {
             let tool = ToolRegistration { source, ..registration(name) };
             admission.waits_as(&tool).into_owned()

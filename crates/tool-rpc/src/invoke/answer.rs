@@ -12,8 +12,8 @@ use rockbot_tools::{failure::ToolFailure, result::ToolResult};
 use tracing::{debug, info, warn};
 
 use super::{
-    conversation::Conversation,
     journal::{Begun, CallJournal, KeptAnswer},
+    protocol::CallProtocol,
     stats::HandlerStats,
 };
 
@@ -48,7 +48,7 @@ impl Ending {
 pub(super) struct Answers<'a> {
     pub(super) bus: &'a Arc<dyn Bus>,
     pub(super) source: &'a Arc<str>,
-    pub(super) conversation: &'a dyn Conversation,
+    pub(super) protocol: &'a dyn CallProtocol,
     pub(super) stats: &'a HandlerStats,
     pub(super) journal: Option<&'a CallJournal>,
 }
@@ -108,7 +108,7 @@ impl Answers<'_> {
             return Settlement::Ack;
         }
         let answer = response(request, ToolResult::text("here"), 0);
-        let envelope = self.conversation.write(answer).transient();
+        let envelope = self.protocol.write(answer).transient();
         // Who asks again in a moment need not get this one.
         let _ = self.publish(asker, envelope).await;
         Settlement::Ack
@@ -181,7 +181,7 @@ impl Answers<'_> {
             Ok(result) => {
                 let (chars_out, is_error) = (result.bytes(), result.is_error);
                 info!(elapsed_ms, chars_in, chars_out, is_error, "ran");
-                self.conversation.write(response(request, result, elapsed_ms))
+                self.protocol.write(response(request, result, elapsed_ms))
             }
             Err(failure) => {
                 let (code, executed) = (failure.code(), failure.executed());

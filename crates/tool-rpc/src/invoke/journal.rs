@@ -79,7 +79,7 @@ pub struct JournalOptions {
 impl JournalOptions {
     /// What a journal in `store` is worth, as its section says.
     #[must_use]
-    pub fn of(section: &StoreSection, store: &StoreUrl) -> Self {
+    pub fn from_section(section: &StoreSection, store: &StoreUrl) -> Self {
         let default = match store {
             StoreUrl::Memory => IN_MEMORY,
             _ => Self::default().keep,

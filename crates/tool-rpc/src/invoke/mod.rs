@@ -4,10 +4,10 @@ mod admission;
 mod alive;
 mod answer;
 mod beginning;
-mod conversation;
 mod journal;
 mod meters;
 mod progress;
+mod protocol;
 mod running;
 mod stats;
 mod suspects;
@@ -39,16 +39,16 @@ use self::{
     admission::Admission,
     answer::{Answers, Asker, Ending},
     beginning::{Beginning, Rules, Started, id_in_use},
-    conversation::ToolCalls,
     meters::Meters,
     progress::ProgressSender,
+    protocol::ToolCalls,
     running::{Running, Same, Ticket},
     suspects::{Moves, Queue, Taken},
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits, queue_of_server},
-    conversation::Conversation,
     journal::{CallJournal, JournalOptions},
+    protocol::CallProtocol,
     stats::HandlerStats,
 };
 
@@ -60,11 +60,11 @@ pub struct ToolInvokeHandler {
     executor: Arc<ToolExecutor>,
     bus: Arc<dyn Bus>,
     source: Arc<str>,
-    askers: CallerPolicy,
+    callers: CallerPolicy,
     /// As whom the broker knows handlers.
     user: Option<Arc<str>>,
-    conversation: Arc<dyn Conversation>,
-    addressing: Option<Addressing>,
+    protocol: Arc<dyn CallProtocol>,
+    tool_resolver: Option<ToolResolver>,
     admission: Arc<Admission>,
     /// Most deliveries in hand: those that run and those that wait for room.
     prefetch: u16,
@@ -78,21 +78,21 @@ pub struct ToolInvokeHandler {
 
 /// Finds the registry's name of a tool of an MCP server: from the server's name, to be compared
 /// without regard to case, and the tool's own name. Must not block.
-pub type Addressing = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+pub type ToolResolver = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 
 /// How much a handler takes on, from whom, and what it remembers.
 #[derive(Clone)]
 pub struct InvokeOptions {
     /// Who may ask.
-    pub askers: CallerPolicy,
+    pub callers: CallerPolicy,
     /// As whom the broker knows this handler and the others of its queue, where it does: what they
     /// pass on among themselves is signed with that name.
     pub user: Option<Arc<str>>,
     /// In which words calls come and go. Default: those of `tool.invoke`.
-    pub conversation: Arc<dyn Conversation>,
+    pub protocol: Arc<dyn CallProtocol>,
     /// How a request for a tool of an MCP server finds it; nothing else does. Without one, such a
     /// request is answered `tool_not_found`.
-    pub addressing: Option<Addressing>,
+    pub tool_resolver: Option<ToolResolver>,
     /// How many calls run at once, and of which tools.
     pub admission: AdmissionLimits,
     /// Calls in hand beyond those that run. They are what agents take turns with and what waits
@@ -106,13 +106,13 @@ pub struct InvokeOptions {
 impl InvokeOptions {
     /// At most `running` calls at once, sixteen times as many waiting, of anybody, no journal.
     #[must_use]
-    pub fn running(running: u16) -> Self {
-        let admission = AdmissionLimits::of(running.into());
+    pub fn new(running: u16) -> Self {
+        let admission = AdmissionLimits::new(running.into());
         let options = Self {
-            askers: CallerPolicy::Any,
+            callers: CallerPolicy::Any,
             user: None,
-            conversation: Arc::new(ToolCalls),
-            addressing: None,
+            protocol: Arc::new(ToolCalls),
+            tool_resolver: None,
             admission,
             backlog: 0,
             journal: None,
@@ -125,28 +125,28 @@ impl InvokeOptions {
     #[must_use]
     pub fn with_backlog(mut self, backlog: u16) -> Self {
         self.backlog = backlog;
-        self.admission.each.waiting = usize::from(backlog).div_ceil(2);
+        self.admission.per_tool.waiting = usize::from(backlog).div_ceil(2);
         self
     }
 
     /// The same with a journal.
     #[must_use]
-    pub fn journaled(mut self, journal: Arc<CallJournal>) -> Self {
+    pub fn with_journal(mut self, journal: Arc<CallJournal>) -> Self {
         self.journal = Some(journal);
         self
     }
 
     /// The same for tools of MCP servers.
     #[must_use]
-    pub fn addressed(mut self, addressing: Addressing) -> Self {
-        self.addressing = Some(addressing);
+    pub fn with_tool_resolver(mut self, tool_resolver: ToolResolver) -> Self {
+        self.tool_resolver = Some(tool_resolver);
         self
     }
 
     /// The same in other words.
     #[must_use]
-    pub fn in_words_of(mut self, conversation: impl Conversation + 'static) -> Self {
-        self.conversation = Arc::new(conversation);
+    pub fn with_protocol(mut self, protocol: impl CallProtocol + 'static) -> Self {
+        self.protocol = Arc::new(protocol);
         self
     }
 
@@ -159,8 +159,8 @@ impl InvokeOptions {
 impl std::fmt::Debug for InvokeOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InvokeOptions")
-            .field("askers", &self.askers)
-            .field("addressed", &self.addressing.is_some())
+            .field("callers", &self.callers)
+            .field("tool_resolver", &self.tool_resolver.is_some())
             .field("admission", &self.admission)
             .field("backlog", &self.backlog)
             .field("journal", &self.journal)
@@ -189,14 +189,14 @@ impl ToolInvokeHandler {
     ) -> Arc<Self> {
         Arc::new(Self {
             prefetch: options.prefetch(),
-            askers: options.askers,
+            callers: options.callers,
             user: options.user,
             executor,
             progress: ProgressSender::start(bus.clone()),
             bus,
             source: format!("{service}/{instance}").into(),
-            conversation: options.conversation,
-            addressing: options.addressing,
+            protocol: options.protocol,
+            tool_resolver: options.tool_resolver,
             admission: Admission::new(options.admission),
             journal: options.journal,
             running: Running::default(),
@@ -270,16 +270,16 @@ impl ToolInvokeHandler {
         let envelope = taken.envelope();
         let correlation_id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let reply_to = match &envelope.reply_to {
-            Some(key) => Some(key).filter(|key| self.conversation.answers_at(key)).cloned(),
-            None => self.conversation.default_reply(),
+            Some(key) => Some(key).filter(|key| self.protocol.accepts_reply_key(key)).cloned(),
+            None => self.protocol.default_reply_key(),
         };
         let Some(reply_to) = reply_to else {
             self.stats.count_unreadable();
             return Settlement::dead_letter("its reply-to is not an address for tool results");
         };
         let admitted = match taken.queue {
-            Queue::Requests => self.askers.admit(envelope),
-            Queue::Suspects => self.askers.admit_forwarded(envelope, self.user.as_deref()),
+            Queue::Requests => self.callers.admit(envelope),
+            Queue::Suspects => self.callers.admit_forwarded(envelope, self.user.as_deref()),
         };
         let name = match admitted {
             Ok(name) => name.unwrap_or_else(|| unknown_agent().clone()),
@@ -291,7 +291,7 @@ impl ToolInvokeHandler {
             }
         };
         let mut asker = Asker { name, reply_to, correlation_id };
-        let request = match self.conversation.read(envelope) {
+        let request = match self.protocol.read(envelope) {
             Ok(request) => request,
             Err(error) => return self.answers().unreadable(envelope, &asker, &error).await,
         };
@@ -379,7 +379,7 @@ impl ToolInvokeHandler {
     ///
     /// # Errors
     /// When the queue can't be consumed.
-    pub async fn start_also(self: &Arc<Self>, queue: QueueSpec) -> Result<Worker, ConsumeError> {
+    pub async fn start_worker(self: &Arc<Self>, queue: QueueSpec) -> Result<Worker, ConsumeError> {
         let requests = Subscription::new(queue, self.prefetch);
         let handler = Requests { handler: self.clone(), queue: Queue::Requests };
         Worker::start(self.bus.as_ref(), requests, Arc::new(handler)).await
@@ -389,7 +389,7 @@ impl ToolInvokeHandler {
     fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
         let registry = self.executor.registry();
         let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
-        let name = self.addressing.as_ref()?(server, &request.tool_name)?;
+        let name = self.tool_resolver.as_ref()?(server, &request.tool_name)?;
         registry.get(&name)
     }
 
@@ -460,7 +460,7 @@ impl ToolInvokeHandler {
         Answers {
             bus: &self.bus,
             source: &self.source,
-            conversation: self.conversation.as_ref(),
+            protocol: self.protocol.as_ref(),
             stats: &self.stats,
             journal: self.journal.as_deref(),
         }

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::{
     McpIndex,
-    outside_text::{is_name, plain},
+    untrusted_text::{is_name, plain},
 };
 
 /// Most bridge processes that are kept track of.

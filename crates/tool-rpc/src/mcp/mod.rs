@@ -6,7 +6,7 @@
 //! - [`McpTool`]: one of their tools under a name of its own, for a model;
 //! - [`BusGateway`] and [`IndexAnnouncer`] with [`ManageWorker`]: the two ends on the bus, side by
 //!   side because they are one protocol;
-//! - [`outside_text`]: what servers write, made fit to be shown.
+//! - [`untrusted_text`]: what servers write, made fit to be shown.
 
 mod announcer;
 mod ask_bridge;
@@ -15,8 +15,8 @@ mod bus_gateway;
 mod gateway;
 mod index;
 mod manage;
-pub mod outside_text;
 mod tool;
+pub mod untrusted_text;
 
 pub use self::{
     announcer::IndexAnnouncer, bus_gateway::BusGateway, gateway::McpGateway, index::McpIndex,

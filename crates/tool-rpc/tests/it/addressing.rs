@@ -48,7 +48,7 @@ impl Bridge {
             let is_there = server.eq_ignore_ascii_case("files") && tool == "read";
             is_there.then(|| "x1".to_owned())
         };
-        Self::start(InvokeOptions::running(4).addressed(Arc::new(addressing))).await
+        Self::start(InvokeOptions::new(4).with_tool_resolver(Arc::new(addressing))).await
     }
 
     async fn call(&self, server: &str, tool: &str) -> Result<ToolResult, ToolFailure> {
@@ -88,7 +88,7 @@ async fn no_name_stands_for_a_tool_of_a_server_that_is_not_here() {
 
 #[tokio::test]
 async fn a_handler_without_servers_serves_no_call_for_one() {
-    let handler = Bridge::start(InvokeOptions::running(4)).await;
+    let handler = Bridge::start(InvokeOptions::new(4)).await;
     assert_not_found(handler.call("Files", "read").await);
 }
 

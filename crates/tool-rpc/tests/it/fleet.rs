@@ -137,7 +137,7 @@ pub(crate) async fn handler_of(
     tools: Vec<Arc<dyn Tool>>,
     concurrency: u16,
 ) -> (Arc<ToolInvokeHandler>, InvokeWorkers, Arc<ToolRegistry>) {
-    let options = InvokeOptions { backlog: 0, ..InvokeOptions::running(concurrency) };
+    let options = InvokeOptions { backlog: 0, ..InvokeOptions::new(concurrency) };
     let registry = registry_of(tools);
     let (handler, workers) =
         handler_at(&tool_invoke(), bus, registry.clone(), &InstanceId::generate(), options).await;

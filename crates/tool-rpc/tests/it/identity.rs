@@ -34,12 +34,12 @@ fn request(user: Option<&str>, agent: &str) -> Envelope {
     envelope
 }
 
-async fn check(askers: CallerPolicy, user: Option<&str>, served: bool) {
-    check_at(&tool_invoke(), askers, user, served).await;
+async fn check(callers: CallerPolicy, user: Option<&str>, served: bool) {
+    check_at(&tool_invoke(), callers, user, served).await;
 }
 
-/// Sends a request to a worker that hears `askers`: whether it is served.
-async fn check_at(key: &RoutingKey, askers: CallerPolicy, user: Option<&str>, served: bool) {
+/// Sends a request to a worker that hears `callers`: whether it is served.
+async fn check_at(key: &RoutingKey, callers: CallerPolicy, user: Option<&str>, served: bool) {
     let bed = BusFixture::memory();
     let registry = Arc::new(ToolRegistry::new());
     for tool in tools(&Arc::new(Witness::default())) {
@@ -48,7 +48,7 @@ async fn check_at(key: &RoutingKey, askers: CallerPolicy, user: Option<&str>, se
     let instance = InstanceId::generate();
     let executor = Arc::new(ToolExecutor::new(registry));
     let own = Some("rockbot.tool-handler".into());
-    let options = InvokeOptions { askers, user: own, ..InvokeOptions::running(1) };
+    let options = InvokeOptions { callers, user: own, ..InvokeOptions::new(1) };
     let handler =
         ToolInvokeHandler::new(executor, bed.remote.clone(), "handler", &instance, options);
     let _workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
@@ -71,10 +71,10 @@ async fn check_at(key: &RoutingKey, askers: CallerPolicy, user: Option<&str>, se
 
 #[tokio::test]
 async fn an_agent_is_served_in_its_own_name_and_no_other() {
-    for askers in [CallerPolicy::Any, CallerPolicy::Known] {
-        check(askers, Some("rockbot.agent.assistant"), true).await;
-        check(askers, Some("rockbot.agent.mallory"), false).await;
-        check(askers, Some("rockbot.cli"), false).await;
+    for callers in [CallerPolicy::Any, CallerPolicy::Known] {
+        check(callers, Some("rockbot.agent.assistant"), true).await;
+        check(callers, Some("rockbot.agent.mallory"), false).await;
+        check(callers, Some("rockbot.cli"), false).await;
     }
 }
 

@@ -93,7 +93,7 @@ impl Stage {
         let instance = InstanceId::generate();
         let options = JournalOptions { shared, ..JournalOptions::default() };
         let journal = CallJournal::start(self.store.clone(), &instance, options);
-        let options = InvokeOptions::running(8).journaled(journal.clone());
+        let options = InvokeOptions::new(8).with_journal(journal.clone());
         let registry = registry_of(self.tools());
         let (handler, workers) = handler_at(key, bus, registry, &instance, options).await;
         Running { handler, workers, journal }

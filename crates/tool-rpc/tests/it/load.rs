@@ -22,7 +22,7 @@ async fn a_handler_tells_the_calls_that_began_from_those_that_wait_for_room() {
         }
     });
     let (registry, instance) = (registry_of(vec![held]), InstanceId::generate());
-    let options = InvokeOptions { backlog: 8, ..InvokeOptions::running(2) };
+    let options = InvokeOptions { backlog: 8, ..InvokeOptions::new(2) };
     let (handler, _workers) =
         handler_at(&tool_invoke(), &bed.remote, registry, &instance, options).await;
     assert_eq!(handler.load(), HandlerLoad::default());

@@ -177,12 +177,12 @@ async fn a_call_goes_to_a_bridge_that_has_the_server() {
         let addressing = move |server: &str, _: &str| {
             own.iter().any(|one| one.eq_ignore_ascii_case(server)).then(|| "x".to_owned())
         };
-        let options = InvokeOptions::running(4).addressed(Arc::new(addressing));
+        let options = InvokeOptions::new(4).with_tool_resolver(Arc::new(addressing));
         let registry = registry_of(vec![says]);
         let (handler, workers) =
             handler_at(&tool_invoke_mcp(), &bed.remote, registry, &instance, options).await;
         let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));
-        let also = handler.start_also(inbox).await.expect("consuming");
+        let also = handler.start_worker(inbox).await.expect("consuming");
         let servers = servers.into_iter().map(|name| server(name, &["read"]));
         let bridge = Bridge::start(&bed, name, ScriptedGateway::of(servers)).await;
         kept.push((handler, workers, also, bridge));

@@ -117,7 +117,7 @@ async fn all_ended(mut calls: Called) {
 
 #[tokio::test]
 async fn a_tool_that_hangs_does_not_stop_the_others() {
-    let stage = Stage::set(InvokeOptions::running(8)).await;
+    let stage = Stage::set(InvokeOptions::new(8)).await;
     let agent = stage.agent("agent");
     // More than run of one tool and wait in the handler.
     let mut hanging = calls(&agent, "wait", 200);
@@ -139,7 +139,7 @@ async fn a_tool_that_hangs_does_not_stop_the_others() {
 
 #[tokio::test]
 async fn ten_thousand_calls_of_one_agent_do_not_keep_another_waiting() {
-    let stage = Stage::set(InvokeOptions::running(64)).await;
+    let stage = Stage::set(InvokeOptions::new(64)).await;
     let (loud, quiet) = (stage.agent("loud"), stage.agent("quiet"));
     let mut flood = calls(&loud, "wait", 10_000);
     stage.begun(48).await;
@@ -164,7 +164,7 @@ async fn ten_thousand_calls_of_one_agent_do_not_keep_another_waiting() {
 
 #[tokio::test]
 async fn a_queue_of_tools_that_is_full_refuses_and_did_not_run_the_call() {
-    let mut options = InvokeOptions::running(8);
+    let mut options = InvokeOptions::new(8);
     let slow = QueueLimits { running: 1, waiting: 1, wait: None };
     options.admission =
         AdmissionLimits { queues: vec![(vec!["wait".to_owned()], slow)], ..options.admission };

@@ -111,7 +111,7 @@ impl Stage {
         let journal = CallJournal::start(self.store.clone(), &instance, options);
         // One of the calls is for a tool of an MCP server.
         let addressing = Arc::new(|_: &str, tool: &str| Some(tool.to_owned()));
-        let options = InvokeOptions::running(8).journaled(journal).addressed(addressing);
+        let options = InvokeOptions::new(8).with_journal(journal).with_tool_resolver(addressing);
         handler_at(&tool_invoke(), bus, registry_of(self.tools()), &instance, options).await
     }
 

@@ -9,7 +9,7 @@ use rockbot_contracts::{
 
 /// The words of requests and results, and where results go. Failures are
 /// [`ToolError`](rockbot_contracts::ToolError)s in every conversation.
-pub trait Conversation: Send + Sync {
+pub trait CallProtocol: Send + Sync {
     /// Reads a request. Must not block.
     ///
     /// # Errors
@@ -21,17 +21,17 @@ pub trait Conversation: Send + Sync {
 
     /// Whether answers may go to `key`. Answering elsewhere would let a caller make this process
     /// publish requests.
-    fn answers_at(&self, key: &RoutingKey) -> bool;
+    fn accepts_reply_key(&self, key: &RoutingKey) -> bool;
 
     /// Where the answer to a request without a reply-to goes; none when there must be one.
-    fn default_reply(&self) -> Option<RoutingKey>;
+    fn default_reply_key(&self) -> Option<RoutingKey>;
 }
 
 /// That of `tool.invoke`: what is asked for is a tool, by name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ToolCalls;
 
-impl Conversation for ToolCalls {
+impl CallProtocol for ToolCalls {
     fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
         request.decode(Limits::default())
     }
@@ -40,11 +40,11 @@ impl Conversation for ToolCalls {
         Envelope::from_payload(&result)
     }
 
-    fn answers_at(&self, key: &RoutingKey) -> bool {
+    fn accepts_reply_key(&self, key: &RoutingKey) -> bool {
         is_tool_reply(key)
     }
 
-    fn default_reply(&self) -> Option<RoutingKey> {
+    fn default_reply_key(&self) -> Option<RoutingKey> {
         Some(tool_result_default())
     }
 }
