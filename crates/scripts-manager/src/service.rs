@@ -63,7 +63,7 @@ impl ScriptsManager {
         // There is only one tool, which needs no share of the concurrency for others.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
         let options = HandlerSection { per_tool, ..section.clone() }.options();
-        let options = options.journaled(journal).with_protocol(ScriptProtocol);
+        let options = options.with_journal(journal).with_protocol(ScriptProtocol);
         let handler = ToolInvokeHandler::new(Arc::new(executor), bus, SERVICE, &instance, options);
         let workers = handler.start(&script_invoke(), &instance).await?;
         Ok(Self { runner, handler, workers })

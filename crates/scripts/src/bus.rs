@@ -230,7 +230,7 @@ mod tests {
             repeatable: true,
         };
         let reply =
-            call.ask::<ScriptInvokeResponse>(Envelope::from_payload(&request), &context).await;
+            call.execute::<ScriptInvokeResponse>(Envelope::from_payload(&request), &context).await;
         let failure = reply.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::InvalidArguments);
         assert_eq!(fixture.echo.runs.load(Ordering::Relaxed), 0);

@@ -1,4 +1,4 @@
-//! In which words calls are asked for and answered.
+//! Message types of a request and its result.
 
 use rockbot_contracts::{
     Envelope, RoutingKey, ToolInvokeRequest, ToolInvokeResponse,
@@ -7,31 +7,31 @@ use rockbot_contracts::{
     topology::{is_tool_reply, tool_result_default},
 };
 
-/// The words of requests and results, and where results go. Failures are
-/// [`ToolError`](rockbot_contracts::ToolError)s in every conversation.
+/// Encoding and addresses of requests and results. In every protocol, a failure is a
+/// [`ToolError`](rockbot_contracts::ToolError).
 pub trait CallProtocol: Send + Sync {
-    /// Reads a request. Must not block.
+    /// Decodes a request. Must not block.
     ///
     /// # Errors
-    /// When it is none of this conversation.
+    /// When the message is not a request of this protocol.
     fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError>;
 
-    /// Writes a result.
+    /// Encodes a result.
     fn write(&self, result: ToolInvokeResponse) -> Envelope;
 
-    /// Whether answers may go to `key`. Answering elsewhere would let a caller make this process
+    /// Returns whether replies may go to `key`. Any other key would let a caller make this process
     /// publish requests.
     fn accepts_reply_key(&self, key: &RoutingKey) -> bool;
 
-    /// Where the answer to a request without a reply-to goes; none when there must be one.
+    /// Returns the reply key of a request without a reply-to; `None` when a reply-to is required.
     fn default_reply_key(&self) -> Option<RoutingKey>;
 }
 
-/// That of `tool.invoke`: what is asked for is a tool, by name.
+/// Protocol of `tool.invoke`: a request names a tool.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ToolCalls;
+pub(super) struct ToolCallProtocol;
 
-impl CallProtocol for ToolCalls {
+impl CallProtocol for ToolCallProtocol {
     fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
         request.decode(Limits::default())
     }

@@ -187,7 +187,7 @@ async fn a_call_that_ended_is_answered_the_same_here_elsewhere_and_an_hour_later
     stage.ask(&elsewhere(), &call).await;
     assert_eq!(stage.result().await, "done, run 1");
     assert_eq!(
-        (stage.runs(), here.handler.stats().kept(), there.handler.stats().kept()),
+        (stage.runs(), here.handler.stats().replayed(), there.handler.stats().replayed()),
         (1, 1, 2)
     );
     // After a day it is forgotten.

@@ -206,7 +206,10 @@ async fn what_two_handlers_were_lost_with_moves_with_all_that_its_answer_needs()
     assert_ne!(moved.message_id, asked.message_id);
     let (message_id, budget) = (asked.message_id.clone(), asked.budget);
     assert_eq!(Envelope { message_id, budget, ..moved }, asked);
-    assert_eq!((handler.stats().moved(), handler.stats().ok(), stage.runs("call")), (1, 1, 1));
+    assert_eq!(
+        (handler.stats().quarantined(), handler.stats().ok(), stage.runs("call")),
+        (1, 1, 1)
+    );
     wait_until("nothing is left", || handler.running() == 0).await;
     assert_eq!(stage.left().await, [0, 0, 0]);
 }
@@ -220,7 +223,7 @@ async fn a_call_lost_once_stays_where_it_is() {
     drop(lost);
     let (handler, _workers) = stage.handler().await;
     stage.answers("call").await;
-    assert_eq!((handler.stats().moved(), stage.runs("call")), (0, 1));
+    assert_eq!((handler.stats().quarantined(), stage.runs("call")), (0, 1));
 }
 
 #[tokio::test]
@@ -304,10 +307,10 @@ async fn a_call_that_runs_here_is_not_moved_when_it_comes_again() {
     drop(held);
     drop(third);
     assert_never("an answer before the end", stage.answers.next()).await;
-    assert_eq!((handler.stats().moved(), stage.left().await), (0, [0, 0, 0]));
+    assert_eq!((handler.stats().quarantined(), stage.left().await), (0, [0, 0, 0]));
     stage.lets_go(1);
     stage.answers("call").await;
-    assert_eq!((handler.stats().moved(), stage.runs("call")), (0, 1));
+    assert_eq!((handler.stats().quarantined(), stage.runs("call")), (0, 1));
 }
 
 /// The stage's bus, where messages to the suspects wait for room, or are refused.
@@ -355,5 +358,5 @@ async fn a_suspect_that_can_not_be_moved_runs_where_it_is() {
     let (handler, _workers) = stage.handler_on(&narrow(&stage, None)).await;
     stage.answers("suspect").await;
     wait_until("the settlement", || handler.running() == 0).await;
-    assert_eq!((handler.stats().moved(), stage.left().await), (0, [0, 0, 0]));
+    assert_eq!((handler.stats().quarantined(), stage.left().await), (0, [0, 0, 0]));
 }
