@@ -1,4 +1,4 @@
-//! A question about a server to a bridge.
+//! Management requests to a bridge.
 
 use std::time::Duration;
 
@@ -10,65 +10,70 @@ use rockbot_contracts::{
 };
 use tracing::{debug, warn};
 
-/// How much longer than the bridge has the asker waits, so that the bridge's own word arrives.
+/// Time beyond the bridge's own that the caller waits, so that the bridge's timeout error arrives.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Asks, and reads the answer. Ends three seconds after `within` at the latest.
-pub(super) async fn ask<Q: Message, A: Message>(
+/// Sends a request and decodes its reply. Fails at the latest 3 s after `timeout`.
+pub(super) async fn send_request<Q: Message, R: Message>(
     requester: &Requester,
     key: RoutingKey,
-    question: &Q,
+    request: &Q,
     server: &str,
-    within: Duration,
-) -> Result<A, McpManageError> {
-    let envelope = Envelope::from_payload(question)
+    timeout: Duration,
+) -> Result<R, McpManageError> {
+    let envelope = Envelope::from_payload(request)
         .with_correlation_id(MessageId::generate().as_str())
         .with_source(requester.address().agent().as_str())
         .with_trust(ContentTrust::ToolRequest);
     let request = Request {
         key,
         envelope,
-        timeout: within,
+        timeout,
         grace: GRACE,
         on_interim: None,
-        // A bridge does not know the second of two.
+        // A bridge does not recognize a repeated request.
         retry: false,
         abandoned: None,
     };
-    let answer = requester.request(request).await.map_err(|error| explain(server, &error))?;
-    match answer.message_type() {
-        McpManageError::TYPE => Err(answer
+    let reply = requester.request(request).await.map_err(|error| request_failed(server, &error))?;
+    match reply.message_type() {
+        McpManageError::TYPE => Err(reply
             .decode::<McpManageError>(Limits::default())
-            .unwrap_or_else(|error| unreadable(server, &error))),
-        _ => answer.decode(Limits::default()).map_err(|error| unreadable(server, &error)),
+            .unwrap_or_else(|error| unreadable_reply(server, &error))),
+        _ => reply.decode(Limits::default()).map_err(|error| unreadable_reply(server, &error)),
     }
 }
 
-/// A refusal with words for a model.
-pub(super) fn refusal(server: &str, code: McpManageErrorCode, message: &str) -> McpManageError {
+/// Creates an error with a message for models.
+pub(super) fn manage_error(
+    server: &str,
+    code: McpManageErrorCode,
+    message: &str,
+) -> McpManageError {
     McpManageError { server_name: server.to_owned(), code, message: message.to_owned() }
 }
 
-fn explain(server: &str, error: &RequestError) -> McpManageError {
-    // The error names the broker, which is not a model's business.
-    debug!(%error, "a bridge was not asked, or did not answer");
+fn request_failed(server: &str, error: &RequestError) -> McpManageError {
+    // The error is only logged: it names the broker, which models must not see.
+    debug!(%error, "request to a bridge failed");
     let message = match error {
         RequestError::Publish(PublishError::Unroutable { .. }) => {
-            "no bridge to MCP servers is there now; try again later"
+            "no bridge to MCP servers is available; try again later"
         }
         RequestError::Publish(PublishError::Unconfirmed { .. })
         | RequestError::TimedOut { .. }
         | RequestError::Stopped => {
-            "the bridge to MCP servers did not answer in time; what was asked may have been done"
+            "the bridge to MCP servers did not reply in time; the request may have been carried out"
         }
-        _ => "the bridges to MCP servers are out of reach now; try again later",
+        _ => "the bridges to MCP servers are unavailable; try again later",
     };
-    refusal(server, McpManageErrorCode::Unavailable, message)
+    manage_error(server, McpManageErrorCode::Unavailable, message)
 }
 
-fn unreadable(server: &str, error: &dyn std::fmt::Display) -> McpManageError {
-    warn!("unreadable answer of a bridge");
-    debug!(%error, "unreadable answer of a bridge");
-    let message = "the answer of the bridge could not be read";
-    refusal(server, McpManageErrorCode::Unavailable, message)
+fn unreadable_reply(server: &str, error: &dyn std::fmt::Display) -> McpManageError {
+    warn!("unreadable reply of a bridge");
+    // At debug level: the error quotes the reply.
+    debug!(%error, "unreadable reply of a bridge");
+    let message = "the reply of the bridge could not be read";
+    manage_error(server, McpManageErrorCode::Unavailable, message)
 }

@@ -54,7 +54,7 @@ impl Bridge {
     async fn call(&self, server: &str, tool: &str) -> Result<ToolResult, ToolFailure> {
         let remote =
             RemoteTool::new(registration("a_name"), self.requester.clone(), tool_invoke_mcp())
-                .of_server(server, tool);
+                .with_mcp_server(server, tool);
         let agent = self.requester.address().agent().clone();
         let context = ToolContext::new("a_name", SessionId::generate(), agent);
         remote.call(json!({}), &context).await

@@ -11,7 +11,7 @@ use std::{
 use rockbot_bus::Requester;
 use rockbot_contracts::{HandlerLoad, InstanceId};
 use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until};
-use rockbot_tool_rpc::{CatalogAnnouncer, CatalogDirectory, catalog::FORGET_AFTER};
+use rockbot_tool_rpc::{CatalogAnnouncer, CatalogDirectory, catalog::EXPIRE_AFTER};
 use rockbot_tools::{ToolRegistry, ToolResult};
 
 use crate::fleet::{registration, tool};
@@ -100,7 +100,7 @@ async fn a_handler_that_falls_silent_is_forgotten() {
     let announcer = announce(&bed, &registry_of(&["read"])).await;
     let (directory, known) = discover(&bed).await;
     assert!(directory.wait_for_any(Duration::from_secs(5)).await);
-    tokio::time::advance(FORGET_AFTER * 2).await;
+    tokio::time::advance(EXPIRE_AFTER * 2).await;
     wait_until("a heartbeat keeps it", || names(&known) == ["read"]).await;
     // Killed, not stopped: it says nothing.
     drop(announcer);

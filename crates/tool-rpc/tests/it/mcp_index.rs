@@ -11,7 +11,7 @@ use rockbot_contracts::{
 };
 use rockbot_testkit::fixture::{BusFixture, next_delivery, wait_until};
 use rockbot_tool_rpc::{
-    catalog::{FORGET_AFTER, HEARTBEAT},
+    catalog::{EXPIRE_AFTER, HEARTBEAT},
     mcp::IndexAnnouncer,
 };
 use tokio::time::advance;
@@ -63,9 +63,9 @@ async fn a_bridge_that_died_is_forgotten_and_its_servers_stay_while_another_has_
     let _lives = Bridge::start(&bed, "b", ScriptedGateway::of([server("time", &[])])).await;
     wait_until("both", || names(known.as_ref()) == ["git", "time"]).await;
     drop(dies);
-    advance(FORGET_AFTER / 2).await;
+    advance(EXPIRE_AFTER / 2).await;
     wait_until("still believed", || names(known.as_ref()) == ["git", "time"]).await;
-    advance(FORGET_AFTER / 2).await;
+    advance(EXPIRE_AFTER / 2).await;
     wait_until("forgotten", || names(known.as_ref()) == ["time"]).await;
 }
 
