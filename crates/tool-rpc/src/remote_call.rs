@@ -15,9 +15,8 @@ use rockbot_tools::{
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-/// Time beyond the call's budget that the caller waits for a reply. The handler's own timeout error,
-/// which reports whether the tool ran, then still arrives, even if the tool stops its child processes
-/// first.
+/// Time beyond the call's budget that the caller waits for a reply. The handler's own timeout error then
+/// still arrives and reports whether the tool ran, even if the tool stops its child processes first.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A call to another process: it has a deadline, is cancelled when its caller stops waiting, and every
@@ -30,7 +29,7 @@ pub struct RemoteCall<'a> {
     pub key: &'a RoutingKey,
     /// Name of the called tool or service in failure messages.
     pub name: &'a str,
-    /// Whether a second run is harmless.
+    /// Set when a second run is harmless.
     pub repeatable: bool,
 }
 

@@ -67,7 +67,7 @@ pub struct CallJournal {
 /// Scope and retention of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// Whether every handler of the queue uses this store. Then a call without an entry has not started
+    /// Set when every handler of the queue uses this store. Then a call without an entry has not started
     /// anywhere; otherwise the journal of another handler may have an entry for a repeated delivery.
     pub shared: bool,
     /// Retention of finished calls. Default 24 hours. The entry of a started call is kept for as long as
@@ -104,7 +104,7 @@ struct Record {
     fingerprint: String,
     /// Incarnation of the process that runs or ran the call.
     owner: String,
-    /// How the call finished; `None` while it runs.
+    /// Recorded end of the call; `None` while it runs.
     #[serde(rename = "ended", skip_serializing_if = "Option::is_none")]
     finished: Option<FinishedRecord>,
 }
@@ -124,9 +124,9 @@ pub(super) struct CallDescription<'a> {
     pub(super) agent: &'a AgentName,
     pub(super) tool: &'a str,
     pub(super) arguments: &'a str,
-    /// Whether a second run is harmless.
+    /// Set when a second run is harmless.
     pub(super) repeatable: bool,
-    /// Whether the request may have been delivered before.
+    /// Set when the request may have been delivered before.
     pub(super) is_repeat: bool,
     /// Set once the journal turns out to have recorded the start of the call.
     pub(super) seen_started: AtomicBool,

@@ -43,7 +43,7 @@ pub(super) struct ReadyCall {
     /// Permit to hold while the tool runs. `None` for a tool that is not registered here.
     pub(super) permit: Option<Permit>,
     pub(super) entry: Option<Box<JournalEntry>>,
-    /// Whether the call may have run before.
+    /// Set when the call may have run before.
     pub(super) may_have_run: bool,
 }
 

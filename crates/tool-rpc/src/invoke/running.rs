@@ -62,7 +62,7 @@ struct RunningCall {
 pub(super) enum Registration<'a> {
     /// The call may run.
     New(CallGuard<'a>),
-    /// The same call of the same caller runs here already.
+    /// An identical call of this caller already runs here.
     Duplicate(DuplicateCall),
     /// A different call, or one of another caller, has this id.
     Conflict,
