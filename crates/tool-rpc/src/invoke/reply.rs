@@ -182,12 +182,12 @@ impl ReplyPublisher<'_> {
         match result {
             Ok(result) => {
                 let (chars_out, is_error) = (result.bytes(), result.is_error);
-                info!(elapsed_ms, chars_in, chars_out, is_error, "ran");
+                info!(elapsed_ms, chars_in, chars_out, is_error, "call finished");
                 self.protocol.write(response(request, result, elapsed_ms))
             }
             Err(failure) => {
                 let (code, executed) = (failure.code(), failure.executed());
-                info!(elapsed_ms, chars_in, %code, %executed, "failed");
+                info!(elapsed_ms, chars_in, %code, %executed, "call failed");
                 // At debug level: it quotes tools and models.
                 debug!(error = ?failure.chain().to_string(), "cause of the failure");
                 Envelope::from_payload(

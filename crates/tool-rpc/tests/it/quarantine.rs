@@ -53,7 +53,7 @@ struct ToolControl {
     gate: Option<Arc<Semaphore>>,
 }
 
-type Running = (Arc<ToolInvokeHandler>, InvokeWorkers);
+type RunningHandler = (Arc<ToolInvokeHandler>, InvokeWorkers);
 
 impl Fixture {
     async fn new() -> Self {
@@ -101,12 +101,12 @@ impl Fixture {
         ]
     }
 
-    async fn handler(&self) -> Running {
+    async fn handler(&self) -> RunningHandler {
         self.handler_on(&self.bus.remote).await
     }
 
     /// Starts a handler that shares the journal of the earlier ones.
-    async fn handler_on(&self, bus: &Arc<dyn Bus>) -> Running {
+    async fn handler_on(&self, bus: &Arc<dyn Bus>) -> RunningHandler {
         let instance = InstanceId::generate();
         let options = JournalOptions { shared: true, ..JournalOptions::default() };
         let journal = CallJournal::start(self.store.clone(), &instance, options);
