@@ -65,7 +65,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let options = JournalOptions::of(&store, &url);
+    let options = JournalOptions::from_section(&store, &url);
     let cluster_error = |error: &dyn std::fmt::Display| {
         ServeError::Configuration(format!(
             "Kubernetes cluster unavailable: {error}; run in a pod with a service account, or set KUBECONFIG"

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::script_invoke};
-use rockbot_scripts::{RunScript, ScriptConversation};
+use rockbot_scripts::{RunScript, ScriptProtocol};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, ToolInvokeHandler, invoke::InvokeWorkers};
 use rockbot_tools::{Redactor, RegisterError, ToolExecutor, ToolRegistry};
 use tracing::warn;
@@ -63,7 +63,7 @@ impl ScriptsManager {
         // There is only one tool, which needs no share of the concurrency for others.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
         let options = HandlerSection { per_tool, ..section.clone() }.options();
-        let options = options.journaled(journal).in_words_of(ScriptConversation);
+        let options = options.with_journal(journal).with_protocol(ScriptProtocol);
         let handler = ToolInvokeHandler::new(Arc::new(executor), bus, SERVICE, &instance, options);
         let workers = handler.start(&script_invoke(), &instance).await?;
         Ok(Self { runner, handler, workers })

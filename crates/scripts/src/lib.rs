@@ -31,5 +31,5 @@ pub use requirement::{InvalidRequirement, Requirements};
 pub use rockbot_contracts::script::ScriptLimit;
 pub use runner::{InvalidScript, Isolation, Script, ScriptOutcome, ScriptRunner};
 pub use section::{LazyScripts, RunnerName, Scripts, ScriptsSection, ScriptsStartError};
-pub use served::{RunScript, ScriptConversation};
+pub use served::{RunScript, ScriptProtocol};
 pub use tool::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, GUIDE, input_hint};

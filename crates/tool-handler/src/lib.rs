@@ -76,7 +76,7 @@ impl ToolHandler {
             registry.register(tool)?;
         }
         let executor = ToolExecutor::with_layers(registry.clone(), layers);
-        let options = section.options().journaled(journal);
+        let options = section.options().with_journal(journal);
         let executor = Arc::new(executor);
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke(), &instance).await?;

@@ -83,7 +83,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let options = JournalOptions::of(&store, &url);
+    let options = JournalOptions::from_section(&store, &url);
     let addresses = [Some(&bus.url), store.url.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = addresses.map(|url| url.expose_secret().to_owned()).collect();
     let namespace = bus.namespace.clone();

@@ -12,7 +12,7 @@ use rockbot_contracts::{
 use rockbot_store::StoreError;
 use rockbot_tool_rpc::mcp::{
     McpIndex,
-    outside_text::{is_name, plain},
+    untrusted_text::{is_name, plain},
 };
 use rockbot_tools::{
     PinnedDefinition, PinnedTool, Refused, ToolPins, ToolRegistry, ToolScope, ToolSource,

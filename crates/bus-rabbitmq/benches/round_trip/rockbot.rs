@@ -117,7 +117,7 @@ pub async fn serve_shared(namespace: &str) {
         registry.register(Arc::new(tool)).expect("registered");
     }
     let (executor, instance) = (Arc::new(ToolExecutor::new(registry)), InstanceId::generate());
-    let options = InvokeOptions::running(isolation::CONCURRENCY);
+    let options = InvokeOptions::new(isolation::CONCURRENCY);
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
     let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     ready_until_orphaned().await;
@@ -247,7 +247,7 @@ pub async fn hold(agent: &Agent, calls: usize) -> Held {
 /// The whole handler for the one tool there is, as the other side has it.
 fn only_one_tool(concurrency: u16) -> InvokeOptions {
     let running = usize::from(concurrency);
-    let each = QueueLimits { running, waiting: usize::MAX, wait: None };
-    let admission = AdmissionLimits { running, queues: Vec::new(), each };
-    InvokeOptions { admission, backlog: 0, ..InvokeOptions::running(concurrency) }
+    let per_tool = QueueLimits { running, waiting: usize::MAX, wait: None };
+    let admission = AdmissionLimits { running, queues: Vec::new(), per_tool };
+    InvokeOptions { admission, backlog: 0, ..InvokeOptions::new(concurrency) }
 }
