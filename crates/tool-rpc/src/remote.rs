@@ -67,7 +67,7 @@ impl RemoteTool {
             requester: &self.requester,
             key: &self.key,
             name: &self.registration.name,
-            repeatable: self.registration.hints.may_run_again(),
+            repeatable: self.registration.hints.may_retry(),
         };
         let asked = call.ask(self.question(&arguments, context), context);
         // They are text by now.

@@ -63,7 +63,7 @@ impl<'a> Beginning<'a> {
             agent: &context.agent,
             tool: &context.tool_name,
             arguments: &request.arguments,
-            repeatable: hints.is_some_and(ToolHints::may_run_again),
+            repeatable: hints.is_some_and(ToolHints::may_retry),
             again: taken.came_before(),
             found_begun: AtomicBool::new(false),
         };
