@@ -33,7 +33,7 @@ async fn blocked_publishes_fail_by_their_time_out_say_why_and_work_again_after()
     })
     .await;
     let reason = reason_not_sent(fleet.say("jobs", "never", SHORT).await);
-    assert!(reason.contains("takes no messages now (low on memory)"), "{reason}");
+    assert!(reason.contains("blocks publishers (low on memory)"), "{reason}");
 
     // A process that publishes nothing is not blocked.
     reader.record("later").await.received(&later).await;

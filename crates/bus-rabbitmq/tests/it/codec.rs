@@ -279,10 +279,10 @@ fn what_the_broker_gave_up_says_why_in_plain_words() {
     let reason = |value| with_header("x-death", value).dead_letter_reason;
     for (of_broker, words) in [
         ("delivery_limit", DELIVERED_TOO_OFTEN),
-        ("expired", "it waited longer than its queue keeps messages"),
-        ("maxlen", "its queue was full"),
-        ("rejected", "its consumer rejected it without a reason"),
-        ("from_the_future", "the broker gave it up"),
+        ("expired", "expired in the queue"),
+        ("maxlen", "the queue was full"),
+        ("rejected", "rejected by the consumer without a reason"),
+        ("from_the_future", "dead-lettered by the broker"),
     ] {
         // The broker puts the last death first.
         assert_eq!(reason(deaths(&[of_broker, "expired"])).as_deref(), Some(words));

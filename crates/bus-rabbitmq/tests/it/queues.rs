@@ -60,7 +60,7 @@ async fn a_queue_of_another_shape_is_refused_with_the_argument_and_both_values()
     match fleet.bus.consume(other).await {
         Err(ConsumeError::Refused { queue, reason }) => {
             assert_eq!(queue, "jobs");
-            for part in ["x-max-length = 100000", "needs x-max-length = 7", "delete it"] {
+            for part in ["x-max-length = 100000", "declares x-max-length = 7", "delete the queue"] {
                 assert!(reason.contains(part), "{part} is missing: {reason}");
             }
         }

@@ -132,18 +132,18 @@ async fn a_certificate_lets_its_user_in_and_nobody_else() {
 
     let url = || broker.external(assistant);
     for (files, words) in [
-        (broker.files("theirs", Some("assistant")), "not from an authority trusted here"),
+        (broker.files("theirs", Some("assistant")), "from an untrusted authority"),
         (broker.files("ours", None), "bus.tls.cert_file"),
         (broker.files("ours", Some("expired")), "bus.tls.cert_file"),
         (broker.files("ours", Some("foreign")), "bus.tls.cert_file"),
-        (TlsFiles { ca_file: None, ..own() }, "not from an authority trusted here"),
+        (TlsFiles { ca_file: None, ..own() }, "from an untrusted authority"),
     ] {
         let said = broker.refusal(url(), files.clone()).await;
         assert!(said.contains(words), "{files:?}: {said}");
     }
     let elsewhere = url().replace("127.0.0.1", "localhost");
     let said = broker.refusal(elsewhere, own()).await;
-    assert!(said.contains("is for another host"), "{said}");
+    assert!(said.contains("certificate is for another host"), "{said}");
 
     // A certificate that is renewed is used from the next attempt on.
     let renewed = broker.files("ours", Some("renewed"));
@@ -174,28 +174,32 @@ fn a_certificate_that_cannot_be_used_is_told_before_anything_starts() {
     let url = "amqps://user@127.0.0.1/%2f";
     for (url, tls, words) in [
         (url, TlsFiles { ca_file: path("missing.pem"), ..none() }, "tls.ca_file"),
-        (url, TlsFiles { ca_file: path("empty.pem"), ..none() }, "holds no certificate"),
-        (url, TlsFiles { cert_file: path("one.pem"), ..none() }, "go together"),
-        (url, TlsFiles { key_file: path("one.key"), ..none() }, "go together"),
+        (url, TlsFiles { ca_file: path("empty.pem"), ..none() }, "contains no certificate"),
+        (url, TlsFiles { cert_file: path("one.pem"), ..none() }, "require each other"),
+        (url, TlsFiles { key_file: path("one.key"), ..none() }, "require each other"),
         (
             url,
             TlsFiles { cert_file: path("one.pem"), key_file: path("one.pem"), ..none() },
-            "holds no private key",
+            "contains no private key",
         ),
         (
             url,
             TlsFiles { cert_file: path("one.pem"), key_file: path("two.key"), ..none() },
-            "is the key that of the certificate",
+            "the key belongs to the certificate",
         ),
         ("amqp://127.0.0.1", TlsFiles { ca_file: path("ours.pem"), ..none() }, "amqps://"),
-        ("amqps://127.0.0.1/%2f?auth_mechanism=external", none(), "must name the user"),
+        (
+            "amqps://127.0.0.1/%2f?auth_mechanism=external",
+            none(),
+            "requires the user of the certificate",
+        ),
     ] {
-        let checked = RabbitConfig::new(url, "check").with_tls(tls.clone()).check();
+        let checked = RabbitConfig::new(url, "check").with_tls(tls.clone()).validate();
         let said = checked.expect_err("refused").to_string();
         assert!(said.contains(words), "{tls:?}: {said}");
     }
     let whole = files(folder.path(), "ours", Some("one"));
-    RabbitConfig::new(url, "check").with_tls(whole).check().expect("usable");
+    RabbitConfig::new(url, "check").with_tls(whole).validate().expect("usable");
 }
 
 #[test]
