@@ -447,7 +447,7 @@ mod tests {
         let queues = [("tool.invoke", User::ToolHandler), ("tool.invoke.mcp", User::McpBridge)];
         for (queue, handler) in queues {
             let quarantine = format!("{queue}.quarantine");
-            for user in [agent("assistant"), agent("suspect")].iter().chain(&User::SERVICES) {
+            for user in [agent("assistant"), agent("quarantine")].iter().chain(&User::SERVICES) {
                 let own = *user == handler;
                 check(user, Publish, &quarantine, own);
                 check(user, Bind, &quarantine, own);

@@ -133,8 +133,8 @@ pub fn is_user_reply(key: &RoutingKey) -> bool {
     key.is_in(USER_RESPONSE)
 }
 
-/// Returns the progress address that belongs to a reply address; `None` for the default reply address,
-/// which belongs to no process.
+/// Returns the progress address for a reply address; `None` for the default reply address, since no
+/// process owns it.
 #[must_use]
 pub fn progress_key(reply_to: &RoutingKey) -> Option<RoutingKey> {
     let rest = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;

@@ -31,7 +31,7 @@ pub const GUIDE: Guide = Guide {
 
 /// The time that a runner may need beside the script's own, such as for fetching an image.
 const START_ALLOWANCE: Duration = Duration::from_secs(90);
-/// How much of a failed script's output is shown beside its stderr.
+/// Size limit of a failed script's output beside its stderr.
 const MAX_SHOWN_BYTES: usize = 2048;
 
 /// Runs a Python script written by a model, on any runner.

@@ -53,7 +53,7 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, Serialize)]
 struct JailPlan {
     sandbox: bool,
-    /// Whether the jail creates the namespaces.
+    /// Set when the jail creates the namespaces.
     namespaces: bool,
     landlock: u32,
     /// Hexadecimal: Python would need a millisecond to parse lists of numbers.
