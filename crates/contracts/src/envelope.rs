@@ -62,7 +62,7 @@ impl ContentTrust {
     }
 }
 
-/// W3C trace context on the wire; opaque here, written and read by the process kit.
+/// W3C trace context; see [`trace`](crate::trace).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceContext {
     /// `traceparent`.

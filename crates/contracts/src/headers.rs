@@ -95,12 +95,12 @@ impl Header {
     /// Parses a header name, with the prefix once, or twice from older peers. `None` for foreign headers.
     #[must_use]
     pub fn from_wire(name: &str) -> Option<Self> {
-        let (plain, ours) = match name.strip_prefix(PREFIX) {
+        let (plain, is_prefixed) = match name.strip_prefix(PREFIX) {
             Some(rest) => (rest.strip_prefix(PREFIX).unwrap_or(rest), true),
             None => (name, false),
         };
         let header = Self::ALL.into_iter().find(|header| header.plain() == plain)?;
-        (ours || matches!(header, Self::TraceParent | Self::TraceState)).then_some(header)
+        (is_prefixed || matches!(header, Self::TraceParent | Self::TraceState)).then_some(header)
     }
 }
 

@@ -151,7 +151,7 @@ impl BindingPattern {
                     retry = Some((at_pattern, at_key));
                     at_pattern += 1;
                 }
-                Some(&word) if word == "*" || word == key[at_key] => {
+                Some(&segment) if segment == "*" || segment == key[at_key] => {
                     at_pattern += 1;
                     at_key += 1;
                 }
@@ -163,7 +163,7 @@ impl BindingPattern {
                 }
             }
         }
-        pattern[at_pattern..].iter().all(|word| *word == "#")
+        pattern[at_pattern..].iter().all(|segment| *segment == "#")
     }
 }
 

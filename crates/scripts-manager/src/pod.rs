@@ -196,10 +196,8 @@ fn container(script: &Script, image: &str, section: &PodsSection) -> Container {
 
 /// Requests equal limits, so that scripts do not compete for resources.
 fn resources(section: &PodsSection) -> ResourceRequirements {
-    let on_disk = match section.disk_in_memory {
-        true => 0,
-        false => thousandths(&section.disk).unwrap_or(0) / 1000,
-    };
+    let on_disk =
+        if section.disk_in_memory { 0 } else { thousandths(&section.disk).unwrap_or(0) / 1000 };
     let amounts = BTreeMap::from([
         ("cpu".to_owned(), Quantity(section.cpu.clone())),
         ("memory".to_owned(), Quantity(section.memory.clone())),

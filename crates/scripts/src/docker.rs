@@ -1,4 +1,4 @@
-//! Scripts in Docker containers, one each, for local development.
+//! Scripts in Docker containers, one per script, for local development.
 //!
 //! No argument of Docker's command line comes from the model. Script and input are sent over standard
 //! input to the first process of the container (`run.py`), which runs the script as a child.

@@ -51,8 +51,8 @@ struct Arguments {
 }
 
 impl ExecutePythonScript {
-    /// Creates the tool on a runner. `isolated` states whether scripts can reach nothing outside their
-    /// sandbox: then running one twice is harmless, and a lost one is run again.
+    /// Creates the tool with a runner. If `isolated`, scripts can't reach anything outside their sandbox:
+    /// running one twice is harmless, and a lost one is retried.
     #[must_use]
     pub fn new(runner: Arc<dyn ScriptRunner>, isolated: bool) -> Self {
         Self { registration: registration(isolated), runner }

@@ -93,11 +93,11 @@ async fn compare(rounds: usize, span: Duration) {
         for round in 0..rounds {
             // The order alternates, so that neither always follows the other.
             let pair = if round % 2 == 0 {
-                let ours = measure::load(in_flight, span, || agent.call()).await;
-                (ours, measure::load(in_flight, span, || client.call()).await)
+                let rockbot = measure::load(in_flight, span, || agent.call()).await;
+                (rockbot, measure::load(in_flight, span, || client.call()).await)
             } else {
-                let theirs = measure::load(in_flight, span, || client.call()).await;
-                (measure::load(in_flight, span, || agent.call()).await, theirs)
+                let raw = measure::load(in_flight, span, || client.call()).await;
+                (measure::load(in_flight, span, || agent.call()).await, raw)
             };
             samples.push(pair);
         }

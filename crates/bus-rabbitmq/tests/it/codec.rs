@@ -149,10 +149,10 @@ fn table(entries: Vec<(String, AMQPValue)>) -> FieldTable {
 
 /// A known name with zero to three prefixes, or any other name.
 fn header_name() -> impl Strategy<Value = String> {
-    let ours = proptest::sample::select(&Header::ALL[..]);
-    let ours = (ours, proptest::sample::select(&["", "rb-", "rb-rb-", "rb-rb-rb-"][..]));
+    let known = proptest::sample::select(&Header::ALL[..]);
+    let known = (known, proptest::sample::select(&["", "rb-", "rb-rb-", "rb-rb-rb-"][..]));
     prop_oneof![
-        ours.prop_map(|(header, prefix)| {
+        known.prop_map(|(header, prefix)| {
             format!("{prefix}{}", header.on_wire().trim_start_matches("rb-"))
         }),
         short_text(),

@@ -41,12 +41,12 @@ fn definitions() -> (TempDir, String) {
 impl TlsBroker {
     async fn start() -> Self {
         let folder = TempDir::new().expect("a folder");
-        let ours = Authority::new(folder.path(), "ours");
-        ours.server(&["127.0.0.1"]);
-        ours.user("assistant", "rockbot.agent.assistant", FAR_FUTURE);
-        ours.user("expired", "rockbot.agent.assistant", 2001);
-        let theirs = Authority::new(folder.path(), "theirs");
-        theirs.user("foreign", "rockbot.agent.assistant", FAR_FUTURE);
+        let trusted = Authority::new(folder.path(), "trusted");
+        trusted.server(&["127.0.0.1"]);
+        trusted.user("assistant", "rockbot.agent.assistant", FAR_FUTURE);
+        trusted.user("expired", "rockbot.agent.assistant", 2001);
+        let foreign = Authority::new(folder.path(), "untrusted");
+        foreign.user("foreign", "rockbot.agent.assistant", FAR_FUTURE);
 
         let (loaded, line) = definitions();
         let port = free_port().expect("a port");
@@ -62,7 +62,7 @@ impl TlsBroker {
              auth_mechanisms.1 = PLAIN\n\
              auth_mechanisms.2 = EXTERNAL\n\
              ssl_cert_login_from = common_name\n",
-            file("ours.pem"),
+            file("trusted.pem"),
             file("server.pem"),
             file("server.key"),
         );
@@ -111,7 +111,7 @@ async fn connected(url: String, tls: TlsFiles) -> RabbitBus {
 async fn certificate_authenticates_only_its_user() {
     let broker = TlsBroker::start().await;
     let assistant = "rockbot.agent.assistant";
-    let own = || broker.files("ours", Some("assistant"));
+    let own = || broker.files("trusted", Some("assistant"));
 
     // By certificate alone, and by password with a certificate.
     let password = format!("amqps://{assistant}:{PASSWORD}@127.0.0.1:{}/%2f", broker.port);
@@ -132,10 +132,10 @@ async fn certificate_authenticates_only_its_user() {
 
     let url = || broker.external(assistant);
     for (files, expected) in [
-        (broker.files("theirs", Some("assistant")), "from an untrusted authority"),
-        (broker.files("ours", None), "bus.tls.cert_file"),
-        (broker.files("ours", Some("expired")), "bus.tls.cert_file"),
-        (broker.files("ours", Some("foreign")), "bus.tls.cert_file"),
+        (broker.files("untrusted", Some("assistant")), "from an untrusted authority"),
+        (broker.files("trusted", None), "bus.tls.cert_file"),
+        (broker.files("trusted", Some("expired")), "bus.tls.cert_file"),
+        (broker.files("trusted", Some("foreign")), "bus.tls.cert_file"),
         (TlsFiles { ca_file: None, ..own() }, "from an untrusted authority"),
     ] {
         let reason = broker.refused_reason(url(), files.clone()).await;
@@ -146,7 +146,7 @@ async fn certificate_authenticates_only_its_user() {
     assert!(reason.contains("certificate is for another host"), "{reason}");
 
     // A renewed certificate is used from the next attempt on.
-    let renewed = broker.files("ours", Some("renewed"));
+    let renewed = broker.files("trusted", Some("renewed"));
     let copy = |from: &str, to: &str| {
         for end in ["key", "pem"] {
             let file = |name: &str| broker.folder.path().join(format!("{name}.{end}"));
@@ -165,7 +165,7 @@ async fn certificate_authenticates_only_its_user() {
 #[test]
 fn invalid_tls_configuration_fails_validation() {
     let folder = TempDir::new().expect("a folder");
-    let authority = Authority::new(folder.path(), "ours");
+    let authority = Authority::new(folder.path(), "trusted");
     authority.user("one", "one", FAR_FUTURE);
     authority.user("two", "two", FAR_FUTURE);
     fs::write(folder.path().join("empty.pem"), "nothing").expect("written");
@@ -187,7 +187,7 @@ fn invalid_tls_configuration_fails_validation() {
             TlsFiles { cert_file: path("one.pem"), key_file: path("two.key"), ..none() },
             "the key belongs to the certificate",
         ),
-        ("amqp://127.0.0.1", TlsFiles { ca_file: path("ours.pem"), ..none() }, "amqps://"),
+        ("amqp://127.0.0.1", TlsFiles { ca_file: path("trusted.pem"), ..none() }, "amqps://"),
         (
             "amqps://127.0.0.1/%2f?auth_mechanism=external",
             none(),
@@ -198,7 +198,7 @@ fn invalid_tls_configuration_fails_validation() {
         let error = validated.expect_err("invalid").to_string();
         assert!(error.contains(expected), "{tls:?}: {error}");
     }
-    let whole = files(folder.path(), "ours", Some("one"));
+    let whole = files(folder.path(), "trusted", Some("one"));
     RabbitConfig::new(url, "check").with_tls(whole).validate().expect("usable");
 }
 

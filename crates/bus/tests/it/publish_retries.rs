@@ -159,11 +159,11 @@ async fn request_abandoned_before_its_permit_is_never_sent() {
         ..request(false)
     };
     let abandoned = CancellationToken::new();
-    let (first, here) = (with_id("first", &CancellationToken::new()), requester.clone());
-    let first = tokio::spawn(async move { here.request(first).await });
+    let (first, sender) = (with_id("first", &CancellationToken::new()), requester.clone());
+    let first = tokio::spawn(async move { sender.request(first).await });
     fixture.receive().await;
-    let (second, here) = (with_id("second", &abandoned), requester.clone());
-    let second = tokio::spawn(async move { here.request(second).await });
+    let (second, sender) = (with_id("second", &abandoned), requester.clone());
+    let second = tokio::spawn(async move { sender.request(second).await });
     wait_until("both", || requester.pending() == 2).await;
     abandoned.cancel();
     let error = second.await.expect("no panic").expect_err("abandoned");
@@ -181,14 +181,14 @@ async fn request_over_the_in_flight_limit_is_never_sent() {
     let requester = Arc::new(requester);
     let with_id =
         |id: &str| Request { envelope: text_message(id).with_correlation_id(id), ..request(false) };
-    let (first, here) = (with_id("first"), requester.clone());
-    let first = tokio::spawn(async move { here.request(first).await });
+    let (first, sender) = (with_id("first"), requester.clone());
+    let first = tokio::spawn(async move { sender.request(first).await });
     let received = next_delivery(&mut requests).await;
     let late =
         requester.request(Request { timeout: Duration::from_secs(1), ..with_id("late") }).await;
     assert!(matches!(late, Err(RequestError::NeverSent { limit: 1, .. })), "{late:?}");
-    let (second, here) = (with_id("second"), requester.clone());
-    let second = tokio::spawn(async move { here.request(second).await });
+    let (second, sender) = (with_id("second"), requester.clone());
+    let second = tokio::spawn(async move { sender.request(second).await });
     let to = received.envelope().reply_to.clone().expect("a reply-to");
     for id in ["first", "second"] {
         let reply =

@@ -1,4 +1,4 @@
-//! One script in its container, from start to finish.
+//! A run of a script in its container.
 
 use std::time::Duration;
 

@@ -144,7 +144,7 @@ impl Plan {
         Ok(Self { namespaces, program, bubblewrap, folder: folder.into(), jail })
     }
 
-    /// Returns the isolation mechanisms, for people.
+    /// Returns the isolation mechanisms, human-readable.
     pub(super) fn mechanism(&self) -> String {
         let mut mechanisms = match self.namespaces {
             Namespaces::Own => vec!["namespaces"],

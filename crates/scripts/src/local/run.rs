@@ -1,4 +1,4 @@
-//! One script in its cell, from its request to its end.
+//! A run of a script in its cell.
 
 use std::{
     io,
