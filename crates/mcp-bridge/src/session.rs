@@ -250,7 +250,7 @@ fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> To
         ServiceError::Timeout { .. } => ToolFailure::TimedOut {
             after,
             executed: Executed::Unknown,
-            repeatable: tool.hints.may_run_again(),
+            repeatable: tool.hints.may_retry(),
         },
         ServiceError::Cancelled { .. } => ToolFailure::Cancelled { executed: Executed::Unknown },
         ServiceError::TransportSend(error) if error.error.is::<StdioError>() => {

@@ -72,10 +72,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         ))
     };
     let cluster = Config::infer().await.map_err(|error| cluster_error(&error))?;
-    let probe_addresses = match scripts.probe_network {
-        true => api_server_addresses(&cluster).await,
-        false => Vec::new(),
-    };
+    let probe_addresses =
+        if scripts.probe_network { api_server_addresses(&cluster).await } else { Vec::new() };
     let client = Client::try_from(cluster).map_err(|error| cluster_error(&error))?;
     let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
     let opened =

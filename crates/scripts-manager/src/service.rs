@@ -13,7 +13,7 @@ use crate::runner::KubernetesRunner;
 
 /// The name of the service on the bus.
 pub const SERVICE: &str = "scripts-manager";
-/// How long pod deletions may take when the process stops. Others are left to the sweep of another manager.
+/// Time limit for pod deletions at shutdown. Others are left to the sweep of another manager.
 const DELETION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An error that keeps the manager from starting.
@@ -60,7 +60,7 @@ impl ScriptsManager {
         registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
         let layers = section.layers(None, Redactor::of_process([]));
         let executor = ToolExecutor::with_layers(registry, layers);
-        // There is only one tool, which needs no share of the concurrency for others.
+        // There is only one tool, which may use all of the concurrency.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
         let options = HandlerSection { per_tool, ..section.clone() }.options();
         let options = options.with_journal(journal).with_protocol(ScriptProtocol);

@@ -5,7 +5,7 @@
 //! - [`ExecutePythonScript`]: the tool that a model calls, on any runner;
 //! - [`LocalRunner`]: a sandbox on this machine;
 //! - [`DockerRunner`]: one Docker container per script;
-//! - [`BusRunner`] and [`served`]: the two ends of `script.invoke`;
+//! - [`BusRunner`] and [`served`]: the two sides of `script.invoke`;
 //! - [`PreparedImages`]: packages for scripts that have no network;
 //! - [`ScriptsSection`]: the configuration that selects a runner.
 

@@ -1,7 +1,7 @@
-//! The handler's end of `script.invoke`: a runner behind the tool invocation handler.
+//! The handler's side of `script.invoke`: a script runner as a tool.
 //!
-//! Script requests have messages of their own and are served as calls of one tool, [`RunScript`]. So
-//! scripts share deadlines, cancellation, fair scheduling, journal, redelivery and draining with tools.
+//! Script requests have their own message types and are processed as calls of one tool, [`RunScript`], so
+//! that deadlines, cancellation, fair scheduling, journal, redelivery and draining apply to scripts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -115,8 +115,8 @@ pub struct RunScript {
 }
 
 impl RunScript {
-    /// Creates the tool on a runner. `isolated` states whether scripts can reach nothing outside their
-    /// sandbox: then a lost one is run again.
+    /// Creates the tool with a runner. If `isolated`, scripts can't reach anything outside their sandbox,
+    /// and a lost one is retried.
     #[must_use]
     pub fn new(runner: Arc<dyn ScriptRunner>, isolated: bool) -> Self {
         let hints = hints(isolated);

@@ -67,7 +67,7 @@ impl RemoteTool {
             requester: &self.requester,
             key: &self.key,
             name: &self.registration.name,
-            repeatable: self.registration.hints.may_run_again(),
+            repeatable: self.registration.hints.may_retry(),
         };
         let reply = call.execute(self.request(&arguments, context), context);
         // Already serialized into the request; dropped to save memory while the call waits.

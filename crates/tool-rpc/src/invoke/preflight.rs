@@ -62,7 +62,7 @@ impl<'a> Preflight<'a> {
             agent: &context.agent,
             tool: &context.tool_name,
             arguments: &request.arguments,
-            repeatable: hints.is_some_and(ToolHints::may_run_again),
+            repeatable: hints.is_some_and(ToolHints::may_retry),
             is_repeat: inbound.is_repeat(),
             seen_started: AtomicBool::new(false),
         };

@@ -143,7 +143,7 @@ struct Waiter {
 
 impl Waiter {
     fn of(call: &ResolvedCall) -> Self {
-        let (context, repeatable) = (call.context.clone(), call.may_run_again());
+        let (context, repeatable) = (call.context.clone(), call.may_retry());
         Self { context, began: Instant::now(), repeatable }
     }
 

@@ -33,7 +33,7 @@ impl<S> Deadline<S> {
 
 impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
     async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
-        let repeatable = call.may_run_again();
+        let repeatable = call.may_retry();
         let now = Instant::now();
         let keeps_deadline = call.tool.tool().keeps_deadline();
         let own = call.tool.registration().timeout_ms.filter(|_| !keeps_deadline);

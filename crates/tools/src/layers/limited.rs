@@ -35,7 +35,7 @@ impl<S> Slot<S> {
 impl<S: CallService<Call>> CallService<Call> for Slot<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let _place = match call.policy.queue.clone() {
-            Some(queue) => Some(queue.place(&call.context, call.may_run_again()).await?),
+            Some(queue) => Some(queue.place(&call.context, call.may_retry()).await?),
             None => None,
         };
         self.0.call(call).await
@@ -55,7 +55,7 @@ impl<S> FleetSlot<S> {
 impl<S: CallService<Call>> CallService<Call> for FleetSlot<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let Some(limit) = call.policy.fleet.clone() else { return self.0.call(call).await };
-        let _place = Box::pin(limit.place(&call.context, call.may_run_again())).await?;
+        let _place = Box::pin(limit.place(&call.context, call.may_retry())).await?;
         self.0.call(call).await
     }
 }

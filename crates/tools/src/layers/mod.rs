@@ -70,8 +70,8 @@ impl ResolvedCall {
 
     /// Whether running the tool twice does no harm.
     #[must_use]
-    pub fn may_run_again(&self) -> bool {
-        self.tool.registration().hints.may_run_again()
+    pub fn may_retry(&self) -> bool {
+        self.tool.registration().hints.may_retry()
     }
 }
 
