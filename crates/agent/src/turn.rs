@@ -88,7 +88,7 @@ impl TurnSetup {
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let layers = LayerOptions { max_result_bytes, pins, approver: approver.clone(), ..layers };
-        let registry = Arc::new(ToolRegistry::over(shared.clone()));
+        let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
             McpOffer::new(parts, &definition, own, shared, approver, limits.activated_tools)
@@ -126,9 +126,9 @@ impl TurnSetup {
     /// What a turn may use that begins for this reason.
     fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
-        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).of_agent(name.clone());
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
         match &origin.asking {
-            Some(asking) => scope.on_behalf_of(&asking.scope),
+            Some(asking) => scope.with_parent(&asking.scope),
             None => scope,
         }
     }

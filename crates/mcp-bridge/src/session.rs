@@ -259,7 +259,7 @@ fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> To
             }
         }
         ServiceError::TransportSend(_) | ServiceError::TransportClosed => not_answered(&error),
-        error => ToolFailure::caused("the server answered with something else", error),
+        error => ToolFailure::failed_with_source("the server answered with something else", error),
     }
 }
 

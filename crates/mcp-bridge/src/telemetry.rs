@@ -32,7 +32,7 @@ pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolConte
 }
 
 pub(crate) fn ended(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
-    let status = CallStatus::of(ended);
+    let status = CallStatus::from_outcome(ended);
     if !status.is_ok() {
         trace::fail(span, status.as_str());
     }

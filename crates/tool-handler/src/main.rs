@@ -102,7 +102,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         namespace: namespace.as_str().into(),
         instance: instance.as_str().into(),
     };
-    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let layers = handler.layers(Some(&fleet), Redactor::from_environment(secrets));
     let outputs = outputs.enabled.then(|| Outputs::new(store.clone(), outputs));
     if let Some(outputs) = &outputs {
         tools.push(Arc::new(ToolOutput::new(outputs.clone())));

@@ -81,7 +81,7 @@ fn configured(policy: &Value) -> ToolExecutor {
         instance: "one".into(),
     };
     let known = (0..16).map(|number| format!("secret-number-{number}"));
-    executor(section.layers_with_queues(Some(&at), Redactor::knowing(known)))
+    executor(section.layers_with_queues(Some(&at), Redactor::with_secrets(known)))
 }
 
 fn executor(layers: LayerOptions) -> ToolExecutor {

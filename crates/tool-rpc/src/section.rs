@@ -331,7 +331,7 @@ mod tests {
             namespace: "rockbot".into(),
             instance: "one".into(),
         };
-        let options = section.layers(Some(&store), Redactor::by_looks());
+        let options = section.layers(Some(&store), Redactor::from_patterns());
         let policies = format!("{:?}", options.policies);
         for place in ["tool:web", "server:web"] {
             assert!(policies.contains(&format!("of: {place:?}")), "{policies}");

@@ -15,7 +15,7 @@ pub trait Approver: Send + Sync + 'static {
     ///
     /// # Cancellation
     /// The future is dropped when the call is cancelled; nobody's answer counts then.
-    fn decide<'a>(&'a self, question: ApprovalQuestion<'a>) -> BoxFuture<'a, Verdict>;
+    fn decide<'a>(&'a self, question: ApprovalRequest<'a>) -> BoxFuture<'a, Verdict>;
 }
 
 impl fmt::Debug for dyn Approver {
@@ -26,7 +26,7 @@ impl fmt::Debug for dyn Approver {
 
 /// The call that is decided about, exactly as it will run.
 #[derive(Debug, Clone, Copy)]
-pub struct ApprovalQuestion<'a> {
+pub struct ApprovalRequest<'a> {
     /// What the system says about the call.
     pub context: &'a ToolContext,
     /// The tool's own name, whatever the model called it.

@@ -18,7 +18,7 @@ const HASH_BYTES: usize = 9;
 /// Any other character becomes `_`; case is kept. A name that is too long is cut and ends in a hash
 /// of the whole name, so that two long names stay two.
 #[must_use]
-pub fn sanitise(name: &str, limit: usize) -> String {
+pub fn sanitize(name: &str, limit: usize) -> String {
     let limit = limit.clamp(16, MAX_NAME_BYTES);
     let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let clean: String = name.chars().map(allowed).collect();
@@ -37,7 +37,7 @@ pub fn with_hash(clean: &str, name: &str, limit: usize) -> String {
 /// The name of a tool of an MCP server: `server__tool`.
 #[must_use]
 pub fn namespaced(namespace: &str, tool: &str, limit: usize) -> String {
-    sanitise(&format!("{namespace}__{tool}"), limit)
+    sanitize(&format!("{namespace}__{tool}"), limit)
 }
 
 /// Gives each of these names a clean one of at most `limit` bytes (16 to 128) that no other has.
@@ -48,7 +48,7 @@ pub fn namespaced(namespace: &str, tool: &str, limit: usize) -> String {
 pub fn assign(wanted: impl IntoIterator<Item = String>, limit: usize) -> BTreeMap<String, String> {
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for name in wanted {
-        groups.entry(sanitise(&name, limit)).or_default().insert(name);
+        groups.entry(sanitize(&name, limit)).or_default().insert(name);
     }
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let (mut assigned, mut colliding) = (BTreeMap::new(), Vec::new());
@@ -83,26 +83,26 @@ mod tests {
 
     #[test]
     fn names_keep_case_and_lose_the_rest() {
-        assert_eq!(sanitise("Read.File (v2)", 64), "Read_File__v2_");
+        assert_eq!(sanitize("Read.File (v2)", 64), "Read_File__v2_");
         assert_eq!(namespaced("GitHub", "create_issue", 64), "GitHub__create_issue");
     }
 
     #[test]
     fn long_names_that_differ_at_the_end_stay_different() {
         let (one, two) = ("x".repeat(100) + "1", "x".repeat(100) + "2");
-        assert_ne!(sanitise(&one, 64), sanitise(&two, 64));
-        assert_eq!(sanitise(&one, 64).len(), 64);
+        assert_ne!(sanitize(&one, 64), sanitize(&two, 64));
+        assert_eq!(sanitize(&one, 64).len(), 64);
     }
 
     proptest! {
         #[test]
         fn any_text_becomes_a_valid_name(name in ".{0,200}", limit in 0_usize..300) {
-            let clean = sanitise(&name, limit);
+            let clean = sanitize(&name, limit);
             prop_assert!(!clean.is_empty() && clean.len() <= limit.clamp(16, MAX_NAME_BYTES));
             let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
             prop_assert!(clean.chars().all(allowed));
             let limit = limit.max(16);
-            prop_assert_eq!(sanitise(&clean, limit), clean, "sanitising twice changes nothing");
+            prop_assert_eq!(sanitize(&clean, limit), clean, "sanitizing twice changes nothing");
         }
     }
 }

@@ -68,7 +68,7 @@ pub struct Pin {
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedTool<'a> {
     /// Where its own name is unique: a server, or [`PinnedTool::HANDLERS`].
-    pub place: &'a str,
+    pub namespace: &'a str,
     /// Its own name there.
     pub tool: &'a str,
     /// Where it says it comes from.
@@ -86,7 +86,7 @@ impl PinnedTool<'_> {
 impl PinnedDefinition {
     /// Of a tool as its registry has it.
     #[must_use]
-    pub fn of(tool: &ToolRegistration) -> Self {
+    pub fn from_registration(tool: &ToolRegistration) -> Self {
         Self {
             fingerprint: registration_fingerprint(tool),
             description: tool.model_description().to_owned(),
@@ -108,9 +108,9 @@ impl ToolPins {
     ///
     /// # Errors
     /// When the store can't be used; then nobody knows.
-    pub async fn trusts(
+    pub async fn is_trusted(
         &self,
-        PinnedTool { place, tool, source, name }: PinnedTool<'_>,
+        PinnedTool { namespace: place, tool, source, name }: PinnedTool<'_>,
         fingerprint: &str,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
@@ -260,14 +260,17 @@ mod tests {
 
     fn definition(description: &str) -> PinnedDefinition {
         let description = description.to_owned();
-        PinnedDefinition::of(&ToolRegistration { description, ..registration("log") })
+        PinnedDefinition::from_registration(&ToolRegistration {
+            description,
+            ..registration("log")
+        })
     }
 
     async fn trusts(pins: &ToolPins, tool: &str, description: &str) -> bool {
         let now = definition(description);
         let place = "mcp:git";
-        let tool = PinnedTool { place, tool, source: place, name: "git__log" };
-        pins.trusts(tool, &now.fingerprint, || now.clone()).await.unwrap()
+        let tool = PinnedTool { namespace: place, tool, source: place, name: "git__log" };
+        pins.is_trusted(tool, &now.fingerprint, || now.clone()).await.unwrap()
     }
 
     #[tokio::test]

@@ -60,21 +60,21 @@ static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
 impl Redactor {
     /// Takes out what looks like a secret.
     #[must_use]
-    pub fn by_looks() -> Arc<Self> {
-        static BY_LOOKS: LazyLock<Arc<Redactor>> =
+    pub fn from_patterns() -> Arc<Self> {
+        static PATTERNS_ONLY: LazyLock<Arc<Redactor>> =
             LazyLock::new(|| Arc::new(Redactor { known: None }));
-        BY_LOOKS.clone()
+        PATTERNS_ONLY.clone()
     }
 
     /// Takes out these as well, and the form that each has in a URL. Those shorter than 8 bytes are
     /// not looked for: they could be any word.
     #[must_use]
-    pub fn knowing(secrets: impl IntoIterator<Item = String>) -> Arc<Self> {
+    pub fn with_secrets(secrets: impl IntoIterator<Item = String>) -> Arc<Self> {
         let usable = |secret: &String| (SHORTEST..=LONGEST).contains(&secret.len());
         let secrets = secrets.into_iter().filter(usable).take(MOST_KNOWN);
         let forms: Vec<_> = secrets.flat_map(|secret| [in_a_url(&secret), secret]).collect();
         if forms.is_empty() {
-            return Self::by_looks();
+            return Self::from_patterns();
         }
         let known = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms);
         // It fails when there are more of them than fit into memory, which the bounds prevent.
@@ -85,12 +85,12 @@ impl Redactor {
     /// they are secret, and what its configuration says beside them: keys, and addresses, of which
     /// the password is the secret.
     #[must_use]
-    pub fn of_process(configured: impl IntoIterator<Item = String>) -> Arc<Self> {
+    pub fn from_environment(configured: impl IntoIterator<Item = String>) -> Arc<Self> {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         let secrets = secret_values(variables);
-        Self::knowing(secrets.chain(configured.into_iter().map(secret_part)))
+        Self::with_secrets(secrets.chain(configured.into_iter().map(secret_part)))
     }
 
     /// The text without its secrets.
@@ -201,7 +201,7 @@ mod tests {
             ("cut -----BEGIN PRIVATE KEY-----\nMIIE", "cut [secret]"),
         ];
         for (text, clean) in cases {
-            assert_eq!(Redactor::by_looks().redact(text), clean);
+            assert_eq!(Redactor::from_patterns().redact(text), clean);
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
         ];
         for text in plain {
             assert!(
-                matches!(Redactor::by_looks().redact(text), Cow::Borrowed(same) if same == text)
+                matches!(Redactor::from_patterns().redact(text), Cow::Borrowed(same) if same == text)
             );
         }
     }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn known_secrets_are_found_in_any_text_and_in_urls() {
         let secrets = ["p@ss word/1", "hunter2hunter2", "short"].map(str::to_owned);
-        let redactor = Redactor::knowing(secrets);
+        let redactor = Redactor::with_secrets(secrets);
         assert_eq!(redactor.redact("x=hunter2hunter2hunter2hunter2."), "x=[secret][secret].");
         assert_eq!(redactor.redact("p@ss word/1 p%40ss%20word%2F1"), "[secret] [secret]");
         assert_eq!(redactor.redact("short"), "short");
@@ -242,7 +242,7 @@ mod tests {
             ("HOME", "/home/value-four"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let redactor = Redactor::knowing(secret_values(variables.into_iter()));
+        let redactor = Redactor::with_secrets(secret_values(variables.into_iter()));
         assert_eq!(
             redactor.redact("value-one value-two value-three /home/value-four"),
             "[secret] [secret] [secret] /home/value-four"
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn of_an_address_the_password_is_the_secret() {
         let address = "amqp://user:hunter2hunter2@broker:5672/%2f".to_owned();
-        let redactor = Redactor::of_process([address, "a-key-of-a-model".to_owned()]);
+        let redactor = Redactor::from_environment([address, "a-key-of-a-model".to_owned()]);
         assert_eq!(redactor.redact("hunter2hunter2 a-key-of-a-model"), "[secret] [secret]");
         assert_eq!(redactor.redact("amqp://broker:5672/%2f"), "amqp://broker:5672/%2f");
     }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_secret_at_the_end_of_what_is_searched_is_not_half_shown() {
         let secret = "hunter2hunter2";
-        let redactor = Redactor::knowing([secret.to_owned()]);
+        let redactor = Redactor::with_secrets([secret.to_owned()]);
         for before in [secret.len(), 7, 1, 0].map(|inside| MOST_SEARCHED - inside) {
             let text = format!("{} {secret}", "x".repeat(before - 1));
             let clean = redactor.redact(&text);

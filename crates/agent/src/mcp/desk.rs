@@ -9,7 +9,7 @@ use rockbot_contracts::{
 };
 use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
 use rockbot_tools::{
-    ApprovalQuestion, Approver, ToolContext, ToolFailure, ToolPins, ToolRegistry, ToolResult,
+    ApprovalRequest, Approver, ToolContext, ToolFailure, ToolPins, ToolRegistry, ToolResult,
     ToolScope, ToolSource,
     layers::{approve, pin},
 };
@@ -195,7 +195,7 @@ impl Desk {
             return self.call_now(server, tool, arguments, context).await;
         };
         let found = self.callable(server, tool, context).await?;
-        let question = ApprovalQuestion {
+        let question = ApprovalRequest {
             context,
             name: &found.name,
             source: &ToolSource::Mcp(found.server.clone()),

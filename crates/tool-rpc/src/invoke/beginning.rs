@@ -8,7 +8,7 @@ use std::{
 use metrics::histogram;
 use rockbot_contracts::{Executed, ToolHints, ToolInvokeRequest};
 use rockbot_store::StoreError;
-use rockbot_tools::{context::ToolContext, failure::ToolFailure, registry::Registered};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure, registry::RegisteredTool};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
@@ -31,7 +31,7 @@ pub(super) struct Rules<'a> {
 /// A call on its way to its tool.
 pub(super) struct Beginning<'a> {
     rules: Rules<'a>,
-    tool: Option<&'a Registered>,
+    tool: Option<&'a RegisteredTool>,
     context: &'a ToolContext,
     /// How long its asker gave it.
     budget: Duration,
@@ -52,7 +52,7 @@ impl<'a> Beginning<'a> {
     pub(super) fn of(
         taken: Taken<'_>,
         rules: Rules<'a>,
-        tool: Option<&'a Registered>,
+        tool: Option<&'a RegisteredTool>,
         request: &'a ToolInvokeRequest,
         context: &'a ToolContext,
     ) -> Self {

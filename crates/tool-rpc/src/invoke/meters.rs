@@ -116,7 +116,11 @@ mod tests {
         let meters = Meters::new();
         for number in 0..MOST_TOOLS + 50 {
             let tool = format!("tool-{number}");
-            meters.ended(Some(&tool), CallStatus::of(&Ok(ToolResult::text("4"))), Duration::ZERO);
+            meters.ended(
+                Some(&tool),
+                CallStatus::from_outcome(&Ok(ToolResult::text("4"))),
+                Duration::ZERO,
+            );
         }
         let tools = meters.tools.read().unwrap();
         assert_eq!(tools.len(), MOST_TOOLS + 1);

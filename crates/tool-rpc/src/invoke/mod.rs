@@ -28,7 +28,7 @@ use rockbot_tools::{
     executor::ToolExecutor,
     failure::ToolFailure,
     layers::{CallAccount, ToolCall},
-    registry::Registered,
+    registry::RegisteredTool,
     scope::ToolScope,
     status::CallStatus,
 };
@@ -314,7 +314,7 @@ impl ToolInvokeHandler {
         &self,
         taken: Taken<'_>,
         request: &ToolInvokeRequest,
-        tool: Option<&Registered>,
+        tool: Option<&RegisteredTool>,
         asker: &Asker,
     ) -> Settlement {
         if taken.is_suspect() && !self.running.has(&request.tool_call_id) {
@@ -348,7 +348,7 @@ impl ToolInvokeHandler {
                 }
                 Ticket::Conflict => {
                     let tool = tool.map(|tool| &*tool.registration().name);
-                    let status = CallStatus::failed(&id_in_use().code());
+                    let status = CallStatus::from_code(&id_in_use().code());
                     self.meters.ended(tool, status, since.elapsed());
                     let ended = Ending::failed(id_in_use());
                     return self.answers().give(request, asker, *ended).await;
@@ -366,7 +366,7 @@ impl ToolInvokeHandler {
                 self.meters.ran(*elapsed);
             }
             let tool = tool.map(|tool| &*tool.registration().name);
-            self.meters.ended(tool, CallStatus::of(ended), took);
+            self.meters.ended(tool, CallStatus::from_outcome(ended), took);
         }
         let settlement = self.answers().give(request, asker, *ended).await;
         self.meters.replied(answering.elapsed());
@@ -386,7 +386,11 @@ impl ToolInvokeHandler {
     }
 
     /// The tool that a request is for: of the server it names, else by its name.
-    fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
+    fn find(
+        &self,
+        envelope: &Envelope,
+        request: &ToolInvokeRequest,
+    ) -> Option<Arc<RegisteredTool>> {
         let registry = self.executor.registry();
         let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
         let name = self.addressing.as_ref()?(server, &request.tool_name)?;
@@ -397,7 +401,7 @@ impl ToolInvokeHandler {
         &self,
         taken: Taken<'_>,
         request: &ToolInvokeRequest,
-        tool: Option<&Registered>,
+        tool: Option<&RegisteredTool>,
         asker: &Asker,
         cancellation: CancellationToken,
     ) -> Box<Ending> {
@@ -426,7 +430,7 @@ impl ToolInvokeHandler {
         let ended = self.executor.execute(ToolCall { context, arguments }).await;
         drop(permit);
         let ended = ended.map_err(|failure| match may_have_run {
-            true => failure.of_a_second_run(),
+            true => failure.after_earlier_run(),
             false => failure,
         });
         Box::new(Ending::Ran { ended, elapsed: since.elapsed(), begun })

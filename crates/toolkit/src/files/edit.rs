@@ -89,7 +89,7 @@ fn load(root: &Root, path: &RelativePath, max_bytes: usize) -> Result<String, To
     }
     String::from_utf8(bytes).map_err(|error| {
         let message = format!("{path} is not UTF-8 text and cannot be edited with this tool");
-        ToolFailure::caused(message, error.utf8_error())
+        ToolFailure::failed_with_source(message, error.utf8_error())
     })
 }
 

@@ -124,5 +124,5 @@ pub(super) fn refused(path: &RelativePath, error: io::Error) -> ToolFailure {
         }
         _ => format!("{path} cannot be accessed: I/O error"),
     };
-    ToolFailure::caused(message, error)
+    ToolFailure::failed_with_source(message, error)
 }

@@ -76,7 +76,10 @@ where
     let stop = Stop::new(context);
     let _guard = StopOnDrop(Arc::clone(&stop.dropped));
     tokio::task::spawn_blocking(move || operation(&stop)).await.unwrap_or_else(|error| {
-        Err(ToolFailure::caused("the tool failed unexpectedly; try another approach", error))
+        Err(ToolFailure::failed_with_source(
+            "the tool failed unexpectedly; try another approach",
+            error,
+        ))
     })
 }
 

@@ -167,7 +167,7 @@ impl<S: CallService<Call>> CallService<Call> for Account<S> {
             Err(failure) => failure.model_text().len(),
         };
         let elapsed = began.elapsed();
-        let status = CallStatus::of(&ended);
+        let status = CallStatus::from_outcome(&ended);
         if let Some((id, tool)) = logged {
             let tool = &*tool.registration().name;
             let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Call, CallService, RawArguments};
 use crate::{
-    approval::{ApprovalQuestion, Approver},
+    approval::{ApprovalRequest, Approver},
     failure::ToolFailure,
     hooks::Verdict,
     result::ToolResult,
@@ -33,7 +33,7 @@ impl<S: CallService<Call>> CallService<Call> for Approve<S> {
         if let (Some(approver), RawArguments::Valid(arguments)) = (&self.approver, &call.arguments)
         {
             let registration = call.tool.registration();
-            let question = ApprovalQuestion {
+            let question = ApprovalRequest {
                 context: &call.context,
                 name: &registration.name,
                 source: &registration.source,
@@ -55,7 +55,7 @@ impl<S: CallService<Call>> CallService<Call> for Approve<S> {
 /// Why it may not.
 pub async fn ask(
     approver: &dyn Approver,
-    question: ApprovalQuestion<'_>,
+    question: ApprovalRequest<'_>,
 ) -> Result<(), ToolFailure> {
     let verdict = tokio::select! {
         biased;

@@ -337,8 +337,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_went_wrong_is_told_to_those_who_wait_and_not_kept() {
-        let ends: [Ends; 2] =
-            [|_| Ok(ToolResult::error("no")), |_| Err(ToolFailure::caused("no", "a disk"))];
+        let ends: [Ends; 2] = [
+            |_| Ok(ToolResult::error("no")),
+            |_| Err(ToolFailure::failed_with_source("no", "a disk")),
+        ];
         for end in ends {
             let stage = stage(end);
             let calls = stage.at_once(10).await;

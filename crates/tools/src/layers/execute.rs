@@ -31,7 +31,7 @@ impl CallService<Call> for Execute {
                 tool = %context.tool_name,
                 "the tool panicked; this is a bug in it"
             );
-            Err(ToolFailure::caused("the tool crashed", what))
+            Err(ToolFailure::failed_with_source("the tool crashed", what))
         })
     }
 }

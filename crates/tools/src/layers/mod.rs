@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
-    context::ToolContext, failure::ToolFailure, limits::CallPolicy, registry::Registered,
+    context::ToolContext, failure::ToolFailure, limits::CallPolicy, registry::RegisteredTool,
     result::ToolResult,
 };
 
@@ -52,7 +52,7 @@ pub struct ResolvedCall {
     /// The arguments: as text until they are validated.
     pub arguments: RawArguments,
     /// The tool.
-    pub tool: Arc<Registered>,
+    pub tool: Arc<RegisteredTool>,
     /// What holds for its calls.
     pub policy: CallPolicy,
 }

@@ -6,7 +6,7 @@ use crate::{failure::ToolFailure, result::ToolResult};
 /// Refuses calls of tools outside of the call's [scope](crate::ToolContext::scope).
 ///
 /// It judges the tool that was found, by the tool's own name and source: neither an alias nor a
-/// name that becomes this one by sanitising is a way around.
+/// name that becomes this one by sanitizing is a way around.
 #[derive(Debug, Clone)]
 pub struct Permit<S>(S);
 
@@ -19,7 +19,7 @@ impl<S> Permit<S> {
 impl<S: CallService<Call>> CallService<Call> for Permit<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let registration = call.tool.registration();
-        if let Err(refused) = call.context.scope.judge(&registration.name, &registration.source) {
+        if let Err(refused) = call.context.scope.check(&registration.name, &registration.source) {
             tracing::info!(
                 tool_call_id = %call.context.tool_call_id,
                 tool = %registration.name,

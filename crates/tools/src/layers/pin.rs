@@ -8,7 +8,7 @@ use super::{Call, CallService};
 use crate::{
     failure::ToolFailure,
     pins::{PinnedDefinition, PinnedTool, ToolPins},
-    registry::Registered,
+    registry::RegisteredTool,
     result::ToolResult,
 };
 
@@ -46,15 +46,15 @@ impl<S: CallService<Call>> CallService<Call> for PinCheck<S> {
 ///
 /// # Errors
 /// Why it may not be called, in words for a model.
-pub async fn check(pins: &ToolPins, tool: &Registered) -> Result<(), ToolFailure> {
+pub async fn check(pins: &ToolPins, tool: &RegisteredTool) -> Result<(), ToolFailure> {
     if !tool.tool().is_announced() {
         return Ok(());
     }
     let registration = tool.registration();
     let (source, name) = (registration.source.to_string(), registration.name.as_str());
-    let definition = || PinnedDefinition::of(registration);
-    let pinned = PinnedTool { place: PinnedTool::HANDLERS, tool: name, source: &source, name };
-    match pins.trusts(pinned, tool.fingerprint(), definition).await {
+    let definition = || PinnedDefinition::from_registration(registration);
+    let pinned = PinnedTool { namespace: PinnedTool::HANDLERS, tool: name, source: &source, name };
+    match pins.is_trusted(pinned, tool.fingerprint(), definition).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(changed()),
         Err(error) => Err(out_of_reach(&error)),

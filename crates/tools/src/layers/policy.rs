@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use rockbot_contracts::ToolSource;
 
-use crate::{limits::CallPolicy, registry::Registered};
+use crate::{limits::CallPolicy, registry::RegisteredTool};
 
 /// The policies of a process: of single tools, and of servers and sources.
 ///
@@ -28,7 +28,7 @@ impl CallPolicies {
         self.servers.insert(name.to_lowercase(), policy);
     }
 
-    pub(super) fn of(&self, tool: &Registered) -> CallPolicy {
+    pub(super) fn of(&self, tool: &RegisteredTool) -> CallPolicy {
         let registration = tool.registration();
         let mut policy = self.tools.get(&registration.name).cloned().unwrap_or_default();
         if !self.servers.is_empty()
@@ -67,7 +67,7 @@ mod tests {
         testing::{Echo, registration},
     };
 
-    fn tool(name: &str, source: ToolSource) -> Arc<Registered> {
+    fn tool(name: &str, source: ToolSource) -> Arc<RegisteredTool> {
         let registry = ToolRegistry::new();
         let registration = ToolRegistration { source, ..registration(name) };
         registry.register(Arc::new(Echo(registration))).unwrap();

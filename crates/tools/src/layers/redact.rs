@@ -70,13 +70,16 @@ mod tests {
     const SECRET: &str = "hunter2hunter2";
 
     fn redacted<S>(inner: S) -> Redact<S> {
-        Redact::new(Redactor::knowing([SECRET.to_owned()]), inner)
+        Redact::new(Redactor::with_secrets([SECRET.to_owned()]), inner)
     }
 
     #[tokio::test]
     async fn failures_and_error_results_lose_their_secrets_and_good_results_nothing() {
         let failing = redacted(service(async |_| {
-            Err(ToolFailure::caused(format!("refused {SECRET}"), format!("cause {SECRET}")))
+            Err(ToolFailure::failed_with_source(
+                format!("refused {SECRET}"),
+                format!("cause {SECRET}"),
+            ))
         }));
         let failure = failing.call(call("fail", "{}")).await.unwrap_err();
         assert_eq!(failure.model_text(), "(tool failed: refused [secret])");

@@ -75,7 +75,7 @@ impl Default for LayerOptions {
             pins: None,
             approver: None,
             cache: None,
-            redactor: Redactor::by_looks(),
+            redactor: Redactor::from_patterns(),
             account: None,
             logs: false,
         }

@@ -52,7 +52,7 @@ impl<S: CallService<Call>> CallService<Call> for Traced<S> {
 }
 
 fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailure>, records_content: bool) {
-    let status = CallStatus::of(outcome);
+    let status = CallStatus::from_outcome(outcome);
     if !status.is_ok() {
         trace::fail(span, status.as_str());
     }

@@ -189,7 +189,7 @@ impl Problem {
             ),
             Self::Arguments(message) => ToolFailure::invalid(message),
             Self::Store(error) => {
-                ToolFailure::caused("the output can't be read now; try again", error)
+                ToolFailure::failed_with_source("the output can't be read now; try again", error)
             }
         }
     }

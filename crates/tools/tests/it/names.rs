@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rockbot_tools::{
     ToolRegistry,
-    names::{assign, namespaced, sanitise},
+    names::{assign, namespaced, sanitize},
 };
 
 use crate::small::Counter;
@@ -55,7 +55,7 @@ fn check(input: &Input<'_>, expected: &str) {
             Called(name) => registry(backwards)
                 .get(name)
                 .map_or_else(String::new, |tool| tool.registration().name.clone()),
-            Clean(name, limit) => sanitise(name, *limit),
+            Clean(name, limit) => sanitize(name, *limit),
             Of(server, tool) => namespaced(server, tool, 64),
             Among(names) => {
                 let mut order: Vec<_> = names.iter().map(ToString::to_string).collect();
