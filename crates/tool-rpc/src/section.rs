@@ -360,7 +360,7 @@ mod tests {
             [
                 "handler.tools.bash.rate.per: must be at least a nanosecond for each call",
                 "handler.tools.bash.breaker.failures: must be at least 1",
-                "handler.tools.bash.breaker.open: must be longer than nothing",
+                "handler.tools.bash.breaker.open: must be longer than zero",
                 "handler.tools.bash.fleet.concurrency: must be 1 to 64",
             ]
         );

@@ -29,7 +29,7 @@ pub enum ToolFailure {
     TimedOut {
         /// Time that the caller had set.
         after: Duration,
-        /// Whether the tool ran.
+        /// Execution status: `no`, `yes` or `unknown`.
         executed: Executed,
         /// `true` if running the tool again is harmless.
         repeatable: bool,
@@ -45,7 +45,7 @@ pub enum ToolFailure {
     /// The caller cancelled the call.
     #[error("cancelled")]
     Cancelled {
-        /// Whether the tool ran.
+        /// Execution status: `no`, `yes` or `unknown`.
         executed: Executed,
     },
     /// A profile, a hook or an approver refused the call.
@@ -65,7 +65,7 @@ pub enum ToolFailure {
     Unavailable {
         /// The missing part.
         message: String,
-        /// Whether the tool ran.
+        /// Execution status: `no`, `yes` or `unknown`.
         executed: Executed,
     },
     /// The tool may have run.

@@ -9,6 +9,8 @@
 //! - [`guides`]: usage guides for families of tools, written for models;
 //! - [`chunk`] and [`outline`]: splitting and summarizing long texts;
 //! - [`outputs`]: storage of large results, which models read in parts.
+
+pub mod approval;
 pub mod arguments;
 pub mod call_section;
 mod canonical;

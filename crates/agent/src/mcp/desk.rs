@@ -119,7 +119,9 @@ impl Desk {
     /// Whether the tool has a definition that is trusted.
     pub(super) async fn trusts(&self, tool: &KnownTool) -> Result<bool, ToolFailure> {
         match &self.pins {
-            Some(pins) => tool.is_trusted(pins).await.map_err(|error| pin::out_of_reach(&error)),
+            Some(pins) => {
+                tool.is_trusted(pins).await.map_err(|error| pin::pins_unavailable(&error))
+            }
             None => Ok(true),
         }
     }
@@ -228,7 +230,7 @@ impl Desk {
             if !self.trusts(&found).await? {
                 warn!(agent = %self.agent, server = %found.server,
                     "the definition of an MCP tool changed; not calling it");
-                return Err(pin::changed());
+                return Err(pin::not_approved());
             }
             Ok(found)
         };
