@@ -45,8 +45,8 @@ pub struct Identity<'a> {
 }
 
 impl Traces {
-    /// Creates the exporter; `None` when no endpoint is configured. To be called within a runtime,
-    /// which has to outlive the traces.
+    /// Creates the exporter, or returns `None` if no endpoint is configured. Must be called within a
+    /// runtime, which must outlive the traces.
     ///
     /// # Errors
     /// When the endpoint or a variable of OpenTelemetry is invalid. An unreachable endpoint is not an
@@ -69,8 +69,8 @@ impl Traces {
         Ok(Some(Self { provider: provider.build(), records_content: section.content }))
     }
 
-    /// Returns the layer that turns spans into those of OpenTelemetry: the ones with the target
-    /// [`trace::TARGET`], with RockBot's own warnings and errors as their events.
+    /// Returns the layer that exports spans with the target [`trace::TARGET`], with RockBot's warnings and
+    /// errors as their events.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -95,21 +95,21 @@ impl Traces {
             .with_filter(exports.with_max_level_hint(LevelFilter::INFO))
     }
 
-    /// Makes messages carry the context of their trace, and applies whether spans carry content.
+    /// Installs the propagation of trace contexts in messages, and the setting for content in spans.
     pub(crate) fn install(&self) {
         set_text_map_propagator(TraceContextPropagator::new());
         trace::set_records_content(self.records_content);
     }
 
-    /// Exports pending spans, for 1 s at most, and stops. Blocks: not to be called from async code.
+    /// Exports pending spans, for 1 s at most, and stops. Blocks: must not be called from async code.
     pub fn shut_down(&self) {
-        // Spans that are still pending are lost; nothing can be done about it at this point.
+        // Spans that are still pending are lost.
         let _ = self.provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
     }
 }
 
-/// Returns the resource of the spans. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` win: an
-/// operator sets them for one deployment.
+/// Returns the resource of the spans. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` take
+/// precedence, because an operator sets them for one deployment.
 fn resource(section: &TelemetrySection, identity: Identity<'_>) -> Resource {
     let builder = Resource::builder()
         .with_service_name(identity.name)
@@ -157,7 +157,7 @@ mod tests {
     const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const UNSAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
-    /// Traces that end in memory, for the current thread.
+    /// Traces recorded in memory, for the current thread.
     struct Recorded {
         exporter: InMemorySpanExporter,
         _subscriber: DefaultGuard,

@@ -40,7 +40,7 @@ pub async fn concurrent_publishes_return_their_own_outcome(fixture: BusFixture) 
     check_outcomes(fixture, work_queue("bound"), key("bound"), key("unbound")).await;
 }
 
-/// Replies too, which an adapter may publish on one channel for all callers.
+/// The same holds for replies, which an adapter may publish on one channel for all callers.
 pub async fn concurrent_replies_return_their_own_outcome(fixture: BusFixture) {
     let (present, gone) = (reply_address("caller", "present"), reply_address("caller", "gone"));
     check_outcomes(fixture, present.queue(), present.reply_to(), gone.reply_to()).await;
