@@ -108,8 +108,8 @@ mod tests {
 
     #[tokio::test]
     async fn process_that_does_not_listen_is_not_ready() {
-        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let unready = run_check(Some(gone)).await.unwrap_err();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let unready = run_check(Some(closed)).await.unwrap_err();
         assert!(matches!(unready, Unready::NoResponse(..)), "{unready}");
         assert_eq!(unready.exit_code(), exit::UNAVAILABLE);
         for unset in [None, Some(([127, 0, 0, 1], 0).into())] {

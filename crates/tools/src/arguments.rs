@@ -113,12 +113,12 @@ pub fn without_nulls(schema: &Value, arguments: &Value) -> Option<Value> {
     let is_omittable = |name: &str, value: &Value| {
         value.is_null() && !required.iter().any(|required| required == name)
     };
-    let kept: serde_json::Map<_, _> = given
+    let remaining: serde_json::Map<_, _> = given
         .iter()
         .filter(|(name, value)| !is_omittable(name, value))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    (kept.len() < given.len()).then_some(Value::Object(kept))
+    (remaining.len() < given.len()).then_some(Value::Object(remaining))
 }
 
 /// Returns `true` if arguments can be validated against this schema.

@@ -212,12 +212,12 @@ impl ToolRegistry {
     /// Returns all tools, sorted by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<RegisteredTool>> {
-        let own = self.read().by_name.clone();
-        let Some(base) = &self.base else { return own.into_values().collect() };
-        let mut all = own;
-        let base = base.all().into_iter();
-        all.extend(base.map(|tool| (tool.registration().name.clone(), tool)));
-        all.into_values().collect()
+        let mut tools = self.read().by_name.clone();
+        if let Some(base) = &self.base {
+            let base = base.all().into_iter();
+            tools.extend(base.map(|tool| (tool.registration().name.clone(), tool)));
+        }
+        tools.into_values().collect()
     }
 
     /// Returns all definitions, sorted by name.

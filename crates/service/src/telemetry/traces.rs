@@ -197,12 +197,12 @@ mod tests {
             let outer = span();
             trace::continue_from(&outer, &context(parent, "vendor=1"));
             let inner = async { span() }.instrument(outer.clone()).await;
-            for one in [&outer, &inner] {
-                let own = trace::context_of(one);
-                let text = own.parent.unwrap();
+            for span in [&outer, &inner] {
+                let context = trace::context_of(span);
+                let text = context.parent.unwrap();
                 assert_eq!((&text[..36], &text[52..]), (&parent[..36], &parent[52..]));
-                assert_ne!(text[36..52], parent[36..52], "a span has an id of its own");
-                assert_eq!(own.state.as_deref(), Some("vendor=1"));
+                assert_ne!(text[36..52], parent[36..52], "span ids differ");
+                assert_eq!(context.state.as_deref(), Some("vendor=1"));
             }
             assert_ne!(trace::context_of(&outer), trace::context_of(&inner));
             drop((inner, outer));
@@ -282,8 +282,8 @@ mod tests {
             debug!("too low");
             info!("too low");
             warn!(target: "another", "of a dependency");
-            warn!(attempt = 3_i64, "it is slow");
-            error!(reason = %"no route", "it is gone");
+            warn!(attempt = 3_i64, "slow response");
+            error!(reason = %"no route", "route missing");
         }
         .instrument(outer.clone())
         .await;
@@ -302,9 +302,10 @@ mod tests {
             .iter()
             .map(|event| format!("{}: {}", event.name, text(&event.attributes)))
             .collect();
-        let slow = format!("it is slow: level=WARN target={} attempt=3", module_path!());
-        let gone = format!("it is gone: level=ERROR target={} reason=no route", module_path!());
-        assert_eq!(events, [slow, gone]);
+        let slow = format!("slow response: level=WARN target={} attempt=3", module_path!());
+        let missing =
+            format!("route missing: level=ERROR target={} reason=no route", module_path!());
+        assert_eq!(events, [slow, missing]);
     }
 
     #[tokio::test]

@@ -36,9 +36,9 @@ impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
         let repeatable = call.may_run_again();
         let now = Instant::now();
         let keeps_deadline = call.tool.tool().keeps_deadline();
-        let own = call.tool.registration().timeout_ms.filter(|_| !keeps_deadline);
-        let own = own.map(Duration::from_millis);
-        for timeout in own.into_iter().chain(call.policy.timeout) {
+        let tool_timeout = call.tool.registration().timeout_ms.filter(|_| !keeps_deadline);
+        let tool_timeout = tool_timeout.map(Duration::from_millis);
+        for timeout in tool_timeout.into_iter().chain(call.policy.timeout) {
             call.context.deadline = call.context.deadline.min(now + timeout);
         }
         let deadline = call.context.deadline;

@@ -43,14 +43,14 @@ pub struct StoredHandle {
 pub struct Outputs {
     store: Arc<dyn Store>,
     section: OutputsSection,
-    pub(super) load: Semaphore,
+    pub(super) load_permits: Semaphore,
 }
 
 impl Outputs {
     /// Creates a storage in `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, section: OutputsSection) -> Arc<Self> {
-        Arc::new(Self { store, section, load: Semaphore::new(CONCURRENT_LOADS) })
+        Arc::new(Self { store, section, load_permits: Semaphore::new(CONCURRENT_LOADS) })
     }
 
     /// Returns the maximum size of a result that is not stored, in bytes. `max_bytes` is the limit of
@@ -94,8 +94,8 @@ impl Outputs {
         let (tool_call_id, tool) = (&context.tool_call_id, &context.tool_name);
         info!(%tool_call_id, %tool, bytes, "large output stored");
         let mut removed = Vec::new();
-        let freed = timeout_at(deadline, self.enforce_quota(&owner, &mut removed)).await;
-        if let Err(error) = freed.unwrap_or(Err(OutputError::Slow(within))) {
+        let cleanup = timeout_at(deadline, self.enforce_quota(&owner, &mut removed)).await;
+        if let Err(error) = cleanup.unwrap_or(Err(OutputError::Slow(within))) {
             warn!(%tool_call_id, %tool, %error, "removal of older outputs failed");
         }
         let message = self.message(&handle, &record, &removed);
@@ -119,9 +119,9 @@ impl Outputs {
             .try_for_each(|_| std::future::ready(Ok(())))
             .await?;
         // The record is written last, so that an output with a record is complete.
-        let result = serde_json::to_vec(&record)
+        let encoded = serde_json::to_vec(&record)
             .map_err(|error| OutputError::Unusable(error.to_string()))?;
-        self.store.write(Write::new(owner.record(&handle)?, result).for_a_time(ttl)).await?;
+        self.store.write(Write::new(owner.record(&handle)?, encoded).for_a_time(ttl)).await?;
         Ok((handle, record))
     }
 
@@ -131,10 +131,10 @@ impl Outputs {
         owner: &Owner,
         removed: &mut Vec<Handle>,
     ) -> Result<(), OutputError> {
-        let mut kept = self.records(owner).await?;
-        kept.sort_by_key(|(_, _, entry)| std::cmp::Reverse(entry.version));
+        let mut outputs = self.records(owner).await?;
+        outputs.sort_by_key(|(_, _, entry)| std::cmp::Reverse(entry.version));
         let mut bytes = 0;
-        for (index, (handle, record, _)) in kept.into_iter().enumerate() {
+        for (index, (handle, record, _)) in outputs.into_iter().enumerate() {
             bytes += record.extent().bytes;
             let fits = index < self.section.session_outputs && bytes <= self.section.session_bytes;
             if !fits {
@@ -293,8 +293,8 @@ mod tests {
             let outputs = Outputs::new(Arc::new(store), OutputsSection::default());
             let agent = AgentName::new("assistant").unwrap();
             let context = ToolContext::new("verbose", SessionId::generate(), agent);
-            let kept = outputs.store(&context, "a text".to_owned()).await.unwrap();
-            let output = outputs.open(&context, &kept.handle).await.unwrap().unwrap();
+            let stored = outputs.store(&context, "a text".to_owned()).await.unwrap();
+            let output = outputs.open(&context, &stored.handle).await.unwrap().unwrap();
             assert_eq!(output.load().await.unwrap().as_deref(), Some("a text"));
         }
     }

@@ -155,7 +155,8 @@ impl ToolOutput {
             }
             Mode::JsonPointer { pointer } => {
                 // Held until the text is dropped.
-                let _permit = self.outputs.load.acquire().await.map_err(|_| ReadError::Gone)?;
+                let _permit =
+                    self.outputs.load_permits.acquire().await.map_err(|_| ReadError::Gone)?;
                 let text = output.load().await?.ok_or(ReadError::Gone)?;
                 spawn_blocking(move || json_value(&text, &pointer, max_bytes))
                     .await
