@@ -1,10 +1,11 @@
-//! A channel to publish on, and how confirms and returns become results.
+//! A channel to publish on, and the mapping of confirms and returns to results.
 //!
-//! The client library attaches a returned message to whichever confirm it processes next, which
-//! may belong to another message of the channel. Two things keep results true all the same: a
-//! return is believed only by the message whose id it carries, and is handed to that message by
-//! whoever received it; and a lane carries the messages of one routing key, which are routable or
-//! not together, so that a message with no return at all has none elsewhere.
+//! The client library attaches a returned message to the confirm that it processes next, which may
+//! belong to another message of the channel. A message therefore accepts a return only with its own
+//! message id, and hands over a return of another message. On a channel for one routing key, whose
+//! messages are routable or not together, this makes every result correct. Replies to all callers share
+//! one channel: there a reply to a caller that is gone may be reported as delivered, if its return is
+//! handed over only after its own confirm was processed. The sender of a reply treats both alike.
 
 use std::{
     collections::HashSet,
@@ -423,8 +424,8 @@ impl Returned {
     }
 }
 
-/// Lanes by routing key. Answers share one: whoever answers does the same whether an asker is gone
-/// or not, and there is a key for every asker.
+/// Returns the key of the publish channel for `key`. Replies share one channel: there is a routing key
+/// for each caller, and a sender of replies does the same whether a caller is gone or not.
 pub(crate) fn channel_key(key: &RoutingKey) -> Option<&RoutingKey> {
     use rockbot_contracts::topology::{is_tool_reply, is_user_reply};
     (!is_tool_reply(key) && !is_user_reply(key)).then_some(key)

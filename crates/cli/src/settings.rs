@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use rockbot_agent::{MemorySection, ModelBehaviours, PinsSection};
 use rockbot_bus_rabbitmq::RabbitConfig;
+use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
@@ -38,6 +39,7 @@ pub(crate) struct Settings {
     pub(crate) models: ModelBehaviours,
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
+    pub(crate) hooks: HookSettings,
 }
 
 impl Settings {
@@ -62,6 +64,7 @@ impl Settings {
             models: layers.section("models"),
             pins: layers.section("pins"),
             approval: layers.section("approval"),
+            hooks: HookSettings::read(&mut layers),
         };
         if let Some(url) = &options.bus {
             settings.bus.url = SecretString::from(url.clone());
@@ -80,7 +83,7 @@ impl Settings {
             .problems()
             .into_iter()
             .chain(settings.outputs.problems())
-            .chain(settings.mcp.problems())
+            .chain(settings.mcp.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),

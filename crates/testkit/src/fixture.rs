@@ -11,7 +11,7 @@ use rockbot_contracts::{
 use tokio::time::timeout;
 
 /// The time limit for one event of a test, long enough for a busy machine.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Period during which an event must not happen.
 pub const QUIET_PERIOD: Duration = Duration::from_millis(300);

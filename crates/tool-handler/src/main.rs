@@ -4,6 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
+use rockbot_hooks::{HookSettings, OperatorHooks};
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
@@ -37,6 +38,7 @@ struct Settings {
     scripts: ScriptsSection,
     store: StoreSection,
     outputs: OutputsSection,
+    hooks: HookSettings,
 }
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         scripts: configuration.section("scripts"),
         store: configuration.section("store"),
         outputs: configuration.section("outputs"),
+        hooks: HookSettings::read(configuration),
     };
     for problem in settings.handler.problems().into_iter().chain(settings.outputs.problems()) {
         configuration.problem(problem);
@@ -74,8 +77,10 @@ fn read(configuration: &mut Configuration) -> Settings {
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
-    let Settings { service, bus, handler, files, scripts, store, outputs } = settings;
+    let Settings { service, bus, handler, files, scripts, store, outputs, hooks } = settings;
     let instance = service.instance();
+    let hooks = OperatorHooks::start(&hooks, SERVICE, &instance)
+        .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
@@ -108,7 +113,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     if let Some(outputs) = &outputs {
         tools.push(Arc::new(ToolOutput::new(outputs.clone())));
     }
-    let layers = LayerOptions { outputs, ..layers };
+    let layers = LayerOptions { outputs, hooks: hooks.hooks(), ..layers };
     let started = ToolHandler::start(bus.clone(), &handler, tools, journal, layers, instance);
     let started = tokio::select! {
         started = started => started,
@@ -128,6 +133,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         scripts.close().await;
     }
     bus.close().await;
+    hooks.close().await;
     store.close().await;
     Ok(())
 }

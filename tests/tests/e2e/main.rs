@@ -31,6 +31,8 @@ mod dead_letters;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod hooks;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod identity;

@@ -36,7 +36,7 @@ async fn consumers_bind_again_though_they_are_told_nothing() {
     // Until then nobody is bound, and a publish says so at once.
     let arrived = timeout(BACK_WITHIN, async {
         loop {
-            match here.say("jobs", "after", SHORT).await {
+            match here.say("jobs", "after", SHORT * 5).await {
                 Ok(()) => break,
                 Err(PublishError::Unroutable { .. } | PublishError::Disconnected { .. }) => {}
                 Err(error) => panic!("{error}"),

@@ -25,7 +25,7 @@ use super::{
     redact::Redact,
 };
 use crate::{
-    approval::Approver, outputs::Outputs, pins::ToolPins, redaction::Redactor,
+    approval::Approver, hooks::ToolHook, outputs::Outputs, pins::ToolPins, redaction::Redactor,
     registry::ToolRegistry,
 };
 
@@ -64,6 +64,8 @@ pub struct LayerOptions {
     pub account: Option<Arc<CallAccount>>,
     /// Logs the start of each call at debug and its end at info. Default false.
     pub logs: bool,
+    /// Hooks that run around each call, in this order. Default: none.
+    pub hooks: Vec<Arc<dyn ToolHook>>,
 }
 
 impl Default for LayerOptions {
@@ -78,6 +80,7 @@ impl Default for LayerOptions {
             redactor: Redactor::from_patterns(),
             account: None,
             logs: false,
+            hooks: Vec::new(),
         }
     }
 }
@@ -94,6 +97,7 @@ pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> S
         redactor,
         account,
         logs,
+        hooks: _,
     } = options;
     let inner = Deadline::new(Execute);
     let inner = BreakerCheck::new(inner);

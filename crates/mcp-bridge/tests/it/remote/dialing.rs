@@ -1,4 +1,4 @@
-//! What becomes of servers that can't be reached, or must not be, over every transport.
+//! Failures to dial a server, over every transport.
 
 use std::sync::Arc;
 
@@ -22,48 +22,49 @@ use tokio_rustls::server::TlsStream;
 use super::websocket::{Echo, echo};
 use super::{call, loopback, open};
 
-const TRANSPORTS: [Over; 3] = [Over::Http, Over::Sse, Over::WebSocket];
+const TRANSPORTS: [Kind; 3] = [Kind::Http, Kind::Sse, Kind::WebSocket];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Over {
+enum Kind {
     Http,
     Sse,
     WebSocket,
 }
 
-/// Why there is no session with a server, wherever that comes to light.
-async fn class_of(over: Over, server: &RemoteServer) -> FailureClass {
+/// Connects and returns the class of the failure, from the connection or from the handshake.
+async fn connect_failure(kind: Kind, server: &RemoteServer) -> FailureClass {
     let mut server = server.clone();
-    if over == Over::WebSocket {
+    if kind == Kind::WebSocket {
         let scheme = server.url.scheme().replace("http", "ws");
         server.url.set_scheme(&scheme).unwrap();
     }
-    let what = format!("{over:?} {}", server.url);
-    let failed = match over {
-        Over::Http => match http::connect(&server).await {
+    let event = format!("{kind:?} {}", server.url);
+    let error = match kind {
+        Kind::Http => match http::connect(&server).await {
             Ok(transport) => {
-                let error = within_timeout(&what, ().serve(transport)).await.expect_err(&what);
+                let error = within_timeout(&event, ().serve(transport)).await.expect_err(&event);
                 return failure_class(&error);
             }
             Err(error) => Some(error),
         },
-        Over::Sse => within_timeout(&what, sse::connect(&server)).await.err(),
-        Over::WebSocket => within_timeout(&what, websocket::connect(&server)).await.err(),
+        Kind::Sse => within_timeout(&event, sse::connect(&server)).await.err(),
+        Kind::WebSocket => within_timeout(&event, websocket::connect(&server)).await.err(),
     };
-    failed.expect(&what).class()
+    error.expect(&event).class()
 }
 
-fn with(url: &str, policy: DialPolicy) -> RemoteServer {
+fn server_with(url: &str, policy: DialPolicy) -> RemoteServer {
     RemoteServer::new(Url::parse(url).unwrap(), Arc::new(policy))
 }
 
-/// A listener with TLS, and the certificate to trust.
-struct Tls {
+/// A listener with TLS.
+struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
 }
 
-impl Tls {
+impl TlsListener {
+    /// Binds a port with a self-signed certificate; returns the port and the certificate.
     async fn bind() -> (Self, u16, CertificateDer<'static>) {
         let rcgen::CertifiedKey { cert, signing_key } =
             rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -82,14 +83,14 @@ impl Tls {
     }
 }
 
-impl Listener for Tls {
+impl Listener for TlsListener {
     type Io = TlsStream<TcpStream>;
     type Addr = std::net::SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
-            // A client that does not trust us goes away.
+            // A client that does not trust the certificate disconnects.
             if let Ok(stream) = self.acceptor.accept(stream).await {
                 return (stream, address);
             }
@@ -108,42 +109,42 @@ fn echo_over_http() -> Router {
 }
 
 #[tokio::test]
-async fn a_server_whose_authority_is_trusted_is_called_over_tls() {
-    let (tls, port, certificate) = Tls::bind().await;
+async fn server_with_trusted_authority_is_called_over_tls() {
+    let (tls, port, certificate) = TlsListener::bind().await;
     tokio::spawn(async move { axum::serve(tls, echo_over_http()).await });
-    let trusting = DialPolicy { authorities: vec![certificate], ..loopback() };
-    let server = with(&format!("https://localhost:{port}/mcp"), trusting);
+    let policy = DialPolicy { authorities: vec![certificate], ..loopback() };
+    let server = server_with(&format!("https://localhost:{port}/mcp"), policy);
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
     assert_eq!(within_timeout("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
 
-    let (mut tls, port, certificate) = Tls::bind().await;
+    let (mut tls, port, certificate) = TlsListener::bind().await;
     tokio::spawn(async move { echo(tls.accept().await.0).await });
-    let trusting = DialPolicy { authorities: vec![certificate], ..loopback() };
-    let server = with(&format!("wss://localhost:{port}/mcp"), trusting);
+    let policy = DialPolicy { authorities: vec![certificate], ..loopback() };
+    let server = server_with(&format!("wss://localhost:{port}/mcp"), policy);
     let session = open(websocket::connect(&server).await.unwrap()).await.unwrap();
     assert_eq!(within_timeout("the call", call(session.peer(), "echo")).await.unwrap(), "echo");
 }
 
 #[tokio::test]
-async fn a_server_that_proves_nothing_is_sent_nothing() {
-    let (mut tls, port, _) = Tls::bind().await;
+async fn untrusted_certificate_fails_as_tls() {
+    let (mut tls, port, _) = TlsListener::bind().await;
     tokio::spawn(async move { tls.accept().await });
-    for over in TRANSPORTS {
-        let server = with(&format!("https://localhost:{port}/mcp"), loopback());
-        assert_eq!(class_of(over, &server).await, FailureClass::Tls, "{over:?}");
+    for kind in TRANSPORTS {
+        let server = server_with(&format!("https://localhost:{port}/mcp"), loopback());
+        assert_eq!(connect_failure(kind, &server).await, FailureClass::Tls, "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn what_the_policy_refuses_is_not_dialled() {
+async fn refused_addresses_are_not_dialed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         listener.accept().await.unwrap();
-        panic!("it was dialled");
+        panic!("it was dialed");
     });
     let plain = DialPolicy { allow_plain_http: true, ..DialPolicy::default() };
-    for over in TRANSPORTS {
+    for kind in TRANSPORTS {
         for (url, policy) in [
             (format!("http://127.0.0.1:{port}/"), DialPolicy::default()),
             (format!("https://127.0.0.1:{port}/"), DialPolicy::default()),
@@ -154,25 +155,25 @@ async fn what_the_policy_refuses_is_not_dialled() {
             (format!("http://[::ffff:127.0.0.1]:{port}/"), plain.clone()),
             (format!("http://user:secret@127.0.0.1:{port}/"), loopback()),
         ] {
-            let class = class_of(over, &with(&url, policy)).await;
-            assert_eq!(class, FailureClass::Refused, "{over:?} {url}");
+            let class = connect_failure(kind, &server_with(&url, policy)).await;
+            assert_eq!(class, FailureClass::Refused, "{kind:?} {url}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_says_so_by_its_class() {
+async fn unreachable_server_fails_as_dns_or_other() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    for over in TRANSPORTS {
-        let nowhere = with("https://no-such-host.invalid/mcp", loopback());
-        assert_eq!(class_of(over, &nowhere).await, FailureClass::Dns, "{over:?}");
-        let closed = with(&format!("http://{free}/mcp"), loopback());
-        assert_eq!(class_of(over, &closed).await, FailureClass::Other, "{over:?}");
+    for kind in TRANSPORTS {
+        let unknown = server_with("https://no-such-host.invalid/mcp", loopback());
+        assert_eq!(connect_failure(kind, &unknown).await, FailureClass::Dns, "{kind:?}");
+        let closed = server_with(&format!("http://{free}/mcp"), loopback());
+        assert_eq!(connect_failure(kind, &closed).await, FailureClass::Other, "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn a_server_of_another_kind_is_told_from_one_that_is_down() {
+async fn non_http_server_is_malformed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -182,33 +183,33 @@ async fn a_server_of_another_kind_is_told_from_one_that_is_down() {
             let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n\r\n").await;
         }
     });
-    for over in TRANSPORTS {
-        let plain = with(&format!("http://{address}/mcp"), loopback());
-        assert_eq!(class_of(over, &plain).await, FailureClass::Malformed, "{over:?}");
-        let tls = with(&format!("https://{address}/mcp"), loopback());
-        assert_eq!(class_of(over, &tls).await, FailureClass::Tls, "{over:?}");
+    for kind in TRANSPORTS {
+        let plain = server_with(&format!("http://{address}/mcp"), loopback());
+        assert_eq!(connect_failure(kind, &plain).await, FailureClass::Malformed, "{kind:?}");
+        let tls = server_with(&format!("https://{address}/mcp"), loopback());
+        assert_eq!(connect_failure(kind, &tls).await, FailureClass::Tls, "{kind:?}");
     }
 }
 
-/// Under the paused clock a wait is over as soon as nothing else can happen.
+/// With the paused clock, a timeout elapses as soon as the runtime is idle.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_not_waited_for_without_end() {
+async fn silent_server_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    for over in TRANSPORTS {
-        let mut server = with(&format!("http://{address}/mcp"), loopback());
-        if over == Over::WebSocket {
+    for kind in TRANSPORTS {
+        let mut server = server_with(&format!("http://{address}/mcp"), loopback());
+        if kind == Kind::WebSocket {
             server.url.set_scheme("ws").unwrap();
         }
-        let class = match over {
-            Over::Http => {
+        let class = match kind {
+            Kind::Http => {
                 let transport = http::connect(&server).await.unwrap();
                 failure_class(&().serve(transport).await.expect_err("no session"))
             }
-            Over::Sse => sse::connect(&server).await.err().expect("no session").class(),
-            Over::WebSocket => websocket::connect(&server).await.err().expect("no session").class(),
+            Kind::Sse => sse::connect(&server).await.err().expect("no session").class(),
+            Kind::WebSocket => websocket::connect(&server).await.err().expect("no session").class(),
         };
-        assert_eq!(class, FailureClass::TimedOut, "{over:?}");
+        assert_eq!(class, FailureClass::TimedOut, "{kind:?}");
     }
     drop(listener);
 }

@@ -1,4 +1,4 @@
-//! Servers that nobody here wrote.
+//! Calls of third-party MCP servers.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -8,21 +8,21 @@ use rockbot_tool_rpc::mcp::McpGateway;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::bed::{bridge, bridge_to_loopback, call, context, said};
+use crate::fixture::{bridge, bridge_to_loopback, call, call_text, context};
 
-/// The entry of a real server, with more arguments.
-fn peer(peer: McpPeer, more: &[&str]) -> Value {
+/// Returns the configuration of a server with extra arguments.
+fn server_entry(peer: McpPeer, extra: &[&str]) -> Value {
     let (program, mut arguments) = peer.command();
-    arguments.extend(more.iter().map(ToString::to_string));
+    arguments.extend(extra.iter().map(ToString::to_string));
     json!({"command": program, "args": arguments})
 }
 
 #[tokio::test]
-async fn everything_that_a_tool_can_say_arrives() {
-    let bridge = bridge(json!({"everything": peer(McpPeer::Everything, &[])})).await;
-    let hello = said(&bridge, "everything", "echo", json!({"message": "hello"})).await;
+async fn every_content_kind_is_returned() {
+    let bridge = bridge(json!({"everything": server_entry(McpPeer::Everything, &[])})).await;
+    let hello = call_text(&bridge, "everything", "echo", json!({"message": "hello"})).await;
     assert_eq!(hello, "Echo: hello");
-    let sum = said(&bridge, "Everything", "get-sum", json!({"a": 2, "b": 3})).await;
+    let sum = call_text(&bridge, "Everything", "get-sum", json!({"a": 2, "b": 3})).await;
     assert!(sum.contains('5'), "{sum}");
     let image = call(&bridge, "everything", "get-tiny-image", json!({})).await.unwrap();
     assert!(image.content.iter().any(|block| matches!(block,
@@ -35,13 +35,16 @@ async fn everything_that_a_tool_can_say_arrives() {
     let links = links.content.iter().filter(|block| matches!(block, ContentBlock::Resource { .. }));
     assert_eq!(links.count(), 2);
     let refused = call(&bridge, "everything", "get-sum", json!({"a": "x"})).await;
-    assert!(refused.map_or_else(|_| true, |result| result.is_error), "it checks its arguments");
+    assert!(
+        refused.map_or_else(|_| true, |result| result.is_error),
+        "invalid arguments are rejected"
+    );
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn a_long_operation_tells_its_progress_and_can_be_cancelled() {
-    let bridge = bridge(json!({"everything": peer(McpPeer::Everything, &[])})).await;
+async fn long_operation_reports_progress_and_is_cancellable() {
+    let bridge = bridge(json!({"everything": server_entry(McpPeer::Everything, &[])})).await;
     let (sender, mut lines) = tokio::sync::mpsc::channel(100);
     let mut long = context("trigger-long-running-operation");
     long.updates =
@@ -52,80 +55,83 @@ async fn a_long_operation_tells_its_progress_and_can_be_cancelled() {
     assert!(lines.recv().await.is_some_and(|line| line.contains("of 4")));
     let short = context(tool);
     let token = short.cancellation.clone();
-    let began = Instant::now();
+    let started_at = Instant::now();
     let running = bridge.call("everything", tool, json!({"duration": 60, "steps": 2}), &short);
     let cancel = async {
         tokio::time::timeout(Duration::from_millis(300), std::future::pending::<()>()).await.ok();
         token.cancel();
     };
-    let (ended, ()) = tokio::join!(running, cancel);
-    assert_eq!(ended.unwrap_err().code(), ToolErrorCode::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(20));
+    let (outcome, ()) = tokio::join!(running, cancel);
+    assert_eq!(outcome.unwrap_err().code(), ToolErrorCode::Cancelled);
+    assert!(started_at.elapsed() < Duration::from_secs(20));
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn files_are_read_within_the_folder_that_was_given() {
+async fn files_outside_configured_folder_are_unreadable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().canonicalize().unwrap();
     std::fs::write(path.join("notes.txt"), "remember the milk").unwrap();
     let root = path.to_str().unwrap();
-    let bridge = bridge(json!({"files": peer(McpPeer::Filesystem, &[root])})).await;
+    let bridge = bridge(json!({"files": server_entry(McpPeer::Filesystem, &[root])})).await;
     let inside = json!({"path": path.join("notes.txt")});
-    assert!(said(&bridge, "files", "read_text_file", inside).await.contains("the milk"));
+    assert!(call_text(&bridge, "files", "read_text_file", inside).await.contains("the milk"));
     let outside = call(&bridge, "files", "read_text_file", json!({"path": "/etc/hostname"})).await;
     assert!(outside.unwrap().is_error);
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn a_memory_is_kept_by_the_server() {
+async fn memory_server_stores_entities() {
     let folder = tempfile::tempdir().unwrap();
-    let mut entry = peer(McpPeer::Memory, &[]);
+    let mut entry = server_entry(McpPeer::Memory, &[]);
     entry["env"] = json!({"MEMORY_FILE_PATH": folder.path().join("memory.jsonl")});
     let bridge = bridge(json!({"memory": entry})).await;
     let entities = json!({"entities": [
         {"name": "Ada", "entityType": "person", "observations": ["wrote programs"]}
     ]});
-    said(&bridge, "memory", "create_entities", entities).await;
-    let graph = said(&bridge, "memory", "read_graph", json!({})).await;
+    call_text(&bridge, "memory", "create_entities", entities).await;
+    let graph = call_text(&bridge, "memory", "read_graph", json!({})).await;
     assert!(graph.contains("wrote programs"), "{graph}");
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn the_time_is_told() {
-    let bridge = bridge(json!({"time": peer(McpPeer::Time, &["--local-timezone", "UTC"])})).await;
-    let time = said(&bridge, "time", "get_current_time", json!({"timezone": "Asia/Tokyo"})).await;
+async fn time_server_returns_time_in_zone() {
+    let bridge =
+        bridge(json!({"time": server_entry(McpPeer::Time, &["--local-timezone", "UTC"])})).await;
+    let time =
+        call_text(&bridge, "time", "get_current_time", json!({"timezone": "Asia/Tokyo"})).await;
     assert!(time.contains("Asia/Tokyo"), "{time}");
-    let nowhere = call(&bridge, "time", "get_current_time", json!({"timezone": "Nowhere"})).await;
-    assert!(nowhere.map_or_else(|_| true, |result| result.is_error));
+    let unknown_zone =
+        call(&bridge, "time", "get_current_time", json!({"timezone": "Nowhere"})).await;
+    assert!(unknown_zone.map_or_else(|_| true, |result| result.is_error));
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn a_repository_is_looked_at() {
+async fn git_server_returns_repository_status() {
     let folder = tempfile::tempdir().unwrap();
     git(folder.path(), &["init", "-q", "-b", "main"]);
     std::fs::write(folder.path().join("a.txt"), "a").unwrap();
     let path = folder.path().to_str().unwrap();
-    let bridge = bridge(json!({"git": peer(McpPeer::Git, &["--repository", path])})).await;
-    let status = said(&bridge, "git", "git_status", json!({"repo_path": path})).await;
+    let bridge = bridge(json!({"git": server_entry(McpPeer::Git, &["--repository", path])})).await;
+    let status = call_text(&bridge, "git", "git_status", json!({"repo_path": path})).await;
     assert!(status.contains("a.txt"), "{status}");
     bridge.stop().await;
 }
 
 fn git(folder: &Path, arguments: &[&str]) {
-    let done = Command::new("git").current_dir(folder).args(arguments).status();
-    assert!(done.expect("git").success());
+    let status = Command::new("git").current_dir(folder).args(arguments).status();
+    assert!(status.expect("git").success());
 }
 
 #[tokio::test]
-async fn a_server_of_the_latest_revision_needs_no_handshake() {
-    let bridge = bridge(json!({"fast": peer(McpPeer::FastMcp, &[])})).await;
+async fn latest_revision_needs_no_handshake() {
+    let bridge = bridge(json!({"fast": server_entry(McpPeer::FastMcp, &[])})).await;
     let status = bridge.servers().remove(0);
     assert_eq!(status.protocol_version.as_deref(), Some("2026-07-28"));
-    let hello = said(&bridge, "fast", "echo", json!({"text": "hello"})).await;
+    let hello = call_text(&bridge, "fast", "echo", json!({"text": "hello"})).await;
     assert!(hello.contains("hello"), "{hello}");
     let failed = call(&bridge, "fast", "fail", json!({"reason": "why not"})).await.unwrap();
     assert!(failed.is_error);
@@ -135,7 +141,7 @@ async fn a_server_of_the_latest_revision_needs_no_handshake() {
 }
 
 #[tokio::test]
-async fn remote_servers_of_every_transport_and_era_are_called_alike() {
+async fn remote_servers_of_every_transport_and_era_respond() {
     let peers = [
         (HttpPeer::EverythingStreamable, "http", "2025-11-25"),
         (HttpPeer::EverythingSse, "sse", "2025-11-25"),
@@ -148,18 +154,20 @@ async fn remote_servers_of_every_transport_and_era_are_called_alike() {
             bridge_to_loopback(json!({"remote": {"type": kind, "url": server.url()}})).await;
         let status = bridge.servers().remove(0);
         assert_eq!(status.protocol_version.as_deref(), Some(version), "{peer:?}");
-        let words = json!({"message": "hello", "text": "hello"});
-        let words = match peer {
-            HttpPeer::FastMcp => json!({"text": words["text"]}),
-            _ => json!({"message": words["message"]}),
+        let arguments = match peer {
+            HttpPeer::FastMcp => json!({"text": "hello"}),
+            _ => json!({"message": "hello"}),
         };
-        assert!(said(&bridge, "remote", "echo", words).await.contains("hello"), "{peer:?}");
+        assert!(
+            call_text(&bridge, "remote", "echo", arguments).await.contains("hello"),
+            "{peer:?}"
+        );
         bridge.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_remote_server_that_starts_anew_is_found_again() {
+async fn restarted_remote_server_is_reconnected() {
     let start = |port| {
         move || match port {
             None => RunningHttpPeer::start(HttpPeer::EverythingStreamable),
@@ -168,12 +176,12 @@ async fn a_remote_server_that_starts_anew_is_found_again() {
     };
     let server = tokio::task::spawn_blocking(start(None)).await.unwrap();
     let bridge = bridge_to_loopback(json!({"remote": {"url": server.url()}})).await;
-    assert!(said(&bridge, "remote", "echo", json!({"message": "one"})).await.contains("one"));
+    assert!(call_text(&bridge, "remote", "echo", json!({"message": "one"})).await.contains("one"));
     let port = server.port();
     drop(server);
-    let _again = tokio::task::spawn_blocking(start(Some(port))).await.unwrap();
-    // The session of before is gone: the server says 404 to it. That call did not run.
-    let answered = async {
+    let _restarted = tokio::task::spawn_blocking(start(Some(port))).await.unwrap();
+    // The previous session is gone: the server returns 404, and that call did not run.
+    let retried = async {
         loop {
             match call(&bridge, "remote", "echo", json!({"message": "two"})).await {
                 Ok(result) => break result,
@@ -181,7 +189,7 @@ async fn a_remote_server_that_starts_anew_is_found_again() {
             }
         }
     };
-    let result = tokio::time::timeout(Duration::from_secs(60), answered).await.unwrap();
+    let result = tokio::time::timeout(Duration::from_secs(60), retried).await.unwrap();
     assert!(result.to_text().contains("two"));
     bridge.stop().await;
 }

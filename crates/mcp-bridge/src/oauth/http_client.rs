@@ -1,4 +1,4 @@
-//! The requests of the OAuth flows, dialled by policy and read within bounds.
+//! The HTTP client of the OAuth flows: dialed by policy, with bounded responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use rmcp::transport::{
     OAuthHttpRequest,
 };
 
-use crate::transport::dial::{Patience, direct_client, http_client};
+use crate::transport::dial::{ReadTimeout, direct_client, http_client};
 use crate::transport::peer::read_body;
 use crate::transport::{ConnectError, DialPolicy};
 
-/// Metadata and tokens are small.
-const MAX_ANSWER_BYTES: usize = 1024 * 1024;
-/// For requests that bring no time-out of their own.
+/// The largest response, in bytes; metadata and tokens are small.
+const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
+/// The longest and the default timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) struct PolicedClient {
-    following: Client,
+pub(super) struct PolicyHttpClient {
+    redirecting: Client,
     direct: Client,
     policy: Arc<DialPolicy>,
 }
 
-impl PolicedClient {
+impl PolicyHttpClient {
     pub(super) fn new(policy: &Arc<DialPolicy>) -> Result<Self, ConnectError> {
         Ok(Self {
-            following: http_client(policy, HeaderMap::new(), Patience::Answer)?,
+            redirecting: http_client(policy, HeaderMap::new(), ReadTimeout::Idle)?,
             direct: direct_client(policy)?,
             policy: policy.clone(),
         })
     }
 
-    async fn ask(
+    async fn send(
         &self,
         OAuthHttpRequest { request, redirect_policy, timeout, .. }: OAuthHttpRequest,
     ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
@@ -42,21 +42,21 @@ impl PolicedClient {
         *request.timeout_mut() = Some(timeout.unwrap_or(TIMEOUT).min(TIMEOUT));
         self.policy.check(request.url())?;
         let client = match redirect_policy {
-            OAuthHttpRedirectPolicy::Follow => &self.following,
+            OAuthHttpRedirectPolicy::Follow => &self.redirecting,
             _ => &self.direct,
         };
         let response = client.execute(request).await.map_err(ConnectError::from)?;
-        let mut answer = http::Response::builder().status(response.status());
-        if let Some(headers) = answer.headers_mut() {
+        let mut builder = http::Response::builder().status(response.status());
+        if let Some(headers) = builder.headers_mut() {
             headers.clone_from(response.headers());
         }
-        let body = read_body(response, MAX_ANSWER_BYTES).await?;
-        Ok(answer.body(body.ok_or(ConnectError::Malformed("its answer is too large"))?)?)
+        let body = read_body(response, MAX_RESPONSE_BYTES).await?;
+        Ok(builder.body(body.ok_or(ConnectError::Malformed("its response is too large"))?)?)
     }
 }
 
-impl OAuthHttpClient for PolicedClient {
+impl OAuthHttpClient for PolicyHttpClient {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
-        Box::pin(self.ask(request))
+        Box::pin(self.send(request))
     }
 }

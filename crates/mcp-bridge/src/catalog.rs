@@ -1,4 +1,4 @@
-//! What all servers together offer: tools in a registry, and the index of servers.
+//! The catalog of connected servers: the registry of their tools, and the index of servers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,30 +18,30 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{server::Caller, session::Session, summary};
+use crate::{server::ToolCaller, session::Session, summary};
 
-/// The longest instructions of a server that are passed on, in characters.
+/// The longest instructions that are passed on, in characters.
 const MAX_INSTRUCTIONS_CHARS: usize = 16_000;
-/// The longest name a server may give itself, in characters.
+/// The longest display name of a server, in characters.
 const MAX_DISPLAY_CHARS: usize = 100;
 
-/// The tools of the servers that are connected.
+/// The tools of the connected servers.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct Catalog {
     registry: Arc<ToolRegistry>,
     index: watch::Sender<McpIndex>,
-    servers: Mutex<BTreeMap<String, Offered>>,
+    servers: Mutex<BTreeMap<String, CatalogEntry>>,
 }
 
-/// What one server offers.
+/// The tools of one server.
 #[derive(Debug)]
-struct Offered {
+struct CatalogEntry {
     details: McpServerDetails,
-    /// Registry names, by the tools' names on the server.
+    /// Registry names by the tools' names on the server.
     names: BTreeMap<String, String>,
 }
 
-impl Offer {
+impl Catalog {
     pub(crate) fn new() -> Self {
         Self {
             registry: Arc::default(),
@@ -58,57 +58,57 @@ impl Offer {
         self.index.subscribe()
     }
 
-    /// The registry's name of a server's tool. Servers are compared without regard to case.
-    pub(crate) fn registered(&self, server: &str, tool: &str) -> Option<String> {
+    /// Returns the registry name of a tool. Server names are case-insensitive.
+    pub(crate) fn registry_name(&self, server: &str, tool: &str) -> Option<String> {
         self.servers().get(&server.to_lowercase())?.names.get(tool).cloned()
     }
 
-    /// A server in full.
+    /// Returns the details of a server.
     pub(crate) fn details(&self, server: &str) -> Option<McpServerDetails> {
         Some(self.servers().get(&server.to_lowercase())?.details.clone())
     }
 
-    /// Offers what a server has now, in place of what it had.
-    pub(crate) fn put(
+    /// Replaces the tools of a server.
+    pub(crate) fn update(
         &self,
         server: &str,
         session: &Session,
         tools: &BTreeMap<String, McpToolDefinition>,
-        caller: &Caller,
+        caller: &ToolCaller,
     ) {
         let mut servers = self.servers();
         let key = server.to_lowercase();
-        let before = servers.remove(&key).map(|offered| offered.details.tools).unwrap_or_default();
+        let before = servers.remove(&key).map(|entry| entry.details.tools).unwrap_or_default();
         let mut names = BTreeMap::new();
-        let mut kept = Vec::new();
-        // What did not change stays where it is: a call may be on its way to it.
-        let (unchanged, other): (Vec<_>, Vec<_>) = before
+        let mut definitions = Vec::new();
+        // Unchanged tools stay registered, because calls of them may be running.
+        let (unchanged, obsolete): (Vec<_>, Vec<_>) = before
             .into_iter()
             .partition(|old| tools.get(&old.name).is_some_and(|new| is_same_definition(old, new)));
-        for old in &other {
+        for old in &obsolete {
             self.registry.unregister(&old.model_name);
         }
         for (tool, definition) in tools {
             if let Some(old) = unchanged.iter().find(|old| old.name == *tool) {
                 names.insert(tool.clone(), old.model_name.clone());
-                kept.push(old.clone());
+                definitions.push(old.clone());
                 continue;
             }
             match self.register(server, definition, caller) {
                 Ok(definition) => {
                     names.insert(tool.clone(), definition.model_name.clone());
-                    kept.push(definition);
+                    definitions.push(definition);
                 }
-                Err(error) => warn!(%server, %error, "a tool of a server can't be offered"),
+                Err(error) => warn!(%server, %error, "tool registration failed"),
             }
         }
-        let details = details(server, session, kept);
+        let details = details(server, session, definitions);
         let summary = details.server.clone();
-        servers.insert(key, Offered { details, names });
+        servers.insert(key, CatalogEntry { details, names });
         drop(servers);
         self.index.send_if_modified(|index| {
             let old = index.get(server);
-            // A summary by a model stays as long as the tools do.
+            // A summary by a model stays as long as the tools do not change.
             let same_tools = old.is_some_and(|old| old.fingerprint == summary.fingerprint);
             if same_tools {
                 return false;
@@ -118,23 +118,23 @@ impl Offer {
         });
     }
 
-    /// Says what a server is for in other words.
-    pub(crate) fn describe(&self, server: &str, words: String) {
-        if let Some(offered) = self.servers().get_mut(&server.to_lowercase()) {
-            offered.details.server.summary.clone_from(&words);
+    /// Replaces the summary of a server.
+    pub(crate) fn set_summary(&self, server: &str, text: String) {
+        if let Some(entry) = self.servers().get_mut(&server.to_lowercase()) {
+            entry.details.server.summary.clone_from(&text);
         }
         self.index.send_if_modified(|index| {
             let Some(mut summary) = index.get(server).cloned() else { return false };
-            summary.summary = words;
+            summary.summary = text;
             index.insert(summary);
             true
         });
     }
 
-    /// Offers nothing of a server any more.
+    /// Removes the tools of a server.
     pub(crate) fn withdraw(&self, server: &str) {
-        let Some(offered) = self.servers().remove(&server.to_lowercase()) else { return };
-        for name in offered.names.values() {
+        let Some(entry) = self.servers().remove(&server.to_lowercase()) else { return };
+        for name in entry.names.values() {
             self.registry.unregister(name);
         }
         self.index.send_if_modified(|index| index.remove(server));
@@ -144,7 +144,7 @@ impl Offer {
         &self,
         server: &str,
         definition: &McpToolDefinition,
-        caller: &Caller,
+        caller: &ToolCaller,
     ) -> Result<McpToolDefinition, RegisterError> {
         let mut definition = definition.clone();
         let tool = |definition: &McpToolDefinition| {
@@ -155,24 +155,24 @@ impl Offer {
             })
         };
         match self.registry.register(tool(&definition)) {
-            // Another server's name became the same.
+            // Another server's name normalizes to the same text.
             Err(RegisterError::Duplicate { .. }) => {
-                let whole = format!("{server}/{}", definition.name);
+                let full_name = format!("{server}/{}", definition.name);
                 definition.model_name =
-                    with_hash(&definition.model_name, &whole, DEFAULT_NAME_BYTES);
+                    with_hash(&definition.model_name, &full_name, DEFAULT_NAME_BYTES);
                 self.registry.register(tool(&definition))?;
             }
-            other => other?,
+            result => result?,
         }
         Ok(definition)
     }
 
-    fn servers(&self) -> MutexGuard<'_, BTreeMap<String, Offered>> {
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<String, CatalogEntry>> {
         self.servers.lock()
     }
 }
 
-/// Whether two definitions differ in nothing but the name for models, which depends on the others.
+/// Returns whether two definitions are equal except for the model name, which depends on other tools.
 fn is_same_definition(old: &McpToolDefinition, new: &McpToolDefinition) -> bool {
     McpToolDefinition { model_name: old.model_name.clone(), ..new.clone() } == *old
 }
@@ -188,7 +188,7 @@ fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> Mc
     let server = McpServerSummary {
         name: server.to_owned(),
         display_name: plain(display_name, MAX_DISPLAY_CHARS),
-        summary: summary::fixed(instructions.as_deref(), &names),
+        summary: summary::fallback(instructions.as_deref(), &names),
         tool_count: u32::try_from(names.len()).unwrap_or(u32::MAX),
         tool_names: names,
         fingerprint: server_fingerprint(&tools),
@@ -197,11 +197,11 @@ fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> Mc
     McpServerDetails { server, instructions, protocol_version, tools }
 }
 
-/// A tool of a server, where it is called.
+/// A registered tool that calls its server.
 struct ServerTool {
     registration: ToolRegistration,
     tool: Box<str>,
-    caller: Caller,
+    caller: ToolCaller,
 }
 
 impl Tool for ServerTool {
