@@ -472,8 +472,8 @@ pub fn tail(log: &Path) -> String {
 pub enum StopSignal {
     /// SIGKILL: for servers whose state is discarded.
     Kill,
-    /// SIGTERM, then SIGKILL after ten seconds: for programs with children in other process groups,
-    /// which only they can stop.
+    /// SIGTERM, then SIGKILL after ten seconds: for programs that must stop their
+    /// children in other process groups themselves.
     Terminate,
     /// Like [`StopSignal::Terminate`] with SIGQUIT: PostgreSQL then disconnects its clients, frees its
     /// shared memory and saves nothing.

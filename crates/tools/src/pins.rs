@@ -24,7 +24,7 @@ const MAX_CACHED: usize = 4096;
 const MAX_PENDING: usize = 1000;
 
 /// Records the definition that each tool had when it was first used, so that a server cannot change
-/// what a tool describes and does without notice.
+/// the description or effects of a tool without notice.
 ///
 /// The first definition is trusted. A tool whose definition changes later is neither offered nor
 /// called until an operator approves the change, from any process on the same store. Each agent has

@@ -32,10 +32,10 @@ pub enum ScopeError {
     #[error("this agent may not use that tool; use another")]
     DeniedByFilter,
     /// The tool is an agent that is already in the chain.
-    #[error("that agent waits for this very work; do it with other tools")]
+    #[error("that agent already works on this request; use other tools")]
     Cycle,
     /// The chain of agents is too long.
-    #[error("this work was handed over {MAX_HANDOVERS} times already; do it with other tools")]
+    #[error("this request was already handed over {MAX_HANDOVERS} times; use other tools")]
     TooManyHandovers,
 }
 

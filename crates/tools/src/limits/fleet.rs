@@ -143,7 +143,9 @@ impl FleetLimit {
                 }
                 Err(_) => {
                     let (name, wait) = (self.name.replacen(':', " ", 1), self.rules.wait);
-                    let message = format!("concurrency limit of {name} reached for {wait:?}; call again later");
+                    let message = format!(
+                        "concurrency limit of {name} reached for {wait:?}; call again later"
+                    );
                     Err(ToolFailure::Overloaded { message })
                 }
             },

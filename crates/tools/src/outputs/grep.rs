@@ -119,10 +119,13 @@ impl Search {
         match matches {
             0 if !is_full => "[no line matches]".to_owned(),
             _ if is_full => {
-                format!("[matches {} to {matches}; go on with skip = {matches}]\n{text}", skip + 1)
+                format!(
+                    "[matches {} to {matches}; continue with skip = {matches}]\n{text}",
+                    skip + 1
+                )
             }
-            _ if matches <= skip => format!("[no more: {matches} lines match]"),
-            _ => format!("[matches {} to {matches}; there are no more]\n{text}", skip + 1),
+            _ if matches <= skip => format!("[no more matches: {matches} lines match]"),
+            _ => format!("[matches {} to {matches}; no more matches]\n{text}", skip + 1),
         }
     }
 }
@@ -157,28 +160,28 @@ mod tests {
     fn matches_have_numbers_and_context() {
         assert_eq!(
             search("^t", 0, 0, 999),
-            "[matches 1 to 2; there are no more]\n2: two\n3: three\n"
+            "[matches 1 to 2; no more matches]\n2: two\n3: three\n"
         );
         assert_eq!(
             search("one|six", 1, 0, 999),
-            "[matches 1 to 2; there are no more]\n1: one\n2- two\n--\n5- five\n6: six\n"
+            "[matches 1 to 2; no more matches]\n1: one\n2- two\n--\n5- five\n6: six\n"
         );
         assert_eq!(search("zero", 0, 0, 999), "[no line matches]");
-        assert_eq!(search("o", 0, 9, 999), "[no more: 3 lines match]");
+        assert_eq!(search("o", 0, 9, 999), "[no more matches: 3 lines match]");
     }
 
     #[test]
     fn full_search_reports_next_skip() {
         let first = search("o", 0, 0, 16);
-        assert_eq!(first, "[matches 1 to 2; go on with skip = 2]\n1: one\n2: two\n");
-        assert_eq!(search("o", 0, 2, 16), "[matches 3 to 3; there are no more]\n4: four\n");
+        assert_eq!(first, "[matches 1 to 2; continue with skip = 2]\n1: one\n2: two\n");
+        assert_eq!(search("o", 0, 2, 16), "[matches 3 to 3; no more matches]\n4: four\n");
     }
 
     #[test]
     fn oversized_match_is_truncated() {
         let first = search("o", 2, 0, 8);
-        assert_eq!(first, "[matches 1 to 1; go on with skip = 1]\n1: one\n");
-        assert_eq!(search("three", 0, 0, 7), "[matches 1 to 1; go on with skip = 1]\n3: t…");
+        assert_eq!(first, "[matches 1 to 1; continue with skip = 1]\n1: one\n");
+        assert_eq!(search("three", 0, 0, 7), "[matches 1 to 1; continue with skip = 1]\n3: t…");
         let (mut skip, mut seen) = (0, String::new());
         loop {
             let output = search("o", 2, skip, 8);
@@ -201,7 +204,7 @@ mod tests {
                 pieces.iter().fold(search, |search, piece| search.search(piece, 1)).into_output();
             assert_eq!(
                 output,
-                "[matches 1 to 4; there are no more]\n\
+                "[matches 1 to 4; no more matches]\n\
                  1: x needle y\n1: z needle\n1:  needle end\n2: needle\n"
             );
         }

@@ -185,8 +185,8 @@ impl ReadError {
     fn into_failure(self) -> ToolFailure {
         match self {
             Self::Gone => ToolFailure::failed(
-                "no such output; outputs are kept for a limited time and for one conversation: \
-                 call the tool that made it again",
+                "no such output: outputs expire, and belong to one conversation; call the tool again \
+                 that made it",
             ),
             Self::Arguments(message) => ToolFailure::invalid(message),
             Self::Store(error) => {
@@ -246,7 +246,7 @@ async fn lines(
         _ if is_truncated && !text.contains('\n') => {
             "; the line is longer: read it with mode range]"
         }
-        next if next < all => &format!("; go on with from = {}]", next + 1),
+        next if next < all => &format!("; continue with from = {}]", next + 1),
         _ => "; the end]",
     };
     Ok(format!("{header}{rest}\n{text}"))
@@ -269,7 +269,7 @@ async fn tail(output: &StoredOutput, count: usize, max_bytes: usize) -> Result<S
     let from = all - newlines(text) + usize::from(text.ends_with('\n'));
     let rest = match last.or(first_whole) {
         None => "; the line is longer: read it with mode range]",
-        _ if last.is_none() && start > 0 => "; the end, those before with mode lines]",
+        _ if last.is_none() && start > 0 => "; the end; use mode lines for earlier lines]",
         _ => "; the end]",
     };
     Ok(format!("[lines {from} to {all} of {all}{rest}\n{text}"))
@@ -301,7 +301,7 @@ async fn range(
     }
     let next = from + if let Unit::Chars = unit { text.chars().count() } else { text.len() };
     let rest = match next {
-        next if next < all => format!("; go on with from = {next}"),
+        next if next < all => format!("; continue with from = {next}"),
         _ => "; the end".to_owned(),
     };
     Ok(format!("[{unit_name} {from} to {next} of {all}{rest}]\n{text}"))
@@ -365,7 +365,7 @@ mod tests {
         let output = read_tail(&text, 1000).await;
         assert!(output.len() <= 12 * 1024);
         let (header, tail) = output.split_once('\n').unwrap();
-        assert!(header.ends_with(" to 2000 of 2000; the end, those before with mode lines]"));
+        assert!(header.ends_with(" to 2000 of 2000; the end; use mode lines for earlier lines]"));
         let from = tail.split(' ').nth(1).unwrap();
         assert!(header.starts_with(&format!("[lines {from} to ")), "{header}");
         assert!(tail.starts_with("line ") && text.ends_with(tail));

@@ -134,7 +134,7 @@ async fn stored_result_is_readable_from_another_process() {
     let expected = lines[58_000..58_003].join("\n");
     assert_eq!(
         read.unwrap(),
-        format!("[lines 58001 to 58003 of 60000; go on with from = 58004]\n{expected}\n")
+        format!("[lines 58001 to 58003 of 60000; continue with from = 58004]\n{expected}\n")
     );
     let read = reader.read(&handle, json!({"mode": "tail", "count": 2})).await.unwrap();
     let expected = lines[59_998..].join("\n");
