@@ -193,7 +193,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .await
         .map_err(|problem| unavailable(&problem))?;
     let layers = LayerOptions {
-        redactor: Redactor::of_process(secrets),
+        redactor: Redactor::from_environment(secrets),
         account: Some(Arc::new(CallAccount::default())),
         logs: true,
         outputs,

@@ -105,7 +105,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         namespace: namespace.as_str().into(),
         instance: instance.as_str().into(),
     };
-    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let layers = handler.layers(Some(&fleet), Redactor::from_environment(secrets));
     let layers = LayerOptions { hooks: hooks.hooks(), ..layers };
     let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
     health.refresh_with(bridge.gauges());

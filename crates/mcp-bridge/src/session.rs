@@ -260,7 +260,9 @@ fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> To
             }
         }
         ServiceError::TransportSend(_) | ServiceError::TransportClosed => unanswered_call(&error),
-        error => ToolFailure::caused("the server returned an unexpected response", error),
+        error => {
+            ToolFailure::failed_with_source("the server returned an unexpected response", error)
+        }
     }
 }
 

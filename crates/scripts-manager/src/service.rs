@@ -58,7 +58,7 @@ impl ScriptsManager {
         // A lost script is adopted where it runs; if it may have had effects, the runner does not run it
         // twice.
         registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
-        let layers = section.layers(None, Redactor::of_process([]));
+        let layers = section.layers(None, Redactor::from_environment([]));
         let executor = ToolExecutor::with_layers(registry, layers);
         // There is only one tool, which may use all of the concurrency.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));

@@ -337,7 +337,7 @@ mod tests {
             namespace: "rockbot".into(),
             instance: "one".into(),
         };
-        let options = section.layers(Some(&store), Redactor::by_looks());
+        let options = section.layers(Some(&store), Redactor::from_patterns());
         let policies = format!("{:?}", options.policies);
         for scope in ["tool:web", "server:web"] {
             assert!(policies.contains(&format!("{scope:?}")), "{policies}");
@@ -369,7 +369,7 @@ mod tests {
             [
                 "handler.tools.bash.rate.per: must be at least a nanosecond for each call",
                 "handler.tools.bash.breaker.failures: must be at least 1",
-                "handler.tools.bash.breaker.open: must be longer than nothing",
+                "handler.tools.bash.breaker.open: must be longer than zero",
                 "handler.tools.bash.fleet.concurrency: must be 1 to 64",
             ]
         );

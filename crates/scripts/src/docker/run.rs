@@ -122,8 +122,9 @@ impl<'a> Run<'a> {
             variable: self.script.environment_input().is_some(),
             seconds: (self.script.timeout() + CONTAINER_TIMEOUT_MARGIN).as_secs(),
         };
-        let mut line = serde_json::to_vec(&request)
-            .map_err(|error| ToolFailure::caused("the script could not be encoded", error))?;
+        let mut line = serde_json::to_vec(&request).map_err(|error| {
+            ToolFailure::failed_with_source("the script could not be encoded", error)
+        })?;
         line.push(b'\n');
         self.executed = Executed::Unknown;
         match timeout_at(self.next_frame_due, self.container.send(&line)).await {

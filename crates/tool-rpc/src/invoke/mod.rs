@@ -28,7 +28,7 @@ use rockbot_tools::{
     executor::ToolExecutor,
     failure::ToolFailure,
     layers::{CallAccount, ToolCall},
-    registry::Registered,
+    registry::RegisteredTool,
     scope::ToolScope,
     status::CallStatus,
 };

@@ -99,7 +99,10 @@ pub(crate) fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
             async move { Ok(ToolResult::text(runs.to_string())) }
         }),
         tool(registration("fail"), async |_, _| {
-            Err(ToolFailure::caused("the disk is full", "/dev/sda1 on host db-7 is full"))
+            Err(ToolFailure::failed_with_source(
+                "the disk is full",
+                "/dev/sda1 on host db-7 is full",
+            ))
         }),
         tool(registration("sad"), async |_, _| Ok(ToolResult::error("exit code 1"))),
         tool(registration("panic"), async |_, _| panic!("on purpose")),

@@ -67,7 +67,7 @@ impl Fixture {
             gated_tool("drip", || Ok(ToolResult::error(format!("401 for {SECRET}")))),
         ];
         let registry = registry_of(tools);
-        let layers = section.layers(None, Redactor::knowing([SECRET.to_owned()]));
+        let layers = section.layers(None, Redactor::with_secrets([SECRET.to_owned()]));
         let account = layers.account.clone().expect("an account");
         let executor = Arc::new(ToolExecutor::with_layers(registry.clone(), layers));
         let instance = InstanceId::generate();
