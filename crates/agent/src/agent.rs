@@ -9,7 +9,7 @@ use std::{
 use rockbot_contracts::{AgentName, Spending, UserMessage, trace, user::TurnOutcome};
 use rockbot_llm::ChatModel;
 use rockbot_memory::WorkingMemory;
-use rockbot_tools::{EntryPoint, LayerOptions, ToolHook, ToolPins, ToolRegistry};
+use rockbot_tools::{EntryPoint, LayerOptions, ToolPins, ToolRegistry};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
@@ -44,8 +44,6 @@ pub struct AgentParts {
     pub pins: Option<Arc<ToolPins>>,
     /// Whom to ask about calls. Without, nobody.
     pub approvals: Option<Arc<Approvals>>,
-    /// What runs around each tool call, in this order.
-    pub hooks: Vec<Arc<dyn ToolHook>>,
     /// What the model is told beside its prompt and the conversation.
     pub context: Vec<Arc<dyn ContextSource>>,
     /// Where what was said is kept, if it is.
@@ -76,7 +74,6 @@ impl AgentParts {
             mcp: None,
             pins: None,
             approvals: None,
-            hooks: Vec::new(),
             context: Vec::new(),
             log: None,
             behaviour: ModelBehaviour::default(),
@@ -103,7 +100,6 @@ impl fmt::Debug for AgentParts {
             .field("mcp", &self.mcp)
             .field("pins", &self.pins)
             .field("approvals", &self.approvals)
-            .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
             .field("log", &self.log)
             .field("behaviour", &self.behaviour)

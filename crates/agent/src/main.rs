@@ -13,6 +13,7 @@ use rockbot_contracts::{
     QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
 };
+use rockbot_hooks::{HookSettings, OperatorHooks};
 use rockbot_llm::LlmConfig;
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName, ScriptsSection};
 use rockbot_service::{
@@ -53,6 +54,7 @@ struct Settings {
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
     models: ModelBehaviours,
+    hooks: HookSettings,
 }
 
 fn main() -> ExitCode {
@@ -104,6 +106,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         configuration.problem(format!("llm: {problem}"));
     }
     let definition = section.definition().ok();
+    let hooks = HookSettings::read(configuration);
     Settings {
         service,
         bus,
@@ -117,6 +120,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         scripts,
         llm,
         models,
+        hooks,
     }
 }
 
@@ -134,6 +138,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         definition,
         llm,
         models,
+        hooks,
     } = settings;
     let configuration =
         |problem: &dyn std::fmt::Display| ServeError::Configuration(problem.to_string());
@@ -162,6 +167,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     .map_err(|problem| unavailable(&problem))?;
     let memory = memory.map(Arc::new);
     let instance = service.instance();
+    let hooks = OperatorHooks::start(&hooks, "agent", &instance)
+        .map_err(|problem| configuration(&problem))?;
     let name = format!("agent {}/{instance}", definition.name);
     let inbox = QueueSpec::inbox(&user_message(&definition.name)).name;
     let joined = join(&RabbitConfig::from_section(&bus, &name), inbox, health, shutdown).await?;
@@ -186,10 +193,11 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .await
         .map_err(|problem| unavailable(&problem))?;
     let layers = LayerOptions {
-        redactor: Redactor::of_process(secrets),
+        redactor: Redactor::from_environment(secrets),
         account: Some(Arc::new(CallAccount::default())),
         logs: true,
         outputs,
+        hooks: hooks.hooks(),
         ..LayerOptions::default()
     };
     let own = definition.name.clone();
@@ -230,7 +238,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .map_err(|problem| unavailable(&problem))?;
     let probe = section.probe_replies.then(|| ReplyProbe::start(requester.clone(), tool_invoke()));
     if let Some(probe) = &probe {
-        health.needs("replies", probe.arrive());
+        health.needs("replies", probe.health_check());
     }
     health.serving();
     tracing::info!(%name, model = resolved.origin, "ready");
@@ -239,6 +247,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     team.shut_down(Duration::ZERO).await;
     drop((directory, queue, probe));
     bus.close().await;
+    hooks.close().await;
     if let Some(store) = pins {
         store.close().await;
     }

@@ -16,7 +16,9 @@ use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
     AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolChoice, ToolDefinition,
 };
-use rockbot_tools::{Approver, LayerOptions, ToolHook, ToolRegistration, ToolRegistry, ToolScope};
+use rockbot_tools::{
+    Approver, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry, ToolScope,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -58,11 +60,11 @@ pub(crate) struct TurnSetup {
     mcp: Option<McpOffer>,
     context: ContextBuilder,
     log: Option<Arc<ConversationLog>>,
-    hooks: Vec<Arc<dyn ToolHook>>,
     room: Room,
     large: LargeResults,
     pub(crate) approvals: Option<Arc<Approvals>>,
-    layers: LayerOptions,
+    pins: Option<Arc<ToolPins>>,
+    executor: ToolExecutor,
     list_log: ModelListLog,
 }
 
@@ -73,7 +75,6 @@ impl TurnSetup {
             model,
             registry: shared,
             mcp,
-            hooks,
             pins,
             approvals,
             context: mut sources,
@@ -87,8 +88,14 @@ impl TurnSetup {
         let room = Room::new(model_name, &behaviour, definition.max_tokens);
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
-        let layers = LayerOptions { max_result_bytes, pins, approver: approver.clone(), ..layers };
-        let registry = Arc::new(ToolRegistry::over(shared.clone()));
+        let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
+        let layers = LayerOptions {
+            max_result_bytes,
+            pins: pins.clone(),
+            approver: approver.clone(),
+            ..layers
+        };
+        let executor = ToolExecutor::with_layers(registry.clone(), layers);
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
             McpOffer::new(parts, &definition, own, shared, approver, limits.activated_tools)
@@ -114,11 +121,11 @@ impl TurnSetup {
             mcp,
             context,
             log,
-            hooks,
             room,
             large: LargeResults { memory },
             approvals,
-            layers,
+            pins,
+            executor,
             list_log: ModelListLog::default(),
         }
     }
@@ -126,9 +133,9 @@ impl TurnSetup {
     /// What a turn may use that begins for this reason.
     fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
-        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).of_agent(name.clone());
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
         match &origin.asking {
-            Some(asking) => scope.on_behalf_of(&asking.scope),
+            Some(asking) => scope.with_parent(&asking.scope),
             None => scope,
         }
     }
@@ -140,7 +147,7 @@ impl TurnSetup {
         scope: &ToolScope,
     ) -> (Vec<ToolDefinition>, ModelNames) {
         let mut list = ModelList::new(scope, self.limits.request_tools);
-        let mut trust = Trust::by(self.layers.pins.as_deref());
+        let mut trust = Trust::by(self.pins.as_deref());
         for tool in self.shared.all() {
             if !scope.permits(tool.registration()) || trust.has(&tool).await {
                 list.add(&tool);

@@ -9,6 +9,7 @@ use rockbot_contracts::{
     AgentName, InstanceId, QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
 };
+use rockbot_hooks::OperatorHooks;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, RunnerName, local::Sandbox};
 use rockbot_service::exit;
@@ -61,6 +62,7 @@ struct Embedded {
     store: Arc<dyn Store>,
     bridge: Arc<Bridge>,
     scripts: Option<Arc<LazyScripts>>,
+    hooks: OperatorHooks,
 }
 
 /// The MCP servers of the fleet, and the caller's name.
@@ -99,7 +101,9 @@ impl Fleet {
             Self::connect(settings).await?
         };
         let instance = InstanceId::generate();
-        let mut options = JournalOptions::of(&settings.store, &url);
+        let hooks =
+            OperatorHooks::start(&settings.hooks, "rockbot", &instance).or_exit(exit::USAGE)?;
+        let mut options = JournalOptions::from_section(&settings.store, &url);
         // This process is the only one on the in-memory bus.
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);
@@ -131,12 +135,14 @@ impl Fleet {
         }
         let mut layers = section.layers(Some(&at), fleet.redactor.clone());
         layers.outputs.clone_from(&outputs);
+        layers.hooks = hooks.hooks();
         let mut bridge_layers = section.layers_with_queues(Some(&at), fleet.redactor.clone());
         bridge_layers.outputs = outputs;
+        bridge_layers.hooks = hooks.hooks();
         let handler = ToolHandler::start(bus, section, tools, journal, layers, instance);
         let handler = handler.await.or_exit(exit::USAGE)?;
         let bridge = embed_bridge(settings, bridge_layers).await?;
-        fleet.embedded = Some(Embedded { handler, store, bridge, scripts });
+        fleet.embedded = Some(Embedded { handler, store, bridge, scripts, hooks });
         Ok(fleet)
     }
 
@@ -211,8 +217,8 @@ impl Fleet {
         let name = AgentName::new(name).or_exit(exit::USAGE)?;
         if let Some(Embedded { bridge, .. }) = &self.embedded {
             match server {
-                Some(server) => bridge.settled_one(server, SERVER_TIMEOUT).await,
-                None => bridge.settled(SERVERS_TIMEOUT).await,
+                Some(server) => bridge.wait_until_server_settled(server, SERVER_TIMEOUT).await,
+                None => bridge.wait_until_settled(SERVERS_TIMEOUT).await,
             }
             return Ok(McpServers { gateway: bridge.clone(), name });
         }
@@ -243,12 +249,13 @@ impl Fleet {
 
     /// Finishes running calls and disconnects from the bus.
     pub(crate) async fn close(self) {
-        if let Some(Embedded { handler, store, bridge, scripts }) = self.embedded {
+        if let Some(Embedded { handler, store, bridge, scripts, hooks }) = self.embedded {
             handler.drain(self.drain).await;
             if let Some(scripts) = scripts {
                 scripts.close().await;
             }
             bridge.stop().await;
+            hooks.close().await;
             store.close().await;
         }
         self.bus.close().await;

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use rockbot_agent::{MemorySection, ModelBehaviours, PinsSection};
 use rockbot_bus_rabbitmq::RabbitConfig;
+use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
@@ -38,6 +39,7 @@ pub(crate) struct Settings {
     pub(crate) models: ModelBehaviours,
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
+    pub(crate) hooks: HookSettings,
 }
 
 impl Settings {
@@ -62,6 +64,7 @@ impl Settings {
             models: layers.section("models"),
             pins: layers.section("pins"),
             approval: layers.section("approval"),
+            hooks: HookSettings::read(&mut layers),
         };
         if let Some(url) = &options.bus {
             settings.bus.url = SecretString::from(url.clone());
@@ -80,7 +83,7 @@ impl Settings {
             .problems()
             .into_iter()
             .chain(settings.outputs.problems())
-            .chain(settings.mcp.problems())
+            .chain(settings.mcp.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),
@@ -114,7 +117,7 @@ impl Settings {
         let key = self.llm.known_key();
         let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
         let known = known.into_iter().flatten();
-        Redactor::of_process(known.map(|secret| secret.expose_secret().to_owned()))
+        Redactor::from_environment(known.map(|secret| secret.expose_secret().to_owned()))
     }
 
     /// Validates what only an embedded fleet needs. Not every command needs it, so only `--check-config`

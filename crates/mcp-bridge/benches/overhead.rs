@@ -1,15 +1,15 @@
-//! A tool of an MCP server called through a bridge, against what that is made of: the same call
-//! straight to the same server, and one call of a tool over the same bus.
+//! The overhead of the bridge: a call through a bridge, compared with a direct call of the same MCP
+//! server and with a call of a plain tool over the same bus.
 //!
-//! The server is this program in another role, a process of its own, over standard input and output
-//! or over HTTP. All three ways are alternated in one run; what is reported is the median of the
-//! ratios of the rounds. The journal of calls is in memory on both ways over the bus.
+//! The server is this program in another process, over standard input and output or over HTTP. The
+//! three paths alternate in one run, and the report contains the medians of the ratios per round. The
+//! call journal is in memory on both paths over the bus.
 //!
 //! `cargo xtask bench mcp` provides the broker and runs it.
 
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
-#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed benchmark panics")]
+#![allow(clippy::print_stdout, reason = "results are printed to standard output")]
 
 use std::{os::fd::AsFd, process::Stdio, sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ use tokio::{
     time::Instant,
 };
 
-/// As the binaries have it.
+/// The allocator of the binaries.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -73,7 +73,7 @@ async fn main() {
     }
 }
 
-/// A server of one tool that says what it is told.
+/// A server with one tool that returns its arguments.
 #[derive(Clone)]
 struct Echo;
 
@@ -96,8 +96,8 @@ impl ServerHandler for Echo {
         call: CallToolRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let said = Value::Object(call.arguments.unwrap_or_default()).to_string();
-        Ok(CallToolResult::success(vec![ContentBlock::text(said)]).into())
+        let text = Value::Object(call.arguments.unwrap_or_default()).to_string();
+        Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
     }
 }
 
@@ -111,41 +111,42 @@ async fn serve_http() {
     axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.expect("served");
 }
 
-/// One way to have something echoed.
+/// A call over one of the paths.
 type Call = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 async fn compare() {
     println!("{ROUNDS} rounds, {CALLS} calls each; medians of the ratios of rounds");
     println!(
-        "| bus | server | p50 straight | p50 bus | p50 bridge | p50 ratio | calls/s to the slower \
-         | calls/s to both in a row |"
+        "| bus | server | p50 direct | p50 bus | p50 bridge | p50 ratio | calls/s ratio to the slower \
+         | calls/s ratio to both in sequence |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for bus in ["memory", "rabbitmq"] {
         for kind in ["stdio", "http"] {
-            let stage = Stage::set(bus, kind).await;
-            stage.measure(bus, kind).await;
-            stage.end().await;
+            let fixture = Fixture::start(bus, kind).await;
+            fixture.measure(bus, kind).await;
+            fixture.stop().await;
         }
     }
 }
 
-struct Stage {
-    straight: Call,
+/// The three paths, and the processes behind them.
+struct Fixture {
+    direct: Call,
     bus: Call,
-    bridged: Call,
+    bridge: Call,
     service: BridgeService,
-    _direct: RunningService<RoleClient, ()>,
+    _session: RunningService<RoleClient, ()>,
     _server: Option<tokio::process::Child>,
     _handler: rockbot_tool_rpc::invoke::InvokeWorkers,
 }
 
-impl Stage {
-    async fn set(bus: &str, kind: &str) -> Self {
-        let this = std::env::current_exe().expect("this program");
+impl Fixture {
+    async fn start(bus: &str, kind: &str) -> Self {
+        let program = std::env::current_exe().expect("this program");
         let (server, url) = match kind {
             "http" => {
-                let mut server = Command::new(&this)
+                let mut server = Command::new(&program)
                     .arg("serve-http")
                     .stdout(Stdio::piped())
                     .kill_on_drop(true)
@@ -158,68 +159,68 @@ impl Stage {
             }
             _ => (None, String::new()),
         };
-        let (direct, child) = direct(kind, &this, &url).await;
-        let peer = direct.peer().clone();
-        let straight: Call = Arc::new(move || {
+        let (session, child) = open_session(kind, &program, &url).await;
+        let peer = session.peer().clone();
+        let direct: Call = Arc::new(move || {
             let peer = peer.clone();
-            Box::pin(async move { straight(&peer).await })
+            Box::pin(async move { call_directly(&peer).await })
         });
 
-        let (here, there) = buses(bus).await;
-        let requester = Arc::new(Requester::new(here, reply_address("bench", "one")));
-        let handler = plain_handler(&there).await;
+        let (caller_bus, handler_bus) = buses(bus).await;
+        let requester = Arc::new(Requester::new(caller_bus, reply_address("bench", "one")));
+        let handler = plain_handler(&handler_bus).await;
         let remote = Arc::new(RemoteTool::new(registration(), requester.clone(), tool_invoke()));
         let over_bus: Call = Arc::new(move || {
             let remote = remote.clone();
             Box::pin(async move {
-                remote.call(json!({"n": 1}), &context()).await.expect("an answer");
+                remote.call(json!({"n": 1}), &context()).await.expect("a result");
             })
         });
 
         let entry = match kind {
             "http" => json!({"url": url}),
-            _ => json!({"command": this, "args": ["serve-stdio"]}),
+            _ => json!({"command": program, "args": ["serve-stdio"]}),
         };
-        let (service, gateway) = bridge(&there, requester, entry).await;
-        let bridged: Call = Arc::new(move || {
+        let (service, gateway) = start_bridge(&handler_bus, requester, entry).await;
+        let bridge: Call = Arc::new(move || {
             let gateway = gateway.clone();
             Box::pin(async move {
-                let said = gateway.call("server", "echo", json!({"n": 1}), &context()).await;
-                assert!(!said.expect("an answer").is_error);
+                let result = gateway.call("server", "echo", json!({"n": 1}), &context()).await;
+                assert!(!result.expect("a result").is_error);
             })
         });
         let _server = server.or(child);
         Self {
-            straight,
+            direct,
             bus: over_bus,
-            bridged,
+            bridge,
             service,
-            _direct: direct,
+            _session: session,
             _server,
             _handler: handler,
         }
     }
 
     async fn measure(&self, bus: &str, kind: &str) {
-        let ways = [&self.straight, &self.bus, &self.bridged];
-        for way in ways {
-            p50(way).await;
+        let paths = [&self.direct, &self.bus, &self.bridge];
+        for path in paths {
+            p50(path).await;
         }
         let (mut times, mut time_ratios) = (Vec::new(), Vec::new());
-        let (mut rate_ratios, mut row_ratios) = (Vec::new(), Vec::new());
+        let (mut rate_ratios, mut sequence_ratios) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let mut round = Vec::new();
             let mut rates = Vec::new();
-            for way in ways {
-                round.push(p50(way).await.as_secs_f64() * 1e6);
+            for path in paths {
+                round.push(p50(path).await.as_secs_f64() * 1e6);
             }
-            for way in ways {
-                rates.push(rate(way).await);
+            for path in paths {
+                rates.push(rate(path).await);
             }
             time_ratios.push(round[2] / (round[0] + round[1]));
             rate_ratios.push(rates[2] / rates[0].min(rates[1]));
-            // What is left where both share the cores that each had for itself.
-            row_ratios.push(rates[2] * (1.0 / rates[0] + 1.0 / rates[1]));
+            // Relative to the rate of both in sequence: each path alone uses all cores.
+            sequence_ratios.push(rates[2] * (1.0 / rates[0] + 1.0 / rates[1]));
             times.push(round);
         }
         let time = |at: usize| median(times.iter().map(|round| round[at]).collect());
@@ -230,11 +231,11 @@ impl Stage {
             time(2),
             median(time_ratios),
             median(rate_ratios),
-            median(row_ratios)
+            median(sequence_ratios)
         );
     }
 
-    async fn end(self) {
+    async fn stop(self) {
         self.service.drain(Duration::from_secs(2)).await;
     }
 }
@@ -242,28 +243,28 @@ impl Stage {
 async fn p50(call: &Call) -> Duration {
     let mut times = Vec::with_capacity(CALLS);
     for _ in 0..CALLS {
-        let began = Instant::now();
+        let started_at = Instant::now();
         call().await;
-        times.push(began.elapsed());
+        times.push(started_at.elapsed());
     }
     times.sort_unstable();
     times[CALLS / 2]
 }
 
-/// Calls a second with so many in flight.
+/// Returns the calls per second with [`IN_FLIGHT`] concurrent calls.
 async fn rate(call: &Call) -> f64 {
-    let began = Instant::now();
-    let mut lanes = JoinSet::new();
+    let started_at = Instant::now();
+    let mut tasks = JoinSet::new();
     for _ in 0..IN_FLIGHT {
         let call = call.clone();
-        lanes.spawn(async move {
+        tasks.spawn(async move {
             for _ in 0..2 * CALLS / IN_FLIGHT {
                 call().await;
             }
         });
     }
-    lanes.join_all().await;
-    (2 * CALLS) as f64 / began.elapsed().as_secs_f64()
+    tasks.join_all().await;
+    (2 * CALLS) as f64 / started_at.elapsed().as_secs_f64()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -276,16 +277,16 @@ fn context() -> ToolContext {
     ToolContext::new("echo", SessionId::generate(), agent)
 }
 
-async fn direct(
+async fn open_session(
     kind: &str,
-    this: &std::path::Path,
+    program: &std::path::Path,
     url: &str,
 ) -> (RunningService<RoleClient, ()>, Option<tokio::process::Child>) {
     if kind == "http" {
         let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
         return (().serve(transport).await.expect("a session"), None);
     }
-    let mut child = Command::new(this)
+    let mut child = Command::new(program)
         .arg("serve-stdio")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -296,10 +297,10 @@ async fn direct(
     (().serve(pipes).await.expect("a session"), Some(child))
 }
 
-async fn straight(peer: &Peer<RoleClient>) {
+async fn call_directly(peer: &Peer<RoleClient>) {
     let arguments = json!({"n": 1}).as_object().cloned().unwrap_or_default();
     let call = CallToolRequestParams::new("echo").with_arguments(arguments);
-    peer.call_tool_once(call).await.expect("an answer");
+    peer.call_tool_once(call).await.expect("a result");
 }
 
 async fn buses(kind: &str) -> (Arc<dyn Bus>, Arc<dyn Bus>) {
@@ -314,13 +315,13 @@ async fn buses(kind: &str) -> (Arc<dyn Bus>, Arc<dyn Bus>) {
         bus.connected(Duration::from_secs(20)).await.expect("the broker");
         Arc::new(bus) as Arc<dyn Bus>
     };
-    (connect("asker").await, connect("worker").await)
+    (connect("caller").await, connect("handler").await)
 }
 
 fn options(instance: &InstanceId) -> InvokeOptions {
     let store = Arc::new(MemoryStore::new(Clock::System));
     let journal = CallJournal::start(store, instance, JournalOptions::default());
-    InvokeOptions::running(64).journaled(journal)
+    InvokeOptions::new(64).with_journal(journal)
 }
 
 fn registration() -> ToolRegistration {
@@ -362,7 +363,7 @@ async fn plain_handler(bus: &Arc<dyn Bus>) -> rockbot_tool_rpc::invoke::InvokeWo
     handler.start(&tool_invoke(), &instance).await.expect("consuming")
 }
 
-async fn bridge(
+async fn start_bridge(
     bus: &Arc<dyn Bus>,
     requester: Arc<Requester>,
     entry: Value,
@@ -372,7 +373,7 @@ async fn bridge(
     let bridge = Bridge::new(BridgeOptions { dial, ..BridgeOptions::default() });
     let file = json!({"mcpServers": {"server": entry}}).to_string();
     bridge.apply(ServersFile::parse(file.as_bytes(), |_| None).expect("a file")).await;
-    bridge.settled(Duration::from_secs(20)).await;
+    bridge.wait_until_settled(Duration::from_secs(20)).await;
     assert!(bridge.servers().iter().all(|server| server.ready), "{bridge:?}");
     let instance = InstanceId::generate();
     let options = options(&instance);

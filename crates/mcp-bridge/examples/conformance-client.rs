@@ -1,8 +1,8 @@
-//! The bridge's side of a session, as the protocol's conformance suite drives it: connects to the
-//! server whose URL is the last argument, calls every tool that it lists, and ends. Where the server
-//! wants a person to log in, it plays that person, and begins anew with what was given.
+//! The client for the protocol's conformance suite: connects a bridge to the server whose URL is the
+//! last argument, and calls every listed tool. When the server requires a login, it acts as the user,
+//! and then starts again with the new tokens.
 
-#![allow(clippy::print_stdout, reason = "the suite keeps what its client prints")]
+#![allow(clippy::print_stdout, reason = "the suite records the output of its client")]
 
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
@@ -18,20 +18,20 @@ use rockbot_tools::ToolContext;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// How long the server may take for anything.
-const WITHIN: Duration = Duration::from_secs(20);
-/// How many tools are called at once.
-const MOST_CALLS: usize = 8;
-/// How often a person logs in at most.
-const MOST_LOGINS: usize = 3;
+/// The time limit for each operation.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The maximum number of concurrent calls.
+const MAX_CONCURRENT_CALLS: usize = 8;
+/// The maximum number of logins.
+const MAX_LOGINS: usize = 3;
 const SERVER: &str = "suite";
-/// Where the suite pretends to have found a document about this client.
+/// The URL of the client ID metadata document that the suite expects.
 const CLIENT_DOCUMENT: &str = "https://conformance-test.local/client-metadata.json";
 
-/// What the suite hands to a client, where a scenario needs more than a URL.
+/// The context that the suite passes to a client, for scenarios that need more than a URL.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Handed {
+struct SuiteContext {
     #[serde(rename = "client_id")]
     client_id: Option<String>,
     #[serde(rename = "client_secret")]
@@ -48,15 +48,15 @@ struct ToolCall {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let handed = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
+    let context = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
         Ok(text) => serde_json::from_str(&text)?,
-        Err(_) => Handed::default(),
+        Err(_) => SuiteContext::default(),
     };
-    let entry = entry(&handed);
+    let entry = entry(&context);
     let tokens = tempfile::tempdir()?;
-    for _ in 0..=MOST_LOGINS {
+    for _ in 0..=MAX_LOGINS {
         let bridge = bridge(&entry, tokens.path()).await?;
-        let is_connected = use_server(&bridge, &handed.tool_calls).await?;
+        let is_connected = call_tools(&bridge, &context.tool_calls).await?;
         let login = bridge.log_in(SERVER).await;
         bridge.stop().await;
         match login? {
@@ -68,23 +68,23 @@ async fn main() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// The server, as an operator would configure it.
-fn entry(handed: &Handed) -> Value {
+/// Returns the configuration of the server.
+fn entry(context: &SuiteContext) -> Value {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let scenario = variable("MCP_CONFORMANCE_SCENARIO");
-    // The suite says which revision it is about; the older ones begin with a handshake.
+    // The older revisions begin with a handshake.
     let version = variable("MCP_CONFORMANCE_PROTOCOL_VERSION");
     let protocol = if version.as_str() >= "2026" { "stateless" } else { "handshake" };
     let url = std::env::args().next_back();
     let mut entry = json!({"url": url, "protocol": protocol});
     if scenario.starts_with("auth/") {
         let mut oauth = json!({"login": !scenario.starts_with("auth/client-credentials")});
-        if let Some(id) = &handed.client_id {
+        if let Some(id) = &context.client_id {
             oauth["clientId"] = json!(id);
         } else if scenario == "auth/basic-cimd" {
             oauth["clientId"] = json!(CLIENT_DOCUMENT);
         }
-        if let Some(secret) = &handed.client_secret {
+        if let Some(secret) = &context.client_secret {
             oauth["clientSecret"] = json!(secret);
         }
         entry["oauth"] = oauth;
@@ -99,53 +99,53 @@ async fn bridge(entry: &Value, tokens: &Path) -> Result<Arc<Bridge>> {
     let bridge = Bridge::new(BridgeOptions { dial, tokens, ..BridgeOptions::default() });
     let file = json!({"mcpServers": {SERVER: entry}}).to_string();
     bridge.apply(ServersFile::parse(file.as_bytes(), |_| None)?).await;
-    bridge.settled(WITHIN).await;
+    bridge.wait_until_settled(TIMEOUT).await;
     Ok(bridge)
 }
 
-/// Calls every tool, many at once: what one call carries must not get into another. Whether there is
-/// a server to call.
-async fn use_server(bridge: &Bridge, wanted: &[ToolCall]) -> Result<bool> {
+/// Calls every tool, many concurrently, because the suite checks that calls do not mix. Returns whether
+/// the server is connected.
+async fn call_tools(bridge: &Bridge, calls: &[ToolCall]) -> Result<bool> {
     let status = bridge.servers().pop().context("the server is configured")?;
     println!("{status:?}");
     let request = McpServerDetailsRequest { server_name: SERVER.to_owned(), tool_name: None };
     let tools = bridge.details(request).await.map(|details| details.tools).unwrap_or_default();
-    let mut calls = Vec::new();
+    let mut requests = Vec::new();
     for tool in &tools {
-        let of_tool = wanted.iter().filter(|call| call.name == tool.name);
-        let wanted: Vec<_> = of_tool.map(|call| call.arguments.clone()).collect();
-        let arguments = if wanted.is_empty() { vec![example(tool, &tools)] } else { wanted };
-        calls.extend(arguments.into_iter().map(|arguments| (tool.name.as_str(), arguments)));
+        let given = calls.iter().filter(|call| call.name == tool.name);
+        let given: Vec<_> = given.map(|call| call.arguments.clone()).collect();
+        let arguments = if given.is_empty() { vec![example(tool, &tools)] } else { given };
+        requests.extend(arguments.into_iter().map(|arguments| (tool.name.as_str(), arguments)));
     }
     let caller = AgentName::new("conformance")?;
     let call = async |(tool, arguments)| {
         let mut context = ToolContext::new(tool, SessionId::generate(), caller.clone());
-        context.deadline = tokio::time::Instant::now() + WITHIN;
+        context.deadline = tokio::time::Instant::now() + TIMEOUT;
         println!("{tool} {arguments}");
         println!("{:?}", bridge.call(SERVER, tool, arguments, &context).await);
     };
-    stream::iter(calls).for_each_concurrent(MOST_CALLS, call).await;
+    stream::iter(requests).for_each_concurrent(MAX_CONCURRENT_CALLS, call).await;
     Ok(status.ready)
 }
 
-/// Arguments that a tool asks for. One that wants a schema gets that of the first tool, as the
-/// bridge passes it on.
+/// Returns example arguments of a tool. A `schema` argument gets the schema of the first other tool, as
+/// the bridge reports it.
 fn example(tool: &McpToolDefinition, all: &[McpToolDefinition]) -> Value {
     let schema = all.iter().find(|other| other.name != tool.name).map(|tool| &tool.parameters);
     match (tool.parameters["properties"].get("schema"), schema) {
         (Some(_), Some(schema)) => json!({"schema": schema}),
-        _ => example_of(&tool.parameters),
+        _ => example_object(&tool.parameters),
     }
 }
 
-fn example_of(schema: &Value) -> Value {
+fn example_object(schema: &Value) -> Value {
     let mut arguments = Map::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let value = match property["type"].as_str() {
             Some("number" | "integer") => json!(5),
             Some("boolean") => json!(true),
             Some("array") => json!([]),
-            Some("object") => example_of(property),
+            Some("object") => example_object(property),
             _ => json!("example"),
         };
         arguments.insert(name.clone(), value);
@@ -153,12 +153,13 @@ fn example_of(schema: &Value) -> Value {
     Value::Object(arguments)
 }
 
-/// What a person does: opens the URL, and the suite sends the browser back at once.
+/// Logs in as the user: opens the URL, which the suite redirects at once.
 async fn log_in(login: Login) -> Result<()> {
-    println!("logs in at {}", login.url());
-    let client = reqwest::Client::builder().connect_timeout(WITHIN).read_timeout(WITHIN).build()?;
+    println!("logging in at {}", login.url());
+    let client =
+        reqwest::Client::builder().connect_timeout(TIMEOUT).read_timeout(TIMEOUT).build()?;
     let browser = client.get(login.url()).send();
-    let (page, finished) = tokio::join!(browser, login.finish(WITHIN));
+    let (page, finished) = tokio::join!(browser, login.finish(TIMEOUT));
     page?;
     Ok(finished?)
 }

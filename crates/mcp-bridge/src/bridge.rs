@@ -1,4 +1,4 @@
-//! All servers of a process, behind one port.
+//! The MCP servers of a process, behind the [`McpGateway`] port.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,250 +31,254 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    config::{MOST_SERVERS, OAuthClient, Program, Remote, ServerConfig, ServersFile, Transport},
-    connect::Dialling,
+    catalog::Catalog,
+    config::{MAX_SERVERS, OAuthClient, Program, Remote, ServerConfig, ServersFile, Transport},
+    connect::DialSettings,
     oauth::{Login, OAuthError},
-    offer::Offer,
     ownership::Ownership,
     queue::{self, QueueConfig},
-    server::{Server, State, Surroundings},
-    telemetry::Told,
+    server::{BridgeContext, Server, ServerState},
+    telemetry::ServerMetrics,
     transport::DialPolicy,
 };
 
-/// How long a server that is registered at run time may take to connect.
-const REGISTER_WITHIN: Duration = Duration::from_secs(45);
-/// Servers that are waited for, or ended, at once: all of them.
-const MOST_AT_ONCE: usize = MOST_SERVERS + MOST_REGISTERED;
-/// The most servers that are registered at run time.
-const MOST_REGISTERED: usize = 32;
-/// The most arguments of a program that is registered at run time.
-const MOST_ARGUMENTS: usize = 64;
-/// The longest of them, in bytes.
+/// The time limit for connecting a server that is added at run time.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(45);
+/// The maximum number of servers that are awaited or stopped concurrently: all of them.
+const MAX_CONCURRENT: usize = MAX_SERVERS + MAX_ADDED;
+/// The maximum number of servers that are added at run time.
+const MAX_ADDED: usize = 32;
+/// The maximum number of arguments of a program that is added at run time.
+const MAX_ARGUMENTS: usize = 64;
+/// The longest such argument, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 4096;
 
-/// Room for kept results, in bytes.
+/// The default capacity of the result cache, in bytes.
 const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How a bridge works.
+/// Options of a bridge.
 #[derive(Clone, Default)]
 pub struct BridgeOptions {
-    /// Queues that servers may share, by name.
+    /// Queues that servers can share, by name.
     pub queues: BTreeMap<String, QueueConfig>,
-    /// How many servers are connected at once at the start; 8 when 0.
+    /// Servers that are connected concurrently at startup; 0 means 8.
     pub init_concurrency: usize,
-    /// What may be dialled; only servers on public addresses, by TLS, by default.
+    /// Addresses that may be dialed. Default: public addresses with TLS.
     pub dial: DialPolicy,
-    /// Where tokens of servers that want a login are kept; without it none are sent.
+    /// The folder for tokens of servers that require a login. No tokens are sent when this is `None`.
     pub tokens: Option<PathBuf>,
-    /// Whether servers may be added at run time.
+    /// Servers that callers may add at run time.
     pub registration: RegistrationPolicy,
-    /// Where bridges agree on who serves a program: the store, the namespace of the fleet and this
-    /// process. Without it this bridge serves all.
+    /// Store, fleet namespace and instance for the ownership of stdio servers. This bridge serves all of
+    /// them when this is `None`.
     pub shared: Option<(Arc<dyn Store>, String, InstanceId)>,
-    /// Who says what a server is for; a fixed text when absent.
+    /// Summarizes servers. Servers get a fixed summary when this is `None`.
     pub model: Option<Arc<dyn ChatModel>>,
-    /// What every call passes through. Without a cache, one of 64 MiB is made.
+    /// Layers of every call. Without a cache, one of 64 MiB is created.
     pub layers: LayerOptions,
 }
 
-/// What callers may add at run time. Nothing by default.
+/// Servers that callers may add at run time. Default: none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistrationPolicy {
-    /// Whether callers may add servers at all.
+    /// Allows callers to add servers.
     pub allowed: bool,
-    /// Programs that may be started, as they are named in a request.
+    /// Programs that may be started, as named in a request.
     pub commands: BTreeSet<String>,
 }
 
-/// A server, as people are told about it.
+/// The status of a server, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether the bridge is not ready without it.
+    /// The bridge is not ready without this server.
     pub required: bool,
-    /// Whether it serves, here or at another bridge.
+    /// It is connected, here or at another bridge.
     pub ready: bool,
-    /// Its tools; none while it does not serve here.
+    /// The number of tools; 0 while it is not connected here.
     pub tools: usize,
-    /// The revision of the protocol, while it serves here.
+    /// The protocol revision, while it is connected here.
     pub protocol_version: Option<String>,
-    /// Why it does not serve here, where that is known.
-    pub why: Option<String>,
+    /// Why it is not connected here, if known.
+    pub reason: Option<String>,
 }
 
-/// The servers of this process. Also the way to them without a bus.
+/// The servers of this process. As a [`McpGateway`], it is usable without a bus.
 pub struct Bridge {
-    surroundings: Arc<Surroundings>,
+    context: Arc<BridgeContext>,
     executor: Arc<ToolExecutor>,
     registration: RegistrationPolicy,
-    servers: RwLock<BTreeMap<String, Entry>>,
+    servers: RwLock<BTreeMap<String, ServerEntry>>,
 }
 
 #[derive(Clone)]
-struct Entry {
+struct ServerEntry {
     server: Arc<Server>,
-    /// Whether it came at run time, and not from the configuration.
-    registered: bool,
+    /// It was added at run time and is not from the configuration.
+    added: bool,
 }
 
 impl Bridge {
-    /// A bridge without servers.
+    /// Creates a bridge without servers.
     #[must_use]
     pub fn new(options: BridgeOptions) -> Arc<Self> {
         let BridgeOptions { queues, init_concurrency, dial, tokens, .. } = options;
         let BridgeOptions { registration, shared, model, mut layers, .. } = options;
-        let ownership = shared.map(|(store, namespace, us)| Ownership::new(store, &namespace, &us));
-        let at_once = if init_concurrency == 0 { 8 } else { init_concurrency };
-        let surroundings = Surroundings {
-            offer: Offer::new(),
+        let ownership =
+            shared.map(|(store, namespace, instance)| Ownership::new(store, &namespace, &instance));
+        let concurrency = if init_concurrency == 0 { 8 } else { init_concurrency };
+        let context = BridgeContext {
+            catalog: Catalog::new(),
             queues: queue::queues(&queues),
-            dialling: Dialling { policy: Arc::new(dial), tokens },
+            dial: DialSettings { policy: Arc::new(dial), tokens },
             ownership,
-            told: Told::default(),
+            metrics: ServerMetrics::default(),
             model,
-            starting: Arc::new(Semaphore::new(at_once)),
+            starting: Arc::new(Semaphore::new(concurrency)),
         };
         layers.cache.get_or_insert_with(|| ResultCache::new(DEFAULT_CACHE_BYTES));
-        let registry = surroundings.offer.registry().clone();
+        let registry = context.catalog.registry().clone();
         Arc::new(Self {
-            surroundings: Arc::new(surroundings),
+            context: Arc::new(context),
             executor: Arc::new(ToolExecutor::with_layers(registry, layers)),
             registration,
             servers: RwLock::default(),
         })
     }
 
-    /// Serves what the file says: what is new is started, what is gone is stopped, what changed is
-    /// started anew, and all others are left alone. Servers that came at run time stay, unless the
-    /// file takes their name.
+    /// Applies a servers file: starts new servers, stops removed ones, restarts changed ones, and leaves
+    /// the others alone. Servers that were added at run time stay, unless the file takes their name.
     pub async fn apply(&self, file: ServersFile) {
-        let ServersFile { servers: mut wanted, problems } = file;
-        for problem in &problems {
-            warn!(%problem, "the file of servers");
+        let ServersFile { servers: mut wanted, errors } = file;
+        for error in &errors {
+            warn!(error, "servers file entry rejected");
         }
         wanted.retain(|_, config| {
-            let queues = &self.surroundings.queues;
+            let queues = &self.context.queues;
             let known = config.queue.as_ref().is_none_or(|queue| queues.contains_key(queue));
             if !known {
-                warn!(server = %config.name, queue = ?config.queue, "left out: no such queue");
+                warn!(server = %config.name, queue = ?config.queue, "server rejected: unknown queue");
             }
             known
         });
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         {
             let mut servers = self.write();
             servers.retain(|name, entry| {
                 let keep = match wanted.get(name) {
-                    Some(config) => entry.server.config() == config && !entry.registered,
-                    None => entry.registered,
+                    Some(config) => entry.server.config() == config && !entry.added,
+                    None => entry.added,
                 };
                 if !keep {
-                    gone.push(entry.server.clone());
+                    removed.push(entry.server.clone());
                 }
                 keep
             });
         }
-        // Two programs of one server must not run side by side, so what changed ends first.
-        stop_all(gone.iter()).await;
+        // Two programs of one server must not run at the same time, so changed servers are stopped first.
+        stop_all(removed.iter()).await;
         let mut servers = self.write();
-        let (before, mut added) = (servers.len(), 0);
+        let (unchanged, mut added) = (servers.len(), 0);
         for (name, config) in wanted {
             servers.entry(name).or_insert_with(|| {
                 added += 1;
                 self.start(config, false)
             });
         }
-        info!(stopped = gone.len(), added, unchanged = before, "servers are as the file says");
+        info!(stopped = removed.len(), added, unchanged, "servers file applied");
     }
 
-    fn start(&self, config: ServerConfig, registered: bool) -> Entry {
-        let server = Arc::new(Server::start(config, self.surroundings.clone()));
-        Entry { server, registered }
+    fn start(&self, config: ServerConfig, added: bool) -> ServerEntry {
+        let server = Arc::new(Server::start(config, self.context.clone()));
+        ServerEntry { server, added }
     }
 
-    /// The tools of all servers that are connected, under the names that models use.
+    /// Returns the tools of all connected servers, under their model names.
     #[must_use]
     pub fn registry(&self) -> &Arc<ToolRegistry> {
-        self.surroundings.offer.registry()
+        self.context.catalog.registry()
     }
 
-    /// Runs the tools of all servers, through the bridge's layers.
+    /// Returns the executor with the bridge's layers.
     pub(crate) fn executor(&self) -> &Arc<ToolExecutor> {
         &self.executor
     }
 
-    /// The registry's name of a server's tool; the server's name without regard to case.
+    /// Returns the registry name of a tool. Server names are case-insensitive.
     #[must_use]
-    pub fn registered(&self, server: &str, tool: &str) -> Option<String> {
-        self.surroundings.offer.registered(server, tool)
+    pub fn registry_name(&self, server: &str, tool: &str) -> Option<String> {
+        self.context.catalog.registry_name(server, tool)
     }
 
-    /// How every server is, in order of their names.
+    /// Returns the status of all servers, ordered by name.
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
         self.read().values().map(|entry| status(&entry.server)).collect()
     }
 
-    /// Waits until every server has connected and its tools are offered, or has failed once; at most
-    /// `wait`.
-    pub async fn settled(&self, wait: Duration) {
+    /// Waits until every server has either connected and published its tools, or failed once; at most
+    /// `limit`.
+    pub async fn wait_until_settled(&self, limit: Duration) {
         let servers: Vec<_> = self.read().values().map(|entry| entry.server.clone()).collect();
         let settled = servers.into_iter().map(|server| async move {
             let mut states = server.states();
-            let begun = |state: &State| !matches!(state, State::Connecting { failed: 0, .. });
-            let is_ready =
-                states.wait_for(begun).await.is_ok_and(|state| matches!(*state, State::Ready(_)));
+            let settled =
+                |state: &ServerState| !matches!(state, ServerState::Connecting { failures: 0, .. });
+            let is_ready = states
+                .wait_for(settled)
+                .await
+                .is_ok_and(|state| matches!(*state, ServerState::Ready(_)));
             if is_ready {
                 let name = &server.config().name;
                 let _ = self.index().wait_for(|index| index.get(name).is_some()).await;
             }
         });
-        let all = stream::iter(settled).for_each_concurrent(MOST_AT_ONCE, |settled| settled);
-        let _ = timeout(wait, all).await;
+        let all = stream::iter(settled).for_each_concurrent(MAX_CONCURRENT, |settled| settled);
+        let _ = timeout(limit, all).await;
     }
 
-    /// Waits until one server has connected or failed once, at most `wait`.
-    pub async fn settled_one(&self, server: &str, wait: Duration) {
-        let Some(Entry { server, .. }) = self.find(server) else { return };
-        let begun = |state: &State| !matches!(state, State::Connecting { failed: 0, .. });
-        let _ = timeout(wait, server.states().wait_for(begun)).await;
+    /// Waits until one server has connected or failed once; at most `limit`.
+    pub async fn wait_until_server_settled(&self, server: &str, limit: Duration) {
+        let Some(ServerEntry { server, .. }) = self.find(server) else { return };
+        let settled =
+            |state: &ServerState| !matches!(state, ServerState::Connecting { failures: 0, .. });
+        let _ = timeout(limit, server.states().wait_for(settled)).await;
     }
 
-    /// Begins the login of a person at a server that refused this bridge, for what it then said it
-    /// wants. None when it refused nothing since the last login, or wants no tokens.
+    /// Starts an interactive login at a server that rejected a request, with the scopes that it requires.
+    /// Returns `None` when it has rejected no request since the last login, or uses no tokens.
     ///
     /// # Errors
-    /// When there is nobody to ask for the authorisation, or nobody to give it.
+    /// When the authorization server cannot be found or rejects this client.
     pub async fn log_in(&self, server: &str) -> Result<Option<Login>, OAuthError> {
-        let Some(Entry { server, .. }) = self.find(server) else { return Ok(None) };
+        let Some(ServerEntry { server, .. }) = self.find(server) else { return Ok(None) };
         match server.tokens() {
             Some(tokens) => tokens.log_in().await,
             None => Ok(None),
         }
     }
 
-    /// The servers that are required and don't serve, by name.
+    /// Returns the names of required servers that are not connected.
     #[must_use]
-    pub fn missing(&self) -> Vec<String> {
+    pub fn missing_required(&self) -> Vec<String> {
         let missing = |server: &ServerStatus| server.required && !server.ready;
         self.servers().into_iter().filter(missing).map(|server| server.name).collect()
     }
 
-    /// Sets the gauges that say how the servers are, whenever it is called.
+    /// Returns a function that updates the gauges of the servers.
     pub fn gauges(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
         let bridge = self.clone();
-        move || bridge.surroundings.told.tell(&bridge.servers())
+        move || bridge.context.metrics.record(&bridge.servers())
     }
 
-    /// Ends every session. Programs that don't go are killed.
+    /// Closes every session. Programs that do not exit are killed.
     pub async fn stop(&self) {
         let servers = std::mem::take(&mut *self.write());
         stop_all(servers.values().map(|entry| &entry.server)).await;
     }
 
-    fn find(&self, server: &str) -> Option<Entry> {
+    fn find(&self, server: &str) -> Option<ServerEntry> {
         self.read().get(&server.to_lowercase()).cloned()
     }
 
@@ -283,21 +287,23 @@ impl Bridge {
         request: McpRegisterServerRequest,
     ) -> Result<McpServerSummary, McpManageError> {
         let name = request.server_name.clone();
-        let refuse = |code, message: String| refusal(&name, code, message);
+        let fail = |code, message: String| manage_error(&name, code, message);
         if !self.registration.allowed {
-            let message = "servers can't be added at run time here; an operator can allow it";
-            return Err(refuse(McpManageErrorCode::NotPermitted, message.to_owned()));
+            let message = "adding servers at run time is disabled; ask an operator to set \
+                           mcp.allow_registration";
+            return Err(fail(McpManageErrorCode::NotPermitted, message.to_owned()));
         }
-        let config = self.config_of(request)?;
+        let config = self.server_config(request)?;
         let server = {
             let mut servers = self.write();
             if servers.contains_key(&name.to_lowercase()) {
-                let message = format!("there is a server {name} already");
-                return Err(refuse(McpManageErrorCode::Conflict, message));
+                let message = format!("server {name} already exists; choose another name");
+                return Err(fail(McpManageErrorCode::Conflict, message));
             }
-            if servers.values().filter(|entry| entry.registered).count() >= MOST_REGISTERED {
-                let message = format!("{MOST_REGISTERED} servers were added already");
-                return Err(refuse(McpManageErrorCode::NotPermitted, message));
+            if servers.values().filter(|entry| entry.added).count() >= MAX_ADDED {
+                let message =
+                    format!("the limit of {MAX_ADDED} added servers is reached; remove one first");
+                return Err(fail(McpManageErrorCode::NotPermitted, message));
             }
             let entry = self.start(config, true);
             let server = entry.server.clone();
@@ -305,39 +311,44 @@ impl Bridge {
             server
         };
         let mut states = server.states();
-        let begun = states.wait_for(|state| !matches!(state, State::Connecting { failed: 0, .. }));
-        let begun = timeout(REGISTER_WITHIN, begun).await.is_ok();
-        if let Some(details) = self.surroundings.offer.details(&name) {
+        let settled =
+            states.wait_for(|state| !matches!(state, ServerState::Connecting { failures: 0, .. }));
+        let settled = timeout(REGISTER_TIMEOUT, settled).await.is_ok();
+        if let Some(details) = self.context.catalog.details(&name) {
             return Ok(details.server);
         }
-        // One that never worked is not kept. An operator may have taken its name meanwhile.
+        // A server that never connected is not kept. An operator may have taken its name meanwhile.
         {
             let mut servers = self.write();
-            let ours = servers.get(&name.to_lowercase());
-            if ours.is_some_and(|entry| Arc::ptr_eq(&entry.server, &server)) {
+            let current = servers.get(&name.to_lowercase());
+            if current.is_some_and(|entry| Arc::ptr_eq(&entry.server, &server)) {
                 servers.remove(&name.to_lowercase());
             }
         }
         server.stop().await;
-        let why = if begun { "it can't be connected" } else { "it did not connect in time" };
-        Err(refuse(McpManageErrorCode::Unavailable, format!("{name} was not added: {why}")))
+        let reason = if settled { "it cannot be connected" } else { "it did not connect in time" };
+        Err(fail(McpManageErrorCode::Unavailable, format!("server {name} was not added: {reason}")))
     }
 
-    /// A request as if an operator had written it, but for what only operators may say.
-    fn config_of(&self, request: McpRegisterServerRequest) -> Result<ServerConfig, McpManageError> {
+    /// Converts a request to a configuration, without the settings reserved for operators.
+    fn server_config(
+        &self,
+        request: McpRegisterServerRequest,
+    ) -> Result<ServerConfig, McpManageError> {
         let McpRegisterServerRequest { server_name, command, arguments, url } = request;
-        let refuse = |code, message: &str| Err(refusal(&server_name, code, message.to_owned()));
+        let fail = |code, message: &str| Err(manage_error(&server_name, code, message.to_owned()));
         let too_long = arguments.iter().any(|argument| argument.len() > MAX_ARGUMENT_BYTES);
-        if arguments.len() > MOST_ARGUMENTS || too_long {
-            return refuse(
-                McpManageErrorCode::InvalidRequest,
-                "its arguments are too many or long",
+        if arguments.len() > MAX_ARGUMENTS || too_long {
+            let message = format!(
+                "at most {MAX_ARGUMENTS} arguments of {MAX_ARGUMENT_BYTES} bytes are allowed"
             );
+            return fail(McpManageErrorCode::InvalidRequest, &message);
         }
         let transport = match (command, url) {
             (Some(command), None) if !self.registration.commands.contains(&command) => {
-                let message = "that program is not among those that an operator allowed";
-                return refuse(McpManageErrorCode::NotPermitted, message);
+                let message =
+                    "the program is not allowed; ask an operator to add it to mcp.allowed_commands";
+                return fail(McpManageErrorCode::NotPermitted, message);
             }
             (Some(command), None) => {
                 let (args, env) = (arguments, BTreeMap::new());
@@ -350,12 +361,12 @@ impl Bridge {
                 if is_socket { Transport::WebSocket(remote) } else { Transport::Http(remote) }
             }
             _ => {
-                let message = "give a command with its arguments, or a url, and not both";
-                return refuse(McpManageErrorCode::InvalidRequest, message);
+                let message = "specify either a command with arguments or a url";
+                return fail(McpManageErrorCode::InvalidRequest, message);
             }
         };
-        ServerConfig::at_run_time(&server_name, transport)
-            .map_err(|why| refusal(&server_name, McpManageErrorCode::InvalidRequest, why))
+        ServerConfig::added_at_run_time(&server_name, transport)
+            .map_err(|error| manage_error(&server_name, McpManageErrorCode::InvalidRequest, error))
     }
 
     async fn remove(&self, name: &str) -> Result<(), McpManageError> {
@@ -363,10 +374,10 @@ impl Bridge {
             let mut servers = self.write();
             match servers.get(&name.to_lowercase()) {
                 None => return Err(not_found(name)),
-                Some(entry) if !entry.registered => {
+                Some(entry) if !entry.added => {
                     let message =
-                        format!("{name} is in the configuration; only an operator ends it");
-                    return Err(refusal(name, McpManageErrorCode::NotPermitted, message));
+                        format!("server {name} is configured by an operator and cannot be removed");
+                    return Err(manage_error(name, McpManageErrorCode::NotPermitted, message));
                 }
                 Some(_) => servers.remove(&name.to_lowercase()),
             }
@@ -377,55 +388,63 @@ impl Bridge {
         Ok(())
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Entry>> {
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, ServerEntry>> {
         self.servers.read()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Entry>> {
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, ServerEntry>> {
         self.servers.write()
     }
 }
 
-/// Ends servers side by side, so that one that does not go does not hold up the others.
+/// Stops servers concurrently, so that a hung one does not delay the others.
 async fn stop_all(servers: impl Iterator<Item = &Arc<Server>>) {
-    stream::iter(servers).for_each_concurrent(MOST_AT_ONCE, |server| server.stop()).await;
+    stream::iter(servers).for_each_concurrent(MAX_CONCURRENT, |server| server.stop()).await;
 }
 
 fn status(server: &Server) -> ServerStatus {
     let ServerConfig { name, required, .. } = server.config();
     let (name, required) = (name.clone(), *required);
-    let mut status =
-        ServerStatus { name, required, ready: false, tools: 0, protocol_version: None, why: None };
+    let mut status = ServerStatus {
+        name,
+        required,
+        ready: false,
+        tools: 0,
+        protocol_version: None,
+        reason: None,
+    };
     match server.state() {
-        State::Ready(serving) => {
+        ServerState::Ready(serving) => {
             status.ready = true;
             status.tools = serving.tools.len();
             status.protocol_version = Some(serving.session.protocol_version.clone());
         }
-        State::Elsewhere { owner } => {
+        ServerState::OwnedElsewhere { owner } => {
             status.ready = true;
-            status.why = Some(format!("the bridge {owner} serves it"));
+            status.reason = Some(format!("it is owned by bridge {owner}"));
         }
-        State::Connecting { why, .. } => status.why = why.map(|why| why.to_string()),
-        State::Stopped => {}
+        ServerState::Connecting { reason, .. } => {
+            status.reason = reason.map(|reason| reason.to_string());
+        }
+        ServerState::Stopped => {}
     }
     status
 }
 
-fn refusal(server: &str, code: McpManageErrorCode, message: String) -> McpManageError {
+fn manage_error(server: &str, code: McpManageErrorCode, message: String) -> McpManageError {
     let server_name = server.chars().take(128).collect();
     McpManageError { server_name, code, message }
 }
 
 fn not_found(server: &str) -> McpManageError {
     let name: String = server.chars().take(128).collect();
-    let message = format!("there is no server {name:?}; list the servers for their names");
-    refusal(server, McpManageErrorCode::NotFound, message)
+    let message = format!("no server {name:?}; list the servers for their names");
+    manage_error(server, McpManageErrorCode::NotFound, message)
 }
 
 impl McpGateway for Bridge {
     fn index(&self) -> watch::Receiver<McpIndex> {
-        self.surroundings.offer.index()
+        self.context.catalog.index()
     }
 
     fn details(
@@ -434,20 +453,20 @@ impl McpGateway for Bridge {
     ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
         Box::pin(async move {
             let McpServerDetailsRequest { server_name, tool_name } = request;
-            let Some(mut details) = self.surroundings.offer.details(&server_name) else {
+            let Some(mut details) = self.context.catalog.details(&server_name) else {
                 let known = self.find(&server_name).is_some();
-                let away = || {
-                    let message = format!("{server_name} is not connected now; try again later");
-                    refusal(&server_name, McpManageErrorCode::Unavailable, message)
+                let unavailable = || {
+                    let message = format!("server {server_name} is not connected; try again later");
+                    manage_error(&server_name, McpManageErrorCode::Unavailable, message)
                 };
-                return Err(if known { away() } else { not_found(&server_name) });
+                return Err(if known { unavailable() } else { not_found(&server_name) });
             };
             if let Some(tool_name) = tool_name {
                 details.tools.retain(|tool| tool.name == tool_name);
                 if details.tools.is_empty() {
                     let tool: String = tool_name.chars().take(128).collect();
-                    let message = format!("{server_name} has no tool {tool:?}");
-                    return Err(refusal(&server_name, McpManageErrorCode::NotFound, message));
+                    let message = format!("server {server_name} has no tool {tool:?}");
+                    return Err(manage_error(&server_name, McpManageErrorCode::NotFound, message));
                 }
             }
             Ok(details)
@@ -463,16 +482,16 @@ impl McpGateway for Bridge {
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
             let Some(entry) = self.find(server) else {
-                let message = format!("there is no MCP server {server:?}");
+                let message = format!("no MCP server {server:?}; list the servers for their names");
                 return Err(ToolFailure::Unavailable { message, executed: Executed::No });
             };
-            // On a bus the call would pass through the same layers, in the bridge's process.
-            if let Some(name) = self.registered(server, tool) {
+            // The same layers as for a call over the bus.
+            if let Some(name) = self.registry_name(server, tool) {
                 let context = ToolContext { tool_name: name.into(), ..context.clone() };
                 let arguments = arguments.to_string().into();
                 return self.executor.execute(ToolCall { context, arguments }).await;
             }
-            // It says why there is no such tool now.
+            // It fails with the reason why the tool is unavailable.
             entry.server.caller().call(tool, arguments, context).await
         })
     }

@@ -1,4 +1,4 @@
-//! What a server may ask of us, and what it is answered: as little as possible.
+//! The client side of a session, with as few capabilities as possible.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,17 +13,16 @@ use rmcp::{
 };
 use tokio::sync::Notify;
 
-/// The longest line of progress that is passed on, in characters.
+/// The longest progress message that is forwarded, in characters.
 const MAX_PROGRESS_CHARS: usize = 500;
 
-/// Takes a line of progress. Must not block.
+/// Receives a progress message. Must not block.
 pub(crate) type ProgressSink = Arc<dyn Fn(String) + Send + Sync>;
 
-/// This side of a session.
+/// The handler of requests and notifications from the server.
 ///
-/// Nobody can be asked here: an elicitation is declined. There is no model to sample from and no
-/// folder to show: as the library has it by default, the first is refused and the list of the second
-/// is empty.
+/// There is no user to ask, so an elicitation is declined. There is no model to sample from and no
+/// folder to expose: rmcp's defaults refuse the first and return an empty list for the second.
 #[derive(Clone, Default)]
 pub(crate) struct Client(Arc<Shared>);
 
@@ -34,19 +33,23 @@ struct Shared {
 }
 
 impl Client {
-    /// Passes progress under `token` on to `sink` until the guard is dropped.
-    pub(crate) fn follow(&self, token: ProgressToken, sink: ProgressSink) -> Following {
+    /// Forwards progress under `token` to `sink` until the guard is dropped.
+    pub(crate) fn forward_progress(
+        &self,
+        token: ProgressToken,
+        sink: ProgressSink,
+    ) -> ProgressGuard {
         self.progress().insert(token.clone(), sink);
-        Following { client: self.clone(), token }
+        ProgressGuard { client: self.clone(), token }
     }
 
-    /// Returns when the server said that its tools changed, once for any number of times.
+    /// Completes when the server has announced changed tools; coalesces announcements.
     pub(crate) async fn tools_changed(&self) {
         self.0.tools_changed.notified().await;
     }
 
-    /// Takes note that the server's tools changed.
-    pub(crate) fn note_tools_changed(&self) {
+    /// Records that the server's tools changed.
+    pub(crate) fn notify_tools_changed(&self) {
         self.0.tools_changed.notify_one();
     }
 
@@ -55,13 +58,13 @@ impl Client {
     }
 }
 
-/// Ends with the call whose progress it follows.
-pub(crate) struct Following {
+/// Stops forwarding progress when dropped.
+pub(crate) struct ProgressGuard {
     client: Client,
     token: ProgressToken,
 }
 
-impl Drop for Following {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.client.progress().remove(&self.token);
     }
@@ -69,11 +72,11 @@ impl Drop for Following {
 
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
-        let us = Implementation::new("rockbot-mcp-bridge", env!("CARGO_PKG_VERSION"));
-        // Elicitation is declared because it is answered, if only with no: a server that needs it
-        // then hears that nobody can be asked, where it would fail otherwise.
+        let implementation = Implementation::new("rockbot-mcp-bridge", env!("CARGO_PKG_VERSION"));
+        // Elicitation is declared although it is always declined: a server that needs it gets a
+        // decline where it would fail otherwise.
         let capabilities = ClientCapabilities::builder().enable_elicitation().build();
-        ClientConfig::new(capabilities, us)
+        ClientConfig::new(capabilities, implementation)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
@@ -92,17 +95,17 @@ impl ClientHandler for Client {
     ) {
         let sink = self.progress().get(&params.progress_token).cloned();
         if let Some(sink) = sink {
-            sink(line(&params));
+            sink(format_progress(&params));
         }
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.note_tools_changed();
+        self.notify_tools_changed();
     }
 }
 
-/// `3 of 10: message`.
-fn line(params: &ProgressNotificationParam) -> String {
+/// Formats progress as `3 of 10: message`.
+fn format_progress(params: &ProgressNotificationParam) -> String {
     let mut line = params.progress.to_string();
     if let Some(total) = params.total {
         line.push_str(&format!(" of {total}"));

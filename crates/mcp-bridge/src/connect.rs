@@ -1,8 +1,8 @@
-//! Opening a session, in the era of the protocol that the server speaks.
+//! Opening of sessions, in the protocol era that the server supports.
 //!
-//! Up to 2025-11-25 a session begins with a handshake; from 2026-07-28 on there is none, and every
-//! request stands alone. Which one it is, is found out by asking as the specification says, and
-//! remembered for the next time.
+//! Up to 2025-11-25, a session begins with a handshake. From 2026-07-28 on, there is no handshake, and
+//! every request stands alone. The era is detected as the specification describes, and remembered for the
+//! next session.
 
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use rmcp::{
     },
     transport::Transport as McpTransport,
 };
-use rockbot_tool_rpc::mcp::outside_text::plain;
+use rockbot_tool_rpc::mcp::untrusted_text::plain;
 use tokio::time::timeout;
 
 use crate::{
@@ -25,46 +25,46 @@ use crate::{
     transport::{self, ConnectError, DialPolicy, RemoteServer, TokenSource, stdio::StdioTransport},
 };
 
-/// How long a server may take to begin. Many are fetched when they are started for the first time.
-const BEGIN_WITHIN: Duration = Duration::from_secs(90);
+/// The time limit for opening a session. Many programs are downloaded at their first start.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How remote servers are dialled.
+/// Settings for connections to remote servers.
 #[derive(Debug, Clone)]
-pub(crate) struct Dialling {
+pub(crate) struct DialSettings {
     pub(crate) policy: Arc<DialPolicy>,
-    /// Where tokens are kept.
+    /// The folder for tokens.
     pub(crate) tokens: Option<PathBuf>,
 }
 
-impl Dialling {
-    /// Where the tokens of a server come from; none for a program.
+impl DialSettings {
+    /// Returns the token source of a server, or `None` for a program.
     pub(crate) fn tokens(&self, config: &ServerConfig) -> Option<OAuthTokens> {
         let remote = config.transport.remote()?;
         let OAuthClient { grant, scopes } = remote.oauth.clone();
-        // One that is none is told when it is dialled.
+        // An invalid URL is reported when it is dialed.
         let resource = remote.url.parse().ok()?;
         let (policy, folder) = (self.policy.clone(), self.tokens.clone()?);
         Some(OAuthTokens::new(OAuthSettings { resource, grant, scopes, policy, folder }))
     }
 }
 
-/// What is known of the protocol that a server speaks.
+/// The protocol era of a server, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
-    /// Not known yet: ask.
+    /// Not known yet; to be detected.
     Unknown,
-    /// Sessions begin with a handshake: up to 2025-11-25.
+    /// Sessions with a handshake: up to 2025-11-25.
     Handshake,
     /// No handshake: from 2026-07-28 on.
     Stateless,
 }
 
 impl Era {
-    pub(crate) fn of(session: &Session) -> Self {
+    pub(crate) fn from_session(session: &Session) -> Self {
         if session.has_handshake { Self::Handshake } else { Self::Stateless }
     }
 
-    /// What an operator says about it.
+    /// Returns the configured era.
     pub(crate) fn configured(config: &ServerConfig) -> Self {
         match config.protocol {
             None => Self::Unknown,
@@ -86,37 +86,37 @@ impl Era {
     }
 }
 
-/// Why there is no session.
+/// A failure to open a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectFailure {
-    #[error("its program can't be started: {0}")]
+    #[error("cannot start its program: {0}")]
     Start(#[from] std::io::Error),
-    #[error("its url is not one: {0}")]
+    #[error("invalid url: {0}")]
     Url(String),
     #[error("{}", chain(.0))]
     Connect(#[from] ConnectError),
     #[error("{}", chain(.0.as_ref()))]
-    Begin(Box<ClientInitializeError>),
-    #[error("it did not begin within {BEGIN_WITHIN:?}")]
-    Late,
+    Handshake(Box<ClientInitializeError>),
+    #[error("no session within {OPEN_TIMEOUT:?}")]
+    TimedOut,
 }
 
 impl From<ClientInitializeError> for ConnectFailure {
     fn from(error: ClientInitializeError) -> Self {
-        Self::Begin(Box::new(error))
+        Self::Handshake(Box::new(error))
     }
 }
 
-/// An error with its causes, as people may see it: servers have a say in it.
+/// Formats an error with its causes, sanitized: servers contribute to the text.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let words = error.to_string();
-        // Many repeat their cause.
-        if !text.ends_with(&words) {
+        let cause_text = error.to_string();
+        // Many errors repeat their cause.
+        if !text.ends_with(&cause_text) {
             text.push_str(": ");
-            text.push_str(&words);
+            text.push_str(&cause_text);
         }
         cause = error.source();
     }
@@ -124,29 +124,29 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl ConnectFailure {
-    /// What to believe of the server's era after this failure.
+    /// Returns the era to try next after this failure.
     ///
-    /// A program that ends when it is asked something unknown, or answers the question after the
-    /// time for it, is of the older era. Nothing else says anything about eras: above all not a
-    /// refused login, a name that can't be resolved or an answer that is none.
+    /// A program that exits when it receives an unknown request, or replies to it too late, belongs to
+    /// the older era. Other failures carry no information about the era, in particular a refused login,
+    /// a failed name resolution or an invalid reply.
     pub(crate) fn next_era(&self, tried: Era) -> Era {
-        let Self::Begin(error) = self else { return tried };
-        let of_older = matches!(
+        let Self::Handshake(error) = self else { return tried };
+        let is_handshake_era = matches!(
             **error,
             ClientInitializeError::ConnectionClosed(_)
                 | ClientInitializeError::UncorrelatedErrorResponse { .. }
                 | ClientInitializeError::ConflictInitResponseId(..)
         );
         match tried {
-            Era::Unknown if of_older => Era::Handshake,
-            // What was known may be over: the server was exchanged for another.
+            Era::Unknown if is_handshake_era => Era::Handshake,
+            // The known era may be outdated: the server may have been replaced.
             _ => Era::Unknown,
         }
     }
 }
 
-/// A session, and this side of it.
-pub(crate) type Opened = (RunningService<RoleClient, Client>, Client, Session);
+/// An open session with its client handler.
+pub(crate) type OpenedSession = (RunningService<RoleClient, Client>, Client, Session);
 
 /// Opens a session with a server.
 ///
@@ -154,36 +154,36 @@ pub(crate) type Opened = (RunningService<RoleClient, Client>, Client, Session);
 /// See [`ConnectFailure`].
 ///
 /// # Cancellation
-/// What was begun is ended: a program is killed.
+/// A started program is killed.
 pub(crate) async fn open(
     config: &ServerConfig,
     era: Era,
     policy: &Arc<DialPolicy>,
     tokens: Option<&OAuthTokens>,
-) -> Result<Opened, ConnectFailure> {
-    let server = |remote| server(remote, policy, tokens);
+) -> Result<OpenedSession, ConnectFailure> {
+    let server = |remote| remote_server(remote, policy, tokens);
     let opened = async {
         match &config.transport {
             Transport::Stdio(program) => {
-                begin(StdioTransport::start(&config.name, program)?, era).await
+                handshake(StdioTransport::start(&config.name, program)?, era).await
             }
             Transport::Http(remote) => {
-                begin(transport::http::connect(&server(remote)?).await?, era).await
+                handshake(transport::http::connect(&server(remote)?).await?, era).await
             }
-            // That transport is of the older era itself.
+            // This transport exists only in the older era.
             Transport::Sse(remote) => {
                 let transport = transport::sse::connect(&server(remote)?).await?;
-                begin(transport, Era::Handshake).await
+                handshake(transport, Era::Handshake).await
             }
             Transport::WebSocket(remote) => {
-                begin(transport::websocket::connect(&server(remote)?).await?, era).await
+                handshake(transport::websocket::connect(&server(remote)?).await?, era).await
             }
         }
     };
-    timeout(BEGIN_WITHIN, opened).await.map_err(|_| ConnectFailure::Late)?
+    timeout(OPEN_TIMEOUT, opened).await.map_err(|_| ConnectFailure::TimedOut)?
 }
 
-fn server(
+fn remote_server(
     remote: &Remote,
     policy: &Arc<DialPolicy>,
     tokens: Option<&OAuthTokens>,
@@ -196,12 +196,12 @@ fn server(
     Ok(RemoteServer { headers, tokens, ..RemoteServer::new(url, policy.clone()) })
 }
 
-async fn begin<T>(transport: T, era: Era) -> Result<Opened, ConnectFailure>
+async fn handshake<T>(transport: T, era: Era) -> Result<OpenedSession, ConnectFailure>
 where
     T: McpTransport<RoleClient> + 'static,
 {
     let client = Client::default();
     let running = serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?;
-    let session = Session::of(running.peer().clone(), client.clone()).await;
+    let session = Session::new(running.peer().clone(), client.clone()).await;
     Ok((running, client, session))
 }

@@ -1,32 +1,31 @@
-//! One message of a server, read with suspicion.
+//! Parsing of single messages from untrusted servers.
 //!
-//! A server may send anything. What can't be read must end the one call that it was meant for, and
-//! no other: so the reader looks for the id of the request in what did arrive, and answers that
-//! request with an error in the server's place.
+//! A message that cannot be read fails the one call that it answers, and no other: the request id is
+//! searched in the bytes that did arrive, and that request gets an error reply.
 
 use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
 
-/// The largest message taken from a server, in bytes.
+/// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
-/// How much of a message that is too large is looked at for the id of its request.
-pub(crate) const LOOK_BYTES: usize = rockbot_sse::PREFIX_BYTES;
+/// Bytes of an oversized message that are searched for its request id.
+pub(crate) const PREFIX_BYTES: usize = rockbot_sse::PREFIX_BYTES;
 
-/// Why a message can't be taken.
+/// The reason why a message is unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// It goes over [`MAX_FRAME_BYTES`].
-    #[error("the server's answer has more than {MAX_FRAME_BYTES} bytes")]
+    /// It exceeds [`MAX_FRAME_BYTES`].
+    #[error("the server's response exceeds {MAX_FRAME_BYTES} bytes")]
     TooLarge,
-    /// It is not a message of the protocol.
-    #[error("the server's answer is not valid JSON-RPC")]
+    /// It is not a protocol message.
+    #[error("the server's response is not valid JSON-RPC")]
     Invalid,
 }
 
-/// Reads a message.
+/// Parses a message.
 ///
 /// # Errors
-/// When it is none; see [`in_place_of`].
+/// When it is unreadable; see [`error_reply`].
 pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
     if bytes.len() > MAX_FRAME_BYTES {
         return Err(Unreadable::TooLarge);
@@ -34,32 +33,32 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
     serde_json::from_slice(bytes).map_err(|_| Unreadable::Invalid)
 }
 
-/// What to hand to whoever waits for the message that begins with `beginning`: an error under its
-/// id. None when it does not say which request it answers.
-pub(crate) fn in_place_of(beginning: &[u8], why: Unreadable) -> Option<ServerJsonRpcMessage> {
-    let id = id_in(beginning)?;
-    let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, why.to_string(), None);
+/// Returns an error reply for the request that the message starting with `prefix` answers. Returns
+/// `None` when the prefix does not contain the request id.
+pub(crate) fn error_reply(prefix: &[u8], reason: Unreadable) -> Option<ServerJsonRpcMessage> {
+    let id = find_id(prefix)?;
+    let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, reason.to_string(), None);
     Some(ServerJsonRpcMessage::error(error, Some(id)))
 }
 
-/// The `"id"` at the top level of an object that may be cut anywhere; none of a request, whose id is
-/// the server's.
-fn id_in(beginning: &[u8]) -> Option<RequestId> {
-    let beginning = &beginning[..beginning.len().min(LOOK_BYTES)];
+/// Returns the top-level `"id"` of an object that may be cut off anywhere. Returns `None` for a
+/// request, whose id belongs to the server.
+fn find_id(prefix: &[u8]) -> Option<RequestId> {
+    let prefix = &prefix[..prefix.len().min(PREFIX_BYTES)];
     let (mut depth, mut at) = (0_usize, 0);
     let mut id = None;
-    while at < beginning.len() {
-        match beginning[at] {
+    while at < prefix.len() {
+        match prefix[at] {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
-                let Some(end) = end_of_string(beginning, at) else { break };
-                let rest = &beginning[end..];
+                let Some(end) = string_end(prefix, at) else { break };
+                let rest = &prefix[end..];
                 let colon = rest.iter().position(|byte| !byte.is_ascii_whitespace());
                 let is_key = colon.is_some_and(|colon| rest[colon] == b':');
-                match &beginning[at..end] {
+                match &prefix[at..end] {
                     b"\"method\"" if depth == 1 && is_key => return None,
-                    b"\"id\"" if depth == 1 && is_key => id = id_value(&rest[colon? + 1..]),
+                    b"\"id\"" if depth == 1 && is_key => id = parse_id(&rest[colon? + 1..]),
                     _ => {}
                 }
                 at = end;
@@ -72,8 +71,8 @@ fn id_in(beginning: &[u8]) -> Option<RequestId> {
     id
 }
 
-/// Where the string that opens at `from` has ended.
-fn end_of_string(bytes: &[u8], from: usize) -> Option<usize> {
+/// Returns the position after the string that opens at `from`.
+fn string_end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from + 1;
     loop {
         match bytes.get(at)? {
@@ -84,8 +83,8 @@ fn end_of_string(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-fn id_value(bytes: &[u8]) -> Option<RequestId> {
-    // The first value of a stream of values: what follows need not be JSON.
+fn parse_id(bytes: &[u8]) -> Option<RequestId> {
+    // The first of a stream of values: what follows need not be JSON.
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<RequestId>();
     values.next()?.ok()
 }
@@ -95,17 +94,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(beginning: &str, expected: Option<&RequestId>) {
-        let error = in_place_of(beginning.as_bytes(), Unreadable::Invalid);
+    fn check(prefix: &str, expected: Option<&RequestId>) {
+        let error = error_reply(prefix.as_bytes(), Unreadable::Invalid);
         let got = error.and_then(|message| match message {
             ServerJsonRpcMessage::Error(error) => error.id,
             other => panic!("{other:?}"),
         });
-        assert_eq!(got.as_ref(), expected, "{beginning}");
+        assert_eq!(got.as_ref(), expected, "{prefix}");
     }
 
     #[test]
-    fn the_request_of_a_broken_answer_is_found() {
+    fn broken_response_yields_its_request_id() {
         let seven = &RequestId::Number(7);
         check(r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"te"#, Some(seven));
         check(r#"{"id" : 7 , garbage"#, Some(seven));
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_nobody_is_told_to_nobody() {
+    fn message_without_request_id_yields_no_reply() {
         for text in [
             "",
             "id",

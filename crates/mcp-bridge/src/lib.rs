@@ -1,14 +1,15 @@
-//! Sessions with MCP servers of any kind and era, and the process behind `tool.invoke.mcp`.
+//! The MCP bridge: sessions with MCP servers over every transport and protocol era, and the service
+//! behind `tool.invoke.mcp`.
 
 mod backoff;
 mod bridge;
+mod catalog;
 mod client;
 mod config;
 mod connect;
 mod definitions;
 mod frame;
 pub mod oauth;
-mod offer;
 mod ownership;
 mod queue;
 mod result;
@@ -22,7 +23,7 @@ pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};
 pub use config::{
-    FileProblem, FileWatch, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile,
+    FileWatch, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile, ServersFileError,
     Transport,
 };
 pub use queue::QueueConfig;

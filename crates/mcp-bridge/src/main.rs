@@ -1,9 +1,10 @@
-//! `rockbot-mcp-bridge`: serves the tools of MCP servers to agents that ask over RabbitMQ.
+//! `rockbot-mcp-bridge`: serves the tools of MCP servers over RabbitMQ.
 
 use std::process::ExitCode;
 
 use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke_mcp};
+use rockbot_hooks::{HookSettings, OperatorHooks};
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
 use rockbot_service::{
@@ -12,16 +13,16 @@ use rockbot_service::{
 use rockbot_store::{Clock, StoreSection, StoreUrl, reachable};
 use rockbot_store_sql::connect_patiently;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::{Redactor, limits::fleet::FleetStore};
+use rockbot_tools::{LayerOptions, Redactor, limits::fleet::FleetStore};
 use secrecy::ExposeSecret;
 
-/// Calls are many small allocations that cross threads; this allocator is made for those.
+/// Calls make many small allocations that cross threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PROCESS: Process = Process {
     name: "rockbot-mcp-bridge",
-    about: "Serves the tools of MCP servers to agents that ask over RabbitMQ.",
+    about: "Serves the tools of MCP servers over RabbitMQ.",
     version: env!("CARGO_PKG_VERSION"),
     defaults: include_str!("../config.default.toml"),
 };
@@ -33,6 +34,7 @@ struct Settings {
     handler: HandlerSection,
     store: StoreSection,
     llm: LlmConfig,
+    hooks: HookSettings,
 }
 
 fn main() -> ExitCode {
@@ -47,9 +49,10 @@ fn read(configuration: &mut Configuration) -> Settings {
         handler: configuration.section("handler"),
         store: configuration.section("store"),
         llm: configuration.section("llm"),
+        hooks: HookSettings::read(configuration),
     };
     let llm = settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}"));
-    for problem in settings.handler.problems().into_iter().chain(settings.mcp.problems()).chain(llm)
+    for problem in settings.handler.problems().into_iter().chain(settings.mcp.validate()).chain(llm)
     {
         configuration.problem(problem);
     }
@@ -61,38 +64,40 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in rabbit.problems(production) {
         configuration.problem(problem);
     }
-    // With a user of its own on the broker, everybody has one: who does not sign is nobody.
+    // With a broker user of its own, every service has one: unsigned senders are rejected.
     settings.handler.identify(rabbit.user(), production || rabbit.has_own_user());
     settings
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
-    let Settings { service, bus, mcp, handler, store, llm } = settings;
+    let Settings { service, bus, mcp, handler, store, llm, hooks } = settings;
     let instance = service.instance();
+    let hooks = OperatorHooks::start(&hooks, SERVICE, &instance)
+        .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let options = JournalOptions::of(&store, &url);
+    let options = JournalOptions::from_section(&store, &url);
     let key = llm.known_key();
     let known = [Some(&bus.url), store.url.as_ref(), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
-    let model = match mcp.summaries {
-        true => Some(
-            rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
-                .map_err(|problem| ServeError::Configuration(format!("llm: {problem}")))?
-                .model,
-        ),
-        false => None,
+    let model = if mcp.summaries {
+        let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
+            .map_err(|problem| ServeError::Configuration(format!("llm: {problem}")))?;
+        Some(resolved.model)
+    } else {
+        None
     };
-    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
-    let opened =
-        opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
-    let Some(store) = opened else { return Ok(()) };
+    let store = connect_patiently(&url, Clock::System, shutdown.requested())
+        .await
+        .map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
+    let Some(store) = store else { return Ok(()) };
     let namespace = bus.namespace.clone();
-    let works_on = QueueSpec::work(&tool_invoke_mcp()).name;
-    let joined = join(&RabbitConfig::from_section(&bus, &name), works_on, health, shutdown).await?;
-    let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
+    let work_queue = QueueSpec::work(&tool_invoke_mcp()).name;
+    let rabbit = RabbitConfig::from_section(&bus, &name);
+    let connection = join(&rabbit, work_queue, health, shutdown).await?;
+    let Some(FleetConnection { bus, queue }) = connection else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
-    // In memory nobody else could know.
+    // An in-memory store is not shared with other bridges.
     let shared = (!matches!(url, StoreUrl::Memory))
         .then(|| (store.clone(), namespace.clone(), instance.clone()));
     let fleet = FleetStore {
@@ -100,17 +105,18 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         namespace: namespace.as_str().into(),
         instance: instance.as_str().into(),
     };
-    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let layers = handler.layers(Some(&fleet), Redactor::from_environment(secrets));
+    let layers = LayerOptions { hooks: hooks.hooks(), ..layers };
     let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
     health.refresh_with(bridge.gauges());
     let required = bridge.clone();
     health.needs("required_servers", move || {
-        let missing = required.missing();
-        let told = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
-        Box::pin(std::future::ready(told))
+        let missing = required.missing_required();
+        let status = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
+        Box::pin(std::future::ready(status))
     });
     let journal = CallJournal::start(store.clone(), &instance, options);
-    let invoke = handler.options().journaled(journal);
+    let invoke = handler.options().with_journal(journal);
     let started = BridgeService::start(bus.clone(), bridge, mcp.config, invoke, instance);
     let running = tokio::select! {
         started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,
@@ -123,6 +129,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     running.drain(service.drain()).await;
     drop(queue);
     bus.close().await;
+    hooks.close().await;
     store.close().await;
     Ok(())
 }

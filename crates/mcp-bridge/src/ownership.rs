@@ -1,4 +1,4 @@
-//! Which bridge serves a server that only one can serve: a program has a state of its own.
+//! Ownership of stdio servers: a program has state of its own, so one bridge at a time serves it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,20 +11,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-/// How long a bridge that says nothing any more still owns its servers.
+/// The lease duration: how long an unresponsive bridge keeps its servers.
 const LEASE: Duration = Duration::from_secs(15);
-/// After so long without having said it, the owner stops to serve. What is left of the lease is for
-/// the program to end, before anybody else begins.
-const GIVE_UP: Duration = Duration::from_secs(8);
-/// How often somebody who is not the owner asks to be.
-const ASK_EVERY: Duration = Duration::from_secs(2);
+/// An owner that could not renew its lease for this long stops serving. The rest of the lease is for
+/// the program to end before another bridge starts it.
+const RENEW_TIMEOUT: Duration = Duration::from_secs(8);
+/// The interval between attempts to acquire a lease that another bridge holds.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The right to serve a server alone, by a lease `mcp-servers/<namespace>/<server>` in the store.
+/// Leases on servers, `mcp-servers/<namespace>/<server>` in the store.
 #[derive(Clone)]
 pub(crate) struct Ownership {
     store: Arc<dyn Store>,
     namespace: Arc<str>,
-    /// This bridge, and nobody else; also not another life of it.
+    /// Identifies this incarnation of the bridge.
     owner: Arc<str>,
 }
 
@@ -34,83 +34,83 @@ impl Ownership {
         Self { store, namespace: namespace.into(), owner }
     }
 
-    /// Waits until this bridge owns the server. `elsewhere` is told who does meanwhile, each time
-    /// that it is asked.
+    /// Waits until this bridge owns the server. `on_held` is called with the current owner after each
+    /// failed attempt.
     ///
     /// # Cancellation
-    /// A lease that was just had ends by itself.
-    pub(crate) async fn of(&self, server: &str, elsewhere: impl Fn(&str)) -> Owned {
+    /// A lease that was just acquired expires by itself.
+    pub(crate) async fn acquire(&self, server: &str, on_held: impl Fn(&str)) -> OwnershipGuard {
         loop {
-            match self.acquire(server).await {
-                Ok(lease) => return Owned::hold(lease, server),
+            match self.try_acquire(server).await {
+                Ok(lease) => return OwnershipGuard::new(lease, server),
                 Err(LeaseError::HeldBy { owner, .. }) => {
-                    debug!(%server, %owner, "another bridge serves it");
-                    elsewhere(&owner);
-                    sleep(ASK_EVERY).await;
+                    debug!(%server, %owner, "server is owned by another bridge");
+                    on_held(&owner);
+                    sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => {
-                    // Nobody starts it: another bridge may have.
-                    warn!(%server, %error, "cannot find out who serves it");
-                    sleep(ASK_EVERY).await;
+                    // The server is not started: another bridge may own it.
+                    warn!(%server, %error, "ownership lookup failed");
+                    sleep(RETRY_INTERVAL).await;
                 }
             }
         }
     }
 
-    async fn acquire(&self, server: &str) -> Result<Lease, LeaseError> {
+    async fn try_acquire(&self, server: &str) -> Result<Lease, LeaseError> {
         let key = Key::new(["mcp-servers", &self.namespace, &server.to_lowercase()]);
         let unusable = |reason: String| StoreError::Unusable { reason };
         let key = key.map_err(|error| unusable(error.to_string()))?;
         let acquired = Lease::acquire(self.store.clone(), key, &self.owner, LEASE);
-        let late = || StoreError::Unavailable { reason: format!("no answer within {ATTEMPT:?}") };
+        let late = || StoreError::Unavailable { reason: format!("no response within {ATTEMPT:?}") };
         timeout(ATTEMPT, acquired).await.unwrap_or_else(|_| Err(late().into()))
     }
 }
 
-/// A server that is ours. Given back when dropped.
-pub(crate) struct Owned {
+/// Ownership of a server. Released when dropped.
+pub(crate) struct OwnershipGuard {
     lost: CancellationToken,
     release: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
-impl Owned {
-    fn hold(lease: Lease, server: &str) -> Self {
-        info!(%server, "this bridge serves it");
+impl OwnershipGuard {
+    fn new(lease: Lease, server: &str) -> Self {
+        info!(%server, "server ownership acquired");
         let (lost, release) = (CancellationToken::new(), CancellationToken::new());
-        let task = tokio::spawn(keep(lease, lost.clone(), release.clone()));
+        let task = tokio::spawn(renew(lease, lost.clone(), release.clone()));
         Self { lost, release, task: Some(task) }
     }
 
-    /// Returns when it is ours no longer, or can't be known to be.
+    /// Completes when ownership is lost, or can no longer be confirmed.
     pub(crate) async fn lost(&self) {
         self.lost.cancelled().await;
     }
 
-    /// Whether that is so.
+    /// Returns whether ownership is lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.is_cancelled()
     }
 
-    /// Gives it back, so that another bridge can have it at once.
-    pub(crate) async fn give_back(mut self) {
+    /// Releases ownership, so that another bridge can acquire it at once.
+    pub(crate) async fn release(mut self) {
         self.release.cancel();
         if let Some(task) = self.task.take() {
-            // Its last act is bounded.
+            // Its last attempt is bounded.
             let _ = task.await;
         }
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnershipGuard {
     fn drop(&mut self) {
-        // The task ends with one attempt to give the lease back.
+        // The task ends with one attempt to release the lease.
         self.release.cancel();
     }
 }
 
-async fn keep(lease: Lease, lost: CancellationToken, release: CancellationToken) {
-    match lease.keep(GIVE_UP, &release).await {
+async fn renew(lease: Lease, lost: CancellationToken, release: CancellationToken) {
+    match lease.keep(RENEW_TIMEOUT, &release).await {
         Some(lease) => {
             let _ = timeout(ATTEMPT, lease.release()).await;
         }

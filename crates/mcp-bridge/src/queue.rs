@@ -1,4 +1,4 @@
-//! Queues that servers share, so that calls wait here for what can't take many at once.
+//! Queues that servers share, for upstream services with little capacity.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,17 +8,17 @@ use rockbot_tools::{
 };
 use serde::Deserialize;
 
-/// A queue as it is configured.
+/// The configuration of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueConfig {
-    /// Calls that run at once, at least 1. Default twice as many as there are cores, at most 64.
+    /// The maximum number of concurrent calls, at least 1. Default: twice the number of cores, at most 64.
     #[serde(default = "QueueConfig::default_concurrency")]
     pub concurrency: u16,
-    /// Calls that wait; one more is answered `overloaded`. Default 1024.
+    /// The maximum number of waiting calls; further ones fail with `overloaded`. Default: 1024.
     #[serde(default)]
     pub waiting: Option<u16>,
-    /// How long a call waits before it is answered `overloaded`. Default 60 s.
+    /// The time limit for waiting; then the call fails with `overloaded`. Default: 60 s.
     #[serde(default)]
     pub wait: Option<Period>,
 }
@@ -32,6 +32,7 @@ impl QueueConfig {
 /// The queues of a bridge, by name.
 pub(crate) type Queues = BTreeMap<String, Arc<Queue>>;
 
+/// Creates the configured queues.
 pub(crate) fn queues(configured: &BTreeMap<String, QueueConfig>) -> Queues {
     let default = QueueRules::default();
     let queue = |(name, config): (&String, &QueueConfig)| {

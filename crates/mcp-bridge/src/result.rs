@@ -1,14 +1,14 @@
-//! What a server's tool said, as a result of any other tool.
+//! Conversion of MCP tool results.
 
 use rmcp::model::{CallToolResult, ContentBlock as Block, ResourceContents};
 use rockbot_contracts::ContentBlock;
 use rockbot_tools::ToolResult;
 
-/// Nothing is lost: text, pictures, sound, resources, and what the server says for programs. A server
-/// that says it for programs only is quoted to the model.
-pub(crate) fn result(said: CallToolResult) -> ToolResult {
-    let CallToolResult { content, structured_content, is_error, .. } = said;
-    let mut content: Vec<_> = content.into_iter().map(block).collect();
+/// Converts a result without loss: text, images, audio, resources and structured content. Structured
+/// content without any other content is quoted as text for the model.
+pub(crate) fn tool_result(result: CallToolResult) -> ToolResult {
+    let CallToolResult { content, structured_content, is_error, .. } = result;
+    let mut content: Vec<_> = content.into_iter().map(convert_block).collect();
     if content.is_empty()
         && let Some(structured) = &structured_content
     {
@@ -22,7 +22,7 @@ pub(crate) fn result(said: CallToolResult) -> ToolResult {
     }
 }
 
-fn block(block: Block) -> ContentBlock {
+fn convert_block(block: Block) -> ContentBlock {
     match block {
         Block::Text(text) => ContentBlock::Text { text: text.text },
         Block::Image(image) => ContentBlock::Image { data: image.data, mime_type: image.mime_type },
@@ -38,16 +38,16 @@ fn block(block: Block) -> ContentBlock {
                 ContentBlock::Resource { uri, mime_type, text: Some(text) }
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                of_bytes(uri, mime_type, blob)
+                convert_bytes(uri, mime_type, blob)
             }
-            _ => ContentBlock::Text { text: "[a resource of a newer kind]".to_owned() },
+            _ => ContentBlock::Text { text: "[resource of an unsupported kind]".to_owned() },
         },
-        _ => ContentBlock::Text { text: "[content of a newer kind]".to_owned() },
+        _ => ContentBlock::Text { text: "[content of an unsupported kind]".to_owned() },
     }
 }
 
-/// Bytes that are a picture or sound are handed on as that; others stay where they are.
-fn of_bytes(uri: String, mime_type: Option<String>, data: String) -> ContentBlock {
+/// Converts binary content: images and audio as such, anything else to a reference.
+fn convert_bytes(uri: String, mime_type: Option<String>, data: String) -> ContentBlock {
     match mime_type {
         Some(mime_type) if mime_type.starts_with("image/") => {
             ContentBlock::Image { data, mime_type }
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_content_arrives() {
-        let said: CallToolResult = serde_json::from_value(json!({
+    fn every_content_kind_is_converted() {
+        let mcp_result: CallToolResult = serde_json::from_value(json!({
             "content": [
                 {"type": "text", "text": "hello"},
                 {"type": "image", "data": "aQ==", "mimeType": "image/png"},
@@ -85,7 +85,7 @@ mod tests {
             "isError": true,
         }))
         .unwrap();
-        let result = result(said);
+        let result = tool_result(mcp_result);
         let kinds: Vec<_> =
             result.content.iter().map(|block| json!(block)["type"].clone()).collect();
         assert_eq!(
@@ -96,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn a_result_for_programs_is_quoted_to_the_model() {
-        let said: CallToolResult =
+    fn structured_result_is_quoted_as_text() {
+        let mcp_result: CallToolResult =
             serde_json::from_value(json!({"content": [], "structuredContent": [1, 2]})).unwrap();
-        assert_eq!(result(said).to_text(), "[1,2]");
+        assert_eq!(tool_result(mcp_result).to_text(), "[1,2]");
     }
 }

@@ -1,4 +1,4 @@
-//! The bridge's section of the configuration.
+//! The configuration section `[mcp]`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,28 +14,28 @@ use crate::{
     transport::{DialPolicy, PrivateTarget},
 };
 
-/// `[mcp]`.
+/// The section `[mcp]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpSection {
-    /// The file of servers; none when absent.
+    /// The servers file. Default: none.
     pub config: Option<PathBuf>,
-    /// How many servers are connected at once at the start. Default 8, at least 1.
+    /// Servers that are connected concurrently at startup, at least 1. Default: 8.
     pub init_concurrency: usize,
-    /// Queues that servers may share, by name.
+    /// Queues that servers can share, by name.
     pub queues: BTreeMap<String, QueueConfig>,
-    /// Whether servers may be reached without TLS. Default false.
+    /// Allows servers without TLS. Default: false.
     pub allow_plain_http: bool,
-    /// Private addresses, networks and hosts that may be dialled. Default none.
+    /// Private addresses, networks and hosts that may be dialed. Default: none.
     pub allow_private: Vec<String>,
-    /// Where tokens of servers that want a login are kept. Default: a folder in the user's folder for
-    /// state.
+    /// The folder for tokens of servers that require a login. Default: a folder in the user's state
+    /// folder.
     pub tokens: Option<PathBuf>,
-    /// Whether callers may add servers at run time. Default false.
+    /// Allows callers to add servers at run time. Default: false.
     pub allow_registration: bool,
-    /// The programs that such a server may be. Default none.
+    /// The programs that such servers may start. Default: none.
     pub allowed_commands: BTreeSet<String>,
-    /// Whether the model of `[llm]` says in a sentence what each server is for. Default false.
+    /// Summarizes each server with the model of `[llm]`. Default: false.
     pub summaries: bool,
 }
 
@@ -56,32 +56,32 @@ impl Default for McpSection {
 }
 
 impl McpSection {
-    /// What is wrong with it, in words for an operator.
+    /// Returns all invalid values, for an operator.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+    pub fn validate(&self) -> Vec<String> {
+        let mut errors = Vec::new();
         if self.init_concurrency == 0 {
-            problems.push("mcp.init_concurrency: must be at least 1".to_owned());
+            errors.push("mcp.init_concurrency: must be at least 1".to_owned());
         }
         for (name, queue) in &self.queues {
             if queue.concurrency == 0 {
-                problems.push(format!("mcp.queues.{name}.concurrency: must be at least 1"));
+                errors.push(format!("mcp.queues.{name}.concurrency: must be at least 1"));
             }
         }
         for target in &self.allow_private {
-            if let Err(bad) = target.parse::<PrivateTarget>() {
-                problems.push(format!("mcp.allow_private: {bad}"));
+            if let Err(error) = target.parse::<PrivateTarget>() {
+                errors.push(format!("mcp.allow_private: {error}"));
             }
         }
-        problems
+        errors
     }
 
-    /// A bridge as the section wants it, without a store and a model.
+    /// Returns the options for a bridge, without a store and a model.
     #[must_use]
     pub fn options(&self) -> BridgeOptions {
         let dial = DialPolicy {
             allow_plain_http: self.allow_plain_http,
-            // Bad ones are problems.
+            // `validate` reports invalid ones.
             allow_private: self.allow_private.iter().filter_map(|text| text.parse().ok()).collect(),
             ..DialPolicy::default()
         };

@@ -1,4 +1,4 @@
-//! One server, and the task that owns its connection.
+//! One server and the task that owns its connection.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,97 +23,95 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     backoff::{Backoff, STABLE_AFTER},
+    catalog::Catalog,
     client::Client,
     config::ServerConfig,
     connect::{self, Era},
     definitions::Definitions,
     oauth::OAuthTokens,
-    offer::Offer,
-    ownership::{Owned, Ownership},
+    ownership::{Ownership, OwnershipGuard},
     queue::Queues,
     session::{DEFAULT_IDLE, Session},
     summary,
-    telemetry::Told,
+    telemetry::ServerMetrics,
 };
 
-/// How long a call waits for a session that is being opened.
-const SESSION_WITHIN: Duration = Duration::from_secs(5);
-/// How often a server is asked for a sign of life.
-const PROBE_EVERY: Duration = Duration::from_secs(30);
-/// So many signs that did not come in a row, and the session is given up.
-const MOST_MISSED: u32 = 3;
-/// A server whose tools changed is left alone for this long before it is asked for them: changes
-/// come in swarms.
+/// The time limit for a call that waits for a session to be opened.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval between pings.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Consecutive missed pings after which the session is closed.
+const MAX_MISSED_PINGS: u32 = 3;
+/// The delay between a change notification and listing the tools: notifications come in bursts.
 const DEBOUNCE: Duration = Duration::from_millis(250);
-/// How often at most it is asked.
-const LIST_EVERY: Duration = Duration::from_secs(1);
-/// How long a session may take to end in good order.
-const CLOSE_WITHIN: Duration = Duration::from_secs(6);
-/// So many attempts in vain, and the tools of a server that was there before are not offered any
-/// more.
-const FORGET_AFTER: u32 = 3;
+/// The minimum interval between two listings.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// The time limit for closing a session.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(6);
+/// Consecutive failures after which the tools of a server are withdrawn.
+const WITHDRAW_AFTER_FAILURES: u32 = 3;
 
-/// What every server of a bridge has in common.
-pub(crate) struct Surroundings {
-    pub(crate) offer: Offer,
+/// State shared by all servers of a bridge.
+pub(crate) struct BridgeContext {
+    pub(crate) catalog: Catalog,
     pub(crate) queues: Queues,
-    pub(crate) dialling: connect::Dialling,
+    pub(crate) dial: connect::DialSettings,
     pub(crate) ownership: Option<Ownership>,
-    pub(crate) told: Told,
-    /// Who says what a server is for; a fixed text when absent.
+    pub(crate) metrics: ServerMetrics,
+    /// Summarizes servers. Servers get a fixed summary when this is `None`.
     pub(crate) model: Option<Arc<dyn ChatModel>>,
-    /// How many servers are being connected for the first time at once.
+    /// Limits concurrent first connection attempts.
     pub(crate) starting: Arc<Semaphore>,
 }
 
-/// Where a server is in its life.
+/// The state of a server.
 #[derive(Clone)]
-pub(crate) enum State {
-    /// It is being connected for the first time, or after so many attempts in vain.
-    Connecting { failed: u32, why: Option<Arc<str>> },
-    /// Another bridge serves it.
-    Elsewhere { owner: Arc<str> },
-    /// It serves.
-    Ready(Arc<Serving>),
+pub(crate) enum ServerState {
+    /// It is being connected; `failures` counts consecutive failed attempts.
+    Connecting { failures: u32, reason: Option<Arc<str>> },
+    /// Another bridge owns it.
+    OwnedElsewhere { owner: Arc<str> },
+    /// Its tools can be called.
+    Ready(Arc<ActiveSession>),
     /// It was removed.
     Stopped,
 }
 
-/// A session and what may be called in it.
-pub(crate) struct Serving {
+/// An open session and its tools.
+pub(crate) struct ActiveSession {
     pub(crate) session: Arc<Session>,
-    /// The tools, by their names on the server.
+    /// Definitions by the tools' names on the server.
     pub(crate) tools: BTreeMap<String, McpToolDefinition>,
 }
 
 /// A server of the bridge.
 pub(crate) struct Server {
-    caller: Caller,
+    caller: ToolCaller,
     tokens: Option<OAuthTokens>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Server {
-    pub(crate) fn start(config: ServerConfig, surroundings: Arc<Surroundings>) -> Self {
+    pub(crate) fn start(config: ServerConfig, context: Arc<BridgeContext>) -> Self {
         let era = Era::configured(&config);
         let config = Arc::new(config);
-        let (sender, state) = watch::channel(State::Connecting { failed: 0, why: None });
-        let policy = policy(&config, &surroundings.queues);
-        let caller = Caller { config, state, policy };
-        let tokens = surroundings.dialling.tokens(&caller.config);
+        let (sender, state) = watch::channel(ServerState::Connecting { failures: 0, reason: None });
+        let policy = policy(&config, &context.queues);
+        let caller = ToolCaller { config, state, policy };
+        let tokens = context.dial.tokens(&caller.config);
         let stop = CancellationToken::new();
-        let owner = Owner {
+        let task = ConnectionTask {
             caller: caller.clone(),
             tokens: tokens.clone(),
             state: sender,
-            surroundings,
+            context,
             stop: stop.clone(),
             era,
-            owned: None,
+            ownership: None,
             backoff: Backoff::new(),
         };
-        let task = Mutex::new(Some(tokio::spawn(owner.run())));
+        let task = Mutex::new(Some(tokio::spawn(task.run())));
         Self { caller, tokens, stop, task }
     }
 
@@ -121,31 +119,31 @@ impl Server {
         &self.caller.config
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> ServerState {
         self.caller.state.borrow().clone()
     }
 
-    pub(crate) fn states(&self) -> watch::Receiver<State> {
+    pub(crate) fn states(&self) -> watch::Receiver<ServerState> {
         self.caller.state.clone()
     }
 
-    /// Its tokens, when it wants any.
+    /// Returns its token source, if it uses OAuth.
     pub(crate) fn tokens(&self) -> Option<&OAuthTokens> {
         self.tokens.as_ref()
     }
 
-    pub(crate) fn caller(&self) -> &Caller {
+    pub(crate) fn caller(&self) -> &ToolCaller {
         &self.caller
     }
 
-    /// Ends the session and what belongs to it. Bounded.
+    /// Closes the session and stops the task, within twice [`CLOSE_TIMEOUT`].
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         let task = self.task.lock().take();
         if let Some(mut task) = task
-            && timeout(CLOSE_WITHIN * 2, &mut task).await.is_err()
+            && timeout(CLOSE_TIMEOUT * 2, &mut task).await.is_err()
         {
-            warn!(server = %self.config().name, "a server could not be stopped in good order");
+            warn!(server = %self.config().name, "server shutdown timed out; aborting its task");
             task.abort();
         }
     }
@@ -160,7 +158,7 @@ impl Drop for Server {
     }
 }
 
-/// What the configuration of a server says about calls of its tools.
+/// Returns the call policy from the configuration of a server.
 fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
     CallPolicy {
         cache: config.cache,
@@ -169,16 +167,16 @@ fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
     }
 }
 
-/// Calls tools of a server, whatever session it has.
+/// Calls tools of a server in its current session.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct ToolCaller {
     config: Arc<ServerConfig>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<ServerState>,
     policy: CallPolicy,
 }
 
-impl Caller {
-    /// What holds for calls of the server's tools.
+impl ToolCaller {
+    /// Returns the policy for calls of the server's tools.
     pub(crate) fn policy(&self) -> CallPolicy {
         self.policy.clone()
     }
@@ -191,109 +189,114 @@ impl Caller {
         &self,
         tool: &str,
         arguments: Value,
-        context: &ToolContext,
+        call: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let serving = self.serving(context).await?;
+        let active = self.active_session(call).await?;
         let not_found = || ToolFailure::NotFound { name: tool.chars().take(128).collect() };
-        // Listed tools are permitted ones; asked again, so that no list can be wrong about it.
-        let definition = serving.tools.get(tool).filter(|_| self.config.permits(tool));
+        // Denied tools are not listed; this check does not rely on the list.
+        let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
         let definition = definition.ok_or_else(not_found)?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
-        serving.session.call(definition, arguments, context, idle).await
+        active.session.call(definition, arguments, call, idle).await
     }
 
-    /// The session; waits a little for one that is being opened.
-    async fn serving(&self, context: &ToolContext) -> Result<Arc<Serving>, ToolFailure> {
+    /// Returns the session; waits up to [`SESSION_TIMEOUT`] for one that is being opened.
+    async fn active_session(&self, call: &ToolContext) -> Result<Arc<ActiveSession>, ToolFailure> {
         let mut state = self.state.clone();
-        let until = context.deadline.min(Instant::now() + SESSION_WITHIN);
-        let ready = state.wait_for(|state| !matches!(state, State::Connecting { failed: 0, .. }));
+        let until = call.deadline.min(Instant::now() + SESSION_TIMEOUT);
+        let ready =
+            state.wait_for(|state| !matches!(state, ServerState::Connecting { failures: 0, .. }));
         let executed = Executed::No;
         let state = tokio::select! {
             state = timeout_at(until, ready) => state,
-            () = context.cancellation.cancelled() => {
+            () = call.cancellation.cancelled() => {
                 return Err(ToolFailure::Cancelled { executed });
             }
         };
         let name = &self.config.name;
         let message = match state {
             Ok(Ok(state)) => match &*state {
-                State::Ready(serving) => return Ok(serving.clone()),
-                State::Elsewhere { .. } => format!("{name} is served by another bridge now"),
-                State::Stopped => format!("{name} is served no longer"),
-                State::Connecting { .. } => format!("{name} can't be reached now"),
+                ServerState::Ready(active) => return Ok(active.clone()),
+                ServerState::OwnedElsewhere { .. } => {
+                    format!("MCP server {name} is owned by another bridge")
+                }
+                ServerState::Stopped => format!("MCP server {name} was removed"),
+                ServerState::Connecting { .. } => {
+                    format!("MCP server {name} is not connected; try again later")
+                }
             },
-            _ => format!("{name} can't be reached now"),
+            _ => format!("MCP server {name} is not connected; try again later"),
         };
         Err(ToolFailure::Unavailable { message, executed })
     }
 }
 
-/// The task's side of a server.
-struct Owner {
-    caller: Caller,
+/// The task that owns the connection of a server.
+struct ConnectionTask {
+    caller: ToolCaller,
     tokens: Option<OAuthTokens>,
-    state: watch::Sender<State>,
-    surroundings: Arc<Surroundings>,
+    state: watch::Sender<ServerState>,
+    context: Arc<BridgeContext>,
     stop: CancellationToken,
     era: Era,
-    owned: Option<Owned>,
+    ownership: Option<OwnershipGuard>,
     backoff: Backoff,
 }
 
-/// Why a session ended.
-enum Ended {
+/// The reason why a session ended.
+enum SessionEnd {
     Stopped,
     Lost,
-    /// It does not list its tools, for this reason, so it can't serve.
-    Useless(String),
-    /// It is somebody else's server now.
-    Disowned,
+    /// Its tools could not be listed.
+    Unusable(String),
+    /// Ownership was lost to another bridge.
+    OwnershipLost,
 }
 
-impl Owner {
+impl ConnectionTask {
     async fn run(mut self) {
         let stop = self.stop.clone();
-        while let Some(prepared) = stop.run_until_cancelled(self.prepare()).await {
-            let Some((running, client, session)) = prepared else { continue };
-            let began = Instant::now();
+        while let Some(opened) = stop.run_until_cancelled(self.connect()).await {
+            let Some((running, client, session)) = opened else { continue };
+            let opened_at = Instant::now();
             let name = self.name();
             match self.serve(running, &client, session).await {
-                Ended::Stopped => break,
-                Ended::Disowned => {
-                    warn!(server = %name, "another bridge may serve it now");
-                    self.surroundings.offer.withdraw(&name);
-                    self.owned = None;
+                SessionEnd::Stopped => break,
+                SessionEnd::OwnershipLost => {
+                    warn!(server = %name, "server ownership lost");
+                    self.context.catalog.withdraw(&name);
+                    self.ownership = None;
                     self.backoff.reset();
                 }
-                Ended::Useless(why) => {
-                    self.failed(&why);
+                SessionEnd::Unusable(reason) => {
+                    self.record_failure(&reason);
                     continue;
                 }
-                Ended::Lost => {
-                    info!(server = %name, lasted = ?began.elapsed(), "a session ended");
-                    let told = &self.surroundings.told;
-                    counter!("rockbot_mcp_server_restarts_total", "server" => told.label(&name).to_owned())
+                SessionEnd::Lost => {
+                    info!(server = %name, lasted = ?opened_at.elapsed(), "session ended");
+                    let metrics = &self.context.metrics;
+                    counter!("rockbot_mcp_server_restarts_total", "server" => metrics.label(&name).to_owned())
                         .increment(1);
-                    if began.elapsed() >= STABLE_AFTER {
+                    if opened_at.elapsed() >= STABLE_AFTER {
                         self.backoff.reset();
                     } else {
                         self.backoff.record_failure();
                     }
                 }
             }
-            // Calls wait for the next session, which is on its way, unless none ever lasts.
-            let failed = self.backoff.failures();
-            let waits = failed < FORGET_AFTER;
-            if !waits {
-                self.surroundings.offer.withdraw(&name);
+            // Calls wait for the next session, unless sessions keep failing.
+            let failures = self.backoff.failures();
+            let calls_wait = failures < WITHDRAW_AFTER_FAILURES;
+            if !calls_wait {
+                self.context.catalog.withdraw(&name);
             }
-            let failed = if waits { 0 } else { failed };
-            self.state.send_replace(State::Connecting { failed, why: None });
+            let failures = if calls_wait { 0 } else { failures };
+            self.state.send_replace(ServerState::Connecting { failures, reason: None });
         }
-        self.surroundings.offer.withdraw(&self.name());
-        self.state.send_replace(State::Stopped);
-        if let Some(owned) = self.owned.take() {
-            owned.give_back().await;
+        self.context.catalog.withdraw(&self.name());
+        self.state.send_replace(ServerState::Stopped);
+        if let Some(owned) = self.ownership.take() {
+            owned.release().await;
         }
     }
 
@@ -301,193 +304,197 @@ impl Owner {
         self.caller.config.name.clone()
     }
 
-    /// Waits for its turn, and connects. None when that failed.
-    async fn prepare(&mut self) -> Option<connect::Opened> {
+    /// Waits for the back-off and a permit, and connects. Returns `None` when that failed.
+    async fn connect(&mut self) -> Option<connect::OpenedSession> {
         sleep(self.backoff.delay()).await;
-        self.own().await;
+        self.acquire_ownership().await;
         let config = self.caller.config.clone();
-        let starting = self.surroundings.starting.clone();
-        let turn =
+        let starting = self.context.starting.clone();
+        let permit =
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
-        let policy = &self.surroundings.dialling.policy;
+        let policy = &self.context.dial.policy;
         let opened = connect::open(&config, self.era, policy, self.tokens.as_ref()).await;
-        drop(turn);
+        drop(permit);
         match opened {
             Ok(opened) => {
-                self.era = Era::of(&opened.2);
+                self.era = Era::from_session(&opened.2);
                 Some(opened)
             }
             Err(failure) => {
                 if config.protocol.is_none() {
                     self.era = failure.next_era(self.era);
                 }
-                self.failed(&failure.to_string());
+                self.record_failure(&failure.to_string());
                 None
             }
         }
     }
 
-    /// Waits until the server is ours, where only one bridge can serve it.
-    async fn own(&mut self) {
+    /// Acquires ownership of the server, where only one bridge can serve it.
+    async fn acquire_ownership(&mut self) {
         let config = &self.caller.config;
-        let Some(ownership) = &self.surroundings.ownership else { return };
-        if !config.has_one_owner() || self.owned.as_ref().is_some_and(|owned| !owned.is_lost()) {
+        let Some(ownership) = &self.context.ownership else { return };
+        if !config.requires_single_owner()
+            || self.ownership.as_ref().is_some_and(|owned| !owned.is_lost())
+        {
             return;
         }
-        let owned = ownership.of(&config.name, |owner| {
-            self.surroundings.offer.withdraw(&config.name);
-            self.state.send_replace(State::Elsewhere { owner: owner.into() });
+        let owned = ownership.acquire(&config.name, |owner| {
+            self.context.catalog.withdraw(&config.name);
+            self.state.send_replace(ServerState::OwnedElsewhere { owner: owner.into() });
         });
-        self.owned = Some(owned.await);
-        self.state.send_replace(State::Connecting { failed: 0, why: None });
+        self.ownership = Some(owned.await);
+        self.state.send_replace(ServerState::Connecting { failures: 0, reason: None });
     }
 
-    fn failed(&mut self, why: &str) {
+    fn record_failure(&mut self, reason: &str) {
         self.backoff.record_failure();
-        let (failed, again) = (self.backoff.failures(), self.backoff.delay());
+        let (failures, retry_in) = (self.backoff.failures(), self.backoff.delay());
         let name = self.name();
         if self.caller.config.required {
-            error!(server = %name, %failed, ?again, why, "a required server can't be connected");
+            error!(server = %name, failures, ?retry_in, reason, "required server connection failed");
         } else {
-            warn!(server = %name, %failed, ?again, %why, "a server can't be connected");
+            warn!(server = %name, failures, ?retry_in, reason, "server connection failed");
         }
-        if failed >= FORGET_AFTER {
-            self.surroundings.offer.withdraw(&name);
+        if failures >= WITHDRAW_AFTER_FAILURES {
+            self.context.catalog.withdraw(&name);
         }
-        let why = Some(why.into());
-        self.state.send_replace(State::Connecting { failed, why });
+        let reason = Some(reason.into());
+        self.state.send_replace(ServerState::Connecting { failures, reason });
     }
 
-    /// Serves until the session ends.
+    /// Serves a session until it ends.
     async fn serve(
         &self,
         running: RunningService<RoleClient, Client>,
         client: &Client,
         session: Session,
-    ) -> Ended {
+    ) -> SessionEnd {
         let session = Arc::new(session);
         let cancel = running.cancellation_token();
         let closed = running.waiting();
         tokio::pin!(closed);
-        let disowned = async {
-            match &self.owned {
+        let ownership_lost = async {
+            match &self.ownership {
                 Some(owned) => owned.lost().await,
                 None => std::future::pending().await,
             }
         };
-        let ended = tokio::select! {
-            _ = &mut closed => return Ended::Lost,
-            () = self.stop.cancelled() => Ended::Stopped,
-            () = disowned => Ended::Disowned,
-            ended = self.keep(&session, client) => ended,
+        let end = tokio::select! {
+            _ = &mut closed => return SessionEnd::Lost,
+            () = self.stop.cancelled() => SessionEnd::Stopped,
+            () = ownership_lost => SessionEnd::OwnershipLost,
+            end = self.maintain(&session, client) => end,
         };
         cancel.cancel();
-        // Closing tells the server, and waits for its program to end.
-        let _ = timeout(CLOSE_WITHIN, closed).await;
-        ended
+        // Closing notifies the server and waits for its program to exit.
+        let _ = timeout(CLOSE_TIMEOUT, closed).await;
+        end
     }
 
-    /// Offers the tools and keeps them up to date. Returns when the server does not answer any more.
-    async fn keep(&self, session: &Arc<Session>, client: &Client) -> Ended {
-        if let Err(error) = self.list(session).await {
-            return Ended::Useless(format!("it does not list its tools: {error}"));
+    /// Publishes the tools and keeps them up to date. Returns when the server is unresponsive.
+    async fn maintain(&self, session: &Arc<Session>, client: &Client) -> SessionEnd {
+        if let Err(error) = self.refresh_tools(session).await {
+            return SessionEnd::Unusable(format!("listing its tools failed: {error}"));
         }
-        info!(server = %self.name(), protocol = %session.protocol_version, "a server is connected");
-        let mut changes = Changes::of(session).await;
-        let mut probe = interval_at(Instant::now() + PROBE_EVERY, PROBE_EVERY);
-        probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        info!(server = %self.name(), protocol = %session.protocol_version, "server connected");
+        let mut changes = ToolChanges::subscribe(session).await;
+        let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut missed = 0;
-        let summary = self.summarise();
+        let summary = self.summarize();
         tokio::pin!(summary);
-        let mut summarised = false;
+        let mut summarized = false;
         loop {
             tokio::select! {
                 () = client.tools_changed() => {}
                 () = changes.next() => {}
-                () = &mut summary, if !summarised => {
-                    summarised = true;
+                () = &mut summary, if !summarized => {
+                    summarized = true;
                     continue;
                 }
-                _ = probe.tick() => {
-                    if session.answers().await {
+                _ = ping.tick() => {
+                    if session.ping().await {
                         missed = 0;
                     } else {
                         missed += 1;
-                        warn!(server = %self.name(), missed, "a server gave no sign of life");
+                        warn!(server = %self.name(), missed, "server did not reply to a ping");
                     }
-                    // A call that runs has its own time-out; it is not cut short by ours.
-                    if missed >= MOST_MISSED && session.calls() == 0 {
-                        return Ended::Lost;
+                    // A running call has its own timeout, which takes precedence.
+                    if missed >= MAX_MISSED_PINGS && session.calls() == 0 {
+                        return SessionEnd::Lost;
                     }
                     continue;
                 }
             }
             sleep(DEBOUNCE).await;
             changes.drain();
-            if let Err(error) = self.list(session).await {
-                // What was offered before still is.
-                warn!(server = %self.name(), %error, "a server does not list its tools again");
+            if let Err(error) = self.refresh_tools(session).await {
+                // The previous tools stay.
+                warn!(server = %self.name(), %error, "tool listing failed; keeping the previous tools");
             }
-            sleep(LIST_EVERY - DEBOUNCE).await;
+            sleep(LIST_INTERVAL - DEBOUNCE).await;
         }
     }
 
-    async fn list(&self, session: &Arc<Session>) -> Result<(), rmcp::ServiceError> {
+    async fn refresh_tools(&self, session: &Arc<Session>) -> Result<(), rmcp::ServiceError> {
         let config = &self.caller.config;
-        let Definitions { tools, left_out } = Definitions::of(config, session.tools().await?);
-        for why in &left_out {
-            warn!(server = %config.name, tool = %why, "a tool of a server is left out");
+        let Definitions { tools, rejected } =
+            Definitions::from_listed(config, session.tools().await?);
+        for reason in &rejected {
+            warn!(server = %config.name, reason, "tool rejected");
         }
-        self.take(session, tools);
+        self.publish(session, tools);
         Ok(())
     }
 
-    fn take(&self, session: &Arc<Session>, tools: BTreeMap<String, McpToolDefinition>) {
+    fn publish(&self, session: &Arc<Session>, tools: BTreeMap<String, McpToolDefinition>) {
         let config = &self.caller.config;
-        debug!(server = %config.name, tools = tools.len(), "took over the tools of a server");
-        // Ready before it is told: whoever hears of a tool can call it.
-        let serving = Arc::new(Serving { session: session.clone(), tools });
-        self.state.send_replace(State::Ready(serving.clone()));
-        self.surroundings.offer.put(&config.name, session, &serving.tools, &self.caller);
+        debug!(server = %config.name, tools = tools.len(), "server tools updated");
+        // Ready before the catalog is updated, so that every announced tool can be called.
+        let active = Arc::new(ActiveSession { session: session.clone(), tools });
+        self.state.send_replace(ServerState::Ready(active.clone()));
+        self.context.catalog.update(&config.name, session, &active.tools, &self.caller);
     }
 
-    /// Has a model say what the server is for.
-    async fn summarise(&self) {
-        let Some(model) = &self.surroundings.model else { return std::future::pending().await };
+    /// Summarizes the server with the model, if there is one.
+    async fn summarize(&self) {
+        let Some(model) = &self.context.model else { return std::future::pending().await };
         let name = self.name();
-        let Some(details) = self.surroundings.offer.details(&name) else { return };
-        if let Some(words) = summary::by(model.as_ref(), &details).await {
-            self.surroundings.offer.describe(&name, words);
+        let Some(details) = self.context.catalog.details(&name) else { return };
+        if let Some(text) = summary::generate(model.as_ref(), &details).await {
+            self.context.catalog.set_summary(&name, text);
         }
     }
 }
 
-/// What a server of the later revisions says about changes, on a stream of its own.
-struct Changes(Option<Subscription>);
+/// The stream of tool change notifications from a server without handshake. Servers with a handshake
+/// send them over the session.
+struct ToolChanges(Option<Subscription>);
 
-impl Changes {
-    async fn of(session: &Session) -> Self {
+impl ToolChanges {
+    async fn subscribe(session: &Session) -> Self {
         if session.has_handshake {
             return Self(None);
         }
         let filter = SubscriptionFilter::builder().tools_list_changed().build();
-        let opened = timeout(SESSION_WITHIN, session.peer().listen(filter)).await;
+        let opened = timeout(SESSION_TIMEOUT, session.peer().listen(filter)).await;
         Self(opened.ok().and_then(Result::ok))
     }
 
-    /// Returns at the next change; never when the server does not tell.
+    /// Completes at the next change; never when the server sends no notifications.
     async fn next(&mut self) {
         if let Some(subscription) = &mut self.0 {
             match subscription.next().await {
                 Ok(Some(_)) => return,
-                // What changed meanwhile is found by asking.
+                // Later changes are found by the next listing.
                 Ok(None) | Err(_) => self.0 = None,
             }
         }
         std::future::pending::<()>().await;
     }
 
-    /// Forgets changes that one look covers.
+    /// Discards notifications that the next listing covers.
     fn drain(&mut self) {
         use futures_util::FutureExt;
         while let Some(Some(Ok(Some(_)))) =

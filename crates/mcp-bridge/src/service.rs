@@ -1,4 +1,4 @@
-//! The process behind `tool.invoke.mcp`, without its main.
+//! The service behind `tool.invoke.mcp`.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,26 +20,25 @@ use crate::{bridge::Bridge, config::FileWatch};
 /// The name of the service on the bus.
 pub const SERVICE: &str = "mcp-bridge";
 
-/// A bridge that serves on a bus: it runs tools, tells which servers there are, and answers
-/// questions about them.
+/// A bridge on a bus: it runs tools, announces its servers, and serves the management requests.
 #[derive(Debug)]
 pub struct BridgeService {
     bridge: Arc<Bridge>,
     handler: Arc<ToolInvokeHandler>,
     workers: InvokeWorkers,
-    /// Calls to this process alone: of servers that no other bridge has.
+    /// Calls addressed to this instance: for servers that no other bridge has.
     own: Worker,
     manage: ManageWorker,
     announcer: IndexAnnouncer,
-    following: Option<JoinHandle<()>>,
+    file_watcher: Option<JoinHandle<()>>,
 }
 
 impl BridgeService {
-    /// Starts to serve what `bridge` has. With a file of servers, the bridge serves what is in it,
-    /// now and after every change.
+    /// Starts to serve the tools of `bridge`. With a servers file, the bridge applies it now and after
+    /// every change.
     ///
     /// # Errors
-    /// When a queue can't be consumed.
+    /// When a queue cannot be consumed.
     pub async fn start(
         bus: Arc<dyn Bus>,
         bridge: Arc<Bridge>,
@@ -47,38 +46,40 @@ impl BridgeService {
         options: InvokeOptions,
         instance: InstanceId,
     ) -> Result<Self, ConsumeError> {
-        let askers = options.askers;
+        let callers = options.callers;
         let options = {
             let bridge = bridge.clone();
-            options.addressed(Arc::new(move |server, tool| bridge.registered(server, tool)))
+            options.with_tool_resolver(Arc::new(move |server, tool| {
+                bridge.registry_name(server, tool)
+            }))
         };
         let executor = bridge.executor().clone();
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke_mcp(), &instance).await?;
         let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));
-        let own = handler.start_also(inbox).await?;
+        let own = handler.start_worker(inbox).await?;
         let gateway = bridge.clone();
-        let manage = ManageWorker::start(&bus, gateway, SERVICE, &instance, askers).await?;
-        let following = file.map(|path| tokio::spawn(follow(bridge.clone(), path)));
-        // Announced last: whoever hears of a server can call its tools.
+        let manage = ManageWorker::start(&bus, gateway, SERVICE, &instance, callers).await?;
+        let file_watcher = file.map(|path| tokio::spawn(watch_file(bridge.clone(), path)));
+        // Announced last: the tools of an announced server can be called.
         let announcer = IndexAnnouncer::start(bus, bridge.as_ref(), SERVICE, instance).await?;
-        Ok(Self { bridge, handler, workers, own, manage, announcer, following })
+        Ok(Self { bridge, handler, workers, own, manage, announcer, file_watcher })
     }
 
-    /// The handler's counts.
+    /// Returns the handler, for its counters.
     #[must_use]
     pub fn handler(&self) -> &Arc<ToolInvokeHandler> {
         &self.handler
     }
 
-    /// Says goodbye, stops taking calls, finishes those under way within `grace`, and ends every
-    /// server. Whether all calls ended in time.
+    /// Withdraws the announcement, stops taking calls, finishes running ones within `grace`, and stops
+    /// every server. Returns whether all calls finished in time.
     pub async fn drain(self, grace: Duration) -> bool {
-        if let Some(following) = &self.following {
-            following.abort();
+        if let Some(watcher) = &self.file_watcher {
+            watcher.abort();
         }
         self.announcer.stop().await;
-        // All at once: what comes in after the goodbye is another bridge's.
+        // Concurrently: requests that arrive after the withdrawal belong to another bridge.
         let (own, managed, drained) = tokio::join!(
             self.own.drain(grace),
             self.manage.drain(grace),
@@ -89,15 +90,15 @@ impl BridgeService {
     }
 }
 
-/// Serves what the file says, whenever it changes. What can't be used changes nothing.
-async fn follow(bridge: Arc<Bridge>, path: PathBuf) {
+/// Applies the servers file whenever it changes. An invalid file changes nothing.
+async fn watch_file(bridge: Arc<Bridge>, path: PathBuf) {
     let mut watch = FileWatch::new(path.clone());
     loop {
         match watch.changed().await {
             Ok(servers) => bridge.apply(servers).await,
-            Err(problem) => {
+            Err(error) => {
                 let file = path.display();
-                warn!(%file, %problem, "the file of servers can't be used; nothing changes");
+                warn!(%file, %error, "servers file is invalid; keeping the previous servers");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A session with a server: opened, looked at, called.
+//! Sessions with servers: listing and calling tools.
 
 use std::{
     sync::{
@@ -26,41 +26,41 @@ use tracing::{Instrument, debug};
 
 use crate::{
     client::Client,
-    definitions::MOST_TOOLS,
-    result::result,
+    definitions::MAX_TOOLS,
+    result::tool_result,
     telemetry,
     transport::{FailureClass, call_failure_class, stdio::StdioError},
 };
 
-/// How long a server may be silent during a call when its configuration does not say.
+/// The default idle timeout of a call: how long the server may send nothing.
 pub(crate) const DEFAULT_IDLE: Duration = Duration::from_secs(60);
-/// How long a page of a list may take.
-const LIST_WITHIN: Duration = Duration::from_secs(30);
-/// The most pages of a list.
-const MOST_PAGES: usize = 100;
-/// How long a sign of life may take.
-const PING_WITHIN: Duration = Duration::from_secs(10);
-/// How often a server may want to know more before it answers a call.
-const MOST_ROUNDS: usize = 4;
+/// The time limit for one page of the tool list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of pages of the tool list.
+const MAX_PAGES: usize = 100;
+/// The time limit for a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of rounds of a call: the call itself, and the responses to requests for input.
+const MAX_ROUNDS: usize = 4;
 
-/// An open session. Calls of it run side by side.
+/// An open session. Calls run concurrently.
 pub(crate) struct Session {
     peer: Peer<RoleClient>,
     client: Client,
     calls: Arc<AtomicUsize>,
-    /// What the server calls itself.
+    /// The display name that the server reports.
     pub(crate) display_name: Option<String>,
-    /// How to use it, in its own words.
+    /// The server's instructions.
     pub(crate) instructions: Option<String>,
-    /// The revision of the protocol.
+    /// The protocol revision.
     pub(crate) protocol_version: String,
-    /// Whether the session began with a handshake, as before 2026-07-28.
+    /// The session began with a handshake, as before 2026-07-28.
     pub(crate) has_handshake: bool,
 }
 
 impl Session {
-    pub(crate) async fn of(peer: Peer<RoleClient>, client: Client) -> Self {
-        // Lists are asked for when the server says that they changed; no other answer is fresh.
+    pub(crate) async fn new(peer: Peer<RoleClient>, client: Client) -> Self {
+        // Lists are requested after change notifications, so cached responses would be stale.
         peer.set_response_cache_config(ClientCacheConfig::disabled()).await;
         let info = peer.peer_info();
         let info = info.as_deref();
@@ -78,46 +78,48 @@ impl Session {
         }
     }
 
-    /// What goes to and comes from the server.
+    /// Returns the protocol peer.
     pub(crate) fn peer(&self) -> &Peer<RoleClient> {
         &self.peer
     }
 
-    /// How many calls are under way.
+    /// Returns the number of running calls.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// All tools that the server lists, within bounds.
+    /// Returns the tools that the server lists, within bounds.
     ///
     /// # Errors
-    /// When a page does not come, or is none.
+    /// When a page is missing or invalid.
     pub(crate) async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
         let mut tools = Vec::new();
         let mut cursor = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let mut page = PaginatedRequestParams::default();
             page.cursor = cursor;
-            let listed = timeout(LIST_WITHIN, self.peer.list_tools(Some(page))).await;
-            let page = listed.map_err(|_| ServiceError::Timeout { timeout: LIST_WITHIN })??;
+            let listed = timeout(LIST_TIMEOUT, self.peer.list_tools(Some(page))).await;
+            let page = listed.map_err(|_| ServiceError::Timeout { timeout: LIST_TIMEOUT })??;
             tools.extend(page.tools);
             cursor = page.next_cursor;
-            if cursor.is_none() || tools.len() > MOST_TOOLS {
+            if cursor.is_none() || tools.len() > MAX_TOOLS {
                 break;
             }
         }
         Ok(tools)
     }
 
-    /// Whether the server still answers. One that answers with an error does.
-    pub(crate) async fn answers(&self) -> bool {
-        let options = PeerRequestOptions::with_timeout(PING_WITHIN);
-        let request = match self.has_handshake {
-            true => ClientRequest::PingRequest(PingRequest::default()),
+    /// Returns whether the server replies, even with an error.
+    pub(crate) async fn ping(&self) -> bool {
+        let options = PeerRequestOptions::with_timeout(PING_TIMEOUT);
+        let request = if self.has_handshake {
+            ClientRequest::PingRequest(PingRequest::default())
+        } else {
             // The later revisions have no ping.
-            false => ClientRequest::ListToolsRequest(rmcp::model::ListToolsRequest::default()),
+            ClientRequest::ListToolsRequest(rmcp::model::ListToolsRequest::default())
         };
-        let sent = timeout(PING_WITHIN, self.peer.send_request_with_option(request, options)).await;
+        let sent =
+            timeout(PING_TIMEOUT, self.peer.send_request_with_option(request, options)).await;
         match sent {
             Ok(Ok(handle)) => {
                 matches!(handle.await_response().await, Ok(_) | Err(ServiceError::McpError(_)))
@@ -126,14 +128,13 @@ impl Session {
         }
     }
 
-    /// Calls a tool. `idle` is how long the server may be silent; the context's deadline holds as
-    /// well.
+    /// Calls a tool. `idle` is the idle timeout; the deadline of the context applies as well.
     ///
     /// # Errors
-    /// See [`ToolFailure`]: above all, whether the tool may have run.
+    /// See [`ToolFailure`], which reports whether the tool may have run.
     ///
     /// # Cancellation
-    /// The server is told, also when the future is dropped.
+    /// The server is notified, also when the future is dropped.
     pub(crate) async fn call(
         &self,
         tool: &McpToolDefinition,
@@ -141,17 +142,17 @@ impl Session {
         context: &ToolContext,
         idle: Duration,
     ) -> Result<ToolResult, ToolFailure> {
-        let _counted = Counted::one(&self.calls);
+        let _active = ActiveCall::start(&self.calls);
         let mut params = CallToolRequestParams::new(tool.name.clone());
         params.arguments = Some(object(arguments)?);
-        let span = telemetry::call(&self.protocol_version, tool, context);
+        let span = telemetry::call_span(&self.protocol_version, tool, context);
         let rounds = self.rounds(params, tool, context, idle);
-        let ended = Box::pin(rounds).instrument(span.clone()).await;
-        telemetry::ended(&span, &ended);
-        ended
+        let outcome = Box::pin(rounds).instrument(span.clone()).await;
+        telemetry::record_outcome(&span, &outcome);
+        outcome
     }
 
-    /// Asks until the server has all that it wants to know.
+    /// Sends the call, and declines requests for input until the server returns a result.
     async fn rounds(
         &self,
         mut params: CallToolRequestParams,
@@ -159,70 +160,70 @@ impl Session {
         context: &ToolContext,
         idle: Duration,
     ) -> Result<ToolResult, ToolFailure> {
-        for _ in 0..MOST_ROUNDS {
-            match self.ask(params.clone(), tool, context, idle).await? {
-                Said::Result(said) => return Ok(result(*said)),
-                Said::Wants(more) => {
-                    let InputRequiredResult { input_requests, request_state, .. } = more;
+        for _ in 0..MAX_ROUNDS {
+            match self.request(params.clone(), tool, context, idle).await? {
+                Reply::Result(result) => return Ok(tool_result(*result)),
+                Reply::InputRequired(input) => {
+                    let InputRequiredResult { input_requests, request_state, .. } = input;
                     params.input_responses =
-                        input_requests.map(|requests| requests.iter().map(nobody_to_ask).collect());
+                        input_requests.map(|requests| requests.iter().map(decline_input).collect());
                     params.request_state = request_state;
                 }
             }
         }
-        Err(ToolFailure::failed("the server needs answers from a person, and nobody can be asked"))
+        Err(ToolFailure::failed("the server requires input from a user, which is not supported"))
     }
 
-    async fn ask(
+    async fn request(
         &self,
         params: CallToolRequestParams,
         tool: &McpToolDefinition,
         context: &ToolContext,
         idle: Duration,
-    ) -> Result<Said, ToolFailure> {
+    ) -> Result<Reply, ToolFailure> {
         let total = context.remaining();
         let failure = |error| failure(error, tool, idle.min(total));
         let options = PeerRequestOptions::with_timeout(idle)
             .reset_timeout_on_progress()
             .with_max_total_timeout(total);
-        let options = match telemetry::meta() {
+        let options = match telemetry::trace_meta() {
             Some(meta) => options.with_meta(meta),
             None => options,
         };
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let not_sent = || ToolFailure::Unavailable {
-            message: "the server is gone; try again".to_owned(),
+            message: "the server is disconnected; try again".to_owned(),
             executed: Executed::No,
         };
         let sent = self.peer.send_request_with_option(request, options);
         let handle = timeout(total, sent).await.map_err(|_| not_sent())?.map_err(|_| not_sent())?;
-        let _following = context.updates.is_some().then(|| {
+        let _progress = context.updates.is_some().then(|| {
             let context = context.clone();
             let sink = Arc::new(move |line| context.progress(line));
-            self.client.follow(handle.progress_token.clone(), sink)
+            self.client.forward_progress(handle.progress_token.clone(), sink)
         });
         let mut cancel = CancelOnDrop::armed(&self.peer, &handle.id);
-        let answered = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            answered = handle.await_response() => answered,
+            reply = handle.await_response() => reply,
             () = context.cancellation.cancelled() => {
-                // The server does not answer what was cancelled.
+                // The server sends no response to a cancelled request.
                 return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
             }
         };
         cancel.disarm();
-        match answered {
-            Ok(ServerResult::CallToolResult(said)) => Ok(Said::Result(Box::new(said))),
-            Ok(ServerResult::InputRequiredResult(more)) => Ok(Said::Wants(more)),
+        match reply {
+            Ok(ServerResult::CallToolResult(result)) => Ok(Reply::Result(Box::new(result))),
+            Ok(ServerResult::InputRequiredResult(input)) => Ok(Reply::InputRequired(input)),
             Ok(_) => Err(failure(ServiceError::UnexpectedResponse)),
             Err(error) => Err(failure(error)),
         }
     }
 }
 
-enum Said {
+enum Reply {
     Result(Box<CallToolResult>),
-    Wants(InputRequiredResult),
+    InputRequired(InputRequiredResult),
 }
 
 fn object(arguments: Value) -> Result<JsonObject, ToolFailure> {
@@ -233,59 +234,59 @@ fn object(arguments: Value) -> Result<JsonObject, ToolFailure> {
     }
 }
 
-/// What a server hears that wants something of a person, of a model or of a disk.
-fn nobody_to_ask((key, request): (&String, &InputRequest)) -> (String, Value) {
-    let answer = match request {
+/// Returns the response to a request for input from a user, a model or the file system.
+fn decline_input((key, request): (&String, &InputRequest)) -> (String, Value) {
+    let response = match request {
         InputRequest::ListRoots(_) => json!({"roots": []}),
-        // A decline; for sampling there is no such answer, and this one is not what it asked for.
+        // A decline. Sampling defines no decline; a client without the capability gets this as well.
         _ => json!({"action": "decline"}),
     };
-    (key.clone(), answer)
+    (key.clone(), response)
 }
 
 fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> ToolFailure {
     match error {
-        ServiceError::McpError(error) => refusal(&error),
+        ServiceError::McpError(error) => protocol_error(&error),
         ServiceError::Timeout { .. } => ToolFailure::TimedOut {
             after,
             executed: Executed::Unknown,
-            repeatable: tool.hints.may_run_again(),
+            repeatable: tool.hints.may_retry(),
         },
         ServiceError::Cancelled { .. } => ToolFailure::Cancelled { executed: Executed::Unknown },
         ServiceError::TransportSend(error) if error.error.is::<StdioError>() => {
             ToolFailure::Unavailable {
-                message: "the server does not take calls now".to_owned(),
+                message: "the server does not accept calls".to_owned(),
                 executed: Executed::No,
             }
         }
-        ServiceError::TransportSend(_) | ServiceError::TransportClosed => not_answered(&error),
-        error => ToolFailure::caused("the server answered with something else", error),
+        ServiceError::TransportSend(_) | ServiceError::TransportClosed => unanswered_call(&error),
+        error => {
+            ToolFailure::failed_with_source("the server returned an unexpected response", error)
+        }
     }
 }
 
-/// A call that the server did not take, or of which nobody knows whether it did.
-fn not_answered(error: &ServiceError) -> ToolFailure {
-    use FailureClass::{Dns, Gone, Redirect, Refused, Tls, Unauthorised};
-    debug!(%error, "a call was not answered");
+/// Classifies a call without a response: rejected by the server, or with an unknown outcome.
+fn unanswered_call(error: &ServiceError) -> ToolFailure {
+    use FailureClass::{Dns, Gone, Redirect, Refused, Tls, Unauthorized};
+    debug!(%error, "call got no response");
     match call_failure_class(error) {
-        Some(Unauthorised) => ToolFailure::NotPermitted {
-            reason:
-                "the server wants an authorisation that is missing here; ask an operator for it"
-                    .to_owned(),
+        Some(Unauthorized) => ToolFailure::NotPermitted {
+            reason: "the server requires authorization; ask an operator to log in".to_owned(),
         },
         Some(Refused | Dns | Tls | Redirect | Gone) => ToolFailure::Unavailable {
-            message: "the server did not take the call".to_owned(),
+            message: "the server rejected the call".to_owned(),
             executed: Executed::No,
         },
         _ => {
-            let message = "the server was lost during the call".to_owned();
+            let message = "the connection to the server was lost during the call".to_owned();
             ToolFailure::OutcomeUnknown { message }
         }
     }
 }
 
-/// An error of the protocol: the server says that it did not run the tool, or that it failed.
-fn refusal(error: &ErrorData) -> ToolFailure {
+/// Classifies a protocol error: the tool did not run, or it failed.
+fn protocol_error(error: &ErrorData) -> ToolFailure {
     let message: String = error.message.chars().take(2000).collect();
     match error.code {
         ErrorCode::INVALID_PARAMS => ToolFailure::invalid(message),
@@ -294,7 +295,7 @@ fn refusal(error: &ErrorData) -> ToolFailure {
     }
 }
 
-/// Tells the server that nobody waits any more, when the asker goes away without an answer.
+/// Cancels the request at the server when dropped before a reply arrived.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     request: Option<RequestId>,
@@ -314,26 +315,30 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let params = CancelledNotificationParam::new(Some(request), Some("nobody waits".into()));
+        let params = CancelledNotificationParam::new(
+            Some(request),
+            Some("the caller stopped waiting".into()),
+        );
         let peer = self.peer.clone();
         runtime.spawn(async move {
             let cancel = CancelledNotification::new(params);
-            // A server that does not read does not hear it either.
-            let _ = timeout(PING_WITHIN, peer.send_notification(cancel.into())).await;
+            // Best effort: the server may not be reading.
+            let _ = timeout(PING_TIMEOUT, peer.send_notification(cancel.into())).await;
         });
     }
 }
 
-struct Counted(Arc<AtomicUsize>);
+/// Counts a running call until dropped.
+struct ActiveCall(Arc<AtomicUsize>);
 
-impl Counted {
-    fn one(calls: &Arc<AtomicUsize>) -> Self {
+impl ActiveCall {
+    fn start(calls: &Arc<AtomicUsize>) -> Self {
         calls.fetch_add(1, Ordering::Relaxed);
         Self(calls.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
-//! Calls of servers as spans, and how the servers are as numbers.
+//! Spans of calls to servers, and metrics of servers.
 //!
-//! Spans are those of OpenTelemetry's conventions for MCP: `tools/call {tool}`. The server gets the
-//! trace in `_meta`, as the specification says.
+//! Spans follow OpenTelemetry's conventions for MCP: `tools/call {tool}`. The server gets the trace
+//! context in `_meta`, as specified.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,11 @@ use tracing::{Span, info_span};
 
 use crate::bridge::ServerStatus;
 
-/// The most servers with a series of their own; how the others are is in the counts.
-const MOST_SERVERS: usize = 200;
+/// The maximum number of servers with their own `server` label.
+const MAX_LABELS: usize = 200;
 
-pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolContext) -> Span {
+/// Returns the span of a call.
+pub(crate) fn call_span(protocol: &str, tool: &McpToolDefinition, context: &ToolContext) -> Span {
     info_span!(
         target: trace::TARGET,
         "tools/call",
@@ -31,15 +32,16 @@ pub(crate) fn call(protocol: &str, tool: &McpToolDefinition, context: &ToolConte
     )
 }
 
-pub(crate) fn ended(span: &Span, ended: &Result<ToolResult, ToolFailure>) {
-    let status = CallStatus::of(ended);
+/// Records the outcome of a call in its span.
+pub(crate) fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailure>) {
+    let status = CallStatus::from_outcome(outcome);
     if !status.is_ok() {
         trace::fail(span, status.as_str());
     }
 }
 
-/// Returns the trace context for a request sent now; `None` outside of a trace.
-pub(crate) fn meta() -> Option<RequestMetaObject> {
+/// Returns the trace context to send with a request, or `None` when no traces are recorded.
+pub(crate) fn trace_meta() -> Option<RequestMetaObject> {
     let context = trace::current();
     let mut meta = RequestMetaObject::new();
     meta.0.set_traceparent(context.parent?.as_ref());
@@ -49,26 +51,26 @@ pub(crate) fn meta() -> Option<RequestMetaObject> {
     Some(meta)
 }
 
-/// Servers that have a series of their own. They come and go, and some are named by models.
+/// The servers with their own metric label. Bounded, because callers can add and name servers.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<BTreeSet<String>>);
+pub(crate) struct ServerMetrics(Mutex<BTreeSet<String>>);
 
-impl Told {
-    /// The name that a server goes by.
+impl ServerMetrics {
+    /// Returns the label of a server: its name, or [`OTHER`] above the limit.
     pub(crate) fn label<'a>(&self, server: &'a str) -> &'a str {
-        let mut told = self.0.lock();
-        if told.contains(server) {
+        let mut names = self.0.lock();
+        if names.contains(server) {
             return server;
         }
-        if told.len() >= MOST_SERVERS {
+        if names.len() >= MAX_LABELS {
             return OTHER;
         }
-        told.insert(server.to_owned());
+        names.insert(server.to_owned());
         server
     }
 
-    /// Tells how servers are.
-    pub(crate) fn tell(&self, servers: &[ServerStatus]) {
+    /// Sets the gauges from the status of the servers.
+    pub(crate) fn record(&self, servers: &[ServerStatus]) {
         let count = |state: &'static str, wanted: &dyn Fn(&ServerStatus) -> bool| {
             let servers = servers.iter().filter(|server| wanted(server)).count();
             gauge!("rockbot_mcp_servers", "state" => state).set(servers as f64);
@@ -86,10 +88,10 @@ impl Told {
                 name => up(name, f64::from(u8::from(server.ready))),
             }
         }
-        let told = self.0.lock();
-        let is_gone = |name: &&String| servers.iter().all(|server| server.name != **name);
+        let names = self.0.lock();
+        let is_removed = |name: &&String| servers.iter().all(|server| server.name != **name);
         // A server that was removed is neither up nor down.
-        told.iter().filter(is_gone).for_each(|name| up(name, f64::NAN));
+        names.iter().filter(is_removed).for_each(|name| up(name, f64::NAN));
     }
 }
 
@@ -98,13 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_without_end_share_a_name() {
-        let told = Told::default();
-        for number in 0..MOST_SERVERS {
+    fn servers_above_limit_share_a_label() {
+        let metrics = ServerMetrics::default();
+        for number in 0..MAX_LABELS {
             let name = format!("server-{number}");
-            assert_eq!(told.label(&name), name);
+            assert_eq!(metrics.label(&name), name);
         }
-        assert_eq!(told.label("one more"), OTHER);
-        assert_eq!(told.label("server-0"), "server-0");
+        assert_eq!(metrics.label("another"), OTHER);
+        assert_eq!(metrics.label("server-0"), "server-0");
     }
 }

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 
 use crate::event::{Event, EventData};
 
-/// Bytes of data that are kept of an event whose data exceeds the limit.
+/// The length of the data prefix of an event that exceeds the limit, in bytes.
 pub const PREFIX_BYTES: usize = 64 * 1024;
 /// The largest `event`, `id` or `retry` value, in bytes; a larger one is ignored.
 pub const MAX_FIELD_BYTES: usize = 4096;
@@ -156,7 +156,7 @@ impl EventDecoder {
 
     fn read_field(&mut self, line: &[u8]) {
         let text = |field: &str| {
-            let value = value_of(line, field.as_bytes())?;
+            let value = field_value(line, field.as_bytes())?;
             let text = std::str::from_utf8(value).ok()?;
             (text.len() <= MAX_FIELD_BYTES).then_some(text)
         };
@@ -191,7 +191,7 @@ impl EventDecoder {
     }
 
     fn data_value<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
-        value_of(line, b"data").or_else(|| value_of(line, self.data_alias?))
+        field_value(line, b"data").or_else(|| field_value(line, self.data_alias?))
     }
 
     fn without_byte_order_mark<'a>(&self, line: &'a [u8]) -> &'a [u8] {
@@ -203,7 +203,7 @@ impl EventDecoder {
 }
 
 /// Returns the value of a line if it belongs to `field`.
-fn value_of<'a>(line: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
+fn field_value<'a>(line: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
     match line.strip_prefix(field)? {
         [] => Some(&[]),
         [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),

@@ -9,7 +9,7 @@ pub struct Event {
     pub name: Option<String>,
     /// The last `id` field of this event; ids of earlier events are not carried over.
     pub id: Option<String>,
-    /// The reconnection time that the server asks for, unbounded.
+    /// The reconnection time that the server requests, unbounded.
     pub retry: Option<Duration>,
     /// The `data` fields, joined with line feeds.
     pub data: EventData,

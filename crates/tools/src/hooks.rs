@@ -1,43 +1,61 @@
-//! What others may do around a call: refuse it, watch it, and hear of it.
+//! Hooks around tool calls, and the events about them.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{Executed, ToolErrorCode};
 
-use crate::context::{ToolContext, ToolUpdate};
+use crate::{
+    context::{ToolContext, ToolUpdate},
+    failure::ToolFailure,
+    result::ToolResult,
+};
 
-/// What a hook that runs before a call says.
+/// Decision of a hook before a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on.
+    /// The call may run.
     Allow,
-    /// Don't run it; the model reads the reason.
+    /// The call fails with `not_permitted` and does not run.
     Refuse {
-        /// For the model.
+        /// The reason, which the model reads.
         reason: String,
     },
 }
 
-/// How a call ended, for hooks and events.
+/// Outcome of a call, for hooks and events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallEnd {
-    /// From start to end.
+    /// Duration of the call, with queueing.
     pub elapsed: Duration,
-    /// Size of the result, in bytes.
+    /// Size of the result or of the error text, in bytes.
     pub bytes: usize,
-    /// Why it failed; [`ToolErrorCode::ExecutionFailed`] when the tool itself says so.
+    /// Error code of a failed call; [`ToolErrorCode::ExecutionFailed`] when the tool reported the failure.
     pub error: Option<ToolErrorCode>,
     /// Whether the tool ran.
     pub executed: Executed,
-    /// Which process ran it, where that is known.
+    /// Instance that ran the tool, if known.
     pub ran_on: Option<String>,
 }
 
-/// Runs around calls. Each method runs strictly before the event of the same moment is told, and
-/// the call waits for it, so it should be quick or bounded.
-pub trait ToolHook: Send + Sync + 'static {
-    /// Before the call starts. A refusal means that no start and no end are told.
+/// A finished call, for hooks.
+#[derive(Debug)]
+pub struct FinishedCall<'a> {
+    /// The call.
+    pub context: &'a ToolContext,
+    /// The arguments, as the model wrote them.
+    pub arguments: &'a str,
+    /// The outcome in figures.
+    pub end: &'a CallEnd,
+    /// The result, or the failure.
+    pub result: &'a Result<ToolResult, ToolFailure>,
+}
+
+/// Runs around tool calls. Each method runs before the event of the same moment is published, and the call
+/// waits for it, so it must be bounded in time.
+pub trait ToolHook: fmt::Debug + Send + Sync + 'static {
+    /// Decides whether the call may start. After a refusal, neither the call nor the hooks after this
+    /// one run.
     fn before_execution<'a>(
         &'a self,
         _context: &'a ToolContext,
@@ -46,49 +64,41 @@ pub trait ToolHook: Send + Sync + 'static {
         Box::pin(std::future::ready(Verdict::Allow))
     }
 
-    /// After the call ended, however it ended.
-    fn after_execution<'a>(
-        &'a self,
-        _context: &'a ToolContext,
-        _end: &'a CallEnd,
-    ) -> BoxFuture<'a, ()> {
+    /// Runs after the call ended, also after a refusal by this hook or by another one.
+    fn after_execution<'a>(&'a self, _call: &'a FinishedCall<'a>) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Before a sign of life is told; false keeps it back.
-    fn before_update(&self, _context: &ToolContext, _update: &ToolUpdate) -> bool {
-        true
-    }
-
-    /// After a sign of life was told.
-    fn after_update(&self, _context: &ToolContext, _update: &ToolUpdate) {}
+    /// Runs in place of [`after_execution`](Self::after_execution) when the call's future was dropped
+    /// before its end. Must not block.
+    fn abandoned(&self, _context: &ToolContext, _arguments: &str, _elapsed: Duration) {}
 }
 
-/// What happens to a call, told to whoever watches.
+/// An event about a tool call.
 #[derive(Debug, Clone)]
 pub enum ToolEvent {
-    /// It goes out.
+    /// The call started.
     Started {
         /// The call.
         context: ToolContext,
         /// The arguments, as the model wrote them.
         arguments: Arc<str>,
     },
-    /// It lives.
+    /// The tool sent an update.
     Updated {
         /// The call.
         context: ToolContext,
-        /// What it says.
+        /// The update.
         update: ToolUpdate,
     },
-    /// It came back.
+    /// The call finished.
     Finished {
         /// The call.
         context: ToolContext,
-        /// How.
+        /// The outcome.
         end: CallEnd,
     },
 }
 
-/// Takes events. Must not block.
+/// Receives events. Must not block.
 pub type EventSink = Arc<dyn Fn(ToolEvent) + Send + Sync>;

@@ -1,37 +1,37 @@
-//! A length of time as operators write it down: `off`, `250ms`, `5s`, `10m`, `2h`, `1d`, `1w`.
+//! Durations in configuration: `off`, `250ms`, `5s`, `10m`, `2h`, `1d`, `1w`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A length of time, or none at all.
+/// A duration, or `off`.
 ///
 /// Written as `off`, or as a whole number with one of the units ms, s, m, h, d, w. A number without a
-/// unit, which other clients write into `mcp.json`, is milliseconds.
+/// unit is in milliseconds, because other MCP clients write such numbers into `mcp.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Period(Option<Duration>);
 
-/// Text that is no [`Period`].
+/// Error of parsing a [`Period`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected \"off\", or a whole number with a unit (ms, s, m, h, d, w) up to 52 weeks")]
 pub struct InvalidPeriod;
 
-/// The longest: 52 weeks. More is a slip.
-const LONGEST: Duration = Duration::from_secs(52 * 7 * 24 * 3600);
+/// Maximum: 52 weeks. A longer period is a mistake.
+const MAX: Duration = Duration::from_secs(52 * 7 * 24 * 3600);
 
 impl Period {
-    /// None at all.
+    /// No duration.
     pub const OFF: Self = Self(None);
 
-    /// How long it is; `None` when it is off or zero.
+    /// Returns the duration, or `None` if it is off or zero.
     #[must_use]
     pub fn duration(self) -> Option<Duration> {
         self.0.filter(|length| !length.is_zero())
     }
 
-    fn of_millis(millis: u64) -> Result<Self, InvalidPeriod> {
+    fn try_from_millis(millis: u64) -> Result<Self, InvalidPeriod> {
         let length = Duration::from_millis(millis);
-        if length > LONGEST { Err(InvalidPeriod) } else { Ok(Self(Some(length))) }
+        if length > MAX { Err(InvalidPeriod) } else { Ok(Self(Some(length))) }
     }
 }
 
@@ -60,7 +60,7 @@ impl FromStr for Period {
             _ => return Err(InvalidPeriod),
         };
         let number: u64 = number.parse().map_err(|_| InvalidPeriod)?;
-        Self::of_millis(number.checked_mul(millis).ok_or(InvalidPeriod)?)
+        Self::try_from_millis(number.checked_mul(millis).ok_or(InvalidPeriod)?)
     }
 }
 
@@ -85,7 +85,7 @@ impl de::Visitor<'_> for PeriodVisitor {
 
     fn visit_u64<E: de::Error>(self, millis: u64) -> Result<Period, E> {
         let invalid = |_| E::invalid_value(de::Unexpected::Unsigned(millis), &self);
-        Period::of_millis(millis).map_err(invalid)
+        Period::try_from_millis(millis).map_err(invalid)
     }
 
     fn visit_i64<E: de::Error>(self, millis: i64) -> Result<Period, E> {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_is_read() {
+    fn all_units_are_parsed() {
         let units = [
             ("250ms", 250),
             ("5s", 5_000),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_period_is_refused() {
+    fn invalid_periods_are_rejected() {
         let bad = ["", "5", "s", "5 s", "5S", "-5s", "1.5h", "on", "53w", "99999999999999999999s"];
         for text in bad {
             assert_eq!(read(json!(text)), None, "{text}");

@@ -103,7 +103,7 @@ async fn handler_killed_before_tool_start_retries_elsewhere() {
     let _group = ProcessGroup::from_file(&fleet, "pid").await;
     let marks = r#"{"command": "echo ran >> marker; echo done"}"#;
     let waiting = fleet.start(&["--json", "tools", "call", "bash", marks]);
-    first.expect_log("the call waits for room").await;
+    first.expect_log("call waits for a permit").await;
     let _second = fleet.handler_with("handler-2", &[SHARED]).await;
     first.send(Signal::KILL);
     let result = waiting.wait().await.json();

@@ -153,7 +153,7 @@ async fn handler_may_quarantine_request_under_own_user() {
     let mut handler = secured.program("rockbot-tool-handler", "tool-handler");
     handler.env("ROCKBOT_STORE__SHARED", "true").env("ROCKBOT_FILES__ROOT", secured.fleet.path(""));
     let mut handler = Running::start(handler);
-    handler.expect_log("it runs alone").await;
+    handler.expect_log("call moved to the quarantine queue").await;
     secured.fleet.wait_for_file("forged").await;
     assert_eq!(secured.waiting(caller.as_ref(), "tool.invoke.dlq").await, 0);
 }

@@ -59,7 +59,7 @@ async fn handler_waits_for_broker_then_serves() {
     let fleet = Fleet::new();
     let proxy = DelayedProxy::reserve().await;
     let mut handler = handler(&fleet, &proxy);
-    handler.expect_log("cannot connect to the broker; trying again").await;
+    handler.expect_log("broker connection failed; retrying").await;
     let _open = proxy.open().await;
     handler.expect_log("ready").await;
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
@@ -108,7 +108,7 @@ async fn handler_waiting_for_broker_stops_immediately() {
     let fleet = Fleet::new();
     let proxy = DelayedProxy::reserve().await;
     let mut handler = handler(&fleet, &proxy);
-    handler.expect_log("cannot connect to the broker; trying again").await;
+    handler.expect_log("broker connection failed; retrying").await;
     handler.send(Signal::TERM);
     handler.wait_within(Duration::from_secs(5)).await.assert_code(0);
 }

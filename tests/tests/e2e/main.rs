@@ -31,6 +31,8 @@ mod fleet;
 #[cfg(test)]
 mod handler_crashes;
 #[cfg(test)]
+mod hooks;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod identity;

@@ -170,7 +170,7 @@ async fn server_file_changes_are_applied_and_checked() {
     let checked = fleet.run(&["mcp", "check", "broken.json"]).await;
     checked.assert_code(1);
     let shown = checked.stdout;
-    assert!(shown.contains("can't be started") && shown.contains("neither"), "{shown}");
+    assert!(shown.contains("cannot start its program") && shown.contains("neither"), "{shown}");
     fleet.run(&["mcp", "check", "missing.json"]).await.assert_code(64);
 }
 

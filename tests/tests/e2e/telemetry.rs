@@ -166,13 +166,13 @@ async fn agent_detects_missing_replies() {
     // A stopped handler keeps its queue but sends no replies.
     handler.send(Signal::STOP);
     let stopped = std::time::Instant::now();
-    agent.expect_log("answers to calls do not arrive").await;
+    agent.expect_log("replies to calls do not arrive").await;
     assert!(stopped.elapsed().as_secs() < 15, "after {:?}", stopped.elapsed());
     assert_contains(&metrics().await, &["rockbot_reply_probe_up 0"]);
     let (status, readiness) = http::request(&admin, "/readyz").await;
     assert_eq!(status, 503, "{readiness}");
     handler.send(Signal::CONT);
-    agent.expect_log("answers to calls arrive again").await;
+    agent.expect_log("replies to calls arrive again").await;
     agent.send(Signal::TERM);
     agent.wait().await.assert_code(0);
 }

@@ -9,7 +9,7 @@ use std::{
 use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
 use rockbot_llm::ToolCallRequest;
 use rockbot_memory::MemoryOwner;
-use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolResult};
+use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep};
 
@@ -70,7 +70,6 @@ impl TimeoutStreak {
 /// Runs the calls of one answer.
 pub(super) struct Caller<'a> {
     turn: &'a Turn<'a>,
-    executor: ToolExecutor,
     is_cut: bool,
     ended: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
 }
@@ -78,13 +77,7 @@ pub(super) struct Caller<'a> {
 impl<'a> Caller<'a> {
     /// `is_cut`: the answer reached its longest length.
     pub(super) fn new(turn: &'a Turn<'_>, is_cut: bool) -> Self {
-        let setup = turn.setup;
-        let mut executor = ToolExecutor::with_layers(setup.registry.clone(), setup.layers.clone())
-            .watched(relay(turn.progress.clone()));
-        for hook in &setup.hooks {
-            executor = executor.hooked(hook.clone());
-        }
-        Self { turn, executor, is_cut, ended: Mutex::default() }
+        Self { turn, is_cut, ended: Mutex::default() }
     }
 
     /// Runs one call and returns what the model reads.
@@ -159,9 +152,10 @@ impl<'a> Caller<'a> {
             cancellation.cancelled().await;
             sleep(CANCEL_GRACE).await;
         };
+        let events = relay(self.turn.progress.clone());
         tokio::select! {
             biased;
-            ended = self.executor.execute(call) => ended,
+            ended = self.turn.setup.executor.execute_with_events(call, events) => ended,
             () = too_late => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
         }
     }

@@ -21,7 +21,7 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     let servers = read.map_err(|problem| {
         Failure::usage(format!("{}: {problem}", render::clean(&file.display().to_string())))
     })?;
-    let mut problems = servers.problems.clone();
+    let mut problems = servers.errors.clone();
     let unknown = servers.servers.values().filter_map(|server| {
         let queue = server.queue.as_ref()?;
         let known = settings.mcp.queues.contains_key(queue);
@@ -34,7 +34,7 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     }
     bridge.apply(servers).await;
     tokio::select! {
-        () = bridge.settled(CONNECT_TIMEOUT) => {}
+        () = bridge.wait_until_settled(CONNECT_TIMEOUT) => {}
         _ = interrupted() => {}
     }
     let servers = bridge.servers();
@@ -50,7 +50,7 @@ fn print_report(servers: &[ServerStatus], problems: &[String], json: bool) -> io
             json!({
                 "name": server.name, "ready": server.ready, "tools": server.tools,
                 "required": server.required, "protocolVersion": server.protocol_version,
-                "why": server.why,
+                "why": server.reason,
             })
         });
         let servers: Vec<_> = servers.collect();
@@ -58,7 +58,7 @@ fn print_report(servers: &[ServerStatus], problems: &[String], json: bool) -> io
     }
     let rows = servers.iter().map(|server| {
         let state = if server.ready { render::good("ready") } else { render::bad("failed") };
-        let why = server.why.clone().unwrap_or_else(|| {
+        let why = server.reason.clone().unwrap_or_else(|| {
             if server.ready { String::new() } else { "connection timed out".to_owned() }
         });
         let version = server.protocol_version.clone().unwrap_or_default();

@@ -24,7 +24,7 @@ pub(super) async fn run(settings: &Settings, server: &str, json: bool) -> Outcom
     };
     let mut file = ServersFile::read(path, |name| std::env::var(name).ok())
         .map_err(|problem| Failure::usage(format!("{}: {problem}", path.display())))?;
-    file.problems.clear();
+    file.errors.clear();
     file.servers.retain(|name, _| *name == server.to_lowercase());
     if file.servers.is_empty() {
         let shown = render::clean(server);
@@ -41,10 +41,10 @@ pub(super) async fn run(settings: &Settings, server: &str, json: bool) -> Outcom
 }
 
 async fn log_in(bridge: &Bridge, server: &str, json: bool) -> Outcome {
-    bridge.settled(CONNECT_TIMEOUT).await;
+    bridge.wait_until_settled(CONNECT_TIMEOUT).await;
     let Some(login) = bridge.log_in(server).await.map_err(Failure::unavailable)? else {
         let status = bridge.servers().into_iter().next();
-        if let Some(why) = status.filter(|status| !status.ready).and_then(|status| status.why) {
+        if let Some(why) = status.filter(|status| !status.ready).and_then(|status| status.reason) {
             return Err(Failure::unavailable(format!(
                 "the server did not request a login: {}",
                 render::clean(&why)

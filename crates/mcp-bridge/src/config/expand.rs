@@ -1,16 +1,16 @@
-//! `${NAME}` in a configuration stands for a variable of the environment.
+//! Expansion of `${NAME}` placeholders from the environment.
 
-/// A variable that is not set and has no default, or a placeholder that does not end.
+/// An unset variable without a default, or an unclosed placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ExpandError {
-    #[error("the environment has no {0}; set it, or write ${{{0}:-default}}")]
+    #[error("environment variable {0} is not set; set it, or write ${{{0}:-default}}")]
     Unset(String),
-    #[error("a ${{ without its }}")]
-    Unfinished,
+    #[error("`${{` without a closing `}}`")]
+    Unclosed,
 }
 
-/// Replaces `${NAME}` and `${NAME:-default}`; `$${` stands for `${` itself. What a variable holds
-/// is not looked at again.
+/// Replaces `${NAME}` and `${NAME:-default}`; `$${` yields a literal `${`. Values are not expanded
+/// again.
 pub(super) fn expand(
     text: &str,
     lookup: &impl Fn(&str) -> Option<String>,
@@ -25,7 +25,7 @@ pub(super) fn expand(
             continue;
         }
         expanded.push_str(&rest[..at]);
-        let (inside, after) = rest[at + 2..].split_once('}').ok_or(ExpandError::Unfinished)?;
+        let (inside, after) = rest[at + 2..].split_once('}').ok_or(ExpandError::Unclosed)?;
         let (name, default) = match inside.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
@@ -58,6 +58,6 @@ mod tests {
         check("plain $KEY {KEY} $", Ok("plain $KEY {KEY} $"));
         check("$${KEY}", Ok("${KEY}"));
         check("${NONE}", Err(ExpandError::Unset("NONE".to_owned())));
-        check("${KEY", Err(ExpandError::Unfinished));
+        check("${KEY", Err(ExpandError::Unclosed));
     }
 }

@@ -1,4 +1,4 @@
-//! The file of servers.
+//! Parsing of the servers file.
 
 use std::{collections::BTreeMap, io::Read, path::Path};
 
@@ -6,89 +6,92 @@ use serde_json::{Map, Value};
 
 use super::server::{KEYS, RawServer, ServerConfig};
 
-/// The largest file of servers, in bytes.
+/// The largest servers file, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
-/// The most servers of one bridge.
-pub(crate) const MOST_SERVERS: usize = 256;
+/// The maximum number of servers of a bridge.
+pub(crate) const MAX_SERVERS: usize = 256;
 
-/// The servers of a file, and what is wrong with those that are not among them.
+/// The valid servers of a file, and errors of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServersFile {
-    /// The usable ones, by their lower-case names.
+    /// Valid servers by their lower-case names.
     pub servers: BTreeMap<String, ServerConfig>,
-    /// What is wrong with the others, and which keys mean nothing here.
-    pub problems: Vec<String>,
+    /// Errors of the others, and unknown keys.
+    pub errors: Vec<String>,
 }
 
-/// A file that says nothing about servers.
+/// A servers file that cannot be used at all.
 #[derive(Debug, thiserror::Error)]
-pub enum FileProblem {
-    /// It can't be read.
-    #[error("it can't be read: {0}")]
+pub enum ServersFileError {
+    /// It cannot be read.
+    #[error("cannot read it: {0}")]
     Io(#[from] std::io::Error),
     /// It is too large.
-    #[error("it has more than {MAX_FILE_BYTES} bytes")]
+    #[error("it exceeds {MAX_FILE_BYTES} bytes")]
     TooLarge,
     /// It is not JSON.
     #[error("it is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is JSON of another kind.
+    /// It is JSON of another form.
     #[error("it has no \"mcpServers\" object and no \"Mcp\": {{\"Servers\": […]}}")]
-    Form,
+    UnknownForm,
 }
 
 impl ServersFile {
     /// Reads a file: `{"mcpServers": {NAME: {…}}}`, or `{"Mcp": {"Servers": [{"Name": …}]}}`.
-    /// `lookup` answers for variables of the environment.
+    /// `lookup` returns the values of environment variables.
     ///
-    /// A server with a problem is left out and told; the others are served.
+    /// An invalid server is skipped and reported in `errors`.
     ///
     /// # Errors
-    /// When the file as a whole can't be used.
-    pub fn read(path: &Path, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, FileProblem> {
+    /// When the file as a whole is unusable.
+    pub fn read(
+        path: &Path,
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ServersFileError> {
         Self::parse(&read_bounded(path)?, lookup)
     }
 
-    /// The same for its text.
+    /// Parses the text of a file.
     ///
     /// # Errors
     /// As for [`ServersFile::read`].
     pub fn parse(
         text: &[u8],
         lookup: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, FileProblem> {
+    ) -> Result<Self, ServersFileError> {
         let root: Value = serde_json::from_slice(text)?;
-        let mut read = Self::default();
+        let mut parsed = Self::default();
         for (name, entry) in entries(root)? {
-            read.take(&name, entry, &lookup);
+            parsed.add(&name, entry, &lookup);
         }
-        Ok(read)
+        Ok(parsed)
     }
 
-    fn take(&mut self, name: &str, entry: Value, lookup: &impl Fn(&str) -> Option<String>) {
+    fn add(&mut self, name: &str, entry: Value, lookup: &impl Fn(&str) -> Option<String>) {
         let shown: String = name.chars().take(80).collect();
-        let mut problem = |what: String| self.problems.push(format!("server {shown:?}: {what}"));
-        let Value::Object(entry) = entry else { return problem("it is not an object".into()) };
-        let strange = entry.keys().filter(|key| !KEYS.contains(&key.to_lowercase().as_str()));
-        for key in strange {
-            problem(format!("{key:?} means nothing here"));
+        let mut report = |error: String| self.errors.push(format!("server {shown:?}: {error}"));
+        let Value::Object(entry) = entry else { return report("it is not an object".into()) };
+        let unknown = entry.keys().filter(|key| !KEYS.contains(&key.to_lowercase().as_str()));
+        for key in unknown {
+            report(format!("unknown key {key:?}"));
         }
         let raw: RawServer = match serde_json::from_value(Value::Object(camel_case(entry))) {
             Ok(raw) => raw,
-            Err(error) => return problem(error.to_string()),
+            Err(error) => return report(error.to_string()),
         };
-        if raw.is_off() {
+        if raw.is_disabled() {
             return;
         }
-        match raw.check(name, lookup) {
-            Err(what) => problem(what),
-            Ok(_) if self.servers.len() >= MOST_SERVERS => {
-                problem(format!("at most {MOST_SERVERS} servers"));
+        match raw.validate(name, lookup) {
+            Err(error) => report(error),
+            Ok(_) if self.servers.len() >= MAX_SERVERS => {
+                report(format!("the limit is {MAX_SERVERS} servers"));
             }
             Ok(server) => {
                 if let Some(other) = self.servers.insert(name.to_lowercase(), server) {
-                    problem(format!(
-                        "it replaces {:?}: names differ by more than case",
+                    report(format!(
+                        "it replaces {:?}; names must differ by more than case",
                         other.name
                     ));
                 }
@@ -97,19 +100,23 @@ impl ServersFile {
     }
 }
 
-pub(super) fn read_bounded(path: &Path) -> Result<Vec<u8>, FileProblem> {
+pub(super) fn read_bounded(path: &Path) -> Result<Vec<u8>, ServersFileError> {
     let mut text = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES { Err(FileProblem::TooLarge) } else { Ok(text) }
+    if text.len() as u64 > MAX_FILE_BYTES { Err(ServersFileError::TooLarge) } else { Ok(text) }
 }
 
-fn entries(root: Value) -> Result<Vec<(String, Value)>, FileProblem> {
-    let Value::Object(mut root) = root else { return Err(FileProblem::Form) };
+fn entries(root: Value) -> Result<Vec<(String, Value)>, ServersFileError> {
+    let Value::Object(mut root) = root else { return Err(ServersFileError::UnknownForm) };
     if let Some(Value::Object(servers)) = root.remove("mcpServers") {
         return Ok(servers.into_iter().collect());
     }
-    let Some(Value::Object(mut mcp)) = root.remove("Mcp") else { return Err(FileProblem::Form) };
-    let Some(Value::Array(servers)) = mcp.remove("Servers") else { return Err(FileProblem::Form) };
+    let Some(Value::Object(mut mcp)) = root.remove("Mcp") else {
+        return Err(ServersFileError::UnknownForm);
+    };
+    let Some(Value::Array(servers)) = mcp.remove("Servers") else {
+        return Err(ServersFileError::UnknownForm);
+    };
     let named = |entry: Value| {
         let name = entry.get("Name").or_else(|| entry.get("name")).and_then(Value::as_str);
         (name.unwrap_or_default().to_owned(), entry)
@@ -117,7 +124,7 @@ fn entries(root: Value) -> Result<Vec<(String, Value)>, FileProblem> {
     Ok(servers.into_iter().map(named).collect())
 }
 
-/// The array form begins its keys with a capital.
+/// Lowers the first letter of each key: the array form capitalizes them.
 fn camel_case(entry: Map<String, Value>) -> Map<String, Value> {
     let lower = |key: String| {
         let mut characters = key.chars();
@@ -140,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read() {
+    fn both_forms_parse_to_the_same_servers() {
         let map = parse(
             r#"{"mcpServers": {"GitHub": {"command": "npx", "args": ["-y", "x"],
                 "env": {"KEY": "${TOKEN}"}, "toolsDenied": ["delete"], "requestTimeoutMs": 5000}}}"#,
@@ -151,14 +158,14 @@ mod tests {
                 "RequestTimeoutMs": 5000}]}}"#,
         );
         assert_eq!(map, array);
-        assert!(map.problems.is_empty(), "{:?}", map.problems);
+        assert!(map.errors.is_empty(), "{:?}", map.errors);
         let server = &map.servers["github"];
         assert!(server.permits("create") && !server.permits("delete"));
         assert!(!format!("{server:?}").contains("secret"));
     }
 
     #[test]
-    fn the_transport_follows_from_what_is_there() {
+    fn transport_is_derived_from_keys() {
         let read = parse(
             r#"{"mcpServers": {"a": {"url": "https://a/mcp"}, "b": {"url": "wss://b"},
                 "c": {"type": "sse", "url": "https://c/sse"}, "d": {"disabled": true}}}"#,
@@ -170,41 +177,42 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_server_does_not_take_the_others_along() {
+    fn invalid_servers_do_not_affect_others() {
         let read = parse(
             r#"{"mcpServers": {"good": {"command": "x", "autoApprove": []}, "both": {"command": "x",
                 "url": "https://x"}, "none": {}, "unset": {"command": "${NONE}"}, "odd": 7,
-                "time": {"command": "x", "requestTimeoutMs": 1}, "": {"command": "x"}, "Management": {"command": "x"},
+                "time": {"command": "x", "requestTimeoutMs": 1}, "": {"command": "x"},
+                "Management": {"command": "x"},
                 "kind": {"type": "pigeon", "url": "https://x"}, "GOOD": {"command": "y"}}}"#,
         );
         assert_eq!(read.servers.len(), 1);
-        let all = read.problems.join("\n");
+        let all = read.errors.join("\n");
         for word in ["autoApprove", "both", "neither", "NONE", "object", "Timeout", "name", "type"]
         {
             assert!(all.contains(word), "{word} in {all}");
         }
-        assert_eq!(read.problems.len(), 10, "{all}");
+        assert_eq!(read.errors.len(), 10, "{all}");
     }
 
     #[test]
-    fn who_asks_for_tokens_follows_from_what_is_there() {
+    fn grant_is_derived_from_keys() {
         let read = parse(
-            r#"{"mcpServers": {"nobody": {"url": "https://a"},
+            r#"{"mcpServers": {"plain": {"url": "https://a"},
                 "machine": {"url": "https://b", "oauth": {"clientId": "x", "clientSecret": "${TOKEN}"}},
                 "person": {"url": "https://c", "oauth": {"login": true, "clientId": "x",
                     "clientSecret": "y", "scopes": ["read"]}},
                 "half": {"url": "https://d", "oauth": {"clientSecret": "y"}}}}"#,
         );
         let oauth = |name| &read.servers[name].transport.remote().unwrap().oauth;
-        assert!(matches!(oauth("nobody").grant, Grant::Person { client_id: None, .. }));
+        assert!(matches!(oauth("plain").grant, Grant::User { client_id: None, .. }));
         assert!(matches!(oauth("machine").grant, Grant::Machine { .. }));
-        assert!(matches!(oauth("person").grant, Grant::Person { client_secret: Some(_), .. }));
+        assert!(matches!(oauth("person").grant, Grant::User { client_secret: Some(_), .. }));
         assert_eq!(oauth("person").scopes, ["read"]);
-        assert!(read.problems.len() == 1 && read.problems[0].contains("clientSecret"));
+        assert!(read.errors.len() == 1 && read.errors[0].contains("clientSecret"));
     }
 
     #[test]
-    fn what_is_no_list_of_servers_is_refused() {
+    fn file_without_servers_is_rejected() {
         for text in ["", "{", "[]", "{}", r#"{"mcpServers": []}"#, r#"{"Mcp": {}}"#] {
             assert!(ServersFile::parse(text.as_bytes(), |_| None).is_err(), "{text}");
         }

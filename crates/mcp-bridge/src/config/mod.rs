@@ -1,6 +1,6 @@
-//! Which servers a bridge serves, as operators write it down.
+//! The servers file.
 //!
-//! The file is the `mcp.json` that MCP clients share. See [`ServersFile::read`] for its forms.
+//! It has the format of the `mcp.json` that MCP clients share; see [`ServersFile::read`].
 
 mod expand;
 mod file;
@@ -8,9 +8,9 @@ mod oauth;
 mod server;
 mod watch;
 
-pub(crate) use self::file::MOST_SERVERS;
+pub(crate) use self::file::MAX_SERVERS;
 pub use self::{
-    file::{FileProblem, ServersFile},
+    file::{ServersFile, ServersFileError},
     oauth::OAuthClient,
     server::{Program, Protocol, Remote, ServerConfig, Transport},
     watch::FileWatch,

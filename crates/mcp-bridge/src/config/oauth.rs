@@ -1,29 +1,28 @@
-//! Who this bridge is for the server that authorises it at a remote one.
+//! OAuth client settings of a server.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
 use crate::oauth::Grant;
 
-/// A client of the server that authorises. The default is a program that registers itself when a
-/// person logs in.
+/// An OAuth client. The default registers itself dynamically when a user logs in.
 #[derive(Debug, Clone)]
 pub struct OAuthClient {
-    /// Who asks for tokens: this process by itself, or a person once.
+    /// The grant that tokens are obtained with.
     pub grant: Grant,
-    /// What it asks for; what the server says it needs when empty.
+    /// Requested scopes. When empty, the scopes that the server names.
     pub scopes: Vec<String>,
 }
 
 impl Default for OAuthClient {
     fn default() -> Self {
-        let grant = Grant::Person { client_id: None, client_secret: None };
+        let grant = Grant::User { client_id: None, client_secret: None };
         Self { grant, scopes: Vec::new() }
     }
 }
 
-/// A client as it is written. With an id and a secret it is a machine, and gets tokens by itself,
-/// unless `"login": true` says that they are for a person to log in with.
+/// A client as written in the file. With an id and a secret it uses client credentials, unless
+/// `"login": true` selects an interactive login.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RawOAuth {
@@ -34,44 +33,45 @@ pub(super) struct RawOAuth {
 }
 
 impl RawOAuth {
-    /// Checks it and fills in its variables.
+    /// Validates it and expands its variables.
     ///
     /// # Errors
-    /// What is wrong, in words for an operator.
-    pub(super) fn check(
+    /// A message for the operator.
+    pub(super) fn validate(
         self,
-        fill: impl Fn(&str) -> Result<String, String>,
+        expand: impl Fn(&str) -> Result<String, String>,
     ) -> Result<OAuthClient, String> {
         let Self { login, client_id, client_secret, scopes } = self;
-        let client_id = client_id.map(|id| fill(&id)).transpose()?;
+        let client_id = client_id.map(|id| expand(&id)).transpose()?;
         let client_secret =
-            client_secret.map(|secret| fill(&secret)).transpose()?.map(SecretString::from);
+            client_secret.map(|secret| expand(&secret)).transpose()?.map(SecretString::from);
         let grant = match (login, client_id, client_secret) {
             (_, None, Some(_)) => {
-                return Err("its oauth has a clientSecret without a clientId".into());
+                return Err("oauth.clientSecret requires oauth.clientId".into());
             }
             (false, Some(client_id), Some(client_secret)) => {
                 Grant::Machine { client_id, client_secret }
             }
-            (_, client_id, client_secret) => Grant::Person { client_id, client_secret },
+            (_, client_id, client_secret) => Grant::User { client_id, client_secret },
         };
         Ok(OAuthClient { grant, scopes })
     }
 }
 
-/// Secrets don't compare; for the difference between two files they must.
+/// Secrets do not implement `PartialEq`; detecting changes of the file needs a comparison.
 impl PartialEq for OAuthClient {
     fn eq(&self, other: &Self) -> bool {
         parts(&self.grant) == parts(&other.grant) && self.scopes == other.scopes
     }
 }
 
+/// Returns the comparable parts of a grant.
 fn parts(grant: &Grant) -> (bool, Option<&str>, Option<&str>) {
     match grant {
         Grant::Machine { client_id, client_secret } => {
             (false, Some(client_id), Some(client_secret.expose_secret()))
         }
-        Grant::Person { client_id, client_secret } => {
+        Grant::User { client_id, client_secret } => {
             (true, client_id.as_deref(), client_secret.as_ref().map(ExposeSecret::expose_secret))
         }
     }

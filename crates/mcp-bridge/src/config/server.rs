@@ -1,4 +1,4 @@
-//! One server of the configuration.
+//! The configuration of one server.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -11,48 +11,45 @@ use super::{
     oauth::{OAuthClient, RawOAuth},
 };
 
-/// A server, checked and with its variables filled in.
+/// A validated server with expanded variables.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Its name; compared without regard to case.
+    /// Its name, compared case-insensitively.
     pub name: String,
-    /// How it is reached.
+    /// Its transport.
     pub transport: Transport,
-    /// The only tools that may be called; all when absent.
+    /// The tools that may be called; all when absent.
     pub tools_allowed: Option<Vec<String>>,
-    /// Tools that may not be called, whatever else is said.
+    /// Tools that may not be called; takes precedence over `tools_allowed`.
     pub tools_denied: Vec<String>,
-    /// Tools that change nothing, by the operator's word: they may run again, and their results be
-    /// kept.
+    /// Tools that the operator declares read-only: they may be retried, and their results may be cached.
     pub tools_read_only: Vec<String>,
-    /// The queue whose bounds its tools share.
+    /// The queue that its tools share.
     pub queue: Option<String>,
-    /// How long results of its tools are kept that are no errors, of tools whose repetition changes
-    /// nothing, by the operator's word.
+    /// The cache lifetime of successful results, for tools that the operator declares safe to repeat.
     pub cache: Option<Period>,
-    /// How long it may be silent during a call; progress counts as a word. The caller's deadline
-    /// holds as well.
+    /// The idle timeout of a call; progress resets it. The caller's deadline applies as well.
     pub request_timeout: Option<Duration>,
-    /// Whether the bridge is not ready without it.
+    /// The bridge is not ready without this server.
     pub required: bool,
-    /// How its sessions begin; found out by asking when absent.
+    /// The protocol era; detected when absent.
     pub protocol: Option<Protocol>,
 }
 
-/// How sessions with a server begin.
+/// Protocol eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// With a handshake: revisions up to 2025-11-25.
+    /// Sessions with a handshake: revisions up to 2025-11-25.
     Handshake,
-    /// Without one: revisions from 2026-07-28 on.
+    /// No handshake: revisions from 2026-07-28 on.
     Stateless,
 }
 
-/// How a server is reached.
+/// Transports.
 #[derive(Debug, Clone)]
 pub enum Transport {
-    /// A program that is started and spoken with over its standard input and output.
+    /// A program, over its standard input and output.
     Stdio(Program),
     /// Streamable HTTP.
     Http(Remote),
@@ -63,7 +60,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Where the server is, unless it is a program.
+    /// Returns the remote server, or `None` for a program.
     #[must_use]
     pub fn remote(&self) -> Option<&Remote> {
         match self {
@@ -73,33 +70,32 @@ impl Transport {
     }
 }
 
-/// How a server that is a program is started.
+/// A program that is an MCP server.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The program, found on `PATH` unless it is a path.
     pub command: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Its environment, beside the few variables that every program needs.
+    /// Its environment, in addition to the few variables that every program needs.
     pub env: BTreeMap<String, SecretString>,
-    /// Where it is started. Default the folder of the bridge.
+    /// Its working directory. Default: the bridge's.
     pub cwd: Option<PathBuf>,
 }
 
-/// Where a remote server is.
+/// A remote server.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// Its address.
+    /// Its URL.
     pub url: String,
-    /// Sent with every request.
+    /// Headers of every request.
     pub headers: BTreeMap<String, SecretString>,
-    /// Who this bridge is there, for a server that wants OAuth 2.1. The default is a program that
-    /// registers itself when a person logs in.
+    /// The OAuth 2.1 client, for a server that requires it.
     pub oauth: OAuthClient,
 }
 
-/// A server as it is written. Unknown keys are those of other clients, and are told by
-/// [`RawServer::check`]'s caller.
+/// A server as written in the file. Unknown keys belong to other clients; the caller of
+/// [`RawServer::validate`] reports them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RawServer {
@@ -133,7 +129,7 @@ pub(super) struct RawServer {
     enabled: Option<bool>,
 }
 
-/// The keys of [`RawServer`], in lower case; any other is told to the operator.
+/// The keys of [`RawServer`], in lower case; other keys are reported to the operator.
 pub(super) const KEYS: [&str; 23] = [
     "type",
     "transport",
@@ -160,32 +156,32 @@ pub(super) const KEYS: [&str; 23] = [
     "name",
 ];
 
-/// The longest name of a server, in characters.
+/// The longest server name, in characters.
 const MAX_NAME_CHARS: usize = 64;
-/// The source of the management tools is `mcp:management`.
-const TAKEN: &str = "management";
-/// The bounds of a server's time-out, in milliseconds.
-const TIMEOUTS: std::ops::RangeInclusive<u64> = 100..=24 * 3600 * 1000;
+/// Reserved: the source of the management tools is `mcp:management`.
+const RESERVED_NAME: &str = "management";
+/// The valid range of a server's timeout, in milliseconds.
+const TIMEOUT_RANGE: std::ops::RangeInclusive<u64> = 100..=24 * 3600 * 1000;
 
 impl RawServer {
-    pub(super) fn is_off(&self) -> bool {
+    pub(super) fn is_disabled(&self) -> bool {
         self.disabled || self.enabled == Some(false)
     }
 
-    /// Checks it and fills in its variables.
+    /// Validates it and expands its variables.
     ///
     /// # Errors
-    /// What is wrong, in words for an operator.
-    pub(super) fn check(
+    /// A message for the operator.
+    pub(super) fn validate(
         self,
         name: &str,
         lookup: &impl Fn(&str) -> Option<String>,
     ) -> Result<ServerConfig, String> {
         check_name(name)?;
-        let fill = |text: &str| expand(text, lookup).map_err(|error| error.to_string());
+        let expand_in = |text: &str| expand(text, lookup).map_err(|error| error.to_string());
         let secrets = |map: BTreeMap<String, String>| -> Result<BTreeMap<_, _>, String> {
             map.into_iter()
-                .map(|(key, value)| Ok((key, SecretString::from(fill(&value)?))))
+                .map(|(key, value)| Ok((key, SecretString::from(expand_in(&value)?))))
                 .collect()
         };
         let transport = match (self.command, self.url) {
@@ -193,10 +189,10 @@ impl RawServer {
             (None, None) => return Err("it has neither a command nor a url".into()),
             (Some(command), None) => {
                 if !matches!(self.kind.as_deref(), None | Some("stdio")) {
-                    return Err("with a command its type is \"stdio\"".into());
+                    return Err("with a command, its type must be \"stdio\"".into());
                 }
-                let args = self.args.iter().map(|arg| fill(arg)).collect::<Result<_, _>>()?;
-                let command = fill(&command)?;
+                let args = self.args.iter().map(|arg| expand_in(arg)).collect::<Result<_, _>>()?;
+                let command = expand_in(&command)?;
                 if command.is_empty() {
                     return Err("its command is empty".into());
                 }
@@ -204,8 +200,9 @@ impl RawServer {
                 Transport::Stdio(Program { command, args, env, cwd: self.cwd })
             }
             (None, Some(url)) => {
-                let oauth = self.oauth.check(fill)?;
-                let remote = Remote { url: fill(&url)?, headers: secrets(self.headers)?, oauth };
+                let oauth = self.oauth.validate(expand_in)?;
+                let remote =
+                    Remote { url: expand_in(&url)?, headers: secrets(self.headers)?, oauth };
                 let is_socket = remote.url.starts_with("ws://") || remote.url.starts_with("wss://");
                 match self.kind.as_deref() {
                     None if is_socket => Transport::WebSocket(remote),
@@ -215,14 +212,14 @@ impl RawServer {
                     Some("sse") => Transport::Sse(remote),
                     Some("websocket" | "ws") => Transport::WebSocket(remote),
                     Some(_) => {
-                        return Err("its type is none of \"http\", \"sse\", \"websocket\"".into());
+                        return Err("its type must be \"http\", \"sse\" or \"websocket\"".into());
                     }
                 }
             }
         };
-        if let Some(ms) = self.request_timeout_ms.filter(|ms| !TIMEOUTS.contains(ms)) {
-            let (least, most) = TIMEOUTS.into_inner();
-            return Err(format!("requestTimeoutMs is {ms}; it must be {least} to {most}"));
+        if let Some(ms) = self.request_timeout_ms.filter(|ms| !TIMEOUT_RANGE.contains(ms)) {
+            let (min, max) = TIMEOUT_RANGE.into_inner();
+            return Err(format!("requestTimeoutMs is {ms}; it must be {min} to {max}"));
         }
         Ok(ServerConfig {
             name: name.to_owned(),
@@ -246,20 +243,20 @@ fn check_name(name: &str) -> Result<(), String> {
             "its name must be 1 to {MAX_NAME_CHARS} letters, digits, spaces or -_./@"
         ));
     }
-    if name.eq_ignore_ascii_case(TAKEN) {
+    if name.eq_ignore_ascii_case(RESERVED_NAME) {
         return Err(format!(
-            "{TAKEN} is the name of the tools that manage servers; choose another"
+            "{RESERVED_NAME} is reserved for the management tools; choose another name"
         ));
     }
     Ok(())
 }
 
 impl ServerConfig {
-    /// A server that a caller adds at run time.
+    /// Creates a server that a caller adds at run time.
     ///
     /// # Errors
-    /// When its name can't be one.
-    pub(crate) fn at_run_time(name: &str, transport: Transport) -> Result<Self, String> {
+    /// When the name is invalid.
+    pub(crate) fn added_at_run_time(name: &str, transport: Transport) -> Result<Self, String> {
         check_name(name)?;
         Ok(Self {
             name: name.to_owned(),
@@ -275,7 +272,7 @@ impl ServerConfig {
         })
     }
 
-    /// Whether a tool of that name may be listed and called.
+    /// Returns whether the tool may be listed and called.
     #[must_use]
     pub fn permits(&self, tool: &str) -> bool {
         let denied = self.tools_denied.iter().any(|name| name == tool || name == "*");
@@ -283,20 +280,20 @@ impl ServerConfig {
         !denied && self.tools_allowed.as_ref().is_none_or(listed)
     }
 
-    /// Whether an operator says that a tool of that name changes nothing.
+    /// Returns whether the operator declares the tool read-only.
     #[must_use]
-    pub fn only_reads(&self, tool: &str) -> bool {
+    pub fn is_read_only(&self, tool: &str) -> bool {
         self.tools_read_only.iter().any(|name| name == tool || name == "*")
     }
 
-    /// Whether one process at a time may serve it: it is a program with a state of its own.
+    /// Returns whether only one bridge at a time may serve it: a program has state of its own.
     #[must_use]
-    pub fn has_one_owner(&self) -> bool {
+    pub fn requires_single_owner(&self) -> bool {
         matches!(self.transport, Transport::Stdio(_))
     }
 }
 
-/// Secrets don't compare; for the difference between two files they must.
+/// Secrets do not implement `PartialEq`; detecting changes of the file needs a comparison.
 impl PartialEq for ServerConfig {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -315,10 +312,10 @@ impl PartialEq for ServerConfig {
 impl PartialEq for Transport {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Stdio(one), Self::Stdio(two)) => one == two,
-            (Self::Http(one), Self::Http(two))
-            | (Self::Sse(one), Self::Sse(two))
-            | (Self::WebSocket(one), Self::WebSocket(two)) => one == two,
+            (Self::Stdio(left), Self::Stdio(right)) => left == right,
+            (Self::Http(left), Self::Http(right))
+            | (Self::Sse(left), Self::Sse(right))
+            | (Self::WebSocket(left), Self::WebSocket(right)) => left == right,
             _ => false,
         }
     }
@@ -329,18 +326,23 @@ impl PartialEq for Program {
         self.command == other.command
             && self.args == other.args
             && self.cwd == other.cwd
-            && same(&self.env, &other.env)
+            && secrets_eq(&self.env, &other.env)
     }
 }
 
 impl PartialEq for Remote {
     fn eq(&self, other: &Self) -> bool {
-        self.url == other.url && same(&self.headers, &other.headers) && self.oauth == other.oauth
+        self.url == other.url
+            && secrets_eq(&self.headers, &other.headers)
+            && self.oauth == other.oauth
     }
 }
 
-fn same(one: &BTreeMap<String, SecretString>, two: &BTreeMap<String, SecretString>) -> bool {
+fn secrets_eq(
+    left: &BTreeMap<String, SecretString>,
+    right: &BTreeMap<String, SecretString>,
+) -> bool {
     let exposed =
         |(name, value): (&String, &SecretString)| (name.clone(), value.expose_secret().to_owned());
-    one.len() == two.len() && one.iter().map(exposed).eq(two.iter().map(exposed))
+    left.len() == right.len() && left.iter().map(exposed).eq(right.iter().map(exposed))
 }

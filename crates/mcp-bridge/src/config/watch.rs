@@ -1,52 +1,52 @@
-//! Notices that the file of servers changed.
+//! Change detection for the servers file.
 
 use std::{path::PathBuf, time::Duration};
 
 use rockbot_contracts::topology::stable_hash;
 
-use super::{FileProblem, ServersFile, file::read_bounded};
+use super::{ServersFile, ServersFileError, file::read_bounded};
 
-/// How often the file is looked at. It is read and not only its date: a file that Kubernetes mounts
-/// is exchanged behind a link, and dates are too coarse for two changes in a row.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The polling interval. The content is compared and not the modification time: Kubernetes replaces
+/// mounted files behind a link, and timestamps are too coarse for two changes in a row.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks at a file of servers until it changes.
+/// Watches a servers file for changes.
 #[derive(Debug)]
 pub struct FileWatch {
     path: PathBuf,
-    seen: Option<u64>,
+    last_hash: Option<u64>,
 }
 
 impl FileWatch {
-    /// Watches `path`; the first look always finds a change.
+    /// Watches `path`; the first check always reports a change.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path, seen: None }
+        Self { path, last_hash: None }
     }
 
-    /// Returns when the file differs from the last time.
+    /// Completes when the content of the file has changed.
     ///
     /// # Errors
-    /// When what is there now can't be used; told once for each change.
+    /// When the new content is invalid; reported once for each change.
     ///
     /// # Cancellation
-    /// Nothing is lost.
-    pub async fn changed(&mut self) -> Result<ServersFile, FileProblem> {
+    /// No change is lost.
+    pub async fn changed(&mut self) -> Result<ServersFile, ServersFileError> {
         loop {
-            if let Some(outcome) = self.look() {
+            if let Some(outcome) = self.check() {
                 return outcome;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    fn look(&mut self) -> Option<Result<ServersFile, FileProblem>> {
+    fn check(&mut self) -> Option<Result<ServersFile, ServersFileError>> {
         let read = read_bounded(&self.path);
-        let seen = match &read {
+        let hash = match &read {
             Ok(text) => stable_hash(text),
-            Err(problem) => stable_hash(problem.to_string().as_bytes()),
+            Err(error) => stable_hash(error.to_string().as_bytes()),
         };
-        if self.seen.replace(seen) == Some(seen) {
+        if self.last_hash.replace(hash) == Some(hash) {
             return None;
         }
         Some(read.and_then(|text| ServersFile::parse(&text, |name| std::env::var(name).ok())))

@@ -1,4 +1,4 @@
-//! Where the tokens of one server are kept: a file that only this user reads.
+//! Token files, readable by this user only.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -13,15 +13,15 @@ use rmcp::transport::{CredentialRefreshGuard, CredentialStore, StoredCredentials
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
-/// More than any token.
+/// The largest token file, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// The file of one server. It is named by the server's URL and our id there, so that tokens are not
-/// found for another one, even if that has taken over its name in the configuration.
+/// The token file of one server. Its name is derived from the server's URL and the client id, so that
+/// tokens are not used for another server that takes over a name in the configuration.
 #[derive(Debug, Clone)]
 pub(super) struct TokenFile {
     path: PathBuf,
-    refreshing: Arc<Mutex<()>>,
+    refresh_lock: Arc<Mutex<()>>,
 }
 
 impl TokenFile {
@@ -29,32 +29,32 @@ impl TokenFile {
         let digest = Sha256::digest(format!("{resource}\n{client_id}"));
         let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let path = folder.join(name).with_extension("json");
-        Self { path, refreshing: Arc::default() }
+        Self { path, refresh_lock: Arc::default() }
     }
 
-    async fn with<T: Send + 'static>(
+    async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
     ) -> Result<T, AuthError> {
         let path = self.path.clone();
-        let done = tokio::task::spawn_blocking(move || work(&path)).await;
-        let done = done.unwrap_or_else(|error| Err(io::Error::other(error)));
-        done.map_err(|error| AuthError::CredentialStoreError(error.to_string()))
+        let result = tokio::task::spawn_blocking(move || work(&path)).await;
+        let result = result.unwrap_or_else(|error| Err(io::Error::other(error)));
+        result.map_err(|error| AuthError::CredentialStoreError(error.to_string()))
     }
 }
 
 #[async_trait]
 impl CredentialStore for TokenFile {
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
-        self.with(read).await
+        self.blocking(read).await
     }
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
-        self.with(move |path| write(path, &credentials)).await
+        self.blocking(move |path| write(path, &credentials)).await
     }
 
     async fn clear(&self) -> Result<(), AuthError> {
-        self.with(|path| match fs::remove_file(path) {
+        self.blocking(|path| match fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         })
@@ -62,39 +62,39 @@ impl CredentialStore for TokenFile {
     }
 
     async fn acquire_refresh_guard(&self) -> Result<Option<CredentialRefreshGuard>, AuthError> {
-        let guard = self.refreshing.clone().lock_owned().await;
+        let guard = self.refresh_lock.clone().lock_owned().await;
         Ok(Some(CredentialRefreshGuard::new(guard)))
     }
 }
 
 fn read(path: &Path) -> io::Result<Option<StoredCredentials>> {
-    let about = match fs::metadata(path) {
+    let metadata = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        about => about?,
+        metadata => metadata?,
     };
-    if about.permissions().mode() & 0o077 != 0 {
-        return Err(io::Error::other("others may read the file of tokens: make its mode 0600"));
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(io::Error::other("other users can read the token file; set its mode to 0600"));
     }
-    if about.len() > MAX_FILE_BYTES {
-        return Err(io::Error::other("the file of tokens is too large to be one"));
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(io::Error::other("the token file is too large; delete it and log in again"));
     }
     Ok(Some(serde_json::from_slice(&fs::read(path)?)?))
 }
 
-/// Writes beside the file and moves that into its place, so that it is never half written.
+/// Writes a temporary file and renames it, so that the file is never incomplete.
 fn write(path: &Path, credentials: &StoredCredentials) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    // What a process of the same number left when it was killed.
-    if let Err(error) = fs::remove_file(&beside)
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    // Left behind by a killed process with the same id.
+    if let Err(error) = fs::remove_file(&temporary)
         && error.kind() != ErrorKind::NotFound
     {
         return Err(error);
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(&serde_json::to_vec(credentials)?)?;
     file.sync_all()?;
-    fs::rename(&beside, path)
+    fs::rename(&temporary, path)
 }

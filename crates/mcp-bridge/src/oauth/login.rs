@@ -1,4 +1,4 @@
-//! A person agrees in a browser, which comes back to this machine.
+//! Interactive logins: the user consents in a browser, which redirects to this machine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,34 +13,34 @@ use tokio::time::timeout;
 
 use super::{Grant, OAuthError, OAuthSettings};
 
-/// The longest request of a browser that is read.
+/// The largest browser request, in bytes.
 const MAX_REQUEST_BYTES: usize = 32 * 1024;
-/// How long one connection may take to say what it wants.
+/// The time limit for one browser request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest reason of a refusal that is told.
+/// The longest reported refusal reason, in characters.
 const MAX_REASON_CHARS: usize = 100;
 
-/// A login that waits for its person.
+/// A login that waits for the user.
 pub struct Login {
     session: Box<AuthorizationSession>,
     listener: TcpListener,
-    /// What the browser brings back if it comes from this login.
+    /// The `state` parameter that the redirect must carry.
     state: String,
 }
 
 impl Login {
-    /// Finds out who authorises, and listens for the browser. `challenge` is what the server said
-    /// when it refused us, if it was asked.
+    /// Discovers the authorization server and listens for the redirect. `challenge` is the server's
+    /// `WWW-Authenticate` header, if it rejected a request.
     ///
     /// # Errors
-    /// When the server that authorises can't be found, or does not know this program and does not
-    /// let it register.
-    pub async fn begin(
+    /// When the authorization server cannot be found, or does not know this client and does not allow
+    /// registration.
+    pub async fn start(
         settings: &OAuthSettings,
         challenge: Option<&str>,
     ) -> Result<Self, OAuthError> {
-        let Grant::Person { client_id, client_secret } = &settings.grant else {
-            return Err(OAuthError::NotAPerson);
+        let Grant::User { client_id, client_secret } = &settings.grant else {
+            return Err(OAuthError::NotInteractive);
         };
         let mut manager = settings.manager().await?;
         let found = Box::pin(manager.resolve_metadata_from_challenge(challenge)).await?;
@@ -61,21 +61,21 @@ impl Login {
         }
         let session = Box::pin(AuthorizationSession::new(manager, request)).await;
         let session = Box::new(session.map_err(|(_, error)| error)?);
-        let state = state_of(session.get_authorization_url()).unwrap_or_default();
+        let state = state_parameter(session.get_authorization_url()).unwrap_or_default();
         Ok(Self { session, listener, state })
     }
 
-    /// What the person opens in a browser on this machine.
+    /// Returns the URL that the user opens in a browser on this machine.
     pub fn url(&self) -> &str {
         self.session.get_authorization_url()
     }
 
-    /// Waits until the browser comes back, and keeps the tokens. Dropping the future gives up.
+    /// Waits for the redirect and stores the tokens. Dropping the future cancels the login.
     ///
     /// # Errors
-    /// When nobody agrees within `patience`, or the tokens are not given or can't be kept.
-    pub async fn finish(self, patience: Duration) -> Result<(), OAuthError> {
-        let callback = timeout(patience, self.callback()).await;
+    /// When no redirect arrives within `time_limit`, or the tokens are refused or cannot be stored.
+    pub async fn finish(self, time_limit: Duration) -> Result<(), OAuthError> {
+        let callback = timeout(time_limit, self.callback()).await;
         let callback = callback.map_err(|_| OAuthError::TimedOut)??;
         let issuer = callback.issuer.as_deref();
         let session = &self.session;
@@ -87,25 +87,25 @@ impl Login {
     async fn callback(&self) -> Result<AuthorizationCallback, OAuthError> {
         loop {
             let (mut stream, _) = self.listener.accept().await.map_err(OAuthError::Listen)?;
-            let asked = timeout(REQUEST_TIMEOUT, self.read(&mut stream)).await.ok().flatten();
-            let (status, text) = match asked {
+            let redirect = timeout(REQUEST_TIMEOUT, self.read(&mut stream)).await.ok().flatten();
+            let (status, text) = match redirect {
                 Some(_) => ("200 OK", "You can close this window and go back to the terminal."),
-                None => ("404 Not Found", "Nothing is here."),
+                None => ("404 Not Found", "Not found."),
             };
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\
                  connection: close\r\n\r\n{text}",
                 text.len()
             );
-            // The browser's window does not matter to what was agreed.
-            let _ = timeout(REQUEST_TIMEOUT, stream.write_all(answer.as_bytes())).await;
-            if let Some(url) = asked {
-                return callback_of(&url);
+            // The login does not depend on the page in the browser.
+            let _ = timeout(REQUEST_TIMEOUT, stream.write_all(response.as_bytes())).await;
+            if let Some(url) = redirect {
+                return parse_callback(&url);
             }
         }
     }
 
-    /// What a connection asks for; none if that is not the return of this login.
+    /// Reads the request URL, or `None` if it is not the redirect of this login.
     async fn read(&self, stream: &mut TcpStream) -> Option<Url> {
         let mut request = Vec::new();
         let mut piece = [0; 4096];
@@ -119,13 +119,14 @@ impl Login {
         let line = std::str::from_utf8(&request).ok()?.lines().next()?;
         let target = line.strip_prefix("GET ")?.split(' ').next()?;
         let url = Url::parse("http://127.0.0.1").ok()?.join(target).ok()?;
-        let ours = state_of(url.as_str()).is_some_and(|state| state == self.state);
-        (url.path() == "/callback" && ours).then_some(url)
+        let matches = state_parameter(url.as_str()).is_some_and(|state| state == self.state);
+        (url.path() == "/callback" && matches).then_some(url)
     }
 }
 
-/// What to ask for; whatever the server says it needs, if empty. When what was agreed before is not
-/// enough, that and what is missing: a login does not take back what an earlier one gave.
+/// Returns the scopes to request; empty means those that the server names. After an
+/// `insufficient_scope` challenge these are the granted and the missing ones, so that a login never
+/// reduces what an earlier one granted.
 async fn scopes(
     settings: &OAuthSettings,
     challenge: Option<&str>,
@@ -134,13 +135,13 @@ async fn scopes(
     let challenge = challenge.map(|text| WWWAuthenticateParams::parse(text, &settings.resource));
     if let Some(challenge) = challenge.filter(WWWAuthenticateParams::is_insufficient_scope) {
         let stored = settings.file().load().await?;
-        let agreed = stored.map(|stored| stored.granted_scopes).unwrap_or_default();
+        let granted = stored.map(|stored| stored.granted_scopes).unwrap_or_default();
         let wanted = challenge.scope.unwrap_or_default();
         let wanted: Vec<_> = wanted.split_whitespace().map(str::to_owned).collect();
-        if !wanted.is_empty() && wanted.iter().all(|scope| agreed.contains(scope)) {
-            return Err(OAuthError::InVain);
+        if !wanted.is_empty() && wanted.iter().all(|scope| granted.contains(scope)) {
+            return Err(OAuthError::ScopesAlreadyGranted);
         }
-        scopes.extend(agreed);
+        scopes.extend(granted);
         scopes.extend(wanted);
     }
     let mut seen = BTreeSet::new();
@@ -148,16 +149,16 @@ async fn scopes(
     Ok(scopes)
 }
 
-fn callback_of(url: &Url) -> Result<AuthorizationCallback, OAuthError> {
+fn parse_callback(url: &Url) -> Result<AuthorizationCallback, OAuthError> {
     if let Some((_, reason)) = url.query_pairs().find(|(name, _)| name == "error") {
-        // It comes from elsewhere: nothing in it may reach the terminal but plain text.
+        // Untrusted text: only plain characters may reach the terminal.
         let plain = reason.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ' '));
         return Err(OAuthError::Refused(plain.take(MAX_REASON_CHARS).collect()));
     }
     Ok(AuthorizationCallback::from_redirect_url(url.as_str())?)
 }
 
-fn state_of(url: &str) -> Option<String> {
+fn state_parameter(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     let state = url.query_pairs().find(|(name, _)| name == "state")?.1.into_owned();
     (!state.is_empty()).then_some(state)

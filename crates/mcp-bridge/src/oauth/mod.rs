@@ -1,17 +1,15 @@
-//! OAuth 2.1 for remote servers: who authorises, and the tokens that come of it.
+//! OAuth 2.1 for remote servers.
 //!
-//! A token belongs to one server, by its URL (the resource of the protocol), and is sent to no
-//! other. It is kept in a file of that server that only this user reads. The servers that
-//! authorise are found by what the server of tools says, so they are dialled by the same
-//! [`DialPolicy`] as the server itself.
+//! A token belongs to one server, identified by its URL (the resource of the protocol), and is sent to
+//! no other. It is stored in a file of that server that only this user can read. Authorization servers
+//! are discovered from what the MCP server reports, so they are dialed by the same [`DialPolicy`].
 //!
-//! A process without a browser gets tokens with the credentials of a machine
-//! ([`Grant::Machine`]). Where a person has to agree, [`Login`] does that once, from a terminal, and
-//! the process refreshes what came of it.
-
+//! A process without a browser obtains tokens with client credentials ([`Grant::Machine`]). Where a
+//! user has to consent, [`Login`] does that once, from a terminal; the process refreshes the tokens
+//! afterwards.
 mod file;
+mod http_client;
 mod login;
-mod policed;
 mod tokens;
 
 use std::path::PathBuf;
@@ -29,71 +27,72 @@ pub use tokens::OAuthTokens;
 
 use file::TokenFile;
 
-/// How the tokens of a server are had.
+/// OAuth settings of a server.
 #[derive(Debug, Clone)]
 pub struct OAuthSettings {
     /// The server that the tokens are for.
     pub resource: Url,
-    /// Who asks for them.
+    /// The grant that tokens are obtained with.
     pub grant: Grant,
-    /// What they should allow; what the server says it needs, if empty.
+    /// Requested scopes. When empty, the scopes that the server names.
     pub scopes: Vec<String>,
-    /// What may be dialled.
+    /// Addresses that may be dialed.
     pub policy: Arc<DialPolicy>,
-    /// The folder in which the file of each server is kept. It is made when it is needed.
+    /// The folder for token files. It is created when needed.
     pub folder: PathBuf,
 }
 
-/// Who asks for tokens.
+/// Ways to obtain tokens.
 #[derive(Debug, Clone)]
 pub enum Grant {
-    /// This process, by itself (`client_credentials`).
+    /// Client credentials of this process (`client_credentials`).
     Machine {
-        /// Its name at the server that authorises.
+        /// The client id.
         client_id: String,
-        /// What proves it, usually from the environment.
+        /// The client secret, usually from the environment.
         client_secret: SecretString,
     },
-    /// A person, once, in a browser (`authorization_code` with PKCE).
-    Person {
-        /// The name of this program at the server that authorises; it registers itself if none.
-        /// One that begins with `https://` is the URL of a client ID metadata document, and is used
-        /// at servers that know those.
+    /// Consent of a user, once, in a browser (`authorization_code` with PKCE).
+    User {
+        /// The client id; without one, this program registers itself. One that starts with `https://` is
+        /// the URL of a client ID metadata document, used at servers that support those.
         client_id: Option<String>,
-        /// What proves it, if it was given something.
+        /// The client secret, if there is one.
         client_secret: Option<SecretString>,
     },
 }
 
-/// Why there is no token.
+/// Why no token could be obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum OAuthError {
-    /// The server that authorises can't be found, can't be asked, or does not give a token.
-    #[error("no token was given; look at the client's id, its secret and its scopes")]
-    Authorisation(#[source] Box<AuthError>),
-    /// It can't be dialled with this policy, or with these certificates.
-    #[error("the server that authorises can't be asked")]
+    /// The authorization server cannot be found or reached, or does not issue a token.
+    #[error("no token was issued; check the client id, its secret and the scopes")]
+    Authorization(#[source] Box<AuthError>),
+    /// It cannot be dialed with this policy, or with these certificates.
+    #[error("the authorization server cannot be reached")]
     Connect(#[from] ConnectError),
-    /// There is a person to ask, so nobody logs in here.
-    #[error("only a person logs in; this server is configured with a machine's credentials")]
-    NotAPerson,
-    /// This machine does not listen for the browser's return.
-    #[error("can't listen on this machine for the return of the browser")]
+    /// The server uses client credentials, so there is no interactive login.
+    #[error("this server is configured with client credentials and needs no login")]
+    NotInteractive,
+    /// Cannot listen for the redirect.
+    #[error("cannot listen on this machine for the browser's redirect")]
     Listen(#[source] std::io::Error),
-    /// The person, or the server that authorises, said no.
+    /// The user or the authorization server refused.
     #[error("the login was refused: {0}")]
     Refused(String),
-    /// The server refuses what was agreed to already, so agreeing again does not help.
-    #[error("the server wants what it was given already; its own permissions have to change")]
-    InVain,
-    /// Nobody came back from the browser.
-    #[error("nobody came back from the browser in time; start the login again")]
+    /// The server rejects scopes that are granted already, so another login does not help.
+    #[error(
+        "the requested scopes are granted already; change the account's permissions at the server"
+    )]
+    ScopesAlreadyGranted,
+    /// No redirect arrived in time.
+    #[error("the login was not completed in time; start it again")]
     TimedOut,
 }
 
 impl From<AuthError> for OAuthError {
     fn from(error: AuthError) -> Self {
-        Self::Authorisation(Box::new(error))
+        Self::Authorization(Box::new(error))
     }
 }
 
@@ -104,10 +103,10 @@ impl From<OAuthError> for ConnectError {
 }
 
 impl OAuthSettings {
-    /// What asks for tokens in rmcp, over our client and with our file.
+    /// Creates rmcp's authorization manager with the policy's HTTP client and the token file.
     async fn manager(&self) -> Result<AuthorizationManager, OAuthError> {
         self.policy.check(&self.resource).map_err(ConnectError::from)?;
-        let client = Arc::new(policed::PolicedClient::new(&self.policy)?);
+        let client = Arc::new(http_client::PolicyHttpClient::new(&self.policy)?);
         let resource = self.resource.clone();
         let mut manager =
             AuthorizationManager::new_with_oauth_http_client(resource, client).await?;
@@ -118,7 +117,7 @@ impl OAuthSettings {
     fn file(&self) -> TokenFile {
         let client_id = match &self.grant {
             Grant::Machine { client_id, .. } => client_id,
-            Grant::Person { client_id, .. } => client_id.as_deref().unwrap_or_default(),
+            Grant::User { client_id, .. } => client_id.as_deref().unwrap_or_default(),
         };
         TokenFile::new(&self.folder, &self.resource, client_id)
     }

@@ -1,4 +1,4 @@
-//! The tokens that are sent to a server: taken from their file, refreshed, or asked for.
+//! Tokens for requests to a server: stored, refreshed or newly obtained.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,91 +16,90 @@ use tokio::time::timeout;
 use super::{Grant, Login, OAuthError, OAuthSettings};
 use crate::transport::{ConnectError, TokenSource};
 
-/// How long it may take to find who authorises, and to be given a token there.
-const ASKING: Duration = Duration::from_secs(60);
+/// The time limit for discovering the authorization server and obtaining a token.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The tokens of one server.
 ///
-/// Calls wait for each other while a token is being asked for, and get what came of it. A call
-/// that is given up meanwhile does not stop that: the server may have replaced what the token is
-/// refreshed with, and then only its answer says by what.
+/// Concurrent calls share one token request. It continues when a call is cancelled: the server may
+/// have rotated the refresh token, and only its response contains the new one.
 #[derive(Clone)]
 pub struct OAuthTokens(Arc<Tokens>);
 
 struct Tokens {
     settings: OAuthSettings,
     state: Mutex<State>,
-    /// What the server said when it refused a request last; empty when it gave no reason.
+    /// The challenge of the last rejected request; empty when it had none.
     challenge: parking_lot::Mutex<Option<String>>,
 }
 
 #[derive(Default)]
 struct State {
     manager: Option<AuthorizationManager>,
-    /// Who the manager is at the server that authorises, once a person has logged in.
+    /// The manager's client id at the authorization server, once a user has logged in.
     client_id: Option<String>,
-    /// The server that authorises is known, so tokens can be refreshed there.
+    /// The authorization server is known, so tokens can be refreshed.
     can_refresh: bool,
 }
 
 impl OAuthTokens {
-    /// Tokens by these settings. Nothing is read or asked before a token is wanted.
+    /// Creates a token source. Nothing is read or requested before a token is needed.
     pub fn new(settings: OAuthSettings) -> Self {
         let (state, challenge) = Default::default();
         Self(Arc::new(Tokens { settings, state, challenge }))
     }
 
-    /// Begins the login of a person for what the server wanted when it refused a request. None when
-    /// it has refused none since the last login.
+    /// Starts an interactive login with the scopes of the last rejected request. Returns `None` when none
+    /// was rejected since the last login.
     ///
     /// # Errors
-    /// See [`Login::begin`].
+    /// See [`Login::start`].
     pub async fn log_in(&self) -> Result<Option<Login>, OAuthError> {
         let Some(challenge) = self.challenge().take() else { return Ok(None) };
-        Login::begin(&self.0.settings, Some(&challenge)).await.map(Some)
+        Login::start(&self.0.settings, Some(&challenge)).await.map(Some)
     }
 
     fn challenge(&self) -> MutexGuard<'_, Option<String>> {
         self.0.challenge.lock()
     }
 
-    /// A token, or another one in place of the one that was refused.
-    async fn ask(
+    /// Returns a token, or a replacement for `refused`.
+    async fn request_token(
         &self,
         refused: Option<SecretString>,
     ) -> Result<Option<SecretString>, ConnectError> {
         let tokens = self.0.clone();
-        let asking = async move {
+        let request = async move {
             let mut state = tokens.state.lock().await;
-            tokens.begin(&mut state).await?;
+            tokens.prepare(&mut state).await?;
             match refused {
                 None => tokens.current(&mut state).await,
-                Some(refused) => tokens.another(&mut state, &refused).await,
+                Some(refused) => tokens.replace(&mut state, &refused).await,
             }
         };
-        let asked = tokio::spawn(timeout(ASKING, asking)).await;
-        let asked = asked.map_err(|error| ConnectError::Token(error.into()))?;
-        Ok(asked.map_err(|_| ConnectError::TimedOut)??)
+        let token = tokio::spawn(timeout(REQUEST_TIMEOUT, request)).await;
+        let token = token.map_err(|error| ConnectError::Token(error.into()))?;
+        Ok(token.map_err(|_| ConnectError::TimedOut)??)
     }
 }
 
 impl Tokens {
     async fn current(&self, state: &mut State) -> Result<Option<SecretString>, OAuthError> {
         match self.stored(state).await {
-            Err(AuthError::AuthorizationRequired) => self.first(state).await,
+            Err(AuthError::AuthorizationRequired) => self.obtain(state).await,
             token => Ok(Some(token?)),
         }
     }
 
-    /// The token in the file; another one if it is about to expire.
+    /// Returns the stored token, refreshed if it is about to expire.
     async fn stored(&self, state: &mut State) -> Result<SecretString, AuthError> {
         let Some(manager) = &mut state.manager else {
             return Err(AuthError::InternalError("no manager".into()));
         };
         match manager.get_access_token().await {
-            // It has to be refreshed, and for that the server has to be found first.
+            // It must be refreshed, which requires discovery first.
             Err(AuthError::InternalError(_)) if !state.can_refresh => {
-                self.find(state).await?;
+                self.discover(state).await?;
                 let Some(manager) = &state.manager else {
                     return Err(AuthError::AuthorizationRequired);
                 };
@@ -110,8 +109,8 @@ impl Tokens {
         }
     }
 
-    /// A token where there is none: only a machine gets one by itself.
-    async fn first(&self, state: &mut State) -> Result<Option<SecretString>, OAuthError> {
+    /// Obtains the first token: only possible with client credentials.
+    async fn obtain(&self, state: &mut State) -> Result<Option<SecretString>, OAuthError> {
         let Grant::Machine { client_id, client_secret } = &self.settings.grant else {
             return Ok(None);
         };
@@ -126,23 +125,23 @@ impl Tokens {
         manager.set_metadata(found.metadata);
         manager.validate_client_credentials_metadata(&credentials)?;
         manager.configure_client_credentials(&credentials)?;
-        let given = manager.exchange_client_credentials(&credentials).await?;
+        let issued = manager.exchange_client_credentials(&credentials).await?;
         state.can_refresh = true;
-        Ok(Some(token_of(&given)))
+        Ok(Some(access_token(&issued)))
     }
 
-    /// Finds the server that authorises, for the tokens in the file.
-    async fn find(&self, state: &mut State) -> Result<(), AuthError> {
+    /// Discovers the authorization server for the stored tokens.
+    async fn discover(&self, state: &mut State) -> Result<(), AuthError> {
         let Some(manager) = &mut state.manager else {
             return Err(AuthError::AuthorizationRequired);
         };
         if !manager.initialize_from_store().await? {
             return Err(AuthError::AuthorizationRequired);
         }
-        if let Grant::Person { client_id: Some(id), client_secret: Some(secret) } =
+        if let Grant::User { client_id: Some(id), client_secret: Some(secret) } =
             &self.settings.grant
         {
-            // The file has no secret. Where to return to plays no part in refreshing.
+            // The file has no secret. The redirect URL plays no part in refreshing.
             let config = OAuthClientConfig::new(id, "http://127.0.0.1/callback");
             manager.configure_client(config.with_client_secret(secret.expose_secret()))?;
         }
@@ -150,7 +149,7 @@ impl Tokens {
         Ok(())
     }
 
-    async fn another(
+    async fn replace(
         &self,
         state: &mut State,
         refused: &SecretString,
@@ -162,35 +161,33 @@ impl Tokens {
             Err(error) => return Err(error.into()),
         }
         if let Grant::Machine { .. } = self.settings.grant {
-            return Ok(self.first(state).await?.filter(is_new));
+            return Ok(self.obtain(state).await?.filter(is_new));
         }
-        match self.refreshed(state).await {
+        match self.refresh(state).await {
             Ok(token) => Ok(Some(token).filter(is_new)),
-            // A person has to agree again.
+            // The user has to consent again.
             Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn refreshed(&self, state: &mut State) -> Result<SecretString, AuthError> {
+    async fn refresh(&self, state: &mut State) -> Result<SecretString, AuthError> {
         if !state.can_refresh {
-            self.find(state).await?;
+            self.discover(state).await?;
         }
         let Some(manager) = &state.manager else {
             return Err(AuthError::AuthorizationRequired);
         };
-        manager.refresh_token().await.map(|given| token_of(&given))
+        manager.refresh_token().await.map(|issued| access_token(&issued))
     }
 
-    async fn begin(&self, state: &mut State) -> Result<(), OAuthError> {
+    async fn prepare(&self, state: &mut State) -> Result<(), OAuthError> {
         let client_id = match self.settings.grant {
-            Grant::Person { .. } => {
-                self.settings.file().load().await?.map(|stored| stored.client_id)
-            }
+            Grant::User { .. } => self.settings.file().load().await?.map(|stored| stored.client_id),
             Grant::Machine { .. } => None,
         };
         if state.manager.is_none() || state.client_id != client_id {
-            // Each login may register anew, also one in another process.
+            // Each login may register another client, also one in another process.
             let manager = Some(self.settings.manager().await?);
             *state = State { manager, client_id, can_refresh: false };
         }
@@ -198,24 +195,24 @@ impl Tokens {
     }
 }
 
-/// What was given, however soon it expires.
-fn token_of(given: &OAuthTokenResponse) -> SecretString {
-    given.access_token().secret().clone().into()
+/// Returns the access token of a response, however soon it expires.
+fn access_token(issued: &OAuthTokenResponse) -> SecretString {
+    issued.access_token().secret().clone().into()
 }
 
 impl TokenSource for OAuthTokens {
     fn token(&self) -> BoxFuture<'_, Result<Option<SecretString>, ConnectError>> {
-        self.ask(None).boxed()
+        self.request_token(None).boxed()
     }
 
-    fn renewed<'a>(
+    fn renew<'a>(
         &'a self,
         refused: &'a SecretString,
     ) -> BoxFuture<'a, Result<Option<SecretString>, ConnectError>> {
-        self.ask(Some(refused.clone())).boxed()
+        self.request_token(Some(refused.clone())).boxed()
     }
 
-    fn refused(&self, challenge: Option<&str>) {
+    fn record_challenge(&self, challenge: Option<&str>) {
         *self.challenge() = Some(challenge.unwrap_or_default().to_owned());
     }
 }

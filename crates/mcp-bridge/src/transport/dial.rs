@@ -1,8 +1,8 @@
-//! Which servers may be dialled, and the HTTP client that dials no other.
+//! The dial policy, and an HTTP client that enforces it.
 //!
-//! An address is looked at where it is dialled, after the name was resolved: a name that was
-//! harmless a moment ago may lead inside now. Literal addresses never reach a resolver, so they are
-//! looked at in the URL; whoever sends a request calls [`DialPolicy::check`] with its URL first.
+//! An address is checked when it is dialed, after name resolution: a name that was public a moment ago
+//! may point to a private network now. Literal addresses do not pass a resolver and are checked in the
+//! URL: callers run [`DialPolicy::check`] before they send a request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,34 +14,33 @@ use reqwest::header::HeaderMap;
 use reqwest::{Client, ClientBuilder, StatusCode, Url, redirect};
 use rustls::pki_types::CertificateDer;
 
-use super::address::{Reach, canonical, reach};
+use super::address::{AddressClass, canonical, classify};
 use super::failure::ConnectError;
 use super::tls;
 
-/// How long a connection, with its TLS, may take to come about.
+/// The time limit for establishing a connection, including TLS.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a redirect is followed before the server is said to send us round.
+/// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
-/// Shorter than the five seconds after which many servers close an idle connection: a request that
-/// meets the closing fails, and nobody knows whether it ran.
+/// The idle timeout of pooled connections. Shorter than the five seconds after which many servers close
+/// them: a request that races with the close fails with an unknown outcome.
 const POOL_IDLE: Duration = Duration::from_secs(4);
-/// How soon a peer that vanished without a word is looked for.
+/// The keep-alive interval that detects peers that vanished.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// What an operator says about the servers that may be dialled.
+/// The operator's policy for remote servers.
 ///
-/// Without a word only `https` and `wss` servers with public addresses are.
+/// By default only `https` and `wss` servers with public addresses are dialed.
 #[derive(Debug, Clone)]
 pub struct DialPolicy {
-    /// Whether `http` and `ws` are allowed too, to this machine as well as to others. Off by
-    /// default.
+    /// Allows `http` and `ws`, to this machine as well as to others. Default: false.
     pub allow_plain_http: bool,
-    /// Private networks and hosts that may be dialled, `127.0.0.0/8` or `mcp.internal`.
-    /// None by default.
+    /// Private networks and hosts that may be dialed, such as `127.0.0.0/8` or `mcp.internal`. Default:
+    /// none.
     pub allow_private: Vec<PrivateTarget>,
-    /// How long a server may say nothing while an answer is expected; 5 minutes by default.
+    /// The idle timeout while a response is expected. Default: 5 minutes.
     pub idle_timeout: Duration,
-    /// Certificates of authorities that are trusted besides those of the system.
+    /// Certificate authorities that are trusted in addition to those of the system.
     pub authorities: Vec<CertificateDer<'static>>,
 }
 
@@ -56,19 +55,19 @@ impl Default for DialPolicy {
     }
 }
 
-/// A part of the private network that may be dialled, read from a CIDR, an address or a host name.
+/// A private target that may be dialed, parsed from a CIDR, an address or a host name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrivateTarget {
     /// Every address of a network.
     Network(IpNet),
-    /// Whatever private address this name has, in lower case.
+    /// Any private address of this host name, in lower case.
     Host(String),
 }
 
 impl std::str::FromStr for PrivateTarget {
-    type Err = BadTarget;
+    type Err = InvalidTarget;
 
-    fn from_str(text: &str) -> Result<Self, BadTarget> {
+    fn from_str(text: &str) -> Result<Self, InvalidTarget> {
         let text = text.trim();
         if let Ok(network) = text.parse::<IpNet>() {
             return Ok(Self::Network(network));
@@ -76,43 +75,47 @@ impl std::str::FromStr for PrivateTarget {
         if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
             return Ok(Self::Network(address.into()));
         }
-        let named = !text.is_empty()
+        let is_host_name = !text.is_empty()
             && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
-        named.then(|| Self::Host(plain_name(text))).ok_or_else(|| BadTarget(text.to_owned()))
+        is_host_name
+            .then(|| Self::Host(normalize_host(text)))
+            .ok_or_else(|| InvalidTarget(text.to_owned()))
     }
 }
 
-/// What should name a private target and names nothing.
+/// An invalid private target.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is neither a network like 10.0.0.0/8, an address, nor a host name")]
-pub struct BadTarget(String);
+#[error("`{0}` is neither a network such as 10.0.0.0/8, an address, nor a host name")]
+pub struct InvalidTarget(String);
 
-/// Why a URL or an address is not dialled.
+/// The reason why a URL or an address is not dialed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefused {
-    /// Only `http`, `https`, `ws` and `wss` lead to servers.
-    #[error("a server's URL begins with https:// or wss://, not `{0}:`")]
+    /// The scheme is not `http`, `https`, `ws` or `wss`.
+    #[error("the server's URL has the scheme `{0}:`; use https:// or wss://")]
     Scheme(String),
-    /// The connection would be readable on its way.
-    #[error("the server's URL is not https; allow plain http for it, or give its https URL")]
+    /// The connection would not be encrypted.
+    #[error("the server's URL is not https; use https, or set mcp.allow_plain_http")]
     Plain,
-    /// A URL is logged and shown; a password in it would be too.
-    #[error("the server's URL holds a user or password; put them into a header")]
+    /// The URL holds credentials, which would be logged and displayed with it.
+    #[error("the server's URL holds a user or password; move them into a header")]
     UserInfo,
-    /// There is nobody to dial.
-    #[error("the server's URL names no host")]
+    /// The URL has no host.
+    #[error("the server's URL has no host")]
     NoHost,
-    /// The address is private, and the operator did not allow it.
-    #[error("`{0}` has a private address; allow the host or its network to dial it")]
+    /// The address is private and not allowed.
+    #[error(
+        "`{0}` has a private address; add the host or its network to mcp.allow_private to dial it"
+    )]
     Private(String),
-    /// The address belongs to no server of tools.
-    #[error("`{0}` has an address that is never dialled")]
-    Never(String),
+    /// The address is never dialed.
+    #[error("`{0}` has an address that is never dialed")]
+    Forbidden(String),
 }
 
-/// A name that leads nowhere.
+/// A failed name resolution.
 #[derive(Debug, thiserror::Error)]
-#[error("the name `{host}` could not be resolved")]
+#[error("cannot resolve the name `{host}`")]
 pub struct DnsFailed {
     host: String,
     #[source]
@@ -120,36 +123,36 @@ pub struct DnsFailed {
 }
 
 impl DnsFailed {
-    /// The same failure, to be told in another error.
-    pub(crate) fn again(&self) -> Self {
+    /// Returns a copy for another error; `io::Error` is not `Clone`.
+    pub(crate) fn duplicate(&self) -> Self {
         let source = self.source.as_ref();
         let source = source.map(|error| std::io::Error::new(error.kind(), error.to_string()));
         Self { host: self.host.clone(), source }
     }
 }
 
-/// Why a redirect was not followed.
+/// The reason why a redirect was not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectRefused {
-    /// Headers, session and arguments were meant for this server and for no other.
-    #[error("the server sends us to another origin; give that URL if it is the right one")]
+    /// Headers, session and arguments are sent to this server only.
+    #[error("the server redirects to another origin; configure that URL if it is the right one")]
     ForeignOrigin,
-    /// The message would be lost on the way: such a redirect turns a POST into a GET.
-    #[error("the server sends us on with status {0}, which loses the message")]
-    LosesMessage(u16),
-    /// Nobody ends up anywhere.
-    #[error("the server sends us on more than {MAX_REDIRECTS} times")]
+    /// The redirect would drop the message: it turns a POST into a GET.
+    #[error("the server redirects with status {0}, which drops the message")]
+    DropsMessage(u16),
+    /// Too many redirects.
+    #[error("the server redirects more than {MAX_REDIRECTS} times")]
     TooMany,
-    /// The place itself is not dialled.
-    #[error("the server sends us to a URL that is not dialled")]
+    /// The target is not dialed.
+    #[error("the server redirects to a URL that is not dialed")]
     Address(#[from] AddressRefused),
 }
 
 impl DialPolicy {
-    /// Looks at a URL before it is dialled: its scheme, user-info, and address if it is literal.
+    /// Checks a URL before it is dialed: its scheme, user-info, and address if it is literal.
     ///
     /// # Errors
-    /// Says why it is not dialled.
+    /// When the policy forbids it.
     pub fn check(&self, url: &Url) -> Result<(), AddressRefused> {
         match url.scheme() {
             "https" | "wss" => {}
@@ -162,36 +165,36 @@ impl DialPolicy {
         }
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(AddressRefused::NoHost)?;
         match host.trim_matches(['[', ']']).parse() {
-            Ok(address) => self.vet(host, address),
+            Ok(address) => self.check_address(host, address),
             Err(_) => Ok(()),
         }
     }
 
-    /// Looks at one address of a host.
+    /// Checks one address of a host.
     ///
     /// # Errors
-    /// Says why it is not dialled.
-    pub(crate) fn vet(&self, host: &str, address: IpAddr) -> Result<(), AddressRefused> {
+    /// When the policy forbids it.
+    pub(crate) fn check_address(&self, host: &str, address: IpAddr) -> Result<(), AddressRefused> {
         let allowed = || {
             self.allow_private.iter().any(|target| match target {
                 PrivateTarget::Network(network) => {
                     network.contains(&canonical(address)) || network.contains(&address)
                 }
-                PrivateTarget::Host(name) => *name == plain_name(host),
+                PrivateTarget::Host(name) => *name == normalize_host(host),
             })
         };
-        match reach(address) {
-            Reach::Public => Ok(()),
-            Reach::Private if allowed() => Ok(()),
-            Reach::Private => Err(AddressRefused::Private(host.to_owned())),
-            Reach::Never => Err(AddressRefused::Never(host.to_owned())),
+        match classify(address) {
+            AddressClass::Public => Ok(()),
+            AddressClass::Private if allowed() => Ok(()),
+            AddressClass::Private => Err(AddressRefused::Private(host.to_owned())),
+            AddressClass::Forbidden => Err(AddressRefused::Forbidden(host.to_owned())),
         }
     }
 
-    /// The addresses of a host that may be dialled, at least one.
+    /// Resolves a host to the addresses that may be dialed, at least one.
     ///
     /// # Errors
-    /// When the name has none at all, or none that may be dialled.
+    /// When the name has no address, or none that may be dialed.
     pub(crate) async fn resolve(
         &self,
         host: &str,
@@ -200,64 +203,64 @@ impl DialPolicy {
         let failed = |source| DnsFailed { host: host.to_owned(), source };
         let found =
             tokio::net::lookup_host((host, port)).await.map_err(|error| failed(Some(error)))?;
-        let (mut dialled, mut refused) = (Vec::new(), None);
+        let (mut allowed, mut refused) = (Vec::new(), None);
         for address in found {
-            match self.vet(host, address.ip()) {
-                Ok(()) => dialled.push(address),
-                Err(why) => refused = Some(why),
+            match self.check_address(host, address.ip()) {
+                Ok(()) => allowed.push(address),
+                Err(reason) => refused = Some(reason),
             }
         }
-        match (dialled.is_empty(), refused) {
-            (false, _) => Ok(dialled),
-            (true, Some(why)) => Err(why.into()),
+        match (allowed.is_empty(), refused) {
+            (false, _) => Ok(allowed),
+            (true, Some(reason)) => Err(reason.into()),
             (true, None) => Err(failed(None).into()),
         }
     }
 }
 
-/// How long the client waits for the next bytes of an answer.
+/// The read timeout of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// As long as [`DialPolicy::idle_timeout`].
-    Answer,
-    /// As long as it takes: a standing stream may have nothing to say for days. A peer that
-    /// vanished is noticed by keep-alive, and by whoever pings the session.
-    Standing,
+pub(crate) enum ReadTimeout {
+    /// [`DialPolicy::idle_timeout`].
+    Idle,
+    /// None: a standing stream may be idle for days. A peer that vanished is detected by keep-alive and by
+    /// pings of the session.
+    Unlimited,
 }
 
-/// A client that dials only what the policy allows, straight and never through a proxy.
+/// Creates a client that dials only what the policy allows, directly and never through a proxy.
 ///
-/// It has a connect time-out of 10 seconds and the policy's idle time-out, and no total one, which
-/// would cut long streams. It follows at most 5 redirects, and only to the same origin. It unpacks
-/// no compression, so what is counted is what is kept.
+/// It has a connect timeout of 10 seconds and the policy's idle timeout, and no total timeout, which
+/// would cut long streams. It follows at most 5 redirects, only to the same origin. It does not
+/// decompress, so that byte limits hold for buffered data.
 ///
 /// # Errors
-/// When the trusted certificates can't be read.
+/// When the trusted certificates cannot be read.
 pub(crate) fn http_client(
     policy: &Arc<DialPolicy>,
     headers: HeaderMap,
-    patience: Patience,
+    read_timeout: ReadTimeout,
 ) -> Result<Client, ConnectError> {
     let on_redirect = policy.clone();
-    let mut builder = dialling(policy)?
+    let mut builder = client_builder(policy)?
         .redirect(redirect::Policy::custom(move |attempt| follow(&on_redirect, attempt)))
         .default_headers(headers);
-    if patience == Patience::Answer {
+    if read_timeout == ReadTimeout::Idle {
         builder = builder.read_timeout(policy.idle_timeout);
     }
     builder.build().map_err(ConnectError::from)
 }
 
-/// The same, for requests that keep to one URL: a redirect is an answer like any other.
+/// Creates a client like [`http_client`] that returns redirects as responses.
 ///
 /// # Errors
-/// As [`http_client`].
+/// See [`http_client`].
 pub(crate) fn direct_client(policy: &Arc<DialPolicy>) -> Result<Client, ConnectError> {
-    let builder = dialling(policy)?.redirect(redirect::Policy::none());
+    let builder = client_builder(policy)?.redirect(redirect::Policy::none());
     builder.read_timeout(policy.idle_timeout).build().map_err(ConnectError::from)
 }
 
-fn dialling(policy: &Arc<DialPolicy>) -> Result<ClientBuilder, ConnectError> {
+fn client_builder(policy: &Arc<DialPolicy>) -> Result<ClientBuilder, ConnectError> {
     Ok(Client::builder()
         .no_proxy()
         .no_gzip()
@@ -265,7 +268,7 @@ fn dialling(policy: &Arc<DialPolicy>) -> Result<ClientBuilder, ConnectError> {
         .no_zstd()
         .no_deflate()
         .tls_backend_preconfigured(tls::client_config(policy)?)
-        .dns_resolver(Vetting(policy.clone()))
+        .dns_resolver(PolicyResolver(policy.clone()))
         .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(TCP_KEEPALIVE)
@@ -275,7 +278,7 @@ fn dialling(policy: &Arc<DialPolicy>) -> Result<ClientBuilder, ConnectError> {
 fn follow(policy: &DialPolicy, attempt: redirect::Attempt<'_>) -> redirect::Action {
     match may_follow(policy, &attempt) {
         Ok(()) => attempt.follow(),
-        Err(why) => attempt.error(ConnectError::from(why)),
+        Err(reason) => attempt.error(ConnectError::from(reason)),
     }
 }
 
@@ -285,7 +288,7 @@ fn may_follow(policy: &DialPolicy, attempt: &redirect::Attempt<'_>) -> Result<()
     if attempt.previous().iter().any(|from| from.origin() != to) {
         Err(RedirectRefused::ForeignOrigin)
     } else if !keeps_message.contains(&attempt.status()) {
-        Err(RedirectRefused::LosesMessage(attempt.status().as_u16()))
+        Err(RedirectRefused::DropsMessage(attempt.status().as_u16()))
     } else if attempt.previous().len() > MAX_REDIRECTS {
         Err(RedirectRefused::TooMany)
     } else {
@@ -293,9 +296,9 @@ fn may_follow(policy: &DialPolicy, attempt: &redirect::Attempt<'_>) -> Result<()
     }
 }
 
-struct Vetting(Arc<DialPolicy>);
+struct PolicyResolver(Arc<DialPolicy>);
 
-impl Resolve for Vetting {
+impl Resolve for PolicyResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let policy = self.0.clone();
         Box::pin(async move {
@@ -305,8 +308,8 @@ impl Resolve for Vetting {
     }
 }
 
-/// A host name as names are compared: in lower case, without the dot of the root.
-fn plain_name(host: &str) -> String {
+/// Normalizes a host name for comparison: lower case, without the root dot.
+fn normalize_host(host: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 

@@ -1,4 +1,4 @@
-//! Why a server can't be reached, or a session with it not be opened.
+//! Failures of connections and sessions.
 
 use std::error::Error;
 use std::io;
@@ -14,48 +14,48 @@ use rmcp::transport::streamable_http_client::{
 use super::dial::{AddressRefused, DnsFailed, RedirectRefused};
 use crate::frame::Unreadable;
 
-/// A server that did not answer as a server of tools, or was not even dialled.
+/// A failed connection, request or session.
 ///
-/// What the server wrote is not in the message, except for its challenge.
+/// Messages never contain text from the server, except for its challenge.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The policy does not let us dial it. Nothing was sent.
-    #[error("the server is not dialled")]
+    /// The policy forbids dialing it. Nothing was sent.
+    #[error("the server is not dialed")]
     Refused(#[from] AddressRefused),
-    /// A header can't be sent as it is configured. Nothing was sent.
-    #[error("the header `{0}` can't be sent; look at its name and value")]
+    /// A configured header is invalid. Nothing was sent.
+    #[error("the header `{0}` is invalid; check its name and value")]
     BadHeader(String),
-    /// The name leads nowhere. Nothing was sent.
+    /// Name resolution failed. Nothing was sent.
     #[error("the server's name does not resolve")]
     Dns(#[from] DnsFailed),
-    /// The server did not prove who it is. Nothing was sent.
-    #[error("no trusted TLS connection")]
+    /// The server's certificate is not trusted, or the TLS handshake failed. Nothing was sent.
+    #[error("no trusted TLS connection to the server")]
     Tls(#[from] rustls::Error),
-    /// The server sends us elsewhere, and we did not follow.
+    /// The server redirects, and the redirect was not followed.
     #[error("the server redirects")]
     Redirect(#[from] RedirectRefused),
-    /// The server wants another token, or a token at all.
-    #[error("the server wants authorisation")]
-    Unauthorised {
-        /// Its `WWW-Authenticate`, if it sent one.
+    /// The server requires a token, or another one.
+    #[error("the server requires authorization")]
+    Unauthorized {
+        /// Its `WWW-Authenticate` header.
         challenge: Option<String>,
     },
-    /// There is no such endpoint, or no longer such a session.
-    #[error("the server answers {status}: nothing is there")]
+    /// The endpoint or the session does not exist.
+    #[error("the server returned {status}: no such endpoint or session")]
     Gone {
         /// 404 or 410.
         status: u16,
     },
-    /// What came is not the protocol.
-    #[error("the server does not speak the protocol: {0}")]
+    /// The response does not follow the protocol.
+    #[error("the server violates the protocol: {0}")]
     Malformed(&'static str),
-    /// Nothing came for too long.
-    #[error("the server did not answer in time")]
+    /// A timeout elapsed.
+    #[error("the server did not respond in time")]
     TimedOut,
-    /// The server answered with another status.
-    #[error("the server answers {0}")]
+    /// Any other HTTP status.
+    #[error("the server returned {0}")]
     Status(u16),
-    /// The token could not be had.
+    /// The token could not be obtained.
     #[error("no token for the server")]
     Token(#[source] Box<dyn Error + Send + Sync>),
     /// The connection failed, or broke.
@@ -66,10 +66,10 @@ pub enum ConnectError {
     Closed,
 }
 
-/// What an owner decides on when a server can't be reached.
+/// Classes of failures that callers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
-    /// Not dialled: configuration or policy.
+    /// Not dialed: configuration or policy.
     Refused,
     /// The name does not resolve.
     Dns,
@@ -77,35 +77,35 @@ pub enum FailureClass {
     Tls,
     /// A redirect that is not followed.
     Redirect,
-    /// Authorisation is missing, or is not enough.
-    Unauthorised,
-    /// The endpoint or the session is not there.
+    /// Authorization is missing or insufficient.
+    Unauthorized,
+    /// The endpoint or the session does not exist.
     Gone,
-    /// The answer is not the protocol.
+    /// The response does not follow the protocol.
     Malformed,
-    /// No answer in time.
+    /// A timeout elapsed.
     TimedOut,
-    /// Everything else: refused or broken connections, other answers.
+    /// Everything else: refused or broken connections, other statuses.
     Other,
 }
 
 impl FailureClass {
-    /// Whether the server's other era of the protocol may be tried. Where the failure has nothing
-    /// to do with the era, a second attempt would repeat it, or go where it must not.
+    /// Returns whether the other protocol era may be tried. Where the failure is unrelated to the era, a
+    /// second attempt would repeat it, or go where it must not.
     pub fn may_try_other_era(self) -> bool {
         matches!(self, Self::Gone | Self::TimedOut | Self::Other)
     }
 }
 
 impl ConnectError {
-    /// What an owner decides on.
+    /// Returns the class of the failure.
     pub fn class(&self) -> FailureClass {
         match self {
             Self::Refused(_) | Self::BadHeader(_) => FailureClass::Refused,
             Self::Dns(_) => FailureClass::Dns,
             Self::Tls(_) => FailureClass::Tls,
             Self::Redirect(_) => FailureClass::Redirect,
-            Self::Unauthorised { .. } | Self::Token(_) => FailureClass::Unauthorised,
+            Self::Unauthorized { .. } | Self::Token(_) => FailureClass::Unauthorized,
             Self::Gone { .. } => FailureClass::Gone,
             Self::Malformed(_) => FailureClass::Malformed,
             Self::TimedOut => FailureClass::TimedOut,
@@ -113,12 +113,12 @@ impl ConnectError {
         }
     }
 
-    /// The failure that an answer with this status is, whatever else it says.
-    pub(crate) fn of_status(status: u16, challenge: Option<String>) -> Self {
+    /// Returns the failure for an HTTP status.
+    pub(crate) fn from_status(status: u16, challenge: Option<String>) -> Self {
         match status {
-            401 | 403 => Self::Unauthorised { challenge },
+            401 | 403 => Self::Unauthorized { challenge },
             404 | 410 => Self::Gone { status },
-            300..=399 => Self::Redirect(RedirectRefused::LosesMessage(status)),
+            300..=399 => Self::Redirect(RedirectRefused::DropsMessage(status)),
             _ => Self::Status(status),
         }
     }
@@ -131,7 +131,7 @@ impl From<reqwest::Error> for ConnectError {
             if error.is_timeout() {
                 Self::TimedOut
             } else {
-                // Its URL may hold what nobody should read.
+                // Its URL may hold secrets.
                 Self::Connection(error.without_url().into())
             }
         })
@@ -145,10 +145,10 @@ impl From<io::Error> for ConnectError {
     }
 }
 
-/// A cause that has a name of its own here. Causes can't be taken out of the error above them.
+/// Converts a cause that has its own variant. Causes cannot be moved out of the error above them.
 fn known_cause(cause: &(dyn Error + 'static)) -> Option<ConnectError> {
     if let Some(ConnectError::Dns(failed)) = cause.downcast_ref::<ConnectError>() {
-        return Some(ConnectError::Dns(failed.again()));
+        return Some(ConnectError::Dns(failed.duplicate()));
     }
     if let Some(refused) = cause.downcast_ref::<AddressRefused>() {
         return Some(refused.clone().into());
@@ -160,10 +160,10 @@ fn known_cause(cause: &(dyn Error + 'static)) -> Option<ConnectError> {
         return Some(tls.clone().into());
     }
     let not_http = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse);
-    not_http.then_some(ConnectError::Malformed("its answer is not HTTP"))
+    not_http.then_some(ConnectError::Malformed("its response is not HTTP"))
 }
 
-/// An error and what it comes from. Unlike `Error::source`, it looks into an `io::Error`.
+/// Iterates over an error and its causes. Unlike `Error::source`, it looks into an `io::Error`.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let cause = |error: &&'a (dyn Error + 'static)| match error.downcast_ref::<io::Error>() {
         Some(error) => error.get_ref().map(|inner| inner as &(dyn Error + 'static)),
@@ -172,16 +172,16 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), cause)
 }
 
-/// Why a session did not come about, for failures that surface in the handshake.
+/// Returns the class of a failed handshake.
 pub fn failure_class(error: &ClientInitializeError) -> FailureClass {
     match error {
-        ClientInitializeError::TransportError { error, .. } => class_of(error.error.as_ref()),
+        ClientInitializeError::TransportError { error, .. } => error_class(error.error.as_ref()),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => failure_class(fallback),
         ClientInitializeError::ExpectedInitResponse(_)
         | ClientInitializeError::ExpectedInitResult(_)
         | ClientInitializeError::ConflictInitResponseId(..)
         | ClientInitializeError::UncorrelatedErrorResponse { .. } => FailureClass::Malformed,
-        // The error that stands in place of an answer.
+        // The error reply that replaces an unreadable response.
         ClientInitializeError::JsonRpcError(error) if is_unreadable(error) => {
             FailureClass::Malformed
         }
@@ -190,29 +190,31 @@ pub fn failure_class(error: &ClientInitializeError) -> FailureClass {
 }
 
 fn is_unreadable(error: &ErrorData) -> bool {
-    [Unreadable::TooLarge, Unreadable::Invalid].iter().any(|why| error.message == why.to_string())
+    [Unreadable::TooLarge, Unreadable::Invalid]
+        .iter()
+        .any(|reason| error.message == reason.to_string())
 }
 
-/// Why a call of an open session failed, if its transport is to blame.
+/// Returns the class of a failed call, or `None` if the transport did not fail.
 pub fn call_failure_class(error: &ServiceError) -> Option<FailureClass> {
     match error {
-        ServiceError::TransportSend(error) => Some(class_of(error.error.as_ref())),
+        ServiceError::TransportSend(error) => Some(error_class(error.error.as_ref())),
         ServiceError::TransportClosed => Some(FailureClass::Other),
         _ => None,
     }
 }
 
-fn class_of(error: &(dyn Error + 'static)) -> FailureClass {
-    causes(error).find_map(class_of_one).unwrap_or(FailureClass::Other)
+fn error_class(error: &(dyn Error + 'static)) -> FailureClass {
+    causes(error).find_map(known_class).unwrap_or(FailureClass::Other)
 }
 
-fn class_of_one(error: &(dyn Error + 'static)) -> Option<FailureClass> {
+fn known_class(error: &(dyn Error + 'static)) -> Option<FailureClass> {
     if let Some(error) = error.downcast_ref::<ConnectError>() {
         return Some(error.class());
     }
     if let Some(error) = error.downcast_ref::<StreamableHttpError<ConnectError>>() {
         return match error {
-            // Not its source, as rmcp writes it.
+            // rmcp does not report it as a source.
             StreamableHttpError::Client(error) => Some(error.class()),
             StreamableHttpError::SessionExpired => Some(FailureClass::Gone),
             StreamableHttpError::UnexpectedContentType(_)
@@ -224,11 +226,11 @@ fn class_of_one(error: &(dyn Error + 'static)) -> Option<FailureClass> {
             _ => None,
         };
     }
-    let unauthorised = error.is::<AuthRequiredError>()
+    let is_unauthorized = error.is::<AuthRequiredError>()
         || error.is::<InsufficientScopeError>()
         || error.is::<AuthError>();
-    if unauthorised {
-        return Some(FailureClass::Unauthorised);
+    if is_unauthorized {
+        return Some(FailureClass::Unauthorized);
     }
     error.is::<HttpStatusError>().then_some(FailureClass::Other)
 }

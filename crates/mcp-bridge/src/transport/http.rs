@@ -1,6 +1,6 @@
-//! Streamable HTTP: rmcp's transport over a client that dials by policy and reads with suspicion.
+//! Streamable HTTP: rmcp's transport over a client that dials by policy and bounds what it reads.
 
-mod answer;
+mod response;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use sse_stream::Sse;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::dial::Patience;
+use super::dial::ReadTimeout;
 use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
-use super::peer::{Kind, Peer, failure_of, kind, read_body};
+use super::peer::{BodyKind, Peer, body_kind, read_body, status_error};
 use super::remote_server::RemoteServer;
 use crate::frame;
-use answer::{answer_to, error_to, events_of, read_answer, unreadable};
+use response::{error_reply_to, read_response, response_events, response_to, unreadable};
 
-/// What is read of an answer that says that something went wrong.
+/// The largest error response that is read, in bytes.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
-/// The longest session id that is sent back.
+/// The longest session id, in bytes.
 const MAX_SESSION_BYTES: usize = 4096;
-/// How long a session that is gone stays open, so that the calls that found out about it end with
-/// that answer before all others end with the session.
+/// The delay before an expired session closes, so that the calls that received the expiry report it
+/// before the others fail with the session.
 const GRACE: Duration = Duration::from_secs(1);
-/// How many requests may wait for the beginning of their answer.
-const MAX_WAITING: usize = 256;
+/// The maximum number of requests that wait for the start of their response.
+const MAX_PENDING: usize = 256;
 
 const ACCEPTED_KINDS: &str = "application/json, text/event-stream";
 const SESSION: &str = "mcp-session-id";
@@ -48,38 +48,38 @@ const LAST_EVENT: &str = "last-event-id";
 
 type HttpError = StreamableHttpError<ConnectError>;
 
-/// Prepares a session over streamable HTTP. The server is asked for the first time by the
-/// handshake; only its name is resolved here.
+/// Prepares a session over streamable HTTP. The handshake sends the first request; only the name is
+/// resolved here.
 ///
 /// # Errors
-/// When it is not to be dialled, or its name does not resolve.
+/// When it may not be dialed, or its name does not resolve.
 pub async fn connect(server: &RemoteServer) -> Result<HttpTransport, ConnectError> {
-    server.find().await?;
-    let gone = CancellationToken::new();
+    server.resolve().await?;
+    let session_expired = CancellationToken::new();
     let client = HttpPeer {
-        peer: Peer::new(server, Patience::Answer)?,
+        peer: Peer::new(server, ReadTimeout::Idle)?,
         handshake_timeout: server.policy.idle_timeout,
-        gone: gone.clone(),
+        session_expired: session_expired.clone(),
     };
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url.as_str())
-        .max_concurrent_requests(MAX_WAITING)
-        // A session that is gone takes what was learnt in it along: its owner opens another one.
+        .max_concurrent_requests(MAX_PENDING)
+        // Tools and state belong to a session: its owner opens another one.
         .reinit_on_expired_session(false);
-    let mut again = ExponentialBackoff::default();
-    again.max_delay = Some(Duration::from_secs(30));
-    config.retry_config = Arc::new(again);
+    let mut retry = ExponentialBackoff::default();
+    retry.max_delay = Some(Duration::from_secs(30));
+    config.retry_config = Arc::new(retry);
     let inner = StreamableHttpClientTransport::with_client(client, config);
-    Ok(HttpTransport { inner, gone, ends: None })
+    Ok(HttpTransport { inner, session_expired, ends_at: None })
 }
 
 /// A session over streamable HTTP.
 ///
-/// It ends when the server says that the session is gone (404): the call that was told so fails
-/// with [`FailureClass::Gone`](super::FailureClass::Gone), and was not run.
+/// It ends when the server reports that the session is gone (404). The call that received the report
+/// fails with [`FailureClass::Gone`](super::FailureClass::Gone), and was not run.
 pub struct HttpTransport {
     inner: StreamableHttpClientTransport<HttpPeer>,
-    gone: CancellationToken,
-    ends: Option<Instant>,
+    session_expired: CancellationToken,
+    ends_at: Option<Instant>,
 }
 
 impl Transport<RoleClient> for HttpTransport {
@@ -93,12 +93,12 @@ impl Transport<RoleClient> for HttpTransport {
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        let Self { inner, gone, ends } = self;
+        let Self { inner, session_expired, ends_at } = self;
         tokio::select! {
             message = inner.receive() => message,
             () = async {
-                gone.cancelled().await;
-                sleep_until(*ends.get_or_insert_with(|| Instant::now() + GRACE)).await;
+                session_expired.cancelled().await;
+                sleep_until(*ends_at.get_or_insert_with(|| Instant::now() + GRACE)).await;
             } => None,
         }
     }
@@ -113,7 +113,7 @@ impl Transport<RoleClient> for HttpTransport {
 pub struct HttpPeer {
     peer: Peer,
     handshake_timeout: Duration,
-    gone: CancellationToken,
+    session_expired: CancellationToken,
 }
 
 impl HttpPeer {
@@ -124,7 +124,7 @@ impl HttpPeer {
         headers: &HashMap<HeaderName, HeaderValue>,
         session: Option<&str>,
     ) -> Result<Response, HttpError> {
-        let url = Url::parse(uri).map_err(|_| ConnectError::Malformed("its URL is none"))?;
+        let url = Url::parse(uri).map_err(|_| ConnectError::Malformed("its URL is invalid"))?;
         let response = self.peer.send(&url, |client| {
             let mut request = request(client, url.clone());
             for (name, value) in headers {
@@ -138,9 +138,8 @@ impl HttpPeer {
         Ok(response.await?)
     }
 
-    /// What becomes of a request that the server rejected by status. It may say why in the
-    /// protocol's words, and a server of the older era says so of the newer era's handshake in
-    /// any words.
+    /// Handles a request that the server rejected by status. The body may hold a JSON-RPC error; a server
+    /// of the older era rejects the newer era's handshake with any body.
     async fn rejected(
         &self,
         response: Response,
@@ -148,21 +147,23 @@ impl HttpPeer {
         in_session: bool,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let status = response.status();
-        let refusal = refusal(&response);
-        let needs_no_words = matches!(
+        let status_failure = status_failure(&response);
+        let is_final = matches!(
             status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
         );
-        if needs_no_words || status.is_redirection() {
-            return Err(refusal);
+        if is_final || status.is_redirection() {
+            return Err(status_failure);
         }
-        let error = match kind(&response) {
-            Kind::Json => json_rpc_error(response).await,
+        let error = match body_kind(&response) {
+            BodyKind::Json => json_rpc_error(response).await,
             _ => None,
         };
-        if in_session && status == StatusCode::BAD_REQUEST && error.as_ref().is_some_and(no_session)
+        if in_session
+            && status == StatusCode::BAD_REQUEST
+            && error.as_ref().is_some_and(is_unknown_session)
         {
-            self.gone.cancel();
+            self.session_expired.cancel();
             return Err(StreamableHttpError::SessionExpired);
         }
         let older_era = matches!(request.request, ClientRequest::DiscoverRequest(_))
@@ -171,33 +172,33 @@ impl HttpPeer {
         let error = error.or_else(|| {
             older_era.then(|| ErrorData::invalid_request(format!("HTTP status {status}"), None))
         });
-        let error = error.ok_or(refusal)?;
-        let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
-        Ok(StreamableHttpPostResponse::Json(answer, None))
+        let error = error.ok_or(status_failure)?;
+        let reply = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+        Ok(StreamableHttpPostResponse::Json(reply, None))
     }
 
-    /// The answer to a handshake: read to the end here, so that its failures keep their class.
-    async fn first_answer(
+    /// Reads the response to a handshake to its end, so that its failures keep their class.
+    async fn handshake_response(
         &self,
         response: Response,
         id: &RequestId,
     ) -> Result<ServerJsonRpcMessage, HttpError> {
         let mut events = EventStream::new(response);
-        let answer = async {
+        let reply = async {
             while let Some(event) = events.next().await? {
                 if !has_message(&event) {
                     continue;
                 }
-                let text = event_text(&event).map_err(|(_, why)| unreadable(why))?;
+                let text = event_text(&event).map_err(|(_, reason)| unreadable(reason))?;
                 let message = frame::read(text.as_bytes()).map_err(unreadable)?;
-                if let Some(answer) = answer_to(id, message) {
-                    return Ok(answer);
+                if let Some(reply) = response_to(id, message) {
+                    return Ok(reply);
                 }
             }
-            Err(ConnectError::Malformed("its answer ended before it was complete"))
+            Err(ConnectError::Malformed("its response ended before it was complete"))
         };
-        let answer = timeout(self.handshake_timeout, answer).await;
-        Ok(answer.unwrap_or(Err(ConnectError::TimedOut))?)
+        let reply = timeout(self.handshake_timeout, reply).await;
+        Ok(reply.unwrap_or(Err(ConnectError::TimedOut))?)
     }
 }
 
@@ -220,14 +221,15 @@ impl StreamableHttpClient for HttpPeer {
         let response = self.send(&uri, post, &headers, session.as_deref()).await?;
         let status = response.status();
         if session.is_some() && status == StatusCode::NOT_FOUND {
-            self.gone.cancel();
+            self.session_expired.cancel();
             return Err(StreamableHttpError::SessionExpired);
         }
         let ClientJsonRpcMessage::Request(request) = &message else {
-            // Nobody waits for what it may say.
-            return match status.is_success() {
-                true => Ok(StreamableHttpPostResponse::Accepted),
-                false => Err(refusal(&response)),
+            // A notification has no response.
+            return if status.is_success() {
+                Ok(StreamableHttpPostResponse::Accepted)
+            } else {
+                Err(status_failure(&response))
             };
         };
         if !status.is_success() {
@@ -236,27 +238,29 @@ impl StreamableHttpClient for HttpPeer {
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
-        let opened = session_of(&response);
+        let opened = session_id(&response);
         let is_handshake = is_handshake(&request.request);
-        match kind(&response) {
-            Kind::Json => {
-                let answer = read_answer(response, &request.id).await?;
-                let answer = match answer {
-                    Err(why) if is_handshake => return Err(unreadable(why).into()),
-                    answer => answer.unwrap_or_else(|why| error_to(&request.id, why.to_string())),
+        match body_kind(&response) {
+            BodyKind::Json => {
+                let reply = read_response(response, &request.id).await?;
+                let reply = match reply {
+                    Err(reason) if is_handshake => return Err(unreadable(reason).into()),
+                    reply => reply
+                        .unwrap_or_else(|reason| error_reply_to(&request.id, reason.to_string())),
                 };
-                Ok(StreamableHttpPostResponse::Json(answer, opened))
+                Ok(StreamableHttpPostResponse::Json(reply, opened))
             }
-            Kind::Events if is_handshake => {
-                let answer = self.first_answer(response, &request.id).await?;
-                Ok(StreamableHttpPostResponse::Json(answer, opened))
+            BodyKind::Events if is_handshake => {
+                let reply = self.handshake_response(response, &request.id).await?;
+                Ok(StreamableHttpPostResponse::Json(reply, opened))
             }
-            Kind::Events => {
-                let events = events_of(EventStream::new(response), Some(request.id.clone()));
+            BodyKind::Events => {
+                let events = response_events(EventStream::new(response), Some(request.id.clone()));
                 Ok(StreamableHttpPostResponse::Sse(events, opened))
             }
-            Kind::Other => {
-                Err(ConnectError::Malformed("its answer is neither JSON nor events").into())
+            BodyKind::Other => {
+                Err(ConnectError::Malformed("its response is neither JSON nor an event stream")
+                    .into())
             }
         }
     }
@@ -272,9 +276,9 @@ impl StreamableHttpClient for HttpPeer {
         let response = self.send(&uri, delete, &headers, Some(&session)).await?;
         match response.status() {
             status if status.is_success() => Ok(()),
-            // It can't be deleted, or is gone already.
+            // Deletion is not supported, or it is gone already.
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_FOUND => Ok(()),
-            _ => Err(refusal(&response)),
+            _ => Err(status_failure(&response)),
         }
     }
 
@@ -294,15 +298,15 @@ impl StreamableHttpClient for HttpPeer {
             }
         };
         let response = self.send(&uri, get, &headers, session.as_deref()).await?;
-        match (response.status(), kind(&response)) {
-            // 404 too: a server without such a stream may not know the address for it at all.
-            // If the session is gone, the next request says so.
+        match (response.status(), body_kind(&response)) {
+            // 404 too: a server without such a stream may not know its URL at all. If the session is
+            // gone, the next request reports it.
             (StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_FOUND, _) => {
                 Err(StreamableHttpError::ServerDoesNotSupportSse)
             }
-            (status, _) if !status.is_success() => Err(refusal(&response)),
-            (_, Kind::Events) => Ok(events_of(EventStream::new(response), None)),
-            _ => Err(ConnectError::Malformed("its stream has no events").into()),
+            (status, _) if !status.is_success() => Err(status_failure(&response)),
+            (_, BodyKind::Events) => Ok(response_events(EventStream::new(response), None)),
+            _ => Err(ConnectError::Malformed("its response is not an event stream").into()),
         }
     }
 }
@@ -317,15 +321,15 @@ fn is_handshake(request: &ClientRequest) -> bool {
     matches!(request, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_))
 }
 
-fn session_of(response: &Response) -> Option<String> {
+fn session_id(response: &Response) -> Option<String> {
     let session = response.headers().get(SESSION)?.to_str().ok()?;
     (!session.is_empty() && session.len() <= MAX_SESSION_BYTES).then(|| session.to_owned())
 }
 
-/// A status that is no success, in rmcp's words where it has some.
-fn refusal(response: &Response) -> HttpError {
-    match failure_of(response) {
-        ConnectError::Unauthorised { challenge: Some(challenge) } => {
+/// Converts an unsuccessful status to rmcp's error, where it has one.
+fn status_failure(response: &Response) -> HttpError {
+    match status_error(response) {
+        ConnectError::Unauthorized { challenge: Some(challenge) } => {
             if response.status() == StatusCode::UNAUTHORIZED {
                 StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge))
             } else {
@@ -342,9 +346,9 @@ fn refusal(response: &Response) -> HttpError {
     }
 }
 
-/// What servers built like the examples of the protocol's TypeScript SDK say, with status 400, of
-/// a session that they do not know, where the specification wants a 404.
-fn no_session(error: &ErrorData) -> bool {
+/// Returns whether the error means an unknown session: servers modeled on the examples of the
+/// TypeScript SDK report that with status 400, where the specification requires 404.
+fn is_unknown_session(error: &ErrorData) -> bool {
     let message = error.message.to_ascii_lowercase();
     error.code.0 == -32000 && (message.contains("session") || message.contains("not initialized"))
 }

@@ -1,8 +1,8 @@
-//! The transports: `stdio` to a program of this machine; and to servers elsewhere streamable HTTP, the
-//! HTTP with SSE of 2024, and WebSocket. Each of these has a `connect` that takes a [`RemoteServer`].
+//! Transports: `stdio` for local programs; streamable HTTP, HTTP with SSE (2024-11-05) and WebSocket
+//! for remote servers. The remote ones have a `connect` that takes a [`RemoteServer`].
 //!
-//! What they share: a message that can't be read ends the one call it was meant for; every wait and
-//! every buffer has a bound; and only what the [`DialPolicy`] allows is dialled.
+//! In all of them, an unreadable message fails the one call that it answers, every wait and every
+//! buffer is bounded, and only addresses that the [`DialPolicy`] allows are dialed.
 
 mod address;
 pub(crate) mod dial;
@@ -16,6 +16,8 @@ pub(crate) mod stdio;
 mod tls;
 pub mod websocket;
 
-pub use dial::{AddressRefused, BadTarget, DialPolicy, DnsFailed, PrivateTarget, RedirectRefused};
+pub use dial::{
+    AddressRefused, DialPolicy, DnsFailed, InvalidTarget, PrivateTarget, RedirectRefused,
+};
 pub use failure::{ConnectError, FailureClass, call_failure_class, failure_class};
 pub use remote_server::{RemoteServer, TokenSource};

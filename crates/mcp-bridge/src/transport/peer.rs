@@ -1,4 +1,4 @@
-//! One HTTP server: requests to it, with its token, and answers that are read within bounds.
+//! HTTP requests to one server, with its token and bounded responses.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::SecretString;
 
-use super::dial::{DialPolicy, Patience, http_client};
+use super::dial::{DialPolicy, ReadTimeout, http_client};
 use super::failure::ConnectError;
 use super::remote_server::{RemoteServer, TokenSource, bearer};
 
-/// The longest challenge that is handed on.
+/// The longest challenge that is stored, in bytes.
 const MAX_CHALLENGE_BYTES: usize = 8 * 1024;
 
-/// A server that is asked over HTTP.
+/// The HTTP client for one server.
 #[derive(Clone)]
 pub(crate) struct Peer {
     client: Client,
@@ -22,18 +22,21 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(server: &RemoteServer, patience: Patience) -> Result<Self, ConnectError> {
+    pub(crate) fn new(
+        server: &RemoteServer,
+        read_timeout: ReadTimeout,
+    ) -> Result<Self, ConnectError> {
         Ok(Self {
-            client: http_client(&server.policy, server.header_map()?, patience)?,
+            client: http_client(&server.policy, server.header_map()?, read_timeout)?,
             policy: server.policy.clone(),
             tokens: server.token_source(),
         })
     }
 
-    /// Sends what `request` builds; once more with another token when the first one is refused.
+    /// Sends the request, and a second time with another token when the first one is rejected.
     ///
     /// # Errors
-    /// When the server can't be dialled or does not answer. Any status is an answer.
+    /// When the server cannot be dialed or does not respond. Any status is a response.
     pub(crate) async fn send(
         &self,
         url: &Url,
@@ -41,10 +44,10 @@ impl Peer {
     ) -> Result<Response, ConnectError> {
         self.policy.check(url)?;
         let response = self.send_with_token(request).await?;
-        let is_refusal =
+        let is_rejected =
             matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if let Some(tokens) = self.tokens.as_ref().filter(|_| is_refusal) {
-            tokens.refused(challenge(&response).as_deref());
+        if let Some(tokens) = self.tokens.as_ref().filter(|_| is_rejected) {
+            tokens.record_challenge(challenge(&response).as_deref());
         }
         Ok(response)
     }
@@ -62,7 +65,7 @@ impl Peer {
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        match tokens.renewed(token).await? {
+        match tokens.renew(token).await? {
             Some(token) => send(request(&self.client), Some(&token)).await,
             None => Ok(response),
         }
@@ -80,48 +83,48 @@ async fn send(
     Ok(request.send().await?)
 }
 
-/// The kinds of answer that a server of tools gives.
+/// Content types of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum BodyKind {
     Json,
     Events,
     Other,
 }
 
-pub(crate) fn kind(response: &Response) -> Kind {
+pub(crate) fn body_kind(response: &Response) -> BodyKind {
     let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     let essence = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     if essence.eq_ignore_ascii_case(b"application/json") {
-        Kind::Json
+        BodyKind::Json
     } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
-        Kind::Events
+        BodyKind::Events
     } else {
-        Kind::Other
+        BodyKind::Other
     }
 }
 
-/// What the server says about the authorisation that it wants.
+/// Returns the server's challenge, if it is not too long.
 pub(crate) fn challenge(response: &Response) -> Option<String> {
     let challenge = response.headers().get(WWW_AUTHENTICATE)?.to_str().ok()?;
     (challenge.len() <= MAX_CHALLENGE_BYTES).then(|| challenge.to_owned())
 }
 
-/// The failure that an answer is, by its status.
-pub(crate) fn failure_of(response: &Response) -> ConnectError {
-    ConnectError::of_status(response.status().as_u16(), challenge(response))
+/// Returns the failure for the status of a response.
+pub(crate) fn status_error(response: &Response) -> ConnectError {
+    ConnectError::from_status(response.status().as_u16(), challenge(response))
 }
 
-/// Reads an answer to its end, or says that it has more bytes than that.
+/// Reads a body, or returns `None` if it exceeds `limit` bytes.
 ///
 /// # Errors
-/// When the connection breaks or says nothing for too long.
+/// When the connection breaks or is idle for too long.
 pub(crate) async fn read_body(
     mut response: Response,
-    at_most: usize,
+    limit: usize,
 ) -> Result<Option<Vec<u8>>, ConnectError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
-        if chunk.len() > at_most - body.len() {
+        if chunk.len() > limit - body.len() {
             return Ok(None);
         }
         body.extend_from_slice(&chunk);

@@ -1,4 +1,4 @@
-//! A server to connect to.
+//! Remote servers and their token sources.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,61 +8,60 @@ use futures_util::future::BoxFuture;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
-
 use tokio::time::timeout;
 
 use super::dial::{CONNECT_TIMEOUT, DialPolicy};
 use super::failure::ConnectError;
 
-/// What is needed to connect to a remote server.
+/// The connection settings of a remote server.
 #[derive(Clone)]
 pub struct RemoteServer {
-    /// Where it is; `http` and `https`, or `ws` and `wss` for a WebSocket.
+    /// Its URL: `http` or `https`, or `ws` or `wss` for a WebSocket.
     pub url: Url,
-    /// Sent with every request, expanded already. Their values are never logged.
+    /// Headers of every request, already expanded. The values are never logged.
     pub headers: BTreeMap<String, SecretString>,
-    /// What may be dialled.
+    /// Addresses that may be dialed.
     pub policy: Arc<DialPolicy>,
-    /// Where its tokens come from, if it wants any. A header `Authorization` takes precedence.
+    /// Its token source, if it uses OAuth. An `Authorization` header takes precedence.
     pub tokens: Option<Arc<dyn TokenSource>>,
 }
 
-/// Where the bearer tokens of one server come from.
+/// A source of bearer tokens for one server.
 pub trait TokenSource: Send + Sync {
-    /// A token to send; none when there is none yet, so that the server can say what it wants.
+    /// Returns a token to send. Returns `None` when no token exists yet; the server then sends its
+    /// challenge.
     ///
     /// # Errors
-    /// [`ConnectError::Token`] when there should be one and it can't be had.
+    /// [`ConnectError::Token`] when a token is required and cannot be obtained.
     fn token(&self) -> BoxFuture<'_, Result<Option<SecretString>, ConnectError>>;
 
-    /// A token in place of one that the server refused; none when there is no other.
+    /// Returns a replacement for a rejected token, or `None` when no other token is available.
     ///
     /// # Errors
-    /// As [`TokenSource::token`].
-    fn renewed<'a>(
+    /// See [`TokenSource::token`].
+    fn renew<'a>(
         &'a self,
         refused: &'a SecretString,
     ) -> BoxFuture<'a, Result<Option<SecretString>, ConnectError>>;
 
-    /// Takes note that the server refused a request, with or without a token, and what it said
-    /// about the authorisation that it wants.
-    fn refused(&self, challenge: Option<&str>) {
+    /// Records that the server rejected a request, with or without a token, and its challenge.
+    fn record_challenge(&self, challenge: Option<&str>) {
         let _ = challenge;
     }
 }
 
 impl RemoteServer {
-    /// A server without headers and tokens.
+    /// Creates a server without headers and tokens.
     pub fn new(url: Url, policy: Arc<DialPolicy>) -> Self {
         Self { url, headers: BTreeMap::new(), policy, tokens: None }
     }
 
-    /// Whether it may be dialled and its name leads somewhere: looked at before anything is sent,
-    /// so that the failure has its name.
+    /// Checks the policy and resolves the name before anything is sent, so that these failures are
+    /// reported as such.
     ///
     /// # Errors
     /// [`ConnectError::Refused`], [`ConnectError::Dns`], or [`ConnectError::TimedOut`].
-    pub(crate) async fn find(&self) -> Result<Vec<SocketAddr>, ConnectError> {
+    pub(crate) async fn resolve(&self) -> Result<Vec<SocketAddr>, ConnectError> {
         self.policy.check(&self.url)?;
         let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.url.port_or_known_default().unwrap_or(443);
@@ -70,10 +69,10 @@ impl RemoteServer {
         found.unwrap_or(Err(ConnectError::TimedOut))
     }
 
-    /// The configured headers as they are sent, marked so that nobody prints them.
+    /// Returns the configured headers, marked as sensitive.
     ///
     /// # Errors
-    /// [`ConnectError::BadHeader`] with the name of the first that can't be sent.
+    /// [`ConnectError::BadHeader`] with the name of the first invalid one.
     pub(crate) fn header_map(&self) -> Result<HeaderMap, ConnectError> {
         let mut map = HeaderMap::new();
         for (name, value) in &self.headers {
@@ -84,7 +83,7 @@ impl RemoteServer {
         Ok(map)
     }
 
-    /// The tokens to use, unless the operator configured a header in their place.
+    /// Returns the token source, unless an `Authorization` header is configured.
     pub(crate) fn token_source(&self) -> Option<Arc<dyn TokenSource>> {
         let configured =
             self.headers.keys().any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
@@ -92,10 +91,10 @@ impl RemoteServer {
     }
 }
 
-/// `Bearer` and a token, marked as secret.
+/// Returns the `Authorization` value for a token, marked as sensitive.
 ///
 /// # Errors
-/// [`ConnectError::BadHeader`] when the token has characters that a header can't carry.
+/// [`ConnectError::BadHeader`] when the token has characters that are invalid in a header.
 pub(crate) fn bearer(token: &SecretString) -> Result<HeaderValue, ConnectError> {
     let value = SecretString::from(format!("Bearer {}", token.expose_secret()));
     secret_value(&value).ok_or_else(|| ConnectError::BadHeader(AUTHORIZATION.to_string()))
@@ -110,7 +109,7 @@ fn secret_value(value: &SecretString) -> Option<HeaderValue> {
 impl std::fmt::Debug for RemoteServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RemoteServer")
-            // Not the query: some servers take their key there.
+            // Without the query, where some servers take their key.
             .field(
                 "url",
                 &format_args!("{}{}", self.url.origin().ascii_serialization(), self.url.path()),

@@ -1,5 +1,5 @@
-//! The HTTP with SSE of the protocol's 2024-11-05 revision: one standing stream of events brings
-//! the server's messages, and ours are posted to the address that its first event names.
+//! HTTP with SSE of the 2024-11-05 revision: a standing event stream carries the server's messages, and
+//! the client posts its messages to the URL in the first event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,40 +14,41 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::{Patience, RedirectRefused};
+use super::dial::{ReadTimeout, RedirectRefused};
 use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
-use super::peer::{Kind, Peer, failure_of, kind, read_body};
+use super::peer::{BodyKind, Peer, body_kind, read_body, status_error};
 use super::remote_server::RemoteServer;
 use crate::frame;
 
-/// How long the stream and its first event may take.
-const OPENING: Duration = Duration::from_secs(30);
-/// How many messages wait for whoever takes them, before the stream itself waits.
-const WAITING: usize = 64;
-/// The longest address that messages are posted to.
+/// The time limit for opening the stream and receiving its first event.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Received messages that are buffered before the stream is no longer read.
+const BUFFERED_MESSAGES: usize = 64;
+/// The longest URL that messages are posted to, in bytes.
 const MAX_ENDPOINT_BYTES: usize = 8 * 1024;
-/// What is read of the answer to a post, so that its connection can be used again.
-const MAX_RECEIPT_BYTES: usize = 64 * 1024;
-const RECEIPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The largest response to a post that is read, so that its connection can be reused, in bytes.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+/// The time limit for reading that response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens the stream, and waits for the address to post to.
+/// Opens the stream, and waits for the URL to post to.
 ///
 /// # Errors
-/// Says why there is no session. Nothing of it stays open then.
+/// When the session cannot be opened. The connection is closed then.
 pub async fn connect(server: &RemoteServer) -> Result<SseTransport, ConnectError> {
-    server.find().await?;
-    let opened = timeout(OPENING, open(server)).await;
+    server.resolve().await?;
+    let opened = timeout(OPEN_TIMEOUT, open(server)).await;
     let (events, endpoint) = opened.unwrap_or(Err(ConnectError::TimedOut))?;
-    let poster = Poster { peer: Peer::new(server, Patience::Answer)?, endpoint };
-    let (sender, incoming) = mpsc::channel(WAITING);
+    let poster = Poster { peer: Peer::new(server, ReadTimeout::Idle)?, endpoint };
+    let (sender, incoming) = mpsc::channel(BUFFERED_MESSAGES);
     let stream = AbortOnDropHandle::new(tokio::spawn(receive_all(events, sender)));
     Ok(SseTransport { poster: Some(Arc::new(poster)), incoming, stream })
 }
 
 /// A session over HTTP with SSE. It ends when its stream does, and is closed when dropped.
 pub struct SseTransport {
-    /// None once it is closed.
+    /// `None` after the transport is closed.
     poster: Option<Arc<Poster>>,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
     stream: AbortOnDropHandle<()>,
@@ -72,7 +73,7 @@ impl Transport<RoleClient> for SseTransport {
         self.poster = None;
         self.incoming.close();
         self.stream.abort();
-        // Aborted is what it should be.
+        // The join error is the expected abort.
         let _ = (&mut self.stream).await;
         Ok(())
     }
@@ -91,39 +92,40 @@ impl Poster {
             let request = client.post(self.endpoint.clone());
             request.header(CONTENT_TYPE, "application/json").body(body.clone())
         });
-        let receipt = post.await?;
-        if !receipt.status().is_success() {
-            return Err(failure_of(&receipt));
+        let response = post.await?;
+        if !response.status().is_success() {
+            return Err(status_error(&response));
         }
-        // The message is delivered, whatever becomes of the receipt.
-        let _ = timeout(RECEIPT_TIMEOUT, read_body(receipt, MAX_RECEIPT_BYTES)).await;
+        // The message is delivered; the response does not matter.
+        let _ = timeout(RESPONSE_TIMEOUT, read_body(response, MAX_RESPONSE_BYTES)).await;
         Ok(())
     }
 }
 
 async fn open(server: &RemoteServer) -> Result<(EventStream, Url), ConnectError> {
-    let peer = Peer::new(server, Patience::Standing)?;
+    let peer = Peer::new(server, ReadTimeout::Unlimited)?;
     let get = |client: &reqwest::Client| {
         client.get(server.url.clone()).header(ACCEPT, "text/event-stream")
     };
     let response = peer.send(&server.url, get).await?;
     if !response.status().is_success() {
-        return Err(failure_of(&response));
+        return Err(status_error(&response));
     }
-    if kind(&response) != Kind::Events {
-        return Err(ConnectError::Malformed("its stream has no events"));
+    if body_kind(&response) != BodyKind::Events {
+        return Err(ConnectError::Malformed("its response is not an event stream"));
     }
     let mut events = EventStream::new(response);
     let first = events.next().await?;
-    let first = first.ok_or(ConnectError::Malformed("its stream ended at once"))?;
+    let first = first.ok_or(ConnectError::Malformed("its stream ended without an event"))?;
     let endpoint = endpoint(server, &first)?;
     Ok((events, endpoint))
 }
 
-/// The address to post to, which must be at the same server: the headers go there too.
+/// Returns the URL to post to. It must have the same origin, because the headers are sent there too.
 fn endpoint(server: &RemoteServer, first: &Event) -> Result<Url, ConnectError> {
-    let named = first.name.as_deref() == Some("endpoint");
-    let address = event_text(first).ok().filter(|text| named && text.len() <= MAX_ENDPOINT_BYTES);
+    let is_endpoint = first.name.as_deref() == Some("endpoint");
+    let address =
+        event_text(first).ok().filter(|text| is_endpoint && text.len() <= MAX_ENDPOINT_BYTES);
     let url = address.and_then(|address| server.url.join(address.trim()).ok());
     let url = url.ok_or(ConnectError::Malformed("its first event names no endpoint"))?;
     if url.origin() != server.url.origin() {
@@ -139,7 +141,7 @@ async fn receive_all(mut events: EventStream, incoming: mpsc::Sender<ServerJsonR
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                tracing::debug!(%error, "the stream of an MCP server broke");
+                tracing::debug!(%error, "MCP event stream broke");
                 return;
             }
         };
@@ -151,16 +153,16 @@ async fn receive_all(mut events: EventStream, incoming: mpsc::Sender<ServerJsonR
     }
 }
 
-/// What an event says; an error for the request that it answers, when it can't be read.
+/// Parses the message of an event. An unreadable response becomes an error reply for its request.
 fn message(event: &Event) -> Option<ServerJsonRpcMessage> {
     if !has_message(event) {
         return None;
     }
     match event_text(event) {
         Ok(text) => frame::read(text.as_bytes())
-            .or_else(|why| frame::in_place_of(text.as_bytes(), why).ok_or(why)),
-        Err((beginning, why)) => frame::in_place_of(beginning, why).ok_or(why),
+            .or_else(|reason| frame::error_reply(text.as_bytes(), reason).ok_or(reason)),
+        Err((prefix, reason)) => frame::error_reply(prefix, reason).ok_or(reason),
     }
-    .inspect_err(|error| tracing::debug!(%error, "dropped a message of an MCP server"))
+    .inspect_err(|error| tracing::debug!(%error, "unreadable MCP message dropped"))
     .ok()
 }

@@ -1,6 +1,6 @@
-//! A server that is a program of this machine, spoken with over its standard input and output.
+//! Servers that are local programs, over standard input and output.
 //!
-//! One message is one line. A line that can't be taken ends the call that it answers and no other.
+//! One message is one line. An unreadable line fails the call that it answers, and no other.
 
 use std::{collections::BTreeMap, io, process::Stdio, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use rmcp::{
     transport::Transport,
 };
 use rockbot_child::{Pipes, ProcessGroup};
-use rockbot_tool_rpc::mcp::outside_text::plain;
+use rockbot_tool_rpc::mcp::untrusted_text::plain;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -25,52 +25,52 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::Program,
-    frame::{self, LOOK_BYTES, MAX_FRAME_BYTES, Unreadable},
+    frame::{self, MAX_FRAME_BYTES, PREFIX_BYTES, Unreadable},
 };
 
-/// Messages on their way to a program that does not read.
-const OUTGOING: usize = 256;
-/// How long a message waits for a program to read.
-const SEND_WITHIN: Duration = Duration::from_secs(10);
-/// How long a program may take to end when its input does, and again when it is asked to.
-const END_WITHIN: Duration = Duration::from_secs(2);
-/// The longest line of a program's complaints that is logged, in bytes.
+/// Messages that are queued for a program that does not read.
+const MAX_QUEUED: usize = 256;
+/// The time limit for sending a message to a program that does not read.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time limit for a program to exit after its input is closed, and again after SIGTERM.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest line of standard error that is logged, in bytes.
 const MAX_LOG_LINE: usize = 2048;
-/// Variables of the bridge's own environment that every program gets: without them few start.
+/// Variables of the bridge's environment that every program inherits: few start without them.
 const INHERITED: [&str; 9] =
     ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "TERM"];
 
-/// Why a program can't be spoken with.
+/// The reason why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StdioError {
-    /// It does not take what is sent.
+    /// The program does not read its input.
     #[error("the program does not read its input")]
     NotReading,
-    /// Its input is closed: it ended, or it is being stopped.
-    #[error("the program has ended")]
-    Ended,
-    /// A message can't be written as JSON.
-    #[error("the message can't be written: {0}")]
-    Unwritable(#[from] serde_json::Error),
+    /// The input is closed: the program exited, or is being stopped.
+    #[error("the program has exited")]
+    Exited,
+    /// The message cannot be serialized.
+    #[error("cannot serialize the message: {0}")]
+    Serialize(#[from] serde_json::Error),
 }
 
-/// A program that serves, with all that it starts. Killed when dropped.
+/// A running server program and its process group. Killed when dropped.
 pub(crate) struct StdioTransport {
-    outgoing: Option<Outgoing>,
-    lines: Lines<BufReader<ChildStdout>>,
+    outgoing: Option<PipeWriter>,
+    messages: MessageReader<BufReader<ChildStdout>>,
     group: Option<ProcessGroup>,
     writer: JoinHandle<()>,
-    complaints: JoinHandle<()>,
+    stderr_log: JoinHandle<()>,
 }
 
 impl StdioTransport {
-    /// Starts the program of the server called `name`.
+    /// Starts the program of the server `name`.
     ///
-    /// It sees the variables in `env`, and of this process's own only those that say where programs
-    /// and the home folder are and which language is spoken: no secret of the bridge.
+    /// Its environment consists of `env` and a few variables of this process, such as `PATH`, `HOME` and
+    /// `LANG`. It gets no secret of the bridge.
     ///
     /// # Errors
-    /// When it can't be started.
+    /// When it cannot be started.
     pub(crate) fn start(name: &str, program: &Program) -> io::Result<Self> {
         let Program { command, args, env, cwd } = program;
         let mut program = Command::new(command);
@@ -81,15 +81,15 @@ impl StdioTransport {
         program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (group, pipes) = ProcessGroup::spawn(&mut program)?;
         let Pipes { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr) } = pipes else {
-            return Err(io::Error::other("it was started without pipes"));
+            return Err(io::Error::other("the program has no pipes"));
         };
-        let (outgoing, writer) = Outgoing::to(stdin)?;
+        let (outgoing, writer) = PipeWriter::spawn(stdin)?;
         Ok(Self {
             outgoing: Some(outgoing),
-            lines: Lines::new(BufReader::with_capacity(64 * 1024, stdout)),
+            messages: MessageReader::new(BufReader::with_capacity(64 * 1024, stdout)),
             group: Some(group),
             writer,
-            complaints: tokio::spawn(log(name.to_owned(), stderr)),
+            stderr_log: tokio::spawn(log(name.to_owned(), stderr)),
         })
     }
 }
@@ -111,7 +111,7 @@ impl Transport<RoleClient> for StdioTransport {
     ) -> impl Future<Output = Result<(), StdioError>> + Send + 'static {
         let outgoing = self.outgoing.clone();
         async move {
-            let outgoing = outgoing.ok_or(StdioError::Ended)?;
+            let outgoing = outgoing.ok_or(StdioError::Exited)?;
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
             outgoing.send(line).await
@@ -119,19 +119,19 @@ impl Transport<RoleClient> for StdioTransport {
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        self.lines.next_message().await
+        self.messages.next_message().await
     }
 
     async fn close(&mut self) -> Result<(), StdioError> {
-        // The end of its input is how a program is told to go.
+        // Closing its input asks the program to exit.
         self.outgoing = None;
         let Some(mut group) = self.group.take() else { return Ok(()) };
-        if timeout(END_WITHIN, group.wait_for_leader()).await.is_err() {
+        if timeout(EXIT_TIMEOUT, group.wait_for_leader()).await.is_err() {
             group.terminate();
-            let _ = timeout(END_WITHIN, group.wait_for_leader()).await;
+            let _ = timeout(EXIT_TIMEOUT, group.wait_for_leader()).await;
         }
         if group.finish().await.is_none() {
-            warn!("a server's program could not be killed");
+            warn!("server program could not be killed");
         }
         Ok(())
     }
@@ -140,99 +140,98 @@ impl Transport<RoleClient> for StdioTransport {
 impl Drop for StdioTransport {
     fn drop(&mut self) {
         self.writer.abort();
-        self.complaints.abort();
+        self.stderr_log.abort();
         let Some(group) = self.group.take() else { return };
-        // Its drop kills; somebody must also reap, or a zombie stays.
+        // Dropping it kills the group; reaping it prevents a zombie.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(group.finish());
         }
     }
 }
 
-/// The way to a program's input. What the program takes at once is written by whoever sends it,
-/// without a detour over another task; the rest waits for a task of its own, so that a sender that
-/// goes away leaves no half message.
+/// The writer of a program's input. What the pipe accepts at once is written by the sender, without a
+/// task switch; the rest is queued for a task, so that a cancelled send leaves no partial message.
 #[derive(Clone)]
-struct Outgoing {
+struct PipeWriter {
     pipe: Arc<pipe::Sender>,
-    waiting: Arc<Waiting>,
+    queued: Arc<QueuedMessages>,
     queue: mpsc::Sender<Vec<u8>>,
 }
 
-/// How many messages are with the task, or on their way there. Nobody else writes while there are
-/// some.
+/// The number of messages that are queued for the task or are being queued. While it is not zero, only
+/// the task writes.
 #[derive(Default)]
-struct Waiting(Mutex<usize>);
+struct QueuedMessages(Mutex<usize>);
 
-impl Waiting {
+impl QueuedMessages {
     fn lock(&self) -> MutexGuard<'_, usize> {
         self.0.lock()
     }
 }
 
-/// A message that waits for the task to take it; no longer, when this is dropped.
-struct OnItsWay<'a>(&'a Waiting);
+/// Decrements the count when dropped, for a message that was not queued.
+struct QueueGuard<'a>(&'a QueuedMessages);
 
-impl Drop for OnItsWay<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         *self.0.lock() -= 1;
     }
 }
 
-impl Outgoing {
-    fn to(stdin: ChildStdin) -> io::Result<(Self, JoinHandle<()>)> {
+impl PipeWriter {
+    fn spawn(stdin: ChildStdin) -> io::Result<(Self, JoinHandle<()>)> {
         let pipe = Arc::new(pipe::Sender::from_owned_fd(stdin.into_owned_fd()?)?);
-        let waiting = Arc::<Waiting>::default();
-        let (queue, messages) = mpsc::channel(OUTGOING);
-        let writer = tokio::spawn(write(pipe.clone(), messages, waiting.clone()));
-        Ok((Self { pipe, waiting, queue }, writer))
+        let queued = Arc::<QueuedMessages>::default();
+        let (queue, messages) = mpsc::channel(MAX_QUEUED);
+        let writer = tokio::spawn(write(pipe.clone(), messages, queued.clone()));
+        Ok((Self { pipe, queued, queue }, writer))
     }
 
-    /// Writes a message, or has it written.
+    /// Writes or queues a message.
     ///
     /// # Errors
-    /// When the program has ended, or does not read for [`SEND_WITHIN`].
+    /// When the program has exited, or does not read for [`SEND_TIMEOUT`].
     async fn send(self, mut message: Vec<u8>) -> Result<(), StdioError> {
         {
-            let mut waiting = self.waiting.lock();
-            if *waiting == 0 {
+            let mut queued = self.queued.lock();
+            if *queued == 0 {
                 let written = match self.pipe.try_write(&message) {
                     Ok(written) => written,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                    Err(_) => return Err(StdioError::Ended),
+                    Err(_) => return Err(StdioError::Exited),
                 };
                 if written == message.len() {
                     return Ok(());
                 }
                 message.drain(..written);
-                // First of all, since half of it may be written. There is room: nobody waits.
-                *waiting += 1;
-                return self.queue.try_send(message).map_err(|_| StdioError::Ended);
+                // First in the queue, since a part may be written. The queue is empty, so it has capacity.
+                *queued += 1;
+                return self.queue.try_send(message).map_err(|_| StdioError::Exited);
             }
-            *waiting += 1;
+            *queued += 1;
         }
-        let on_its_way = OnItsWay(&self.waiting);
-        match self.queue.send_timeout(message, SEND_WITHIN).await {
-            Ok(()) => std::mem::forget(on_its_way),
+        let guard = QueueGuard(&self.queued);
+        match self.queue.send_timeout(message, SEND_TIMEOUT).await {
+            Ok(()) => std::mem::forget(guard),
             Err(SendTimeoutError::Timeout(_)) => return Err(StdioError::NotReading),
-            Err(SendTimeoutError::Closed(_)) => return Err(StdioError::Ended),
+            Err(SendTimeoutError::Closed(_)) => return Err(StdioError::Exited),
         }
         Ok(())
     }
 }
 
-/// Writes messages until there are no more, and closes the program's input.
+/// Writes queued messages, and closes the program's input after the last.
 async fn write(
     pipe: Arc<pipe::Sender>,
     mut messages: mpsc::Receiver<Vec<u8>>,
-    waiting: Arc<Waiting>,
+    queued: Arc<QueuedMessages>,
 ) {
     while let Some(message) = messages.recv().await {
         if let Err(error) = write_all(&pipe, &message).await {
-            debug!(%error, "a server's program does not take its input any more");
+            debug!(%error, "server program closed its input");
             return;
         }
-        *waiting.lock() -= 1;
+        *queued.lock() -= 1;
     }
 }
 
@@ -249,7 +248,7 @@ async fn write_all(pipe: &pipe::Sender, mut message: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Says in the log what a program says to its standard error.
+/// Logs the standard error of a program.
 async fn log(name: String, stderr: ChildStderr) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -260,81 +259,86 @@ async fn log(name: String, stderr: ChildStderr) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);
-                // Outside text, and often talkative: at debug.
-                debug!(server = %name, says = %plain(text.trim_end(), MAX_LOG_LINE), "stderr");
+                let text = text.trim_end();
+                // Untrusted and often verbose: at debug.
+                debug!(
+                    server = %name,
+                    line = %plain(text, MAX_LOG_LINE),
+                    "server program wrote to stderr"
+                );
             }
         }
     }
 }
 
-/// Takes messages out of a stream of lines.
-struct Lines<R> {
+/// Reads messages from a stream of lines.
+struct MessageReader<R> {
     stream: R,
     line: Vec<u8>,
-    /// Bytes of the current line that were thrown away because it is too long.
+    /// Bytes of the current line that were discarded because it is too long.
     skipped: usize,
 }
 
-impl<R: tokio::io::AsyncBufRead + Unpin> Lines<R> {
+impl<R: tokio::io::AsyncBufRead + Unpin> MessageReader<R> {
     fn new(stream: R) -> Self {
         Self { stream, line: Vec::new(), skipped: 0 }
     }
 
-    /// The next message; none when the stream has ended.
+    /// Returns the next message, or `None` at the end of the stream.
     ///
-    /// Cancel safe: a line that has not ended stays in `self`.
+    /// Cancel-safe: an incomplete line stays in `self`.
     async fn next_message(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            let ended = self.fill().await;
-            if ended == EndOf::Stream {
-                // Half a message is none.
+            if self.fill().await == LineEnd::Stream {
+                // An incomplete message is dropped.
                 return None;
             }
             let (line, skipped) = (std::mem::take(&mut self.line), self.skipped);
             self.skipped = 0;
-            let why = match skipped {
+            let reason = match skipped {
                 0 if line.iter().all(u8::is_ascii_whitespace) => continue,
                 0 => match frame::read(&line) {
                     Ok(message) => return Some(message),
-                    Err(why) => why,
+                    Err(reason) => reason,
                 },
                 _ => Unreadable::TooLarge,
             };
-            info!(bytes = line.len() + skipped, %why, "a message of a server was not taken");
-            if let Some(instead) = frame::in_place_of(&line, why) {
-                return Some(instead);
+            info!(bytes = line.len() + skipped, %reason, "unreadable MCP message dropped");
+            if let Some(reply) = frame::error_reply(&line, reason) {
+                return Some(reply);
             }
         }
     }
 
-    async fn fill(&mut self) -> EndOf {
+    /// Reads to the end of the current line or of the stream.
+    async fn fill(&mut self) -> LineEnd {
         loop {
-            let Ok(chunk) = self.stream.fill_buf().await else { return EndOf::Stream };
+            let Ok(chunk) = self.stream.fill_buf().await else { return LineEnd::Stream };
             if chunk.is_empty() {
-                return EndOf::Stream;
+                return LineEnd::Stream;
             }
             let end = chunk.iter().position(|byte| *byte == b'\n');
-            let taken = end.unwrap_or(chunk.len());
-            if self.skipped > 0 || self.line.len() + taken > MAX_FRAME_BYTES {
-                // What is kept is for finding out whom it was meant for.
-                self.line.extend_from_slice(&chunk[..taken]);
-                self.skipped += self.line.len().saturating_sub(LOOK_BYTES);
-                self.line.truncate(LOOK_BYTES);
-                self.line.shrink_to(LOOK_BYTES);
+            let length = end.unwrap_or(chunk.len());
+            if self.skipped > 0 || self.line.len() + length > MAX_FRAME_BYTES {
+                // The prefix is kept to find the request id.
+                self.line.extend_from_slice(&chunk[..length]);
+                self.skipped += self.line.len().saturating_sub(PREFIX_BYTES);
+                self.line.truncate(PREFIX_BYTES);
+                self.line.shrink_to(PREFIX_BYTES);
             } else {
-                self.line.extend_from_slice(&chunk[..taken]);
+                self.line.extend_from_slice(&chunk[..length]);
             }
-            self.stream.consume(taken + usize::from(end.is_some()));
+            self.stream.consume(length + usize::from(end.is_some()));
             if end.is_some() {
-                return EndOf::Line;
+                return LineEnd::Newline;
             }
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum EndOf {
-    Line,
+enum LineEnd {
+    Newline,
     Stream,
 }
 
@@ -351,11 +355,11 @@ mod tests {
     use super::*;
 
     async fn ids(text: Vec<u8>) -> Vec<String> {
-        let mut lines = Lines::new(BufReader::with_capacity(1000, text.as_slice()));
+        let mut lines = MessageReader::new(BufReader::with_capacity(1000, text.as_slice()));
         let mut ids = Vec::new();
         while let Some(message) = lines.next_message().await {
             ids.push(match message {
-                ServerJsonRpcMessage::Response(answer) => format!("{}", answer.id),
+                ServerJsonRpcMessage::Response(response) => format!("{}", response.id),
                 ServerJsonRpcMessage::Error(error) => {
                     format!("error {}", error.id.unwrap_or(RequestId::Number(-1)))
                 }
@@ -366,9 +370,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_cant_be_taken_ends_its_own_call_only() {
+    async fn unreadable_line_fails_only_its_own_call() {
         let mut text = Vec::new();
-        text.extend(b"npm warn this is not for you\n\n");
+        text.extend(b"npm warn deprecated\n\n");
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n");
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":\n");
         text.extend(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"text\":\"");
@@ -379,81 +383,81 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_larger_than_a_pipe_arrive_whole_also_of_a_sender_that_went_away() {
+    async fn large_messages_of_cancelled_senders_arrive_whole() {
         let mut cat = Command::new("cat");
         cat.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut cat = cat.spawn().unwrap();
-        let (outgoing, writer) = Outgoing::to(cat.stdin.take().unwrap()).unwrap();
-        let waiting = || *outgoing.waiting.lock();
+        let (outgoing, writer) = PipeWriter::spawn(cat.stdin.take().unwrap()).unwrap();
+        let queued = || *outgoing.queued.lock();
         let line = |text: &str| format!("{text}\n").into_bytes();
         outgoing.pipe.writable().await.unwrap();
-        // Nobody reads what cat says, so its input fills up: a part of this is written at once.
+        // The output of cat is not read, so its input fills up: a part of this is written at once.
         let large: String = (0..200_000).map(|number| format!("{number} ")).collect();
         outgoing.clone().send(line(&large)).await.unwrap();
-        assert_eq!(waiting(), 1);
-        for _ in 0..OUTGOING - 1 {
+        assert_eq!(queued(), 1);
+        for _ in 0..MAX_QUEUED - 1 {
             outgoing.clone().send(line("small")).await.unwrap();
         }
-        // The queue is full, or nearly: whoever gives up leaves nothing that others wait for.
-        let mut given_up = 0;
+        // The queue is full, or nearly full. A cancelled send does not block later ones.
+        let mut cancelled = 0;
         for _ in 0..3 {
             let sending = outgoing.clone().send(line("late"));
-            given_up += usize::from(timeout(Duration::from_millis(1), sending).await.is_err());
+            cancelled += usize::from(timeout(Duration::from_millis(1), sending).await.is_err());
         }
-        assert!(given_up >= 2);
-        let mut said = BufReader::new(cat.stdout.take().unwrap()).lines();
-        assert_eq!(said.next_line().await.unwrap().unwrap(), large);
-        for _ in 0..OUTGOING - 1 {
-            assert_eq!(said.next_line().await.unwrap().unwrap(), "small");
+        assert!(cancelled >= 2);
+        let mut output = BufReader::new(cat.stdout.take().unwrap()).lines();
+        assert_eq!(output.next_line().await.unwrap().unwrap(), large);
+        for _ in 0..MAX_QUEUED - 1 {
+            assert_eq!(output.next_line().await.unwrap().unwrap(), "small");
         }
-        for _ in given_up..3 {
-            assert_eq!(said.next_line().await.unwrap().unwrap(), "late");
+        for _ in cancelled..3 {
+            assert_eq!(output.next_line().await.unwrap().unwrap(), "late");
         }
-        let mut look = tokio::time::interval(Duration::from_millis(5));
-        let all_told = async {
-            while waiting() > 0 {
-                look.tick().await;
+        let mut poll = tokio::time::interval(Duration::from_millis(5));
+        let all_written = async {
+            while queued() > 0 {
+                poll.tick().await;
             }
         };
-        timeout(Duration::from_secs(20), all_told).await.expect("nothing waits");
+        timeout(Duration::from_secs(20), all_written).await.expect("the queue drains");
         outgoing.clone().send(line("at once")).await.unwrap();
-        assert_eq!(waiting(), 0);
-        assert_eq!(said.next_line().await.unwrap().unwrap(), "at once");
+        assert_eq!(queued(), 0);
+        assert_eq!(output.next_line().await.unwrap().unwrap(), "at once");
         drop(outgoing);
-        assert_eq!(said.next_line().await.unwrap(), None, "its input is closed");
+        assert_eq!(output.next_line().await.unwrap(), None, "its input is closed");
         writer.await.unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_thousand_programs_leave_nothing_behind() {
+    async fn thousand_programs_leave_no_processes() {
         let program = |command: &str| Program {
             command: command.to_owned(),
             args: Vec::new(),
             env: BTreeMap::new(),
             cwd: None,
         };
-        // Those that end by themselves, and those that wait for their input to end.
-        let (ends, waits) = (program("true"), program("cat"));
+        // Programs that exit by themselves, and programs that wait for the end of their input.
+        let (exiting, waiting) = (program("true"), program("cat"));
         for round in 0..500 {
-            let mut one = StdioTransport::start("ends", &ends).unwrap();
-            let two = StdioTransport::start("waits", &waits).unwrap();
+            let mut one = StdioTransport::start("exiting", &exiting).unwrap();
+            let two = StdioTransport::start("waiting", &waiting).unwrap();
             if round % 2 == 0 {
                 one.close().await.unwrap();
             }
             drop(two);
         }
-        let left = || children_of(std::process::id());
-        let mut look = tokio::time::interval(Duration::from_millis(20));
-        let gone = async {
+        let left = || child_stats(std::process::id());
+        let mut poll = tokio::time::interval(Duration::from_millis(20));
+        let exited = async {
             while !left().is_empty() {
-                look.tick().await;
+                poll.tick().await;
             }
         };
-        assert!(timeout(Duration::from_secs(20), gone).await.is_ok(), "left: {:?}", left());
+        assert!(timeout(Duration::from_secs(20), exited).await.is_ok(), "left: {:?}", left());
     }
 
-    /// The states and names of a process's children, zombies too.
-    fn children_of(parent: u32) -> Vec<String> {
+    /// Returns the `stat` lines of a process's children, including zombies.
+    fn child_stats(parent: u32) -> Vec<String> {
         let stats = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
             let after = stat.rsplit_once(") ")?.1.to_owned();

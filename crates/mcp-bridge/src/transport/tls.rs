@@ -1,4 +1,4 @@
-//! How servers prove who they are: by a certificate that this machine, or the operator, trusts.
+//! TLS configuration: server certificates are verified against the system's and the operator's roots.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use rustls_platform_verifier::Verifier;
 use super::dial::DialPolicy;
 use super::failure::ConnectError;
 
-/// The TLS of every remote transport.
+/// Returns the TLS configuration of all remote transports.
 ///
 /// # Errors
-/// When the system's certificates or the operator's can't be read.
+/// When the system's or the operator's certificates cannot be read.
 pub(crate) fn client_config(policy: &DialPolicy) -> Result<ClientConfig, ConnectError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier =

@@ -1,4 +1,4 @@
-//! MCP over WebSocket: the subprotocol `mcp`, one message of the protocol in each text message.
+//! MCP over WebSocket: subprotocol `mcp`, one protocol message per text message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,33 +29,33 @@ use super::remote_server::{RemoteServer, TokenSource, bearer};
 use super::tls;
 use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
 
-/// A message that is too large ends its own call; one that is larger than this, the session, as
-/// nothing after it can be read.
+/// The largest message, in bytes. One above the frame limit fails its own call; one above this ends the
+/// session, because nothing after it can be read.
 const MAX_MESSAGE_BYTES: usize = 4 * MAX_FRAME_BYTES;
-/// How many messages wait in each direction, before whoever brings the next one waits.
-const WAITING: usize = 64;
-/// How often the server is asked whether it is there.
-const PING: Duration = Duration::from_secs(30);
-/// How long it may say nothing at all, not even that it is there.
-const SILENCE: Duration = Duration::from_secs(90);
-/// How long one message may take to be sent.
-const SENDING: Duration = Duration::from_secs(30);
-/// How long a farewell may take.
-const CLOSING: Duration = Duration::from_secs(2);
+/// Messages that are buffered in each direction.
+const BUFFERED_MESSAGES: usize = 64;
+/// The interval between pings.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// The idle timeout; pongs reset it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The time limit for sending one message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit for the closing handshake.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects, and agrees on the subprotocol.
+/// Connects and negotiates the subprotocol.
 ///
 /// # Errors
-/// Says why there is no session. Nothing of it stays open then.
+/// When the session cannot be opened. The connection is closed then.
 pub async fn connect(server: &RemoteServer) -> Result<WebSocketTransport, ConnectError> {
     let tokens = server.token_source();
     let opened = open_with_token(server, tokens.as_deref()).await;
-    if let (Err(ConnectError::Unauthorised { challenge }), Some(tokens)) = (&opened, tokens) {
-        tokens.refused(challenge.as_deref());
+    if let (Err(ConnectError::Unauthorized { challenge }), Some(tokens)) = (&opened, tokens) {
+        tokens.record_challenge(challenge.as_deref());
     }
     let socket = opened?;
-    let (outgoing, to_send) = mpsc::channel(WAITING);
-    let (received, incoming) = mpsc::channel(WAITING);
+    let (outgoing, to_send) = mpsc::channel(BUFFERED_MESSAGES);
+    let (received, incoming) = mpsc::channel(BUFFERED_MESSAGES);
     let stop = CancellationToken::new();
     let task = tokio::spawn(serve(socket, to_send, received, stop.clone()));
     Ok(WebSocketTransport { outgoing, incoming, stop, task: AbortOnDropHandle::new(task) })
@@ -70,8 +70,8 @@ async fn open_with_token(
         None => None,
     };
     match (open(server, token.as_ref()).await, tokens, token) {
-        (Err(refused @ ConnectError::Unauthorised { .. }), Some(tokens), Some(token)) => {
-            let token = tokens.renewed(&token).await?.ok_or(refused)?;
+        (Err(refused @ ConnectError::Unauthorized { .. }), Some(tokens), Some(token)) => {
+            let token = tokens.renew(&token).await?.ok_or(refused)?;
             open(server, Some(&token)).await
         }
         (socket, ..) => socket,
@@ -88,7 +88,7 @@ pub struct WebSocketTransport {
 
 struct Outgoing {
     message: Message,
-    sent: oneshot::Sender<Result<(), ConnectError>>,
+    result: oneshot::Sender<Result<(), ConnectError>>,
 }
 
 impl Transport<RoleClient> for WebSocketTransport {
@@ -102,10 +102,10 @@ impl Transport<RoleClient> for WebSocketTransport {
         async move {
             let text = serde_json::to_string(&message)
                 .map_err(|error| ConnectError::Connection(error.into()))?;
-            let (sent, done) = oneshot::channel();
-            let message = Outgoing { message: Message::text(text), sent };
+            let (result, sent) = oneshot::channel();
+            let message = Outgoing { message: Message::text(text), result };
             outgoing.send(message).await.map_err(|_| ConnectError::Closed)?;
-            done.await.map_err(|_| ConnectError::Closed)?
+            sent.await.map_err(|_| ConnectError::Closed)?
         }
     }
 
@@ -116,33 +116,33 @@ impl Transport<RoleClient> for WebSocketTransport {
     async fn close(&mut self) -> Result<(), ConnectError> {
         self.incoming.close();
         self.stop.cancel();
-        // It ends by itself within the time for a farewell.
+        // It ends by itself within `CLOSE_TIMEOUT`.
         let _ = (&mut self.task).await;
         Ok(())
     }
 }
 
 /// A connection, with TLS or without.
-trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Connection for T {}
 
-type Socket = WebSocketStream<Box<dyn Wire>>;
+type Socket = WebSocketStream<Box<dyn Connection>>;
 
 async fn open(server: &RemoteServer, token: Option<&SecretString>) -> Result<Socket, ConnectError> {
     let opening = async {
-        let wire = dial(server).await?;
+        let connection = dial(server).await?;
         let request = request(server, token)?;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE_BYTES))
             .max_frame_size(Some(MAX_MESSAGE_BYTES));
-        let (socket, _) = client_async_with_config(request, wire, Some(config)).await?;
+        let (socket, _) = client_async_with_config(request, connection, Some(config)).await?;
         Ok(socket)
     };
     timeout(2 * CONNECT_TIMEOUT, opening).await.unwrap_or(Err(ConnectError::TimedOut))
 }
 
-async fn dial(server: &RemoteServer) -> Result<Box<dyn Wire>, ConnectError> {
-    let addresses = server.find().await?;
+async fn dial(server: &RemoteServer) -> Result<Box<dyn Connection>, ConnectError> {
+    let addresses = server.resolve().await?;
     let tcp = TcpStream::connect(&addresses[..]).await?;
     tcp.set_nodelay(true)?;
     if server.url.scheme() != "wss" {
@@ -150,7 +150,7 @@ async fn dial(server: &RemoteServer) -> Result<Box<dyn Wire>, ConnectError> {
     }
     let host = server.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(host)
-        .map_err(|_| ConnectError::Malformed("its name can't be in a certificate"))?;
+        .map_err(|_| ConnectError::Malformed("its host name is invalid in a certificate"))?;
     let connector = TlsConnector::from(Arc::new(tls::client_config(&server.policy)?));
     Ok(Box::new(connector.connect(name, tcp).await?))
 }
@@ -166,7 +166,7 @@ fn request(
         headers.insert(AUTHORIZATION, bearer(token)?);
     }
     for (name, value) in &server.header_map()? {
-        if is_of_the_handshake(name) {
+        if is_handshake_header(name) {
             return Err(ConnectError::BadHeader(name.to_string()));
         }
         headers.insert(name, value.clone());
@@ -174,12 +174,12 @@ fn request(
     Ok(request)
 }
 
-fn is_of_the_handshake(name: &HeaderName) -> bool {
+fn is_handshake_header(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.starts_with("sec-websocket-") || matches!(name, "connection" | "upgrade" | "host")
 }
 
-/// Carries messages both ways until one end is done.
+/// Transfers messages in both directions until one end closes.
 async fn serve(
     mut socket: Socket,
     to_send: mpsc::Receiver<Outgoing>,
@@ -192,31 +192,31 @@ async fn serve(
         () = receive_all(receiver, received) => {}
         () = stop.cancelled() => {}
     }
-    // Whether it says farewell too does not matter.
-    let _ = timeout(CLOSING, socket.close(None)).await;
+    // The server need not reply to the close.
+    let _ = timeout(CLOSE_TIMEOUT, socket.close(None)).await;
 }
 
 async fn send_all(
     mut sender: impl SinkExt<Message, Error = tungstenite::Error> + Unpin,
     mut to_send: mpsc::Receiver<Outgoing>,
 ) {
-    let mut ping = interval(PING);
+    let mut ping = interval(PING_INTERVAL);
     loop {
-        let (message, sent) = tokio::select! {
+        let (message, result) = tokio::select! {
             outgoing = to_send.recv() => match outgoing {
-                Some(Outgoing { message, sent }) => (message, Some(sent)),
+                Some(Outgoing { message, result }) => (message, Some(result)),
                 None => return,
             },
             _ = ping.tick() => (Message::Ping(Vec::new().into()), None),
         };
-        let done = match timeout(SENDING, sender.send(message)).await {
-            Ok(done) => done.map_err(ConnectError::from),
+        let outcome = match timeout(SEND_TIMEOUT, sender.send(message)).await {
+            Ok(sent) => sent.map_err(ConnectError::from),
             Err(_) => Err(ConnectError::TimedOut),
         };
-        let failed = done.is_err();
-        if let Some(sent) = sent {
+        let failed = outcome.is_err();
+        if let Some(result) = result {
             // The caller may be gone.
-            let _ = sent.send(done);
+            let _ = result.send(outcome);
         }
         if failed {
             return;
@@ -228,11 +228,11 @@ async fn receive_all(
     mut receiver: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
     received: mpsc::Sender<ServerJsonRpcMessage>,
 ) {
-    // The end, an error or silence: the session is over.
-    while let Ok(Some(Ok(message))) = timeout(SILENCE, receiver.next()).await {
+    // The end, an error or an idle timeout ends the session.
+    while let Ok(Some(Ok(message))) = timeout(IDLE_TIMEOUT, receiver.next()).await {
         let message = match &message {
             Message::Text(text) => read(text.as_bytes()),
-            Message::Binary(bytes) => frame::in_place_of(bytes, Unreadable::Invalid),
+            Message::Binary(bytes) => frame::error_reply(bytes, Unreadable::Invalid),
             _ => None,
         };
         if let Some(message) = message
@@ -245,8 +245,8 @@ async fn receive_all(
 
 fn read(text: &[u8]) -> Option<ServerJsonRpcMessage> {
     frame::read(text)
-        .or_else(|why| frame::in_place_of(text, why).ok_or(why))
-        .inspect_err(|error| tracing::debug!(%error, "dropped a message of an MCP server"))
+        .or_else(|reason| frame::error_reply(text, reason).ok_or(reason))
+        .inspect_err(|error| tracing::debug!(%error, "unreadable MCP message dropped"))
         .ok()
 }
 
@@ -256,17 +256,17 @@ impl From<tungstenite::Error> for ConnectError {
         match error {
             Ws::Io(error) => error.into(),
             Ws::Http(response) if response.status().is_success() => {
-                Self::Malformed("it does not speak WebSocket")
+                Self::Malformed("it is not a WebSocket server")
             }
             Ws::Http(response) => {
                 let challenge = response.headers().get("www-authenticate");
                 let challenge = challenge.and_then(|value| value.to_str().ok()).map(str::to_owned);
-                Self::of_status(response.status().as_u16(), challenge)
+                Self::from_status(response.status().as_u16(), challenge)
             }
             Ws::Protocol(ProtocolError::HandshakeIncomplete)
             | Ws::ConnectionClosed
             | Ws::AlreadyClosed => Self::Connection(error.into()),
-            _ => Self::Malformed("it does not speak WebSocket"),
+            _ => Self::Malformed("it is not a WebSocket server"),
         }
     }
 }

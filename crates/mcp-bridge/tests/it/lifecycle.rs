@@ -1,4 +1,4 @@
-//! Servers come, change, go and come back.
+//! Addition, change, restart and removal of servers.
 
 use std::time::Duration;
 
@@ -10,53 +10,55 @@ use rockbot_testkit::fixture::{TEST_TIMEOUT, wait_until, within_timeout};
 use rockbot_tool_rpc::mcp::McpGateway;
 use serde_json::json;
 
-use crate::bed::{bridge, call, file, misbehaving, said};
+use crate::fixture::{bridge, call, call_text, misbehaving_server, servers_file};
 
 #[tokio::test]
-async fn only_what_differs_is_started_anew() {
-    let servers = json!({"kept": misbehaving(), "changed": misbehaving(), "gone": misbehaving()});
-    let bridge = bridge(servers).await;
-    let pid = |server| said(&bridge, server, "pid", json!({}));
+async fn only_changed_servers_are_restarted() {
+    let server = misbehaving_server();
+    let bridge = bridge(json!({"kept": server, "changed": server, "removed": server})).await;
+    let pid = |server| call_text(&bridge, server, "pid", json!({}));
     let (kept, changed) = (pid("kept").await, pid("changed").await);
-    let mut other = misbehaving();
-    other["toolsDenied"] = json!(["echo"]);
-    bridge
-        .apply(file(&json!({"Kept": misbehaving(), "changed": other, "new": misbehaving()})))
-        .await;
-    bridge.settled(Duration::from_secs(20)).await;
-    // A name in other letters is another configuration of the same server.
+    let mut different = server.clone();
+    different["toolsDenied"] = json!(["echo"]);
+    let changes = json!({"Kept": server, "changed": different, "new": server});
+    bridge.apply(servers_file(&changes)).await;
+    bridge.wait_until_settled(Duration::from_secs(20)).await;
+    // A name in different case is a changed configuration of the same server.
     assert_ne!(pid("kept").await, kept);
     assert_ne!(pid("changed").await, changed);
-    assert!(bridge.registered("changed", "echo").is_none(), "denied at list");
-    assert!(call(&bridge, "changed", "echo", json!({})).await.is_err(), "and at call");
+    assert!(bridge.registry_name("changed", "echo").is_none(), "denied tools are not listed");
+    assert!(
+        call(&bridge, "changed", "echo", json!({})).await.is_err(),
+        "denied tools cannot be called"
+    );
     let names: Vec<_> = bridge.servers().into_iter().map(|server| server.name).collect();
     assert_eq!(names, ["changed", "Kept", "new"]);
     let (kept, new) = (pid("kept").await, pid("new").await);
-    bridge.apply(file(&json!({"Kept": misbehaving(), "new": misbehaving()}))).await;
+    bridge.apply(servers_file(&json!({"Kept": server, "new": server}))).await;
     assert_eq!((pid("kept").await, pid("new").await), (kept, new));
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_list_its_tools_is_not_ready_and_says_why() {
+async fn server_without_tool_list_is_not_ready() {
     let bridge = Bridge::new(BridgeOptions::default());
-    let mut mute = misbehaving();
+    let mut mute = misbehaving_server();
     mute["args"].as_array_mut().unwrap().push(json!("mute"));
-    bridge.apply(file(&json!({"mute": mute}))).await;
-    within_timeout("its failure", bridge.settled(TEST_TIMEOUT * 2)).await;
+    bridge.apply(servers_file(&json!({"mute": mute}))).await;
+    within_timeout("the failed connection", bridge.wait_until_settled(TEST_TIMEOUT * 2)).await;
     let status = bridge.servers().remove(0);
-    let why = status.why.unwrap_or_default();
-    assert!(!status.ready && why.contains("does not list its tools"), "{why}");
+    let reason = status.reason.unwrap_or_default();
+    assert!(!status.ready && reason.contains("listing its tools failed"), "{reason}");
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn what_has_settled_can_be_asked_about() {
+async fn settled_servers_have_details() {
     let servers: serde_json::Map<_, _> =
-        (0..8).map(|number| (format!("odd{number}"), misbehaving())).collect();
+        (0..8).map(|number| (format!("odd{number}"), misbehaving_server())).collect();
     let bridge = Bridge::new(BridgeOptions::default());
-    bridge.apply(file(&servers.into())).await;
-    within_timeout("all of them", bridge.settled(TEST_TIMEOUT * 2)).await;
+    bridge.apply(servers_file(&servers.into())).await;
+    within_timeout("the settled servers", bridge.wait_until_settled(TEST_TIMEOUT * 2)).await;
     for server in bridge.servers() {
         let request = McpServerDetailsRequest { server_name: server.name, tool_name: None };
         assert!(!bridge.details(request).await.unwrap().tools.is_empty());
@@ -65,80 +67,83 @@ async fn what_has_settled_can_be_asked_about() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_does_not_keep_the_others_and_appears_later() {
+async fn missing_program_does_not_delay_other_servers() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("late");
     let bridge = Bridge::new(BridgeOptions::default());
     let late = json!({"command": program, "required": true});
-    bridge.apply(file(&json!({"odd": misbehaving(), "late": late}))).await;
-    bridge.settled(Duration::from_secs(20)).await;
-    assert_eq!(said(&bridge, "odd", "echo", json!({})).await, "{}");
-    assert_eq!(bridge.missing(), ["late"]);
-    let why = bridge.servers().remove(0).why.unwrap();
-    assert!(why.contains("can't be started"), "{why}");
-    let script = misbehaving()["args"][0].as_str().unwrap().to_owned();
+    bridge.apply(servers_file(&json!({"odd": misbehaving_server(), "late": late}))).await;
+    bridge.wait_until_settled(Duration::from_secs(20)).await;
+    assert_eq!(call_text(&bridge, "odd", "echo", json!({})).await, "{}");
+    assert_eq!(bridge.missing_required(), ["late"]);
+    let reason = bridge.servers().remove(0).reason.unwrap();
+    assert!(reason.contains("cannot start its program"), "{reason}");
+    let script = misbehaving_server()["args"][0].as_str().unwrap().to_owned();
     std::fs::write(&program, format!("#!/bin/sh\nexec python3 {script}\n")).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).unwrap();
-    wait_until("the late server", || bridge.missing().is_empty()).await;
-    assert_eq!(said(&bridge, "late", "echo", json!({})).await, "{}");
+    wait_until("the late server", || bridge.missing_required().is_empty()).await;
+    assert_eq!(call_text(&bridge, "late", "echo", json!({})).await, "{}");
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn a_swarm_of_changes_is_asked_about_once() {
-    let bridge = bridge(json!({"odd": misbehaving()})).await;
+async fn change_notifications_are_debounced() {
+    let bridge = bridge(json!({"odd": misbehaving_server()})).await;
     let mut index = bridge.index();
     for _ in 0..3 {
-        said(&bridge, "odd", "storm", json!({})).await;
+        call_text(&bridge, "odd", "storm", json!({})).await;
     }
-    said(&bridge, "odd", "grow", json!({})).await;
+    call_text(&bridge, "odd", "grow", json!({})).await;
     let grown = |index: &rockbot_tool_rpc::mcp::McpIndex| {
         index.get("odd").is_some_and(|odd| odd.tool_names.iter().any(|name| name == "grown0"))
     };
-    let told = tokio::time::timeout(Duration::from_secs(10), index.wait_for(grown)).await.is_ok();
-    assert!(told, "the index follows the server");
-    assert_eq!(bridge.registered("odd", "grown0").as_deref(), Some("odd__grown0"));
-    let listed: u32 = said(&bridge, "odd", "listed", json!({})).await.parse().unwrap();
-    assert!((2..=4).contains(&listed), "300 changes, {listed} lists");
+    let updated = tokio::time::timeout(Duration::from_secs(10), index.wait_for(grown)).await;
+    assert!(updated.is_ok(), "the index contains the new tool");
+    assert_eq!(bridge.registry_name("odd", "grown0").as_deref(), Some("odd__grown0"));
+    let listed: u32 = call_text(&bridge, "odd", "listed", json!({})).await.parse().unwrap();
+    assert!((2..=4).contains(&listed), "300 notifications, {listed} listings");
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn a_program_sees_what_it_is_given_and_nothing_of_the_bridge() {
-    let mut entry = misbehaving();
-    entry["env"] = json!({"GIVEN": "yes"});
+async fn program_gets_only_its_own_environment() {
+    let mut entry = misbehaving_server();
+    entry["env"] = json!({"CONFIGURED": "yes"});
     let bridge = bridge(json!({"odd": entry})).await;
-    let environment = said(&bridge, "odd", "env", json!({})).await;
+    let environment = call_text(&bridge, "odd", "env", json!({})).await;
     let environment: serde_json::Value = serde_json::from_str(&environment).unwrap();
-    assert_eq!(environment["GIVEN"], "yes");
+    assert_eq!(environment["CONFIGURED"], "yes");
     assert!(environment.get("PATH").is_some());
-    assert!(environment.get("CARGO_MANIFEST_DIR").is_none(), "of this test, and not its business");
+    assert!(
+        environment.get("CARGO_MANIFEST_DIR").is_none(),
+        "variables of the bridge are not inherited"
+    );
     bridge.stop().await;
 }
 
 #[tokio::test]
-async fn what_a_program_started_ends_with_it() {
-    let bridge = bridge(json!({"odd": misbehaving()})).await;
-    let child = said(&bridge, "odd", "child", json!({})).await;
+async fn child_processes_end_with_their_program() {
+    let bridge = bridge(json!({"odd": misbehaving_server()})).await;
+    let child = call_text(&bridge, "odd", "child", json!({})).await;
     let alive = |pid: &str| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         !stat.is_empty() && !stat.contains(") Z ")
     };
     assert!(alive(&child));
     bridge.stop().await;
-    wait_until("the grandchild to be gone", || !alive(&child)).await;
+    wait_until("the end of the grandchild", || !alive(&child)).await;
 }
 
 #[tokio::test]
-async fn servers_are_added_at_run_time_only_where_that_is_allowed() {
+async fn servers_are_added_only_with_permission() {
     let request = |name: &str, command: &str| McpRegisterServerRequest {
         server_name: name.to_owned(),
         command: Some(command.to_owned()),
-        arguments: vec![misbehaving()["args"][0].as_str().unwrap().to_owned()],
+        arguments: vec![misbehaving_server()["args"][0].as_str().unwrap().to_owned()],
         url: None,
     };
-    let closed = bridge(json!({"odd": misbehaving()})).await;
+    let closed = bridge(json!({"odd": misbehaving_server()})).await;
     let refused = closed.register(request("new", "python3")).await.unwrap_err();
     assert_eq!(refused.code, McpManageErrorCode::NotPermitted);
     closed.stop().await;
@@ -148,7 +153,7 @@ async fn servers_are_added_at_run_time_only_where_that_is_allowed() {
         commands: ["python3".to_owned(), "true".to_owned()].into(),
     };
     let open = Bridge::new(BridgeOptions { registration, ..BridgeOptions::default() });
-    open.apply(file(&json!({"odd": misbehaving()}))).await;
+    open.apply(servers_file(&json!({"odd": misbehaving_server()}))).await;
     let code = |name: &'static str, command: &'static str| {
         let (open, request) = (open.clone(), request(name, command));
         async move { open.register(request).await.map(|_| ()).map_err(|error| error.code) }
@@ -158,10 +163,10 @@ async fn servers_are_added_at_run_time_only_where_that_is_allowed() {
     assert_eq!(code("a\u{1b}b", "python3").await, Err(McpManageErrorCode::InvalidRequest));
     assert_eq!(code("dead", "true").await, Err(McpManageErrorCode::Unavailable));
     assert_eq!(code("new", "python3").await, Ok(()));
-    assert_eq!(said(&open, "New", "echo", json!({})).await, "{}");
-    // The file is about others.
-    open.apply(file(&json!({"odd": misbehaving()}))).await;
-    assert_eq!(said(&open, "new", "echo", json!({})).await, "{}");
+    assert_eq!(call_text(&open, "New", "echo", json!({})).await, "{}");
+    // Applying the file does not remove added servers.
+    open.apply(servers_file(&json!({"odd": misbehaving_server()}))).await;
+    assert_eq!(call_text(&open, "new", "echo", json!({})).await, "{}");
     let refused = open.unregister("odd").await.unwrap_err();
     assert_eq!(refused.code, McpManageErrorCode::NotPermitted);
     open.unregister("NEW").await.unwrap();
@@ -171,8 +176,8 @@ async fn servers_are_added_at_run_time_only_where_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_server_is_shown_in_full() {
-    let bridge = bridge(json!({"Odd": misbehaving()})).await;
+async fn details_describe_server_and_tools() {
+    let bridge = bridge(json!({"Odd": misbehaving_server()})).await;
     let request = |tool: Option<&str>| McpServerDetailsRequest {
         server_name: "odd".to_owned(),
         tool_name: tool.map(ToOwned::to_owned),
@@ -186,7 +191,7 @@ async fn a_server_is_shown_in_full() {
     let one = bridge.details(request(Some("echo"))).await.unwrap();
     assert_eq!(one.tools.len(), 1);
     assert_eq!(one.tools[0].model_name, "Odd__echo");
-    let none = bridge.details(request(Some("nothing"))).await.unwrap_err();
-    assert_eq!(none.code, McpManageErrorCode::NotFound);
+    let missing = bridge.details(request(Some("nothing"))).await.unwrap_err();
+    assert_eq!(missing.code, McpManageErrorCode::NotFound);
     bridge.stop().await;
 }

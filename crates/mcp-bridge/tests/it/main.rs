@@ -1,13 +1,13 @@
-//! Bridges and servers of every kind: those that behave, and those that do not.
+//! Integration tests of the bridge, with well-behaved and misbehaving servers.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
-mod bed;
 mod conformance;
 mod faults;
+mod fixture;
+mod gateways;
 mod lifecycle;
 mod oauth;
-mod owners;
-mod peers;
+mod ownership;
 mod remote;
-mod two_ways;
+mod third_party;

@@ -135,7 +135,7 @@ fn endless_data_line_is_reported_before_it_ends() {
     for chunk in chunks {
         feed(chunk);
     }
-    assert_eq!(feed(b""), 1, "reported while the line goes on");
+    assert_eq!(feed(b""), 1, "reported while the line continues");
     assert_eq!(feed(b"\ndata: more of it\r\n\r\ndata: next\n\n"), 2);
     let EventData::TooLarge(prefix) = &events[0].data else { panic!("{:?}", events[0].data) };
     assert_eq!((&prefix[..8], prefix.len()), (&b"{\"id\":7,"[..], PREFIX_BYTES));

@@ -19,7 +19,7 @@ macro_rules! bus_conformance_tests {
             unroutable_message_is_an_error
             unroutable_announcement_is_no_error
             concurrent_publishes_return_their_own_outcome
-            concurrent_replies_return_their_own_outcome
+            delivered_reply_is_not_reported_as_unroutable
             full_work_queue_rejects
             full_announcement_queue_drops_oldest
             oversized_body_is_rejected_by_sender

@@ -1,4 +1,4 @@
-//! The table of what is dialled and what is not.
+//! Tests of the dial policy.
 
 use super::*;
 
@@ -12,28 +12,28 @@ fn check(policy: &DialPolicy, rows: &[(&str, &str)]) {
     for (url, expected) in rows {
         let parsed = Url::parse(url).expect("a URL");
         let got = match policy.check(&parsed) {
-            Ok(()) => "dialled",
+            Ok(()) => "dialed",
             Err(AddressRefused::Scheme(_)) => "scheme",
             Err(AddressRefused::Plain) => "plain",
             Err(AddressRefused::UserInfo) => "user-info",
             Err(AddressRefused::NoHost) => "no host",
             Err(AddressRefused::Private(_)) => "private",
-            Err(AddressRefused::Never(_)) => "never",
+            Err(AddressRefused::Forbidden(_)) => "forbidden",
         };
         assert_eq!(got, *expected, "{url}");
     }
 }
 
 #[test]
-fn without_a_word_only_tls_to_public_addresses_is_dialled() {
+fn default_policy_allows_only_tls_to_public_addresses() {
     check(
         &policy(false, &[]),
         &[
-            ("https://example.com/mcp", "dialled"),
-            ("wss://example.com/mcp", "dialled"),
-            ("https://example.com:8443/mcp", "dialled"),
-            ("https://93.184.215.14/", "dialled"),
-            ("https://[2606:2800:21f:cb07::1]/", "dialled"),
+            ("https://example.com/mcp", "dialed"),
+            ("wss://example.com/mcp", "dialed"),
+            ("https://example.com:8443/mcp", "dialed"),
+            ("https://93.184.215.14/", "dialed"),
+            ("https://[2606:2800:21f:cb07::1]/", "dialed"),
             ("http://example.com/", "plain"),
             ("ws://example.com/", "plain"),
             ("http://127.0.0.1/", "plain"),
@@ -61,12 +61,12 @@ fn without_a_word_only_tls_to_public_addresses_is_dialled() {
             ("https://0xa000001/", "private"),
             ("https://172.16.0.1/", "private"),
             ("https://172.31.255.255/", "private"),
-            ("https://172.32.0.1/", "dialled"),
+            ("https://172.32.0.1/", "dialed"),
             ("https://192.168.1.1/", "private"),
             ("https://0300.0250.1.1/", "private"),
             ("https://100.64.0.1/", "private"),
             ("https://100.127.255.255/", "private"),
-            ("https://100.128.0.1/", "dialled"),
+            ("https://100.128.0.1/", "dialed"),
             ("https://198.18.0.1/", "private"),
             ("https://169.254.1.1/", "private"),
             ("https://[fe80::1]/", "private"),
@@ -75,46 +75,46 @@ fn without_a_word_only_tls_to_public_addresses_is_dialled() {
             ("https://[fd12:3456:789a::1]/", "private"),
             ("https://[64:ff9b:1::a00:1]/", "private"),
             // Metadata services.
-            ("https://169.254.169.254/latest/meta-data/", "never"),
-            ("https://2852039166/", "never"),
-            ("https://0xa9fea9fe/", "never"),
-            ("https://0251.0376.0251.0376/", "never"),
-            ("https://169.254.170.2/", "never"),
-            ("https://100.100.100.200/", "never"),
-            ("https://168.63.129.16/", "never"),
-            ("https://[fd00:ec2::254]/", "never"),
-            // No host at all.
-            ("https://0.0.0.0/", "never"),
-            ("https://0/", "never"),
-            ("https://0.1.2.3/", "never"),
-            ("https://192.0.0.192/", "never"),
-            ("https://192.0.2.1/", "never"),
-            ("https://198.51.100.1/", "never"),
-            ("https://203.0.113.1/", "never"),
-            ("https://192.88.99.1/", "never"),
-            ("https://224.0.0.1/", "never"),
-            ("https://239.255.255.250/", "never"),
-            ("https://240.0.0.1/", "never"),
-            ("https://255.255.255.255/", "never"),
-            ("https://[::]/", "never"),
-            ("https://[ff02::1]/", "never"),
-            ("https://[2001:db8::1]/", "never"),
-            ("https://[2001::1]/", "never"),
-            ("https://[3fff::1]/", "never"),
-            ("https://[4000::1]/", "never"),
-            // IPv4 inside IPv6.
+            ("https://169.254.169.254/latest/meta-data/", "forbidden"),
+            ("https://2852039166/", "forbidden"),
+            ("https://0xa9fea9fe/", "forbidden"),
+            ("https://0251.0376.0251.0376/", "forbidden"),
+            ("https://169.254.170.2/", "forbidden"),
+            ("https://100.100.100.200/", "forbidden"),
+            ("https://168.63.129.16/", "forbidden"),
+            ("https://[fd00:ec2::254]/", "forbidden"),
+            // Not the address of a public host.
+            ("https://0.0.0.0/", "forbidden"),
+            ("https://0/", "forbidden"),
+            ("https://0.1.2.3/", "forbidden"),
+            ("https://192.0.0.192/", "forbidden"),
+            ("https://192.0.2.1/", "forbidden"),
+            ("https://198.51.100.1/", "forbidden"),
+            ("https://203.0.113.1/", "forbidden"),
+            ("https://192.88.99.1/", "forbidden"),
+            ("https://224.0.0.1/", "forbidden"),
+            ("https://239.255.255.250/", "forbidden"),
+            ("https://240.0.0.1/", "forbidden"),
+            ("https://255.255.255.255/", "forbidden"),
+            ("https://[::]/", "forbidden"),
+            ("https://[ff02::1]/", "forbidden"),
+            ("https://[2001:db8::1]/", "forbidden"),
+            ("https://[2001::1]/", "forbidden"),
+            ("https://[3fff::1]/", "forbidden"),
+            ("https://[4000::1]/", "forbidden"),
+            // IPv4 embedded in IPv6.
             ("https://[::ffff:127.0.0.1]/", "private"),
             ("https://[::ffff:a00:1]/", "private"),
-            ("https://[::ffff:169.254.169.254]/", "never"),
-            ("https://[::ffff:93.184.215.14]/", "dialled"),
+            ("https://[::ffff:169.254.169.254]/", "forbidden"),
+            ("https://[::ffff:93.184.215.14]/", "dialed"),
             ("https://[::127.0.0.1]/", "private"),
             ("https://[::ffff:0:127.0.0.1]/", "private"),
             ("https://[64:ff9b::7f00:1]/", "private"),
-            ("https://[64:ff9b::a9fe:a9fe]/", "never"),
-            ("https://[64:ff9b::5db8:d70e]/", "dialled"),
+            ("https://[64:ff9b::a9fe:a9fe]/", "forbidden"),
+            ("https://[64:ff9b::5db8:d70e]/", "dialed"),
             ("https://[2002:7f00:1::]/", "private"),
-            ("https://[2002:a9fe:a9fe::1]/", "never"),
-            ("https://[2002:5db8:d70e::1]/", "dialled"),
+            ("https://[2002:a9fe:a9fe::1]/", "forbidden"),
+            ("https://[2002:5db8:d70e::1]/", "dialed"),
             ("https://[2606:2800::5efe:10.0.0.1]/", "private"),
             ("https://[fe80::200:5efe:7f00:1]/", "private"),
         ],
@@ -122,45 +122,45 @@ fn without_a_word_only_tls_to_public_addresses_is_dialled() {
 }
 
 #[test]
-fn what_the_operator_allows_is_dialled_and_no_more() {
+fn allowed_private_targets_are_dialed_and_no_others() {
     check(
         &policy(true, &["127.0.0.0/8", "10.1.0.0/16", "MCP.internal.", "[::1]", "169.254.0.0/16"]),
         &[
-            ("http://127.0.0.1:3000/", "dialled"),
-            ("ws://127.0.0.1:3000/", "dialled"),
-            ("http://[::ffff:127.0.0.1]/", "dialled"),
-            ("http://[::1]/", "dialled"),
-            ("https://10.1.255.255/", "dialled"),
+            ("http://127.0.0.1:3000/", "dialed"),
+            ("ws://127.0.0.1:3000/", "dialed"),
+            ("http://[::ffff:127.0.0.1]/", "dialed"),
+            ("http://[::1]/", "dialed"),
+            ("https://10.1.255.255/", "dialed"),
             ("https://10.2.0.1/", "private"),
             ("https://192.168.0.1/", "private"),
-            ("http://169.254.1.1/", "dialled"),
-            // The metadata service is not what an operator means by a network.
-            ("http://169.254.169.254/", "never"),
+            ("http://169.254.1.1/", "dialed"),
+            // An allowed network does not include the metadata service.
+            ("http://169.254.169.254/", "forbidden"),
             ("http://user@127.0.0.1/", "user-info"),
         ],
     );
 }
 
 #[test]
-fn an_allowed_name_may_have_a_private_address_but_not_that_of_a_metadata_service() {
+fn allowed_name_may_be_private_but_not_metadata_service() {
     let policy = policy(false, &["mcp.internal"]);
     let private = "10.0.0.7".parse().expect("address");
     let metadata = "169.254.169.254".parse().expect("address");
-    assert_eq!(policy.vet("MCP.internal.", private), Ok(()));
-    assert!(policy.vet("other.internal", private).is_err());
-    assert!(policy.vet("mcp.internal.evil.com", private).is_err());
-    assert!(policy.vet("mcp.internal", metadata).is_err());
+    assert_eq!(policy.check_address("MCP.internal.", private), Ok(()));
+    assert!(policy.check_address("other.internal", private).is_err());
+    assert!(policy.check_address("mcp.internal.evil.com", private).is_err());
+    assert!(policy.check_address("mcp.internal", metadata).is_err());
 }
 
 #[test]
-fn a_target_that_names_nothing_is_told() {
+fn invalid_target_is_rejected() {
     for text in ["", "10.0.0.0/99", "https://x/", "a b", "*.internal"] {
         assert!(text.parse::<PrivateTarget>().is_err(), "{text}");
     }
 }
 
 #[tokio::test]
-async fn a_name_with_only_private_addresses_is_refused_where_it_is_dialled() {
+async fn name_with_only_private_addresses_is_refused() {
     let refused = policy(false, &[]).resolve("localhost", 443).await;
     assert!(matches!(refused, Err(ConnectError::Refused(AddressRefused::Private(_)))));
     let allowed = policy(false, &["localhost"]).resolve("localhost", 443).await;
@@ -168,21 +168,21 @@ async fn a_name_with_only_private_addresses_is_refused_where_it_is_dialled() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_is_told() {
+async fn unresolvable_name_is_dns_error() {
     let failed = policy(false, &[]).resolve("no-such-host.invalid", 443).await;
     assert!(matches!(failed, Err(ConnectError::Dns(_))), "{failed:?}");
 }
 
-/// The name was harmless when it was looked at, and is not when it is dialled.
+/// A name may be public when the URL is checked, and private when it is dialed.
 #[tokio::test]
-async fn the_client_looks_at_an_address_where_it_dials_it() {
+async fn client_checks_address_when_dialing() {
     let policy = Arc::new(policy(true, &[]));
-    let client = http_client(&policy, HeaderMap::new(), Patience::Answer).expect("a client");
+    let client = http_client(&policy, HeaderMap::new(), ReadTimeout::Idle).expect("a client");
     for client in [client, direct_client(&policy).expect("a client")] {
         let get = async |url| client.get(url).send().await.map_err(ConnectError::from);
-        let inside = get("http://localhost:9/").await;
-        assert!(matches!(inside, Err(ConnectError::Refused(AddressRefused::Private(_)))));
-        let nowhere = get("http://no-such-host.invalid/").await;
-        assert!(matches!(nowhere, Err(ConnectError::Dns(_))));
+        let private = get("http://localhost:9/").await;
+        assert!(matches!(private, Err(ConnectError::Refused(AddressRefused::Private(_)))));
+        let unresolved = get("http://no-such-host.invalid/").await;
+        assert!(matches!(unresolved, Err(ConnectError::Dns(_))));
     }
 }

@@ -1,6 +1,6 @@
-//! Tokens of remote servers, from a small server of ours that gives them.
+//! OAuth tokens of remote servers, from a local authorization server.
 
-mod authority;
+mod authorization_server;
 mod bridge;
 
 use std::os::unix::fs::PermissionsExt;
@@ -19,11 +19,11 @@ use secrecy::ExposeSecret;
 use tempfile::TempDir;
 
 use crate::remote::{Session, call, loopback, open};
-use authority::{Authority, CLIENT, SECRET};
+use authorization_server::{AuthServer, CLIENT, SECRET};
 
-fn settings(authority: &Authority, folder: &Path, grant: Grant) -> OAuthSettings {
+fn settings(auth_server: &AuthServer, folder: &Path, grant: Grant) -> OAuthSettings {
     OAuthSettings {
-        resource: authority.mcp(),
+        resource: auth_server.mcp(),
         grant,
         scopes: Vec::new(),
         policy: Arc::new(loopback()),
@@ -31,15 +31,15 @@ fn settings(authority: &Authority, folder: &Path, grant: Grant) -> OAuthSettings
     }
 }
 
-fn machine() -> Grant {
+fn machine_grant() -> Grant {
     Grant::Machine { client_id: CLIENT.into(), client_secret: SECRET.to_owned().into() }
 }
 
-fn person() -> Grant {
-    Grant::Person { client_id: None, client_secret: None }
+fn user_grant() -> Grant {
+    Grant::User { client_id: None, client_secret: None }
 }
 
-/// The server, with tokens of a process that has just started.
+/// Returns the server with the token source of a freshly started process.
 fn server(settings: &OAuthSettings) -> RemoteServer {
     let mut server = RemoteServer::new(settings.resource.clone(), settings.policy.clone());
     server.tokens = Some(Arc::new(OAuthTokens::new(settings.clone())));
@@ -50,14 +50,14 @@ async fn session(settings: &OAuthSettings) -> Session {
     open(http::connect(&server(settings)).await.unwrap()).await.unwrap()
 }
 
-/// Why there is no session.
-async fn failed(settings: &OAuthSettings) -> FailureClass {
+/// Opens a session and returns the class of its failure.
+async fn connect_failure(settings: &OAuthSettings) -> FailureClass {
     let transport = http::connect(&server(settings)).await.unwrap();
-    let failed = Box::pin(open(transport)).await;
-    failure_class(&failed.expect_err("no session"))
+    let session = Box::pin(open(transport)).await;
+    failure_class(&session.expect_err("no session"))
 }
 
-/// What a person does: opens the URL, and lets the browser go where it is sent.
+/// Opens the URL like a browser, following redirects, and returns the page.
 async fn browse(url: &str) -> String {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let browser = reqwest::Client::builder().redirect(redirect::Policy::limited(3)).build();
@@ -66,7 +66,7 @@ async fn browse(url: &str) -> String {
 }
 
 async fn log_in(settings: &OAuthSettings) {
-    finish(within_timeout("the login", Login::begin(settings, None)).await.unwrap()).await;
+    finish(within_timeout("the login", Login::start(settings, None)).await.unwrap()).await;
 }
 
 async fn finish(login: Login) {
@@ -74,17 +74,17 @@ async fn finish(login: Login) {
         let url = login.url().to_owned();
         async move { browse(&url).await }
     });
-    within_timeout("the return", login.finish(TEST_TIMEOUT)).await.unwrap();
+    within_timeout("the redirect", login.finish(TEST_TIMEOUT)).await.unwrap();
     assert!(page.await.unwrap().contains("close this window"));
 }
 
 #[tokio::test]
-async fn a_machine_gets_its_token_by_itself_and_keeps_it_to_itself() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), machine());
+async fn client_credentials_token_is_stored_privately() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), machine_grant());
     let session = session(&settings).await;
     assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
-    assert_eq!(authority.grants("client_credentials"), 1);
+    assert_eq!(auth_server.request_count("client_credentials"), 1);
 
     let files: Vec<_> = settings.folder.read_dir().unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 1);
@@ -95,186 +95,190 @@ async fn a_machine_gets_its_token_by_itself_and_keeps_it_to_itself() {
 }
 
 #[tokio::test]
-async fn a_token_outlives_the_process_and_is_not_asked_for_again() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), machine());
+async fn stored_token_is_reused_after_restart() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), machine_grant());
     for _ in 0..3 {
         session(&settings).await;
     }
-    assert_eq!(authority.grants("client_credentials"), 1);
+    assert_eq!(auth_server.request_count("client_credentials"), 1);
 }
 
 #[tokio::test]
-async fn a_token_that_is_about_to_expire_is_replaced_before_it_is_sent() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    authority.books().lasts = 1;
-    let settings = settings(&authority, folder.path(), machine());
+async fn expiring_token_is_replaced_before_use() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    auth_server.state().token_lifetime = 1;
+    let settings = settings(&auth_server, folder.path(), machine_grant());
     let session = session(&settings).await;
-    let before = authority.grants("client_credentials");
+    let before = auth_server.request_count("client_credentials");
     assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
-    assert!(authority.grants("client_credentials") > before);
+    assert!(auth_server.request_count("client_credentials") > before);
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_replaced_once_for_all_calls() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let session = session(&settings(&authority, folder.path(), machine())).await;
-    authority.revoke();
+async fn rejected_token_is_replaced_once_for_concurrent_calls() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let session = session(&settings(&auth_server, folder.path(), machine_grant())).await;
+    auth_server.revoke_access_tokens();
     let calls = (0..8).map(|_| call(session.peer(), "good"));
     within_timeout("the calls", try_join_all(calls)).await.unwrap();
-    assert_eq!(authority.grants("client_credentials"), 2);
+    assert_eq!(auth_server.request_count("client_credentials"), 2);
 }
 
 #[tokio::test]
-async fn a_machine_with_a_wrong_secret_is_unauthorised() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
+async fn wrong_client_secret_is_unauthorized() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
     let grant =
         Grant::Machine { client_id: CLIENT.into(), client_secret: "wrong".to_owned().into() };
-    let class = failed(&settings(&authority, folder.path(), grant)).await;
-    assert_eq!(class, FailureClass::Unauthorised);
+    let class = connect_failure(&settings(&auth_server, folder.path(), grant)).await;
+    assert_eq!(class, FailureClass::Unauthorized);
 }
 
 #[tokio::test]
-async fn a_person_logs_in_once_and_the_process_refreshes() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), person());
-    assert_eq!(failed(&settings).await, FailureClass::Unauthorised);
+async fn tokens_are_refreshed_after_one_login() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), user_grant());
+    assert_eq!(connect_failure(&settings).await, FailureClass::Unauthorized);
     log_in(&settings).await;
 
     let session = session(&settings).await;
-    assert_eq!(authority.grants("refresh_token"), 0);
-    authority.revoke();
+    assert_eq!(auth_server.request_count("refresh_token"), 0);
+    auth_server.revoke_access_tokens();
     assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
-    assert_eq!(authority.grants("refresh_token"), 1);
+    assert_eq!(auth_server.request_count("refresh_token"), 1);
 
-    // The refresh token was replaced too: the new one is in the file.
-    authority.revoke();
-    let later = server(&settings);
-    open(http::connect(&later).await.unwrap()).await.unwrap();
-    assert_eq!(authority.grants("refresh_token"), 2);
+    // The refresh token was rotated, and the new one is in the file.
+    auth_server.revoke_access_tokens();
+    let restarted = server(&settings);
+    open(http::connect(&restarted).await.unwrap()).await.unwrap();
+    assert_eq!(auth_server.request_count("refresh_token"), 2);
 }
 
 #[tokio::test]
-async fn what_can_not_be_refreshed_wants_the_person_again() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), person());
+async fn invalid_refresh_token_requires_another_login() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), user_grant());
     log_in(&settings).await;
     let session = session(&settings).await;
-    authority.revoke();
-    authority.forget_refresh_tokens();
+    auth_server.revoke_access_tokens();
+    auth_server.revoke_refresh_tokens();
     let error =
-        within_timeout("the call", call(session.peer(), "good")).await.expect_err("no token");
-    assert_eq!(call_failure_class(&error), Some(FailureClass::Unauthorised));
+        within_timeout("the call", call(session.peer(), "good")).await.expect_err("no valid token");
+    assert_eq!(call_failure_class(&error), Some(FailureClass::Unauthorized));
     log_in(&settings).await;
     assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
 }
 
 #[tokio::test]
-async fn a_login_in_another_process_takes_over_with_the_client_that_it_registered() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), person());
+async fn login_in_another_process_replaces_the_client() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), user_grant());
     log_in(&settings).await;
     let session = session(&settings).await;
-    authority.revoke();
+    auth_server.revoke_access_tokens();
     assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
     log_in(&settings).await;
-    authority.revoke();
+    auth_server.revoke_access_tokens();
     assert_eq!(within_timeout("the call", call(session.peer(), "good")).await.unwrap(), "good");
-    let refreshed = authority.books().asked.last().unwrap().clone();
+    let refreshed = auth_server.state().token_requests.last().unwrap().clone();
     assert_eq!(refreshed["client_id"], "registered-2");
 }
 
 #[tokio::test]
-async fn a_login_for_more_keeps_what_was_agreed_before_and_is_not_repeated_in_vain() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), person());
-    let login = Login::begin(&settings, Some("Bearer scope=\"read\"")).await.unwrap();
+async fn login_for_more_scopes_keeps_granted_ones() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), user_grant());
+    let login = Login::start(&settings, Some("Bearer scope=\"read\"")).await.unwrap();
     finish(login).await;
-    let more = "Bearer error=\"insufficient_scope\", scope=\"write\"";
-    let login = Login::begin(&settings, Some(more)).await.unwrap();
+    let challenge = "Bearer error=\"insufficient_scope\", scope=\"write\"";
+    let login = Login::start(&settings, Some(challenge)).await.unwrap();
     assert!(login.url().contains("scope=read+write"), "{}", login.url());
     finish(login).await;
-    let again = Login::begin(&settings, Some(more)).await;
-    assert!(matches!(again.err(), Some(OAuthError::InVain)));
+    let repeated = Login::start(&settings, Some(challenge)).await;
+    assert!(matches!(repeated.err(), Some(OAuthError::ScopesAlreadyGranted)));
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_plain_text() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let mut settings = settings(&authority, folder.path(), person());
+async fn refusal_reason_is_sanitized() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let mut settings = settings(&auth_server, folder.path(), user_grant());
     settings.scopes = vec!["everything".to_owned()];
-    let login = Login::begin(&settings, None).await.unwrap();
+    let login = Login::start(&settings, None).await.unwrap();
     let url = login.url().to_owned();
     tokio::spawn(async move { browse(&url).await });
-    match within_timeout("the return", login.finish(TEST_TIMEOUT)).await {
-        Err(OAuthError::Refused(why)) => assert_eq!(why, "access_denied31m"),
+    match within_timeout("the redirect", login.finish(TEST_TIMEOUT)).await {
+        Err(OAuthError::Refused(reason)) => assert_eq!(reason, "access_denied31m"),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn only_the_browser_of_this_login_ends_it() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), person());
-    let login = Login::begin(&settings, None).await.unwrap();
+async fn only_matching_redirect_completes_login() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), user_grant());
+    let login = Login::start(&settings, None).await.unwrap();
     let url = reqwest::Url::parse(login.url()).unwrap();
-    let back = url.query_pairs().find(|(name, _)| name == "redirect_uri").unwrap().1.into_owned();
+    let redirect =
+        url.query_pairs().find(|(name, _)| name == "redirect_uri").unwrap().1.into_owned();
     let waiting = tokio::spawn(login.finish(TEST_TIMEOUT));
     for forged in ["?code=x&state=forged", "?error=access_denied", "/else?code=x", ""] {
         assert_eq!(
-            within_timeout(forged, browse(&format!("{back}{forged}"))).await,
-            "Nothing is here."
+            within_timeout(forged, browse(&format!("{redirect}{forged}"))).await,
+            "Not found."
         );
     }
     browse(url.as_str()).await;
-    within_timeout("the return", waiting).await.unwrap().unwrap();
+    within_timeout("the redirect", waiting).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn nobody_is_waited_for_without_end() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), person());
-    let login = Login::begin(&settings, None).await.unwrap();
-    let gone = within_timeout("the end", login.finish(Duration::from_millis(50))).await;
-    assert!(matches!(gone, Err(OAuthError::TimedOut)), "{gone:?}");
+async fn login_times_out_without_redirect() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), user_grant());
+    let login = Login::start(&settings, None).await.unwrap();
+    let outcome = within_timeout("the timeout", login.finish(Duration::from_millis(50))).await;
+    assert!(matches!(outcome, Err(OAuthError::TimedOut)), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn a_machine_does_not_log_in() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let login = Login::begin(&settings(&authority, folder.path(), machine()), None).await;
-    assert!(matches!(login.err(), Some(OAuthError::NotAPerson)));
+async fn client_credentials_need_no_login() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let login = Login::start(&settings(&auth_server, folder.path(), machine_grant()), None).await;
+    assert!(matches!(login.err(), Some(OAuthError::NotInteractive)));
 }
 
 #[tokio::test]
-async fn a_server_can_not_send_us_inside_to_be_authorised() {
-    for elsewhere in ["http://10.0.0.1", "http://169.254.169.254", "https://localhost.invalid"] {
-        let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-        authority.books().elsewhere = Some(elsewhere.to_owned());
-        let settings = settings(&authority, folder.path(), machine());
-        assert_eq!(within_timeout(elsewhere, failed(&settings)).await, FailureClass::Unauthorised);
-        assert!(authority.books().asked.is_empty(), "{elsewhere}");
+async fn private_authorization_server_is_not_dialed() {
+    for advertised in ["http://10.0.0.1", "http://169.254.169.254", "https://localhost.invalid"] {
+        let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+        auth_server.state().advertised = Some(advertised.to_owned());
+        let settings = settings(&auth_server, folder.path(), machine_grant());
+        assert_eq!(
+            within_timeout(advertised, connect_failure(&settings)).await,
+            FailureClass::Unauthorized
+        );
+        assert!(auth_server.state().token_requests.is_empty(), "{advertised}");
     }
 }
 
 #[tokio::test]
-async fn a_token_is_found_for_its_own_server_only() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let mine = settings(&authority, folder.path(), person());
-    log_in(&mine).await;
+async fn token_is_used_for_its_own_server_only() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let own = settings(&auth_server, folder.path(), user_grant());
+    log_in(&own).await;
     let other = OAuthSettings {
         resource: reqwest::Url::parse("http://127.0.0.1:9/mcp").unwrap(),
-        ..mine.clone()
+        ..own.clone()
     };
     assert!(OAuthTokens::new(other).token().await.unwrap().is_none());
-    let token = OAuthTokens::new(mine).token().await.unwrap().unwrap();
+    let token = OAuthTokens::new(own).token().await.unwrap().unwrap();
     assert_eq!(token.expose_secret(), "token-1");
 }
 
 #[tokio::test]
-async fn a_file_that_others_may_read_is_not_used() {
-    let (authority, folder) = (Authority::start().await, TempDir::new().unwrap());
-    let settings = settings(&authority, folder.path(), person());
+async fn token_file_readable_by_others_is_rejected() {
+    let (auth_server, folder) = (AuthServer::start().await, TempDir::new().unwrap());
+    let settings = settings(&auth_server, folder.path(), user_grant());
     log_in(&settings).await;
     let file = settings.folder.read_dir().unwrap().next().unwrap().unwrap().path();
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o644)).unwrap();

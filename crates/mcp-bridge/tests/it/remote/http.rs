@@ -1,4 +1,4 @@
-//! Streamable HTTP.
+//! The streamable HTTP transport.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,15 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
-use super::hostile::{Hostile, TOO_LARGE, text};
-use super::{Session, call, call_within, calling, ends_only_its_own_call, loopback, open, server};
+use super::hostile::{HostileServer, TOO_LARGE, text};
+use super::{
+    Session, assert_fails_only_its_call, call, call_within, loopback, open, server, spawn_call,
+};
 
-/// A server of ours over streamable HTTP, and its address.
-async fn hostile() -> (Hostile, String) {
-    let hostile = Hostile::new();
-    let router = Router::new().route("/mcp", post(answer)).with_state(hostile.clone());
+/// Starts a hostile server over streamable HTTP and returns its URL.
+async fn hostile() -> (HostileServer, String) {
+    let hostile = HostileServer::new();
+    let router = Router::new().route("/mcp", post(reply)).with_state(hostile.clone());
     (hostile, serve(router).await + "/mcp")
 }
 
@@ -43,7 +45,7 @@ async fn session(url: &str) -> Session {
     open(http::connect(&server(url)).await.unwrap()).await.unwrap()
 }
 
-async fn answer(State(hostile): State<Hostile>, headers: HeaderMap, body: Bytes) -> Response {
+async fn reply(State(hostile): State<HostileServer>, headers: HeaderMap, body: Bytes) -> Response {
     let message: Value = serde_json::from_slice(&body).unwrap();
     let id = &message["id"];
     let events = [("content-type", "text/event-stream")];
@@ -61,8 +63,8 @@ async fn answer(State(hostile): State<Hostile>, headers: HeaderMap, body: Bytes)
         }
         "page" => return ([("content-type", "text/html")], "<h1>hello</h1>").into_response(),
         "endless" => {
-            let beginning = Bytes::from(format!(r#"data: {{"jsonrpc":"2.0","id":{id},"x":""#));
-            let pieces = stream::once(async { beginning }).chain(stream::repeat_with(piece));
+            let start = Bytes::from(format!(r#"data: {{"jsonrpc":"2.0","id":{id},"x":""#));
+            let pieces = stream::once(async { start }).chain(stream::repeat_with(piece));
             let body = Body::from_stream(pieces.map(Ok::<_, std::io::Error>));
             return (events, body).into_response();
         }
@@ -72,25 +74,25 @@ async fn answer(State(hostile): State<Hostile>, headers: HeaderMap, body: Bytes)
         }
         "drip" => return (events, drip(text(id, "dripped"))).into_response(),
         "mute" => return (events, Body::from_stream(silence())).into_response(),
-        "ends" => return (events, ": nothing to say\n\n").into_response(),
+        "ends" => return (events, ": comment\n\n").into_response(),
         "cut-event" => return (events, format!("data: {}\n", text(id, "cut"))).into_response(),
         _ => {}
     }
-    let Some(answer) = hostile.answer(&message).await else {
+    let Some(reply) = hostile.reply(&message).await else {
         return StatusCode::ACCEPTED.into_response();
     };
     let session = ("mcp-session-id", "one");
     assert!(message["method"] == "initialize" || headers["mcp-session-id"] == "one");
     if message["params"]["arguments"]["as"] == "json" {
-        return ([("content-type", "application/json"), session], answer).into_response();
+        return ([("content-type", "application/json"), session], reply).into_response();
     }
-    ([events[0], session], format!("data: {answer}\n\n")).into_response()
+    ([events[0], session], format!("data: {reply}\n\n")).into_response()
 }
 
-/// An answer that comes after a while of comments.
-fn drip(answer: String) -> Body {
+/// Returns a response after a second of comments.
+fn drip(reply: String) -> Body {
     let pieces = stream::unfold((interval(Duration::from_millis(50)), 0), move |(mut tick, n)| {
-        let piece = if n < 20 { ":\n".to_owned() } else { format!("data: {answer}\n\n") };
+        let piece = if n < 20 { ":\n".to_owned() } else { format!("data: {reply}\n\n") };
         async move {
             tick.tick().await;
             (n <= 20).then(|| (Ok::<_, std::io::Error>(Bytes::from(piece)), (tick, n + 1)))
@@ -104,67 +106,70 @@ fn silence() -> impl stream::Stream<Item = Result<Bytes, std::io::Error>> {
 }
 
 #[tokio::test]
-async fn a_bad_answer_ends_only_its_own_call() {
+async fn bad_event_fails_only_its_call() {
     let (hostile, url) = hostile().await;
     let session = session(&url).await;
     for (tool, expected) in [
         ("garbage", "not valid JSON-RPC"),
         ("half", "not valid JSON-RPC"),
-        ("huge", "more than 16777216 bytes"),
-        ("endless", "more than 16777216 bytes"),
-        ("endless-json", "more than 16777216 bytes"),
+        ("huge", "exceeds 16777216 bytes"),
+        ("endless", "exceeds 16777216 bytes"),
+        ("endless-json", "exceeds 16777216 bytes"),
         ("wrong-id", "not valid JSON-RPC"),
         ("ends", "ended before it was complete"),
         ("cut-event", "ended before it was complete"),
-        ("page", "neither JSON nor events"),
+        ("page", "neither JSON nor an event stream"),
         ("broken", "HTTP 500"),
     ] {
-        ends_only_its_own_call(&session, &hostile, tool, expected).await;
+        assert_fails_only_its_call(&session, &hostile, tool, expected).await;
     }
 }
 
 #[tokio::test]
-async fn a_bad_answer_in_json_ends_only_its_own_call() {
+async fn bad_json_fails_only_its_call() {
     let (hostile, url) = hostile().await;
     let session = session(&url).await;
     for (tool, expected) in [
         ("garbage", "not valid JSON-RPC"),
         ("half", "not valid JSON-RPC"),
-        ("huge", "more than 16777216 bytes"),
+        ("huge", "exceeds 16777216 bytes"),
         ("wrong-id", "not valid JSON-RPC"),
     ] {
-        let beside = calling(&session, "wait");
-        hostile.waits().await;
+        let concurrent = spawn_call(&session, "wait");
+        hostile.wait_called().await;
         let json = json!({"as": "json"}).as_object().unwrap().clone();
         let params = CallToolRequestParams::new(tool).with_arguments(json);
         let error = within_timeout(tool, session.call_tool(params)).await.expect_err(tool);
         assert!(error.to_string().contains(expected), "{tool}: {error}");
-        hostile.release();
-        assert_eq!(within_timeout("beside", beside).await.unwrap().unwrap(), "waited");
+        hostile.release_wait();
+        assert_eq!(
+            within_timeout("the concurrent call", concurrent).await.unwrap().unwrap(),
+            "waited"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_fails_its_call_as_not_run_and_ends() {
+async fn expired_session_fails_call_as_gone_and_ends() {
     for tool in ["gone", "unknown-session"] {
         let (_, url) = hostile().await;
         let session = session(&url).await;
         let error = within_timeout(tool, call(session.peer(), tool)).await.expect_err(tool);
         assert_eq!(call_failure_class(&error), Some(FailureClass::Gone), "{error}");
-        within_timeout("the end of the session", session.waiting()).await.unwrap();
+        within_timeout("the session end", session.waiting()).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_was_cut_is_asked_for_again_where_the_server_keeps_it() {
-    async fn cut(hostile: State<Hostile>, headers: HeaderMap, body: Bytes) -> Response {
+async fn cut_response_is_resumed_by_event_id() {
+    async fn cut(hostile: State<HostileServer>, headers: HeaderMap, body: Bytes) -> Response {
         let message: Value = serde_json::from_slice(&body).unwrap();
         match message["method"].as_str() {
             Some("tools/call") => {
-                let beginning = format!("id: {}\nretry: 10\ndata: \n\n", message["id"]);
-                ([("content-type", "text/event-stream")], beginning).into_response()
+                let start = format!("id: {}\nretry: 10\ndata: \n\n", message["id"]);
+                ([("content-type", "text/event-stream")], start).into_response()
             }
-            _ => answer(hostile, headers, body).await,
+            _ => reply(hostile, headers, body).await,
         }
     }
     async fn rest(headers: HeaderMap) -> Response {
@@ -175,60 +180,63 @@ async fn an_answer_that_was_cut_is_asked_for_again_where_the_server_keeps_it() {
         let rest = format!("data: {}\n\n", text(&id, "the rest"));
         ([("content-type", "text/event-stream")], rest).into_response()
     }
-    let router = Router::new().route("/mcp", post(cut).get(rest)).with_state(Hostile::new());
+    let router = Router::new().route("/mcp", post(cut).get(rest)).with_state(HostileServer::new());
     let session = session(&(serve(router).await + "/mcp")).await;
     assert_eq!(within_timeout("the call", call(session.peer(), "any")).await.unwrap(), "the rest");
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_standing_stream_keeps_its_session() {
+async fn server_without_standing_stream_keeps_session() {
     for status in [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED] {
-        let (asked, mut gets) = mpsc::channel(8);
-        let refuse = move || {
-            let asked = asked.clone();
+        let (requested, mut requests) = mpsc::channel(8);
+        let reject = move || {
+            let requested = requested.clone();
             async move {
-                asked.send(()).await.unwrap();
+                requested.send(()).await.unwrap();
                 status
             }
         };
-        let router = Router::new().route("/mcp", post(answer).get(refuse));
-        let url = serve(router.with_state(Hostile::new())).await + "/mcp";
+        let router = Router::new().route("/mcp", post(reply).get(reject));
+        let url = serve(router.with_state(HostileServer::new())).await + "/mcp";
         let session = session(&url).await;
-        within_timeout("the stream is asked for", gets.recv()).await.unwrap();
+        within_timeout("the stream request", requests.recv()).await.unwrap();
         for _ in 0..3 {
             assert_eq!(
                 within_timeout("a call", call(session.peer(), "good")).await.unwrap(),
                 "good"
             );
         }
-        assert_never("the end of the session", session.waiting()).await;
+        assert_never("the session end", session.waiting()).await;
     }
 }
 
 #[tokio::test]
-async fn a_slow_answer_is_waited_for_and_silence_is_not() {
+async fn comments_reset_the_idle_timeout() {
     let (_, url) = hostile().await;
     let policy = DialPolicy { idle_timeout: Duration::from_millis(500), ..loopback() };
     let server = RemoteServer::new(Url::parse(&url).unwrap(), Arc::new(policy));
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
     assert_eq!(within_timeout("drip", call(session.peer(), "drip")).await.unwrap(), "dripped");
     let error =
-        within_timeout("mute", call(session.peer(), "mute")).await.expect_err("nothing came");
+        within_timeout("mute", call(session.peer(), "mute")).await.expect_err("no response");
     assert!(error.to_string().contains("ended before it was complete"), "{error}");
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_leaves_the_session() {
+async fn cancelled_call_leaves_the_session() {
     let (hostile, url) = hostile().await;
     let session = session(&url).await;
     let short = Duration::from_millis(50);
-    call_within(session.peer(), "wait", short).await.expect_err("nobody answers");
-    assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
+    call_within(session.peer(), "wait", short).await.expect_err("no reply");
+    assert_eq!(
+        within_timeout("the next call", call(session.peer(), "good")).await.unwrap(),
+        "good"
+    );
     drop(hostile);
 }
 
 #[tokio::test]
-async fn configured_headers_are_sent_and_not_printed() {
+async fn configured_headers_are_sent_and_not_logged() {
     async fn echo(headers: HeaderMap, body: Bytes) -> Response {
         let message: Value = serde_json::from_slice(&body).unwrap();
         match message["method"].as_str() {
@@ -236,7 +244,7 @@ async fn configured_headers_are_sent_and_not_printed() {
                 let key = headers["x-key"].to_str().unwrap();
                 ([("content-type", "application/json")], text(&message["id"], key)).into_response()
             }
-            _ => answer(State(Hostile::new()), headers, body).await,
+            _ => reply(State(HostileServer::new()), headers, body).await,
         }
     }
     let url = serve(Router::new().route("/mcp", post(echo))).await + "/mcp";
@@ -249,7 +257,7 @@ async fn configured_headers_are_sent_and_not_printed() {
 }
 
 #[tokio::test]
-async fn the_class_of_a_failed_handshake_survives_it() {
+async fn handshake_failure_keeps_its_class() {
     async fn fail(uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
         let json = [("content-type", "application/json")];
         let events = [("content-type", "text/event-stream")];
@@ -267,26 +275,26 @@ async fn the_class_of_a_failed_handshake_survives_it() {
             "/garbage-event" => (events, "data: nonsense\n\n").into_response(),
             "/huge" => (json, "x".repeat(TOO_LARGE)).into_response(),
             "/half" => (events, "data: {\"jsonrpc\"").into_response(),
-            "/elsewhere" => to("http://127.0.0.1:9/mcp"),
-            "/metadata" => to("http://169.254.169.254/latest/meta-data"),
+            "/other-origin" => redirect("http://127.0.0.1:9/mcp"),
+            "/metadata" => redirect("http://169.254.169.254/latest/meta-data"),
             "/found" => (StatusCode::FOUND, [("location", "/mcp")]).into_response(),
-            "/round" => to("/round"),
-            "/moved" => to("/mcp"),
-            _ => answer(State(Hostile::new()), headers, body).await,
+            "/loop" => redirect("/loop"),
+            "/moved" => redirect("/mcp"),
+            _ => reply(State(HostileServer::new()), headers, body).await,
         }
     }
-    fn to(place: &str) -> Response {
-        (StatusCode::TEMPORARY_REDIRECT, [("location", place)]).into_response()
+    fn redirect(location: &str) -> Response {
+        (StatusCode::TEMPORARY_REDIRECT, [("location", location)]).into_response()
     }
     let url = serve(Router::new().fallback(fail)).await;
-    let both = || ClientLifecycleMode::Auto {
+    let auto = || ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: None,
     };
     for (path, expected) in [
-        ("/401", FailureClass::Unauthorised),
-        ("/401-bare", FailureClass::Unauthorised),
-        ("/403", FailureClass::Unauthorised),
+        ("/401", FailureClass::Unauthorized),
+        ("/401-bare", FailureClass::Unauthorized),
+        ("/403", FailureClass::Unauthorized),
         ("/404", FailureClass::Gone),
         ("/500", FailureClass::Other),
         ("/html", FailureClass::Malformed),
@@ -294,20 +302,20 @@ async fn the_class_of_a_failed_handshake_survives_it() {
         ("/garbage-event", FailureClass::Malformed),
         ("/huge", FailureClass::Malformed),
         ("/half", FailureClass::Malformed),
-        ("/elsewhere", FailureClass::Redirect),
+        ("/other-origin", FailureClass::Redirect),
         ("/metadata", FailureClass::Redirect),
         ("/found", FailureClass::Redirect),
-        ("/round", FailureClass::Redirect),
+        ("/loop", FailureClass::Redirect),
     ] {
         let server = server(&format!("{url}{path}"));
-        for mode in [ClientLifecycleMode::Initialize, both()] {
+        for mode in [ClientLifecycleMode::Initialize, auto()] {
             let transport = http::connect(&server).await.unwrap();
-            let failed =
+            let session =
                 within_timeout(path, ().serve_with_lifecycle(transport, mode.clone())).await;
-            let error = failed.err().unwrap_or_else(|| panic!("{path} opened"));
+            let error = session.err().unwrap_or_else(|| panic!("{path} opened a session"));
             assert_eq!(failure_class(&error), expected, "{path} {mode:?}: {error:?}");
             let fell_back = matches!(error, ClientInitializeError::LegacyFallbackFailed { .. });
-            assert_eq!(fell_back, path == "/404" && mode == both(), "{path}: {error:?}");
+            assert_eq!(fell_back, path == "/404" && mode == auto(), "{path}: {error:?}");
         }
     }
     session(&format!("{url}/moved")).await;

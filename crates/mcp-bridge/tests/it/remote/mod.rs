@@ -1,6 +1,6 @@
-//! The transports to remote servers, and servers that try everything on them.
+//! Transports to remote servers, against hostile servers.
 
-mod dialling;
+mod dialing;
 pub(crate) mod hostile;
 pub(crate) mod http;
 mod sse;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) type Session = RunningService<RoleClient, ()>;
 
-/// A policy for servers of a test, which are on this machine.
+/// Returns a policy that allows servers on this machine, without TLS.
 pub(crate) fn loopback() -> DialPolicy {
     let private = ["127.0.0.0/8", "::1"].map(|target| target.parse().unwrap());
     DialPolicy {
@@ -44,7 +44,7 @@ where
     session.map_err(Box::new)
 }
 
-/// Calls a tool; its text, or why there is none.
+/// Calls a tool and returns the text of its result.
 pub(crate) async fn call(peer: &Peer<RoleClient>, tool: &str) -> Result<String, ServiceError> {
     call_within(peer, tool, rockbot_testkit::fixture::TEST_TIMEOUT).await
 }
@@ -66,28 +66,32 @@ async fn call_within(
     }
 }
 
-fn calling(session: &Session, tool: &'static str) -> JoinHandle<Result<String, ServiceError>> {
+fn spawn_call(session: &Session, tool: &'static str) -> JoinHandle<Result<String, ServiceError>> {
     let peer = session.peer().clone();
     tokio::spawn(async move { call(&peer, tool).await })
 }
 
-/// The promise of every transport: what a server sends for one call, however bad, ends that call
-/// with an error that says so, while a call beside it goes on, and later ones are answered.
-async fn ends_only_its_own_call(
+/// Asserts that a faulty response fails its own call with the `expected` error, while a concurrent call
+/// continues and later calls succeed.
+async fn assert_fails_only_its_call(
     session: &Session,
-    hostile: &hostile::Hostile,
+    hostile: &hostile::HostileServer,
     tool: &str,
     expected: &str,
 ) {
-    let beside = calling(session, "wait");
-    within_timeout("the call beside it", hostile.waits()).await;
+    let concurrent = spawn_call(session, "wait");
+    within_timeout("the concurrent call at the server", hostile.wait_called()).await;
     let error = within_timeout(tool, call(session.peer(), tool)).await.expect_err(tool);
     assert!(error.to_string().contains(expected), "{tool}: {error}");
-    assert!(!beside.is_finished(), "{tool}");
-    hostile.release();
-    assert_eq!(within_timeout("beside", beside).await.unwrap().unwrap(), "waited", "{tool}");
+    assert!(!concurrent.is_finished(), "{tool}");
+    hostile.release_wait();
     assert_eq!(
-        within_timeout("after", call(session.peer(), "good")).await.unwrap(),
+        within_timeout("the concurrent call", concurrent).await.unwrap().unwrap(),
+        "waited",
+        "{tool}"
+    );
+    assert_eq!(
+        within_timeout("the next call", call(session.peer(), "good")).await.unwrap(),
         "good",
         "{tool}"
     );

@@ -1,4 +1,4 @@
-//! WebSocket.
+//! The WebSocket transport.
 
 use futures_util::{SinkExt, StreamExt, future};
 use rmcp::handler::server::ServerHandler;
@@ -20,10 +20,10 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
-use super::hostile::{Hostile, text};
-use super::{Session, call, call_within, ends_only_its_own_call, open, server};
+use super::hostile::{HostileServer, text};
+use super::{Session, assert_fails_only_its_call, call, call_within, open, server};
 
-/// Serves connections with `serve`, and says where.
+/// Serves connections with `serve` and returns the URL.
 async fn listen<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> String
 where
     F: Future<Output = ()> + Send + 'static,
@@ -38,35 +38,35 @@ where
     format!("ws://{address}/mcp")
 }
 
-#[allow(clippy::result_large_err, reason = "the callback's type is not ours")]
+#[allow(clippy::result_large_err, reason = "the library defines the callback's type")]
 pub(super) async fn upgrade<S>(stream: S) -> WebSocketStream<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let agree = |request: &Request, mut response: Response| {
-        let asked = request.headers()["sec-websocket-protocol"].clone();
-        response.headers_mut().insert("sec-websocket-protocol", asked);
+    let accept = |request: &Request, mut response: Response| {
+        let protocol = request.headers()["sec-websocket-protocol"].clone();
+        response.headers_mut().insert("sec-websocket-protocol", protocol);
         Ok::<_, ErrorResponse>(response)
     };
-    accept_hdr_async(stream, agree).await.unwrap()
+    accept_hdr_async(stream, accept).await.unwrap()
 }
 
-async fn hostile() -> (Hostile, String) {
-    let hostile = Hostile::new();
+async fn hostile() -> (HostileServer, String) {
+    let hostile = HostileServer::new();
     let shared = hostile.clone();
-    let url = listen(move |stream| converse(shared.clone(), stream)).await;
+    let url = listen(move |stream| serve_hostile(shared.clone(), stream)).await;
     (hostile, url)
 }
 
-async fn converse(hostile: Hostile, stream: TcpStream) {
+async fn serve_hostile(hostile: HostileServer, stream: TcpStream) {
     let mut socket = upgrade(stream).await;
-    let (answers, mut ready) = mpsc::channel(8);
+    let (replies, mut ready) = mpsc::channel(8);
     loop {
         let message = tokio::select! {
             message = socket.next() => message,
-            Some(answer) = ready.recv() => {
+            Some(reply) = ready.recv() => {
                 // The client may be gone.
-                let _ = socket.send(answer).await;
+                let _ = socket.send(reply).await;
                 continue;
             }
         };
@@ -77,25 +77,25 @@ async fn converse(hostile: Hostile, stream: TcpStream) {
         let id = message["id"].clone();
         match message["params"]["name"].as_str().unwrap_or_default() {
             "binary" => {
-                let answer = Message::Binary(text(&id, "binary").into());
-                socket.send(answer).await.unwrap();
+                let reply = Message::Binary(text(&id, "binary").into());
+                socket.send(reply).await.unwrap();
             }
-            "ponged" => {
-                socket.send(Message::Ping("there?".into())).await.unwrap();
+            "ping" => {
+                socket.send(Message::Ping("hello".into())).await.unwrap();
                 let pong = loop {
                     match socket.next().await.unwrap().unwrap() {
-                        // The client may ask the same of us.
+                        // The client may send pings, too.
                         Message::Ping(_) => {}
                         other => break other,
                     }
                 };
-                assert_eq!(pong, Message::Pong("there?".into()));
-                socket.send(Message::text(text(&id, "ponged"))).await.unwrap();
+                assert_eq!(pong, Message::Pong("hello".into()));
+                socket.send(Message::text(text(&id, "pong"))).await.unwrap();
             }
             "fatal" => {
-                let answer = text(&id, &"x".repeat(65 * 1024 * 1024));
-                // The client does not take it to its end.
-                let _ = socket.send(Message::text(answer)).await;
+                let reply = text(&id, &"x".repeat(65 * 1024 * 1024));
+                // The client does not read it to the end.
+                let _ = socket.send(Message::text(reply)).await;
             }
             "cut" => {
                 let frame = [0x81, 0x7e, 0x01, 0x00, b'{'];
@@ -103,10 +103,10 @@ async fn converse(hostile: Hostile, stream: TcpStream) {
                 return;
             }
             _ => {
-                let (hostile, answers) = (hostile.clone(), answers.clone());
+                let (hostile, replies) = (hostile.clone(), replies.clone());
                 tokio::spawn(async move {
-                    if let Some(answer) = hostile.answer(&message).await {
-                        let _ = answers.send(Message::text(answer)).await;
+                    if let Some(reply) = hostile.reply(&message).await {
+                        let _ = replies.send(Message::text(reply)).await;
                     }
                 });
             }
@@ -120,9 +120,10 @@ async fn session(url: &str) -> Session {
         .unwrap()
 }
 
-async fn class_of(url: &str) -> FailureClass {
-    let failed = within_timeout(url, websocket::connect(&server(url))).await;
-    failed.err().expect("no session").class()
+/// Connects and returns the class of the failure.
+async fn connect_failure(url: &str) -> FailureClass {
+    let session = within_timeout(url, websocket::connect(&server(url))).await;
+    session.err().expect("no session").class()
 }
 
 /// A server built with rmcp.
@@ -140,7 +141,7 @@ impl ServerHandler for Echo {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let schema = json!({"type": "object"}).as_object().unwrap().clone();
-        Ok(ListToolsResult::with_all_items(vec![Tool::new("echo", "says its name", schema)]))
+        Ok(ListToolsResult::with_all_items(vec![Tool::new("echo", "returns its name", schema)]))
     }
 
     async fn call_tool(
@@ -170,7 +171,7 @@ where
 }
 
 #[tokio::test]
-async fn a_server_is_listed_and_called() {
+async fn tools_are_listed_and_called() {
     let url = listen(echo).await;
     let session = session(&url).await;
     let tools = within_timeout("the list", session.list_all_tools()).await.unwrap();
@@ -180,83 +181,86 @@ async fn a_server_is_listed_and_called() {
 }
 
 #[tokio::test]
-async fn a_bad_answer_ends_only_its_own_call() {
+async fn bad_message_fails_only_its_call() {
     let (hostile, url) = hostile().await;
     let session = session(&url).await;
     for (tool, expected) in [
         ("garbage", "not valid JSON-RPC"),
         ("half", "not valid JSON-RPC"),
-        ("huge", "more than 16777216 bytes"),
+        ("huge", "exceeds 16777216 bytes"),
         ("binary", "not valid JSON-RPC"),
     ] {
-        ends_only_its_own_call(&session, &hostile, tool, expected).await;
+        assert_fails_only_its_call(&session, &hostile, tool, expected).await;
     }
     let short = std::time::Duration::from_millis(100);
-    call_within(session.peer(), "wrong-id", short).await.expect_err("nobody answered");
-    assert_eq!(within_timeout("after", call(session.peer(), "good")).await.unwrap(), "good");
+    call_within(session.peer(), "wrong-id", short).await.expect_err("no reply");
+    assert_eq!(
+        within_timeout("the next call", call(session.peer(), "good")).await.unwrap(),
+        "good"
+    );
 }
 
 #[tokio::test]
-async fn a_server_that_asks_whether_we_are_there_is_told() {
+async fn ping_is_answered_with_pong() {
     let (_, url) = hostile().await;
     let session = session(&url).await;
-    assert_eq!(within_timeout("pong", call(session.peer(), "ponged")).await.unwrap(), "ponged");
+    assert_eq!(within_timeout("the pong", call(session.peer(), "ping")).await.unwrap(), "pong");
 }
 
 #[tokio::test]
-async fn a_message_beyond_all_bounds_and_a_cut_one_end_the_session() {
+async fn oversized_or_cut_message_ends_the_session() {
     for tool in ["fatal", "cut"] {
         let (_, url) = hostile().await;
         let session = session(&url).await;
         within_timeout(tool, call(session.peer(), tool)).await.expect_err(tool);
-        within_timeout("the end of the session", session.waiting()).await.unwrap();
+        within_timeout("the session end", session.waiting()).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_server_that_went_silent_ends_the_session() {
+async fn silent_server_ends_the_session() {
     let url = listen(|stream| async {
-        let _held = upgrade(stream).await;
+        let _socket = upgrade(stream).await;
         future::pending::<()>().await;
     });
     let mut transport = websocket::connect(&server(&url.await)).await.unwrap();
     let connected = Instant::now();
-    // From here on a wait is over as soon as nothing else can happen.
+    // From here on, a timeout elapses as soon as the runtime is idle.
     tokio::time::pause();
     assert!(transport.receive().await.is_none());
     assert_eq!(connected.elapsed().as_secs(), 90);
 }
 
 #[tokio::test]
-async fn closing_says_farewell_and_ends_the_connection() {
-    let (seen, mut farewells) = mpsc::channel(1);
+async fn closing_sends_close_frame_and_disconnects() {
+    let (received, mut close_frames) = mpsc::channel(1);
     let url = listen(move |stream| {
-        let seen = seen.clone();
+        let received = received.clone();
         async move {
             let mut socket = upgrade(stream).await;
             while let Some(Ok(message)) = socket.next().await {
                 if message.is_close() {
-                    seen.send(()).await.unwrap();
+                    received.send(()).await.unwrap();
                 }
             }
         }
     });
     let mut transport = websocket::connect(&server(&url.await)).await.unwrap();
     within_timeout("closed", transport.close()).await.unwrap();
-    within_timeout("the farewell", farewells.recv()).await.unwrap();
+    within_timeout("the close frame", close_frames.recv()).await.unwrap();
     assert!(transport.receive().await.is_none());
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_upgrade_says_why() {
-    async fn answer(mut stream: TcpStream, answer: &'static str) {
+async fn failed_upgrade_keeps_its_class() {
+    async fn respond(mut stream: TcpStream, response: &'static str) {
         let mut request = [0; 4096];
         let _ = stream.read(&mut request).await.unwrap();
-        let _ = stream.write_all(answer.as_bytes()).await;
+        let _ = stream.write_all(response.as_bytes()).await;
     }
     for (text, expected) in [
-        ("HTTP/1.1 401 No\r\nwww-authenticate: Bearer\r\n\r\n", FailureClass::Unauthorised),
-        ("HTTP/1.1 403 No\r\n\r\n", FailureClass::Unauthorised),
+        ("HTTP/1.1 401 No\r\nwww-authenticate: Bearer\r\n\r\n", FailureClass::Unauthorized),
+        ("HTTP/1.1 403 No\r\n\r\n", FailureClass::Unauthorized),
         ("HTTP/1.1 404 No\r\n\r\n", FailureClass::Gone),
         ("HTTP/1.1 302 No\r\nlocation: ws://169.254.169.254/\r\n\r\n", FailureClass::Redirect),
         ("HTTP/1.1 200 OK\r\n\r\nhello", FailureClass::Malformed),
@@ -264,17 +268,17 @@ async fn a_server_that_does_not_upgrade_says_why() {
         ("SSH-2.0-OpenSSH_9.2\r\n", FailureClass::Malformed),
         ("", FailureClass::Other),
     ] {
-        let url = listen(move |stream| answer(stream, text)).await;
-        assert_eq!(class_of(&url).await, expected, "{text}");
+        let url = listen(move |stream| respond(stream, text)).await;
+        assert_eq!(connect_failure(&url).await, expected, "{text}");
     }
     let without_subprotocol = listen(|stream| async {
         let _ = tokio_tungstenite::accept_async(stream).await;
     });
-    assert_eq!(class_of(&without_subprotocol.await).await, FailureClass::Malformed);
+    assert_eq!(connect_failure(&without_subprotocol.await).await, FailureClass::Malformed);
 }
 
 #[tokio::test]
-async fn a_handshake_that_can_not_be_read_is_malformed() {
+async fn unreadable_handshake_is_malformed() {
     let url = listen(|stream| async {
         let mut socket = upgrade(stream).await;
         while let Some(Ok(Message::Text(_))) = socket.next().await {
@@ -288,25 +292,25 @@ async fn a_handshake_that_can_not_be_read_is_malformed() {
 }
 
 #[tokio::test]
-async fn configured_headers_are_sent_but_none_of_the_handshakes_own() {
-    let (seen, mut keys) = mpsc::channel(1);
+async fn configured_headers_are_sent_except_handshake_headers() {
+    let (received, mut requests) = mpsc::channel(1);
     let url = listen(move |stream| {
-        let seen = seen.clone();
+        let received = received.clone();
         async move {
             let mut request = [0; 4096];
             let mut stream = stream;
             let size = stream.read(&mut request).await.unwrap();
-            seen.send(String::from_utf8_lossy(&request[..size]).into_owned()).await.unwrap();
+            received.send(String::from_utf8_lossy(&request[..size]).into_owned()).await.unwrap();
         }
     })
     .await;
     let mut server = server(&url);
     server.headers.insert("X-Key".into(), "hush".to_owned().into());
-    within_timeout("refused", websocket::connect(&server)).await.err().expect("no upgrade");
-    let request = within_timeout("the request", keys.recv()).await.unwrap();
+    within_timeout("the refusal", websocket::connect(&server)).await.err().expect("no upgrade");
+    let request = within_timeout("the request", requests.recv()).await.unwrap();
     assert!(request.contains("x-key: hush\r\n"), "{request}");
     server.headers.insert("Sec-WebSocket-Key".into(), "mine".to_owned().into());
     let error =
-        within_timeout("refused", websocket::connect(&server)).await.err().expect("refused");
+        within_timeout("the refusal", websocket::connect(&server)).await.err().expect("refused");
     assert_eq!(error.class(), FailureClass::Refused);
 }

@@ -1,4 +1,4 @@
-"""A server over standard input and output that can do everything wrong, one tool for each."""
+"""An MCP server over standard input and output with one tool for each fault."""
 
 import json
 import os
@@ -12,124 +12,124 @@ lock = threading.Lock()
 extra = []
 
 
-def say(message):
-    raw(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+def send(message):
+    write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 
-def raw(line):
+def write(line):
     with lock:
         out.write(line)
         out.flush()
 
 
-def text(identity, words, **more):
-    say({"id": identity, "result": {"content": [{"type": "text", "text": words}], **more}})
+def reply(request_id, text, **fields):
+    send({"id": request_id, "result": {"content": [{"type": "text", "text": text}], **fields}})
 
 
 def tool(name):
-    return {"name": name, "description": "does " + name, "inputSchema": {"type": "object"}}
+    return {"name": name, "description": "the tool " + name, "inputSchema": {"type": "object"}}
 
 
-TOOLS = "echo env fail refuse die garbage huge half wrong slow progress silent storm grow child ask pid"
+TOOLS = "echo env fail refuse die garbage huge half wrong slow progress silent storm grow child elicit pid"
 
 
-def call(identity, params):
+def call(request_id, params):
     name, arguments = params["name"], params.get("arguments") or {}
     token = (params.get("_meta") or {}).get("progressToken")
     if name == "echo":
-        text(identity, json.dumps(arguments, sort_keys=True))
+        reply(request_id, json.dumps(arguments, sort_keys=True))
     elif name == "env":
-        text(identity, json.dumps(dict(os.environ)))
+        reply(request_id, json.dumps(dict(os.environ)))
     elif name == "pid":
-        text(identity, str(os.getpid()))
+        reply(request_id, str(os.getpid()))
     elif name == "fail":
-        text(identity, "it did not work", isError=True)
+        reply(request_id, "it did not work", isError=True)
     elif name == "refuse":
-        say({"id": identity, "error": {"code": -32602, "message": "no such thing"}})
+        send({"id": request_id, "error": {"code": -32602, "message": "no such thing"}})
     elif name == "die":
         os._exit(3)
     elif name == "garbage":
-        raw(b'{"jsonrpc":"2.0","id":%d,"result":{]\n' % identity)
+        write(b'{"jsonrpc":"2.0","id":%d,"result":{]\n' % request_id)
     elif name == "huge":
-        # One line without an end in sight, after its id.
+        # The id comes first, in a very long line.
         with lock:
-            out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % identity)
+            out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % request_id)
             for _ in range(int(arguments["megabytes"])):
                 out.write(b"x" * 1_000_000)
             out.write(b'"}]}}\n')
             out.flush()
     elif name == "half":
-        raw(b'{"jsonrpc":"2.0","id":%d,"result":{"con' % identity)
+        write(b'{"jsonrpc":"2.0","id":%d,"result":{"con' % request_id)
         os._exit(0)
     elif name == "wrong":
-        text(identity + 1_000_000, "for somebody else")
-        text(identity, "for you")
+        reply(request_id + 1_000_000, "for another request")
+        reply(request_id, "for this request")
     elif name == "slow":
         time.sleep(float(arguments.get("seconds", 30)))
-        text(identity, "done")
+        reply(request_id, "done")
     elif name == "progress":
         for step in range(int(arguments.get("steps", 5))):
             params = {"progressToken": token, "progress": step, "total": 5, "message": "step"}
-            say({"method": "notifications/progress", "params": params})
+            send({"method": "notifications/progress", "params": params})
             time.sleep(float(arguments.get("pause", 0.05)))
-        text(identity, "done")
+        reply(request_id, "done")
     elif name == "silent":
         pass
     elif name == "storm":
         for _ in range(100):
-            say({"method": "notifications/tools/list_changed"})
-        text(identity, "stormed")
+            send({"method": "notifications/tools/list_changed"})
+        reply(request_id, "done")
     elif name == "grow":
         extra.append(tool("grown%d" % len(extra)))
-        say({"method": "notifications/tools/list_changed"})
-        text(identity, "grown")
+        send({"method": "notifications/tools/list_changed"})
+        reply(request_id, "grown")
     elif name == "child":
         child = subprocess.Popen(["sleep", "600"])
-        text(identity, str(child.pid))
-    elif name == "ask":
-        # Noted before it is asked: the answer can be here at once.
-        waiting["q"] = identity
-        say({"id": "q", "method": "elicitation/create", "params": {
-            "message": "really?", "requestedSchema": {"type": "object", "properties": {}}}})
+        reply(request_id, str(child.pid))
+    elif name == "elicit":
+        # Recorded first: the response may arrive at once.
+        elicitations["q"] = request_id
+        send({"id": "q", "method": "elicitation/create", "params": {
+            "message": "Continue?", "requestedSchema": {"type": "object", "properties": {}}}})
     else:
-        say({"id": identity, "error": {"code": -32601, "message": "unknown tool"}})
+        send({"id": request_id, "error": {"code": -32601, "message": "unknown tool"}})
 
 
-waiting = {}
+elicitations = {}
 listed = 0
 counted = 0
-print("a server complains \x1b[31m on standard error", file=sys.stderr, flush=True)
+print("an error \x1b[31m on standard error", file=sys.stderr, flush=True)
 for line in sys.stdin:
     message = json.loads(line)
-    method, identity = message.get("method"), message.get("id")
+    method, request_id = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method == "initialize":
-        say({"id": identity, "result": {
+        send({"id": request_id, "result": {
             "protocolVersion": params["protocolVersion"],
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": "misbehaving", "version": "1"},
             "instructions": "Does everything wrong. Use with care."}})
     elif method == "tools/list" and "mute" in sys.argv:
-        say({"id": identity, "error": {"code": -32603, "message": "not today"}})
+        send({"id": request_id, "error": {"code": -32603, "message": "unavailable"}})
     elif method == "tools/list":
         listed += 1
         tools = [tool(name) for name in TOOLS.split()] + extra
         tools.append({**tool("listed"), "description": "listed %d times" % listed})
         tools.append(tool("count"))
-        say({"id": identity, "result": {"tools": tools}})
+        send({"id": request_id, "result": {"tools": tools}})
     elif method == "tools/call" and params.get("name") == "listed":
-        text(identity, str(listed))
+        reply(request_id, str(listed))
     elif method == "tools/call" and params.get("name") == "count":
         counted += 1
-        text(identity, str(counted))
+        reply(request_id, str(counted))
     elif method == "tools/call":
-        threading.Thread(target=call, args=(identity, params), daemon=True).start()
+        threading.Thread(target=call, args=(request_id, params), daemon=True).start()
     elif method == "notifications/cancelled":
         with open(os.environ.get("CANCELS", os.devnull), "a") as file:
             file.write("%s\n" % params.get("requestId"))
     elif method == "ping":
-        say({"id": identity, "result": {}})
-    elif method is None and identity in waiting:
-        text(waiting.pop(identity), json.dumps(message.get("result") or message.get("error")))
-    elif identity is not None:
-        say({"id": identity, "error": {"code": -32601, "message": "unknown method"}})
+        send({"id": request_id, "result": {}})
+    elif method is None and request_id in elicitations:
+        reply(elicitations.pop(request_id), json.dumps(message.get("result") or message.get("error")))
+    elif request_id is not None:
+        send({"id": request_id, "error": {"code": -32601, "message": "unknown method"}})

@@ -1,0 +1,157 @@
+//! The configuration sections `[audit]` and `[[hooks]]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rockbot_tools::{Period, ToolFilter};
+use serde::Deserialize;
+
+use crate::command::{HookCommand, Moment};
+
+/// What happens to calls while a hook can't do its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// Calls are refused: the hook fails closed.
+    #[default]
+    Refuse,
+    /// Calls go on, and the failure is logged: the hook fails open.
+    Allow,
+}
+
+/// The section `[audit]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditSection {
+    /// File that records are appended to, one JSON object a line. Default: none.
+    pub file: Option<PathBuf>,
+    /// Whether records are written to the log as well, with the target `rockbot_audit`.
+    pub log: bool,
+    /// Whether records hold arguments and results, up to 64 KiB of each.
+    pub content: bool,
+    /// What happens to calls after a record could not be written, until one can.
+    pub on_failure: OnFailure,
+}
+
+/// The sections `[[hooks]]`.
+pub type HooksSection = Vec<HookSection>;
+
+/// One section `[[hooks]]`: a program before calls, after calls, or both.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HookSection {
+    /// Program and arguments to run before a call.
+    pub before: Vec<String>,
+    /// Program and arguments to run after a call.
+    pub after: Vec<String>,
+    /// Which tools it is run for, by name or pattern. Default: all.
+    pub tools: Vec<String>,
+    /// Environment variables that the program gets beside PATH, HOME, LANG and TZ.
+    pub environment: Vec<String>,
+    /// How long one run may take. Default: 5 s.
+    pub timeout: Period,
+    /// What happens to a call whose program before it fails.
+    pub on_failure: OnFailure,
+}
+
+impl Default for HookSection {
+    fn default() -> Self {
+        Self {
+            before: Vec::new(),
+            after: Vec::new(),
+            tools: vec!["*".to_owned()],
+            environment: Vec::new(),
+            timeout: Period::from(Self::DEFAULT_TIMEOUT),
+            on_failure: OnFailure::Refuse,
+        }
+    }
+}
+
+impl HookSection {
+    /// The default time limit of one run.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The longest time limit of one run.
+    pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
+
+    /// Returns what is wrong with the section at `index`, for the report of the configuration.
+    #[must_use]
+    pub fn problems(&self, index: usize) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.before.is_empty() && self.after.is_empty() {
+            problems.push(format!("hooks[{index}]: set before, after or both"));
+        }
+        for (key, command) in [("before", &self.before), ("after", &self.after)] {
+            if command.first().is_some_and(String::is_empty) {
+                problems.push(format!("hooks[{index}].{key}: the program has no name"));
+            }
+        }
+        match self.timeout.duration() {
+            None => problems.push(format!("hooks[{index}].timeout: a hook needs a time limit")),
+            Some(timeout) if timeout > Self::MAX_TIMEOUT => {
+                let limit = Self::MAX_TIMEOUT.as_secs();
+                problems.push(format!("hooks[{index}].timeout: at most {limit}s"));
+            }
+            Some(_) => {}
+        }
+        problems
+    }
+
+    /// Makes the commands of this section.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = HookCommand> + '_ {
+        let moments = [(Moment::Before, &self.before), (Moment::After, &self.after)];
+        moments.into_iter().filter_map(|(moment, command)| {
+            let (program, arguments) = command.split_first()?;
+            Some(HookCommand {
+                moment,
+                program: program.clone(),
+                arguments: arguments.to_vec(),
+                environment: self.environment.clone(),
+                tools: ToolFilter { allow: self.tools.clone(), deny: Vec::new() },
+                timeout: self.timeout.duration().unwrap_or(Self::DEFAULT_TIMEOUT),
+                on_failure: self.on_failure,
+                permits: HookCommand::permits(),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(toml: serde_json::Value) -> Vec<String> {
+        serde_json::from_value::<HookSection>(toml).unwrap().problems(0)
+    }
+
+    #[test]
+    fn section_without_program_is_rejected() {
+        let found = problems(serde_json::json!({}));
+        assert_eq!(found, ["hooks[0]: set before, after or both"]);
+        let found = problems(serde_json::json!({"after": [""]}));
+        assert_eq!(found, ["hooks[0].after: the program has no name"]);
+    }
+
+    #[test]
+    fn timeout_must_be_bounded() {
+        for timeout in ["off", "0s", "10m"] {
+            let found = problems(serde_json::json!({"before": ["true"], "timeout": timeout}));
+            assert_eq!(found.len(), 1, "{timeout}: {found:?}");
+        }
+        let found = problems(serde_json::json!({"before": ["true"], "timeout": "250ms"}));
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn section_makes_a_command_for_each_moment() {
+        let section = HookSection {
+            before: vec!["a".to_owned(), "-x".to_owned()],
+            after: vec!["b".to_owned()],
+            ..HookSection::default()
+        };
+        let commands: Vec<_> = section.commands().collect();
+        assert_eq!(commands.len(), 2);
+        assert_eq!((commands[0].program.as_str(), commands[0].moment), ("a", Moment::Before));
+        assert_eq!(commands[0].arguments, ["-x"]);
+        assert_eq!((commands[1].program.as_str(), commands[1].moment), ("b", Moment::After));
+    }
+}

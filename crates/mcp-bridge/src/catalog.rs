@@ -1,0 +1,227 @@
+//! The catalog of connected servers: the registry of their tools, and the index of servers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
+use rockbot_contracts::{
+    ToolRegistration,
+    mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
+};
+use rockbot_tool_rpc::mcp::{McpIndex, untrusted_text::plain};
+use rockbot_tools::{
+    CallPolicy, RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
+    fingerprint::server_fingerprint,
+    names::{DEFAULT_NAME_BYTES, with_hash},
+};
+use serde_json::Value;
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::{server::ToolCaller, session::Session, summary};
+
+/// The longest instructions that are passed on, in characters.
+const MAX_INSTRUCTIONS_CHARS: usize = 16_000;
+/// The longest display name of a server, in characters.
+const MAX_DISPLAY_CHARS: usize = 100;
+
+/// The tools of the connected servers.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    registry: Arc<ToolRegistry>,
+    index: watch::Sender<McpIndex>,
+    servers: Mutex<BTreeMap<String, CatalogEntry>>,
+}
+
+/// The tools of one server.
+#[derive(Debug)]
+struct CatalogEntry {
+    details: McpServerDetails,
+    /// Registry names by the tools' names on the server.
+    names: BTreeMap<String, String>,
+}
+
+impl Catalog {
+    pub(crate) fn new() -> Self {
+        Self {
+            registry: Arc::default(),
+            index: watch::Sender::default(),
+            servers: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<ToolRegistry> {
+        &self.registry
+    }
+
+    pub(crate) fn index(&self) -> watch::Receiver<McpIndex> {
+        self.index.subscribe()
+    }
+
+    /// Returns the registry name of a tool. Server names are case-insensitive.
+    pub(crate) fn registry_name(&self, server: &str, tool: &str) -> Option<String> {
+        self.servers().get(&server.to_lowercase())?.names.get(tool).cloned()
+    }
+
+    /// Returns the details of a server.
+    pub(crate) fn details(&self, server: &str) -> Option<McpServerDetails> {
+        Some(self.servers().get(&server.to_lowercase())?.details.clone())
+    }
+
+    /// Replaces the tools of a server.
+    pub(crate) fn update(
+        &self,
+        server: &str,
+        session: &Session,
+        tools: &BTreeMap<String, McpToolDefinition>,
+        caller: &ToolCaller,
+    ) {
+        let mut servers = self.servers();
+        let key = server.to_lowercase();
+        let before = servers.remove(&key).map(|entry| entry.details.tools).unwrap_or_default();
+        let mut names = BTreeMap::new();
+        let mut definitions = Vec::new();
+        // Unchanged tools stay registered, because calls of them may be running.
+        let (unchanged, obsolete): (Vec<_>, Vec<_>) = before
+            .into_iter()
+            .partition(|old| tools.get(&old.name).is_some_and(|new| is_same_definition(old, new)));
+        for old in &obsolete {
+            self.registry.unregister(&old.model_name);
+        }
+        for (tool, definition) in tools {
+            if let Some(old) = unchanged.iter().find(|old| old.name == *tool) {
+                names.insert(tool.clone(), old.model_name.clone());
+                definitions.push(old.clone());
+                continue;
+            }
+            match self.register(server, definition, caller) {
+                Ok(definition) => {
+                    names.insert(tool.clone(), definition.model_name.clone());
+                    definitions.push(definition);
+                }
+                Err(error) => warn!(%server, %error, "tool registration failed"),
+            }
+        }
+        let details = details(server, session, definitions);
+        let summary = details.server.clone();
+        servers.insert(key, CatalogEntry { details, names });
+        drop(servers);
+        self.index.send_if_modified(|index| {
+            let old = index.get(server);
+            // A summary by a model stays as long as the tools do not change.
+            let same_tools = old.is_some_and(|old| old.fingerprint == summary.fingerprint);
+            if same_tools {
+                return false;
+            }
+            index.insert(summary);
+            true
+        });
+    }
+
+    /// Replaces the summary of a server.
+    pub(crate) fn set_summary(&self, server: &str, text: String) {
+        if let Some(entry) = self.servers().get_mut(&server.to_lowercase()) {
+            entry.details.server.summary.clone_from(&text);
+        }
+        self.index.send_if_modified(|index| {
+            let Some(mut summary) = index.get(server).cloned() else { return false };
+            summary.summary = text;
+            index.insert(summary);
+            true
+        });
+    }
+
+    /// Removes the tools of a server.
+    pub(crate) fn withdraw(&self, server: &str) {
+        let Some(entry) = self.servers().remove(&server.to_lowercase()) else { return };
+        for name in entry.names.values() {
+            self.registry.unregister(name);
+        }
+        self.index.send_if_modified(|index| index.remove(server));
+    }
+
+    fn register(
+        &self,
+        server: &str,
+        definition: &McpToolDefinition,
+        caller: &ToolCaller,
+    ) -> Result<McpToolDefinition, RegisterError> {
+        let mut definition = definition.clone();
+        let tool = |definition: &McpToolDefinition| {
+            Arc::new(ServerTool {
+                registration: definition.registration(server),
+                tool: definition.name.as_str().into(),
+                caller: caller.clone(),
+            })
+        };
+        match self.registry.register(tool(&definition)) {
+            // Another server's name normalizes to the same text.
+            Err(RegisterError::Duplicate { .. }) => {
+                let full_name = format!("{server}/{}", definition.name);
+                definition.model_name =
+                    with_hash(&definition.model_name, &full_name, DEFAULT_NAME_BYTES);
+                self.registry.register(tool(&definition))?;
+            }
+            result => result?,
+        }
+        Ok(definition)
+    }
+
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<String, CatalogEntry>> {
+        self.servers.lock()
+    }
+}
+
+/// Returns whether two definitions are equal except for the model name, which depends on other tools.
+fn is_same_definition(old: &McpToolDefinition, new: &McpToolDefinition) -> bool {
+    McpToolDefinition { model_name: old.model_name.clone(), ..new.clone() } == *old
+}
+
+fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> McpServerDetails {
+    let display_name = session.display_name.as_deref().unwrap_or(server);
+    let instructions = session
+        .instructions
+        .as_deref()
+        .map(|text| plain(text, MAX_INSTRUCTIONS_CHARS))
+        .filter(|text| !text.is_empty());
+    let names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
+    let server = McpServerSummary {
+        name: server.to_owned(),
+        display_name: plain(display_name, MAX_DISPLAY_CHARS),
+        summary: summary::fallback(instructions.as_deref(), &names),
+        tool_count: u32::try_from(names.len()).unwrap_or(u32::MAX),
+        tool_names: names,
+        fingerprint: server_fingerprint(&tools),
+    };
+    let protocol_version = Some(session.protocol_version.clone());
+    McpServerDetails { server, instructions, protocol_version, tools }
+}
+
+/// A registered tool that calls its server.
+struct ServerTool {
+    registration: ToolRegistration,
+    tool: Box<str>,
+    caller: ToolCaller,
+}
+
+impl Tool for ServerTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(self.caller.call(&self.tool, arguments, context))
+    }
+
+    fn keeps_deadline(&self) -> bool {
+        true
+    }
+
+    fn policy(&self) -> Option<CallPolicy> {
+        Some(self.caller.policy())
+    }
+}
