@@ -1,15 +1,16 @@
 //! Who an agent is and what it may do.
 
 mod load;
+mod mcp_rules;
 mod read;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use crate::strategy::ExecutionStrategy;
 use rockbot_contracts::AgentName;
 pub use rockbot_tools::ToolFilter;
 
-use crate::mcp::McpRules;
+pub use self::mcp_rules::{McpExposure, McpRules};
+use crate::strategy::ExecutionStrategy;
 
 /// Who an agent is and what it may do.
 ///

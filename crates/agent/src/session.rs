@@ -1,54 +1,25 @@
 //! One conversation: a task that owns its history and runs its turns, one after the other.
 
 mod roster;
-mod waiting;
 
 use std::sync::Arc;
 
-use rockbot_contracts::{SessionId, Spending, TraceContext, TurnUsage, trace, user::TurnOutcome};
+use rockbot_contracts::{SessionId, Spending, TurnUsage, trace, user::TurnOutcome};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info, info_span};
 
-pub(crate) use self::{
-    roster::{Refusal, Roster},
-    waiting::Waiting,
-};
+pub(crate) use self::roster::Roster;
 use crate::{
-    event::{ProgressSink, TurnAnswer},
     history::History,
-    origin::TurnOrigin,
+    message::{Inbound, Refusal, Said},
+    steering::Waiting,
     telemetry,
     turn::{Turn, TurnSetup},
 };
-
-/// A message of a person, and who waits for its answer.
-pub(crate) struct Said {
-    pub(crate) text: String,
-    pub(crate) origin: TurnOrigin,
-    pub(crate) progress: ProgressSink,
-    /// The sender's place in its trace, which the turn continues.
-    pub(crate) requester: TraceContext,
-    pub(crate) answer: oneshot::Sender<TurnAnswer>,
-}
-
-impl Said {
-    /// Nobody may wait any more, which is their right.
-    fn answer(self, answer: TurnAnswer) {
-        let _ = self.answer.send(answer);
-    }
-}
-
-/// What arrives at a conversation.
-pub(crate) enum Inbound {
-    /// Something is said.
-    Say(Said),
-    /// The running turn is to end.
-    Cancel(Said),
-}
 
 /// How the conversations of an agent are told to end.
 #[derive(Debug, Clone, Default)]

@@ -19,8 +19,9 @@ use tracing::{info, warn};
 
 use self::agent_tool::AgentTool;
 use crate::{
-    agent::{Agent, AgentParts},
+    agent::Agent,
     definition::AgentDefinition,
+    parts::AgentParts,
 };
 
 /// Members whose end is awaited at once.

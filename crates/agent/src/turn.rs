@@ -29,7 +29,6 @@ use self::{
 };
 use crate::{
     account::{AgentAccount, TurnAccount},
-    agent::AgentParts,
     approvals::{Approvals, Seat},
     behaviour::ModelBehaviour,
     context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
@@ -41,7 +40,8 @@ use crate::{
     mcp::McpOffer,
     memory::ConversationLog,
     origin::TurnOrigin,
-    session::Waiting,
+    parts::AgentParts,
+    steering::Waiting,
 };
 
 /// What all turns of an agent share.

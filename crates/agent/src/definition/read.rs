@@ -5,15 +5,14 @@ use std::{
     time::Duration,
 };
 
-use crate::strategy::{ExecutionStrategy, MAX_PARALLEL};
 use rockbot_contracts::AgentName;
 use rockbot_tools::arguments::is_schema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Table;
 
-use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
-use crate::mcp::McpRules;
+use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, ToolFilter};
+use crate::strategy::{ExecutionStrategy, MAX_PARALLEL};
 
 /// The line before and after the head of a Markdown definition.
 const FENCE: &str = "+++";

@@ -18,11 +18,11 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::{
-    McpParts, McpRules,
+    McpParts,
     known::{KnownServer, KnownServers, KnownTool},
     sessions::Sessions,
 };
-use crate::definition::AgentDefinition;
+use crate::definition::{AgentDefinition, McpRules};
 
 /// Servers that are asked for their definitions at once.
 const ASKED_AT_ONCE: usize = 8;

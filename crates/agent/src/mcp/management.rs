@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    McpExposure,
     desk::{Desk, failure},
     known::KnownTool,
 };
+use crate::definition::McpExposure;
 
 /// How to use them, for models.
 pub const GUIDE: Guide = Guide {

@@ -1,13 +1,12 @@
 //! MCP servers as an agent uses them.
 //!
-//! - [`McpParts`]: what an agent needs for it;
-//! - [`McpRules`], [`McpExposure`]: what a definition says about it.
+//! [`McpParts`] is what an agent needs for it. The rules of a definition are
+//! [`McpRules`](crate::McpRules).
 
 mod desk;
 mod known;
 mod management;
 mod offer;
-mod rules;
 mod sessions;
 
 use std::{fmt, sync::Arc};
@@ -15,11 +14,8 @@ use std::{fmt, sync::Arc};
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::ToolPins;
 
+pub use self::management::{GUIDE, management_tools};
 pub(crate) use self::offer::McpOffer;
-pub use self::{
-    management::{GUIDE, management_tools},
-    rules::{McpExposure, McpRules},
-};
 
 /// What an agent needs to use MCP servers.
 pub struct McpParts {

@@ -15,12 +15,12 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::{
-    McpExposure, McpParts,
+    McpParts,
     desk::Desk,
     known::{KnownServer, KnownTool},
     management,
 };
-use crate::definition::AgentDefinition;
+use crate::definition::{AgentDefinition, McpExposure};
 
 /// How long a request to the model waits for servers to say what they offer. What comes later is
 /// in the next request.

@@ -9,7 +9,7 @@ use rockbot_tool_rpc::mcp::{
 };
 
 use super::{KnownService, KnownServices, ServiceKind};
-use crate::{AgentDefinition, mcp::McpRules};
+use crate::definition::{AgentDefinition, McpRules};
 
 /// Most characters of a server's summary.
 const MOST_SUMMARY: usize = 400;

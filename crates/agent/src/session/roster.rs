@@ -5,55 +5,16 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use rockbot_contracts::{MessageId, SessionId, user::TurnOutcome};
+use rockbot_contracts::{MessageId, SessionId};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use super::Inbound;
-use crate::event::TurnAnswer;
+use crate::message::{Inbound, Refusal};
 
 /// Messages on their way to one conversation's task. It passes them on at once, so this is not
 /// where messages wait.
 const INBOX: usize = 16;
 /// Cancels that are remembered, for messages that they overtake.
 const MOST_CANCELS: usize = 256;
-
-/// Why a message was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The agent takes no more messages.
-    Closed,
-    /// There are too many conversations.
-    Full,
-    /// Too many messages wait in the conversation.
-    Busy,
-    /// There is nothing to cancel.
-    NothingRuns,
-    /// It was cancelled after it was sent and before it came.
-    Cancelled,
-}
-
-impl From<Refusal> for TurnAnswer {
-    fn from(refusal: Refusal) -> Self {
-        let (outcome, text) = match refusal {
-            Refusal::Closed => {
-                (TurnOutcome::Overloaded, "The agent is shutting down; ask again soon.")
-            }
-            Refusal::Full => (
-                TurnOutcome::Overloaded,
-                "The agent has no room for another conversation; ask again later.",
-            ),
-            Refusal::Busy => (
-                TurnOutcome::Overloaded,
-                "Too many messages wait in this conversation; wait for its answer.",
-            ),
-            Refusal::NothingRuns => (TurnOutcome::Cancelled, "No turn was running."),
-            Refusal::Cancelled => {
-                (TurnOutcome::Cancelled, "Cancelled before it was begun; nothing was done.")
-            }
-        };
-        Self::new(outcome, text)
-    }
-}
 
 /// The inboxes of the conversations.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! What a definition says about MCP servers.
 
+use rockbot_tools::ToolFilter;
 use serde::Deserialize;
-
-use crate::definition::ToolFilter;
 
 /// Which tools of MCP servers a model is offered under names of their own. Those that manage
 /// servers, and call any tool by its server and name, are offered in every mode.

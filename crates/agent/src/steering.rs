@@ -7,8 +7,10 @@ use std::{
 
 use rockbot_tools::ToolProfile;
 
-use super::{Refusal, Said};
-use crate::event::TurnEvent;
+use crate::{
+    event::TurnEvent,
+    message::{Refusal, Said},
+};
 
 /// Messages that wait to be taken into the running turn, and those that were.
 ///
@@ -33,12 +35,12 @@ impl Waiting {
     }
 
     /// A turn of this profile begins. Only messages of the same profile are taken into it.
-    pub(super) fn begin(&self, profile: &'static ToolProfile) {
+    pub(crate) fn begin(&self, profile: &'static ToolProfile) {
         self.state().profile = profile;
     }
 
     /// Queues a message; one too many is answered at once.
-    pub(super) fn offer(&self, said: Said) {
+    pub(crate) fn offer(&self, said: Said) {
         let mut state = self.state();
         if state.queued.len() + state.joined.len() < self.most {
             state.queued.push_back(said);
@@ -70,7 +72,7 @@ impl Waiting {
     }
 
     /// `said` cancelled the turn: its answer is for everybody who waits, heard or not.
-    pub(super) fn join_all(&self, said: Said) {
+    pub(crate) fn join_all(&self, said: Said) {
         let mut state = self.state();
         let queued = std::mem::take(&mut state.queued);
         state.joined.extend(queued);
@@ -78,12 +80,12 @@ impl Waiting {
     }
 
     /// Everybody who gets the turn's answer, besides whoever began it.
-    pub(super) fn joined(&self) -> Vec<Said> {
+    pub(crate) fn joined(&self) -> Vec<Said> {
         std::mem::take(&mut self.state().joined)
     }
 
     /// The message that begins the next turn.
-    pub(super) fn pop(&self) -> Option<Said> {
+    pub(crate) fn pop(&self) -> Option<Said> {
         self.state().queued.pop_front()
     }
 
