@@ -1,4 +1,4 @@
-//! What a model is told beside the conversation, in a fixed order and with a budget for each part.
+//! What a model is found beside the conversation, in a static_text order and with a budget for each part.
 //!
 //! | part | where | kept in the conversation |
 //! |---|---|---|
@@ -19,30 +19,30 @@
 mod budget;
 mod build;
 mod clock;
-mod fixed;
+mod static_text;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{AgentName, SessionId};
 
 pub use self::{
     budget::ContextBudget,
-    clock::{TodaysDate, Zones},
+    clock::{CurrentDate, TimeZoneSource},
 };
 pub(crate) use self::{
     build::{ContextBuilder, TurnContext},
-    fixed::Fixed,
+    static_text::StaticText,
 };
 
-/// A part of what a model is told, in the order in which it is told.
+/// A part of what a model is found, in the order in which it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContextPart {
     /// The definition's prompt, and documents of the profile.
     Profile,
     /// Date and time zone.
     Clock,
-    /// What people told the agent to do always.
+    /// What people found the agent to do always.
     Rules,
-    /// What is said to models of this kind.
+    /// What is message to models of this kind.
     Model,
     /// What the agent remembers, and this conversation has not seen.
     Memories,
@@ -57,36 +57,36 @@ pub enum ContextPart {
 impl ContextPart {
     /// Whether it comes before the conversation, in the system prompt.
     #[must_use]
-    pub fn is_lasting(self) -> bool {
+    pub fn is_system(self) -> bool {
         self <= Self::Model
     }
 
-    /// Whether it stays in the conversation once it was said.
+    /// Whether it is_persistent in the conversation once it was message.
     #[must_use]
-    pub fn stays(self) -> bool {
+    pub fn is_persistent(self) -> bool {
         matches!(self, Self::Memories | Self::Skills)
     }
 }
 
 /// The beginning of a turn.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
+pub struct ContextRequest<'a> {
     /// Who is asked.
     pub agent: &'a AgentName,
     /// The conversation.
     pub session: &'a SessionId,
-    /// What the person said.
-    pub said: &'a str,
+    /// What the person message.
+    pub message: &'a str,
 }
 
-/// Knows one part of what a model is told.
+/// Knows one part of what a model is found.
 pub trait ContextSource: Send + Sync + 'static {
     /// Which part.
     fn part(&self) -> ContextPart;
 
     /// The text for a turn that begins now; none when there is nothing to say. Asked once a turn,
     /// side by side with the other sources, and left out when it takes more than two seconds.
-    fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>>;
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>>;
 
     /// The conversation ended.
     fn forget(&self, _session: &SessionId) {}

@@ -2,7 +2,7 @@
 
 mod load;
 mod mcp_rules;
-mod read;
+mod parse;
 
 use std::{fmt, path::PathBuf, time::Duration};
 

@@ -4,7 +4,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentMemory, AgentParts, AgentSection, Approvals, McpParts, McpSection,
-    McpServices, MemorySection, ModelBehaviours, PinsSection, ServiceSearch, Team,
+    McpServices, MemorySection, ModelBehaviors, PinsSection, ServiceSearch, Team,
     serve as open_door,
 };
 use rockbot_bus::{Bus, Requester};
@@ -52,7 +52,7 @@ struct Settings {
     scripts: ScriptsSection,
     definition: Option<AgentDefinition>,
     llm: LlmConfig,
-    models: ModelBehaviours,
+    models: ModelBehaviors,
 }
 
 fn main() -> ExitCode {
@@ -62,12 +62,12 @@ fn main() -> ExitCode {
 fn read(configuration: &mut Configuration) -> Settings {
     let section: AgentSection = configuration.section("agent");
     let llm: LlmConfig = configuration.section("llm");
-    let models: ModelBehaviours = configuration.section("models");
+    let models: ModelBehaviors = configuration.section("models");
     for problem in section
-        .problems()
+        .validate()
         .into_iter()
         .chain(llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
-        .chain(models.problems())
+        .chain(models.validate())
     {
         configuration.problem(problem);
     }
@@ -77,11 +77,11 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in approval.problems() {
         configuration.problem(problem);
     }
-    for problem in [mcp.store().err(), pins.url().err()].into_iter().flatten() {
+    for problem in [mcp.pins_url().err(), pins.url().err()].into_iter().flatten() {
         configuration.problem(problem);
     }
     let memory: MemorySection = configuration.section("memory");
-    for problem in memory.problems() {
+    for problem in memory.validate() {
         configuration.problem(problem);
     }
     let outputs: OutputsSection = configuration.section("outputs");
@@ -146,7 +146,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let known = [Some(&bus.url), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let all_pins = pins.url().map_err(|problem| configuration(&problem))?;
-    let mcp_pins = mcp.store().map_err(|problem| configuration(&problem))?;
+    let mcp_pins = mcp.pins_url().map_err(|problem| configuration(&problem))?;
     let pins_all = all_pins.is_some();
     let pins = match all_pins.or(mcp_pins) {
         Some(url) => {
@@ -194,34 +194,34 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     };
     let own = definition.name.clone();
     let approvals = Approvals::new(approval);
-    let hire = {
+    let factory = {
         let (model, registry, store) = (resolved.model, registry.clone(), pins.clone());
         let memory = memory.clone();
         move |definition: AgentDefinition| {
             let gateway: Arc<dyn McpGateway> = gateway.clone();
             let pins = store.clone();
             let pins = pins.map(|store| Arc::new(ToolPins::new(store, definition.name.clone())));
-            let behaviour = models.of(definition.model.as_deref().unwrap_or(model.name()));
+            let behavior = models.for_model(definition.model.as_deref().unwrap_or(model.name()));
             let may_register = mcp.register;
             let servers = McpParts { pins: pins.clone(), may_register, ..McpParts::new(gateway) };
             let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
             if let Some(memory) = &memory {
-                parts.remember(memory);
+                parts.set_memory(memory);
             }
             AgentParts {
                 mcp: Some(servers),
                 pins: pins.filter(|_| pins_all),
                 approvals: approvals.clone(),
                 layers: layers.clone(),
-                behaviour,
+                behavior,
                 ..parts
             }
         }
     };
-    let mut parts = hire(definition);
+    let mut parts = factory(definition);
     parts.context.push(services);
     let agent = Agent::new(parts);
-    let team = Team::new(own, registry, Arc::new(hire));
+    let team = Team::new(own, registry, Arc::new(factory));
     if let Some(folder) = section.directory {
         team.watch(folder);
     }

@@ -8,63 +8,63 @@ use crate::{
     origin::TurnOrigin,
 };
 
-/// A message of a person, and who waits for its answer.
-pub(crate) struct Said {
+/// A user message with the channels for its progress and its answer.
+pub(crate) struct PendingMessage {
     pub(crate) text: String,
     pub(crate) origin: TurnOrigin,
     pub(crate) progress: ProgressSink,
-    /// The sender's place in its trace, which the turn continues.
+    /// Trace context of the sender, which the turn continues.
     pub(crate) requester: TraceContext,
     pub(crate) answer: oneshot::Sender<TurnAnswer>,
 }
 
-impl Said {
-    /// Nobody may wait any more, which is their right.
+impl PendingMessage {
+    /// Sends the answer. A receiver that was dropped is ignored.
     pub(crate) fn answer(self, answer: TurnAnswer) {
         let _ = self.answer.send(answer);
     }
 }
 
-/// What arrives at a conversation.
+/// An input of a conversation.
 pub(crate) enum Inbound {
-    /// Something is said.
-    Say(Said),
-    /// The running turn is to end.
-    Cancel(Said),
+    /// A user message.
+    Message(PendingMessage),
+    /// A request to cancel the running turn.
+    Cancel(PendingMessage),
 }
 
-/// Why a message was not taken.
+/// Why a message was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The agent takes no more messages.
+pub(crate) enum Rejection {
+    /// The agent is shutting down.
     Closed,
-    /// There are too many conversations.
+    /// The limit of conversations is reached.
     Full,
-    /// Too many messages wait in the conversation.
+    /// The queue of the conversation is full.
     Busy,
-    /// There is nothing to cancel.
-    NothingRuns,
-    /// It was cancelled after it was sent and before it came.
+    /// A cancel found no running turn.
+    NoRunningTurn,
+    /// A later cancel arrived before the message.
     Cancelled,
 }
 
-impl From<Refusal> for TurnAnswer {
-    fn from(refusal: Refusal) -> Self {
-        let (outcome, text) = match refusal {
-            Refusal::Closed => {
-                (TurnOutcome::Overloaded, "The agent is shutting down; ask again soon.")
+impl From<Rejection> for TurnAnswer {
+    fn from(rejection: Rejection) -> Self {
+        let (outcome, text) = match rejection {
+            Rejection::Closed => {
+                (TurnOutcome::Overloaded, "The agent is shutting down. Try again soon.")
             }
-            Refusal::Full => (
+            Rejection::Full => (
                 TurnOutcome::Overloaded,
-                "The agent has no room for another conversation; ask again later.",
+                "The agent has reached its limit of conversations. Try again later.",
             ),
-            Refusal::Busy => (
+            Rejection::Busy => (
                 TurnOutcome::Overloaded,
-                "Too many messages wait in this conversation; wait for its answer.",
+                "Too many messages are queued in this conversation. Wait for its answer.",
             ),
-            Refusal::NothingRuns => (TurnOutcome::Cancelled, "No turn was running."),
-            Refusal::Cancelled => {
-                (TurnOutcome::Cancelled, "Cancelled before it was begun; nothing was done.")
+            Rejection::NoRunningTurn => (TurnOutcome::Cancelled, "No turn was running."),
+            Rejection::Cancelled => {
+                (TurnOutcome::Cancelled, "Cancelled before the turn started. Nothing was done.")
             }
         };
         Self::new(outcome, text)

@@ -8,7 +8,7 @@ use rockbot_tools::{LayerOptions, ToolHook, ToolPins, ToolRegistry};
 
 use crate::{
     approvals::Approvals,
-    behaviour::ModelBehaviour,
+    behavior::ModelBehavior,
     context::ContextSource,
     definition::AgentDefinition,
     limits::AgentLimits,
@@ -16,39 +16,39 @@ use crate::{
     memory::{AgentMemory, ConversationLog},
 };
 
-/// What an agent is made of.
+/// The parts of an [`Agent`](crate::Agent).
 pub struct AgentParts {
-    /// Who it is and what it may do.
+    /// Name, prompt and permissions.
     pub definition: AgentDefinition,
-    /// Its model.
+    /// The chat model.
     pub model: Arc<dyn ChatModel>,
-    /// The tools; those that the definition permits are offered to the model.
+    /// The tools. The model is offered those that the definition permits.
     pub registry: Arc<ToolRegistry>,
-    /// MCP servers, if it is to use any.
+    /// Access to MCP servers, if the agent uses any.
     pub mcp: Option<McpParts>,
-    /// Which definitions of tools that handlers announce are trusted. Without, all.
+    /// Pins for tool definitions that handlers announce. `None` trusts every definition.
     pub pins: Option<Arc<ToolPins>>,
-    /// Whom to ask about calls. Without, nobody.
+    /// Approval backend. `None` runs every call without approval.
     pub approvals: Option<Arc<Approvals>>,
-    /// What runs around each tool call, in this order.
+    /// Hooks around each tool call, in this order.
     pub hooks: Vec<Arc<dyn ToolHook>>,
-    /// What the model is told beside its prompt and the conversation.
+    /// Sources of additional context for the model.
     pub context: Vec<Arc<dyn ContextSource>>,
-    /// Where what was said is kept, if it is.
+    /// Storage of conversations for later search, if enabled.
     pub log: Option<Arc<ConversationLog>>,
-    /// How to work with its model.
-    pub behaviour: ModelBehaviour,
-    /// Takes results that are too long for the model, in chunks; without it they are cut.
+    /// Settings of the model.
+    pub behavior: ModelBehavior,
+    /// Storage for results that are too long for the model. `None` truncates them.
     pub working_memory: Option<WorkingMemory>,
-    /// Its bounds.
+    /// Limits of the agent.
     pub limits: AgentLimits,
-    /// What every tool call passes through here; the cap on results is that of the bounds, and
-    /// pins and approvals are those above.
+    /// Layers around each tool call. The agent sets the result limit, the pins and the approver from the
+    /// fields above.
     pub layers: LayerOptions,
 }
 
 impl AgentParts {
-    /// Without hooks, MCP servers and anything to remember, and with the default bounds and layers.
+    /// Creates parts with default limits and layers, without hooks, MCP servers and memory.
     #[must_use]
     pub fn new(
         definition: AgentDefinition,
@@ -65,16 +65,16 @@ impl AgentParts {
             hooks: Vec::new(),
             context: Vec::new(),
             log: None,
-            behaviour: ModelBehaviour::default(),
+            behavior: ModelBehavior::default(),
             working_memory: None,
             limits: AgentLimits::default(),
             layers: LayerOptions::default(),
         }
     }
 
-    /// Tells the model what the agent remembers, keeps what is said, and puts long results into
-    /// working memory. The tools of `memory` are registered by whoever fills the registry.
-    pub fn remember(&mut self, memory: &AgentMemory) {
+    /// Uses `memory` for context, conversation history and long results. The caller registers the tools
+    /// of `memory`.
+    pub fn set_memory(&mut self, memory: &AgentMemory) {
         self.working_memory = Some(memory.working().clone());
         self.context.extend(memory.sources());
         self.log = memory.log();
@@ -92,7 +92,7 @@ impl fmt::Debug for AgentParts {
             .field("hooks", &self.hooks.len())
             .field("context", &self.context.len())
             .field("log", &self.log)
-            .field("behaviour", &self.behaviour)
+            .field("behavior", &self.behavior)
             .field("working_memory", &self.working_memory)
             .field("limits", &self.limits)
             .finish_non_exhaustive()

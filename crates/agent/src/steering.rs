@@ -1,4 +1,4 @@
-//! Messages that arrive while a turn runs.
+//! Messages that arrive while a turn is running.
 
 use std::{
     collections::VecDeque,
@@ -9,83 +9,82 @@ use rockbot_tools::ToolProfile;
 
 use crate::{
     event::TurnEvent,
-    message::{Refusal, Said},
+    message::{PendingMessage, Rejection},
 };
 
-/// Messages that wait to be taken into the running turn, and those that were.
+/// Messages for the running turn: the queued ones, and those that the turn has taken in.
 ///
-/// One that is still waiting when the turn ends begins the next turn, so that nobody is told of
-/// being heard who was not.
-pub(crate) struct Waiting {
-    most: usize,
+/// A message that is still queued when the turn ends starts the next turn.
+pub(crate) struct SteeringQueue {
+    capacity: usize,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Of the running turn.
+    /// Tool profile of the running turn.
     profile: &'static ToolProfile,
-    queued: VecDeque<Said>,
-    joined: Vec<Said>,
+    queued: VecDeque<PendingMessage>,
+    joined: Vec<PendingMessage>,
 }
 
-impl Waiting {
-    pub(crate) fn new(most: usize) -> Self {
+impl SteeringQueue {
+    pub(crate) fn new(capacity: usize) -> Self {
         let (queued, joined) = (VecDeque::new(), Vec::new());
-        Self { most, state: Mutex::new(State { profile: ToolProfile::main(), queued, joined }) }
+        Self { capacity, state: Mutex::new(State { profile: ToolProfile::main(), queued, joined }) }
     }
 
-    /// A turn of this profile begins. Only messages of the same profile are taken into it.
-    pub(crate) fn begin(&self, profile: &'static ToolProfile) {
+    /// Starts a turn with this profile. It takes in only messages with the same profile.
+    pub(crate) fn begin_turn(&self, profile: &'static ToolProfile) {
         self.state().profile = profile;
     }
 
-    /// Queues a message; one too many is answered at once.
-    pub(crate) fn offer(&self, said: Said) {
+    /// Queues a message, or rejects it if the queue is full.
+    pub(crate) fn push(&self, message: PendingMessage) {
         let mut state = self.state();
-        if state.queued.len() + state.joined.len() < self.most {
-            state.queued.push_back(said);
+        if state.queued.len() + state.joined.len() < self.capacity {
+            state.queued.push_back(message);
             return;
         }
         drop(state);
-        said.answer(Refusal::Busy.into());
+        message.answer(Rejection::Busy.into());
     }
 
-    /// Whether somebody said something that the turn has not heard.
-    pub(crate) fn any(&self) -> bool {
+    /// Returns `true` if a message for the running turn is queued.
+    pub(crate) fn has_messages(&self) -> bool {
         let state = self.state();
-        state.queued.front().is_some_and(|said| state.fits(said))
+        state.queued.front().is_some_and(|message| state.matches_turn(message))
     }
 
-    /// Takes everything that was said to the turn into it and tells those who said it. What comes
-    /// after a message that begins a turn of its own waits with it.
+    /// Takes the queued messages for the running turn and reports [`TurnEvent::Steered`] to their senders.
+    /// Stops at the first message with another profile, which keeps the messages in order.
     pub(crate) fn take(&self) -> Vec<String> {
         let mut state = self.state();
         let mut texts = Vec::with_capacity(state.queued.len());
-        while state.queued.front().is_some_and(|said| state.fits(said))
-            && let Some(mut said) = state.queued.pop_front()
+        while state.queued.front().is_some_and(|message| state.matches_turn(message))
+            && let Some(mut message) = state.queued.pop_front()
         {
-            texts.push(std::mem::take(&mut said.text));
-            (said.progress)(TurnEvent::Steered);
-            state.joined.push(said);
+            texts.push(std::mem::take(&mut message.text));
+            (message.progress)(TurnEvent::Steered);
+            state.joined.push(message);
         }
         texts
     }
 
-    /// `said` cancelled the turn: its answer is for everybody who waits, heard or not.
-    pub(crate) fn join_all(&self, said: Said) {
+    /// Records the cancel of the turn. The answer of the turn goes to all queued messages.
+    pub(crate) fn cancel_all(&self, message: PendingMessage) {
         let mut state = self.state();
         let queued = std::mem::take(&mut state.queued);
         state.joined.extend(queued);
-        state.joined.push(said);
+        state.joined.push(message);
     }
 
-    /// Everybody who gets the turn's answer, besides whoever began it.
-    pub(crate) fn joined(&self) -> Vec<Said> {
+    /// Returns the messages that the answer of the turn answers, besides the one that started it.
+    pub(crate) fn take_joined(&self) -> Vec<PendingMessage> {
         std::mem::take(&mut self.state().joined)
     }
 
-    /// The message that begins the next turn.
-    pub(crate) fn pop(&self) -> Option<Said> {
+    /// Returns the message that starts the next turn.
+    pub(crate) fn pop_next(&self) -> Option<PendingMessage> {
         self.state().queued.pop_front()
     }
 
@@ -95,7 +94,7 @@ impl Waiting {
 }
 
 impl State {
-    fn fits(&self, said: &Said) -> bool {
-        said.origin.entry.profile() == self.profile
+    fn matches_turn(&self, message: &PendingMessage) -> bool {
+        message.origin.entry.profile() == self.profile
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rockbot_agent::{MemorySection, ModelBehaviours, PinsSection};
+use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) agent: AgentSection,
     pub(crate) memory: MemorySection,
     pub(crate) llm: LlmConfig,
-    pub(crate) models: ModelBehaviours,
+    pub(crate) models: ModelBehaviors,
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
 }
@@ -86,8 +86,8 @@ impl Settings {
                 settings.service.is_production() && settings.embeds(),
             ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
-            .chain(settings.models.problems())
-            .chain(settings.memory.problems())
+            .chain(settings.models.validate())
+            .chain(settings.memory.validate())
             .chain(settings.pins.url().err())
             .chain(settings.approval.problems())
         {
@@ -125,7 +125,7 @@ impl Settings {
             if let Err(problem) = rockbot_toolkit::files::tools(&self.files) {
                 problems.problem(format!("files: {problem}"));
             }
-            for problem in self.agent.problems() {
+            for problem in self.agent.validate() {
                 problems.problem(problem);
             }
         }

@@ -1,4 +1,4 @@
-//! How much of each part a model is told.
+//! How much of each part a model is found.
 
 use super::ContextPart;
 
@@ -46,7 +46,7 @@ impl Default for ContextBudget {
 impl ContextBudget {
     /// The bytes of a part, for a model with a window of so many tokens.
     #[must_use]
-    pub fn of(&self, part: ContextPart, window: Option<u32>) -> usize {
+    pub fn max_bytes(&self, part: ContextPart, window: Option<u32>) -> usize {
         let own = match part {
             ContextPart::Profile => self.profile,
             ContextPart::Clock => self.clock,
@@ -68,9 +68,9 @@ impl ContextBudget {
     }
 }
 
-/// Keeps a text within so many bytes: cut at a line where there is one near, and saying so. Whether
+/// Keeps a text truncate so many bytes: cut at a line where there is one near, and saying so. Whether
 /// it had to be cut.
-pub(super) fn within(text: &mut String, bytes: usize) -> bool {
+pub(super) fn truncate(text: &mut String, bytes: usize) -> bool {
     if text.len() <= bytes {
         return false;
     }
@@ -88,24 +88,28 @@ mod tests {
     #[test]
     fn a_small_window_leaves_room_for_the_conversation() {
         let budget = ContextBudget::default();
-        assert_eq!(budget.of(ContextPart::Profile, None), 64 * 1024);
-        assert_eq!(budget.of(ContextPart::Profile, Some(16_000)), 32_000);
-        assert_eq!(budget.of(ContextPart::Model, Some(8_000)), 4_000);
-        assert_eq!(budget.of(ContextPart::Rules, Some(8_000)), 8 * 1024, "rules hold always");
-        assert_eq!(budget.of(ContextPart::Clock, Some(16_000)), 512);
+        assert_eq!(budget.max_bytes(ContextPart::Profile, None), 64 * 1024);
+        assert_eq!(budget.max_bytes(ContextPart::Profile, Some(16_000)), 32_000);
+        assert_eq!(budget.max_bytes(ContextPart::Model, Some(8_000)), 4_000);
+        assert_eq!(
+            budget.max_bytes(ContextPart::Rules, Some(8_000)),
+            8 * 1024,
+            "rules hold always"
+        );
+        assert_eq!(budget.max_bytes(ContextPart::Clock, Some(16_000)), 512);
     }
 
     #[test]
     fn a_part_is_cut_at_a_line_and_says_so() {
         let mut text =
             "first line\nsecond line\nthird line that is longer than the others".to_owned();
-        within(&mut text, 50);
+        truncate(&mut text, 50);
         assert_eq!(text, "first line\nsecond line\n[… left out for room]");
         let mut whole = "ü".repeat(10);
-        within(&mut whole, 20);
+        truncate(&mut whole, 20);
         assert_eq!(whole, "ü".repeat(10));
         let mut unbroken = "ü".repeat(100);
-        within(&mut unbroken, 101);
+        truncate(&mut unbroken, 101);
         assert!(unbroken.len() <= 101 && unbroken.ends_with(CUT), "{unbroken}");
     }
 }

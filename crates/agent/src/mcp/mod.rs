@@ -3,11 +3,11 @@
 //! [`McpParts`] is what an agent needs for it. The rules of a definition are
 //! [`McpRules`](crate::McpRules).
 
-mod desk;
-mod known;
+mod access;
 mod management;
-mod offer;
-mod sessions;
+mod provider;
+mod server_cache;
+mod session_tools;
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +15,7 @@ use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::ToolPins;
 
 pub use self::management::{GUIDE, management_tools};
-pub(crate) use self::offer::McpOffer;
+pub(crate) use self::provider::McpToolProvider;
 
 /// What an agent needs to use MCP servers.
 pub struct McpParts {

@@ -13,7 +13,7 @@ use super::{
     facts::Facts, inventory::Inventory, log::ConversationLog, recall::Recall, rules::Rules,
     section::MemorySection, skills::Skills, timezone::TimeZones,
 };
-use crate::context::{ContextPart, ContextSource, TodaysDate};
+use crate::context::{ContextPart, ContextSource, CurrentDate};
 
 /// How often what has expired is removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -99,13 +99,13 @@ impl AgentMemory {
         &self.working
     }
 
-    /// What was said, if that is kept.
+    /// What was said, if that is collection.
     #[must_use]
     pub fn log(&self) -> Option<Arc<ConversationLog>> {
         self.log.clone()
     }
 
-    /// Large results in the same store, if the section wants them kept.
+    /// Large results in the same store, if the section wants them collection.
     #[must_use]
     pub fn outputs(&self, section: &OutputsSection) -> Option<Arc<Outputs>> {
         section.enabled.then(|| Outputs::new(self.store.clone(), section.clone()))
@@ -133,10 +133,10 @@ impl AgentMemory {
     #[must_use]
     pub fn sources(&self) -> Vec<Arc<dyn ContextSource>> {
         vec![
-            Arc::new(TodaysDate::new(Some(self.zones.clone()))),
+            Arc::new(CurrentDate::new(Some(self.zones.clone()))),
             self.rules.clone(),
-            Recall::new(ContextPart::Memories, self.facts.kept.clone()),
-            Recall::new(ContextPart::Skills, self.skills.kept.clone()),
+            Recall::new(ContextPart::Memories, self.facts.collection.clone()),
+            Recall::new(ContextPart::Skills, self.skills.collection.clone()),
             Arc::new(Inventory(self.working.clone())),
         ]
     }

@@ -17,25 +17,27 @@ use tracing::warn;
 
 /// After this time entries are read again although nobody said that they changed: a process may
 /// have died between a change and saying so.
-const FRESH: Duration = Duration::from_secs(60);
+const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// How often a change is tried again that another process got in the way of.
 pub(super) const ATTEMPTS: usize = 8;
 
 /// What is kept in a collection.
-pub(super) trait Kept: Serialize + DeserializeOwned + Send + Sync + 'static {
+pub(super) trait CollectionItem:
+    Serialize + DeserializeOwned + Send + Sync + 'static
+{
     /// What several of them are called.
     const NAME: &'static str;
 
     /// What it is found by.
-    fn words(&self) -> String;
+    fn search_text(&self) -> String;
 }
 
-/// The entries of each agent, at most so many of one.
+/// The entries of each agent, at capacity so many of one.
 pub(super) struct Collection<T> {
     store: Arc<dyn Store>,
-    most: usize,
-    seen: Mutex<HashMap<AgentName, Arc<Entries<T>>>>,
+    capacity: usize,
+    cache: Mutex<HashMap<AgentName, Arc<Entries<T>>>>,
     /// Held from a look at how much there is until what was looked for is written.
     writing: tokio::sync::Mutex<()>,
 }
@@ -51,9 +53,9 @@ pub(super) struct Entries<T> {
     read_at: Instant,
 }
 
-impl<T: Kept> Collection<T> {
-    pub(super) fn new(store: Arc<dyn Store>, most: usize) -> Self {
-        Self { store, most, seen: Mutex::default(), writing: tokio::sync::Mutex::default() }
+impl<T: CollectionItem> Collection<T> {
+    pub(super) fn new(store: Arc<dyn Store>, capacity: usize) -> Self {
+        Self { store, capacity, cache: Mutex::default(), writing: tokio::sync::Mutex::default() }
     }
 
     pub(super) async fn get(
@@ -90,12 +92,12 @@ impl<T: Kept> Collection<T> {
             let entries = self.entries(agent).await?;
             check(&entries)?;
             let count = entries.all.len();
-            if count >= self.most && entries.all.iter().all(|(taken, _)| taken != name) {
+            if count >= self.capacity && entries.all.iter().all(|(taken, _)| taken != name) {
                 return Err(ToolFailure::invalid(format!(
                     "there are {count} {}, at most {}; nothing was dropped to make room: delete \
                      what is no longer needed",
                     T::NAME,
-                    self.most
+                    self.capacity
                 )));
             }
         }
@@ -119,25 +121,25 @@ impl<T: Kept> Collection<T> {
     pub(super) async fn entries(&self, agent: &AgentName) -> Result<Arc<Entries<T>>, ShelfError> {
         // First, so that a change that comes while the list is read is noticed the next time.
         let after = self.changes(agent).get::<&str>(&["last"]).await?.map(|last| last.version);
-        let known = self.seen().get(agent).cloned();
+        let known = self.cache().get(agent).cloned();
         if let Some(known) = known.filter(|known| known.after == after && known.is_fresh()) {
             return Ok(known);
         }
-        let listed = self.shelf(agent).list::<&str>(&[], self.most.saturating_mul(2)).await?;
+        let listed = self.shelf(agent).list::<&str>(&[], self.capacity.saturating_mul(2)).await?;
         let all: Vec<_> = listed
             .into_iter()
             .map(|(name, document)| (name.into_iter().next().unwrap_or_default(), document))
             .collect();
         let (index, read_at) = (OnceLock::new(), Instant::now());
         let entries = Arc::new(Entries { all, index, after, read_at });
-        self.seen().insert(agent.clone(), entries.clone());
+        self.cache().insert(agent.clone(), entries.clone());
         Ok(entries)
     }
 
     /// Says that there was a change. Where that fails, the change was made none the less, and other
     /// processes see it a minute later.
     async fn changed(&self, agent: &AgentName) {
-        self.seen().remove(agent);
+        self.cache().remove(agent);
         if let Err(error) = self.changes(agent).put(&["last"], &(), None, Expected::Anything).await
         {
             warn!(%error, what = T::NAME, "others will see a change late");
@@ -152,33 +154,33 @@ impl<T: Kept> Collection<T> {
         Shelf::new(self.store.clone(), ["changes", T::NAME, agent.as_str()])
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<AgentName, Arc<Entries<T>>>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, HashMap<AgentName, Arc<Entries<T>>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Kept> Entries<T> {
+impl<T: CollectionItem> Entries<T> {
     fn is_fresh(&self) -> bool {
-        self.read_at.elapsed() < FRESH
+        self.read_at.elapsed() < MAX_AGE
     }
 
     /// The entries that fit a query best, the best first.
-    pub(super) async fn fitting(
+    pub(super) async fn search(
         self: &Arc<Self>,
         query: &str,
-        most: usize,
+        limit: usize,
     ) -> Vec<&(String, Document<T>)> {
         if self.index.get().is_none() {
             let entries = self.clone();
             // Megabytes may be read for their words.
             let _ = spawn_blocking(move || entries.index().len()).await;
         }
-        let found = self.index().search(query, most);
+        let found = self.index().search(query, limit);
         found.into_iter().filter_map(|hit| self.all.get(hit.text)).collect()
     }
 
     fn index(&self) -> &Ranker {
-        let words = |(_, document): &(String, Document<T>)| document.value.words();
+        let words = |(_, document): &(String, Document<T>)| document.value.search_text();
         self.index.get_or_init(|| Ranker::over(self.all.iter().map(words)))
     }
 }
@@ -190,11 +192,11 @@ pub(super) fn name_of(text: &str) -> String {
 }
 
 /// Refuses a text that is empty or too long.
-pub(super) fn check_text(what: &str, text: &str, most: usize) -> Result<(), ToolFailure> {
+pub(super) fn check_text(what: &str, text: &str, max_bytes: usize) -> Result<(), ToolFailure> {
     match text.len() {
         _ if text.trim().is_empty() => Err(ToolFailure::invalid(format!("{what} is empty"))),
-        bytes if bytes > most => Err(ToolFailure::invalid(format!(
-            "{what} has {bytes} bytes, at most {most}; nothing was saved: say it in fewer words"
+        bytes if bytes > max_bytes => Err(ToolFailure::invalid(format!(
+            "{what} has {bytes} bytes, at most {max_bytes}; nothing was saved: say it in fewer words"
         ))),
         _ => Ok(()),
     }

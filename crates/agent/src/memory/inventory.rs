@@ -4,10 +4,10 @@ use futures_util::future::BoxFuture;
 use rockbot_memory::{MemoryOwner, WorkingMemory};
 use tracing::debug;
 
-use crate::context::{ContextPart, ContextSource, Moment};
+use crate::context::{ContextPart, ContextRequest, ContextSource};
 
 /// The longest list, in bytes.
-const MOST_BYTES: usize = 2000;
+const MAX_BYTES: usize = 2000;
 
 /// Tells a model the keys of its working memory.
 pub(super) struct Inventory(pub(super) WorkingMemory);
@@ -17,11 +17,11 @@ impl ContextSource for Inventory {
         ContextPart::WorkingMemory
     }
 
-    fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>> {
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move {
-            let (agent, session) = (moment.agent.clone(), moment.session.clone());
+            let (agent, session) = (request.agent.clone(), request.session.clone());
             let owner = MemoryOwner { agent, session };
-            self.0.inventory(&owner, MOST_BYTES).await.unwrap_or_else(|error| {
+            self.0.inventory(&owner, MAX_BYTES).await.unwrap_or_else(|error| {
                 debug!(%error, "working memory is out of reach");
                 None
             })

@@ -53,7 +53,7 @@ impl MemorySection {
 
     /// What is wrong with it, in words for an operator.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.url().err().into_iter().collect();
         let most = WorkingMemoryLimits::default().max_ttl.as_secs() / MINUTE;
         if !(1..=most).contains(&self.working_minutes) {
@@ -90,7 +90,7 @@ mod tests {
         assert!(section("off").url().unwrap().is_none());
         assert!(matches!(section("memory:").url(), Ok(Some(StoreUrl::Memory))));
         assert!(MemorySection::default().url().unwrap().is_some());
-        assert!(section("on").problems()[0].starts_with("memory.store: "));
+        assert!(section("on").validate()[0].starts_with("memory.store: "));
     }
 
     #[test]
@@ -98,9 +98,9 @@ mod tests {
         for (working_minutes, conversation_days) in [(0, 1), (10_081, 1), (60, 3651)] {
             let section =
                 MemorySection { working_minutes, conversation_days, ..section("memory:") };
-            assert_eq!(section.problems().len(), 1);
+            assert_eq!(section.validate().len(), 1);
         }
         let silent = MemorySection { conversation_days: 0, ..section("memory:") };
-        assert!(silent.problems().is_empty() && silent.conversations().is_none());
+        assert!(silent.validate().is_empty() && silent.conversations().is_none());
     }
 }

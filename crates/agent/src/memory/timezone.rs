@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::{
-    context::Zones,
-    own_tool::{Definition, KEEPS, OwnTool, read},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, parse_arguments},
+    context::TimeZoneSource,
 };
 
 /// The name of the setting.
@@ -33,16 +33,16 @@ impl TimeZones {
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
-        let definition = Definition {
+        let definition = BuiltinDefinition {
             name: "set_timezone",
             description: "Set the time zone of the person, from the next turn on.",
             arguments: json!({"timezone": {"type": "string", "minLength": 1, "maxLength": 64,
                 "description": "A name of the IANA database, such as Europe/Berlin."}}),
             required: &["timezone"],
             source: ToolSource::Memory,
-            hints: KEEPS,
+            hints: NON_DESTRUCTIVE,
         };
-        vec![OwnTool::over(self, definition, |zones, arguments, context| {
+        vec![BuiltinTool::new(self, definition, |zones, arguments, context| {
             Box::pin(zones.set(arguments, context))
         })]
     }
@@ -56,7 +56,7 @@ impl TimeZones {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { timezone } = read(arguments)?;
+        let Arguments { timezone } = parse_arguments(arguments)?;
         let zone = TimeZone::get(&timezone).map_err(|_| {
             ToolFailure::invalid(
                 "there is no time zone of that name; give one of the IANA database, such as \
@@ -69,7 +69,7 @@ impl TimeZones {
     }
 }
 
-impl Zones for TimeZones {
+impl TimeZoneSource for TimeZones {
     fn zone<'a>(&'a self, agent: &'a AgentName) -> BoxFuture<'a, Option<TimeZone>> {
         Box::pin(async move {
             match self.shelf(agent).get(&[NAME]).await {

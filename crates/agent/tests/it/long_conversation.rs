@@ -6,21 +6,21 @@ use std::sync::{
 };
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
-use rockbot_agent::ModelBehaviour;
+use rockbot_agent::ModelBehavior;
 use rockbot_contracts::user::TurnOutcome;
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
     ToolChoice, Usage,
 };
 
-use crate::stage::{Does, Probe, Stage, Witness, calls, say, says};
+use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, calls, send, text_events};
 
 const WINDOW: usize = 16_000;
 const TURNS: usize = 300;
 const BUDGET_EXCEEDED: &str = "(tool failed: context window budget exceeded)";
 
 /// Calls tools for as long as it likes and may, and counts its own way like a provider does.
-struct Narrow {
+struct LimitedModel {
     /// A token has so many characters for it.
     chars_per_token: usize,
     accepted: AtomicUsize,
@@ -29,7 +29,7 @@ struct Narrow {
     asked: Mutex<(String, usize)>,
 }
 
-impl Narrow {
+impl LimitedModel {
     fn tokens(&self, request: &ChatRequest) -> usize {
         let message = |message: &ChatMessage| match message {
             ChatMessage::System(text) | ChatMessage::User(text) => text.chars().count(),
@@ -72,8 +72,10 @@ impl Narrow {
         };
         let number: usize = turn.trim_start_matches("turn ").parse().expect("a turn");
         let mut events = match number % 5 {
-            _ if request.tool_choice == ToolChoice::None => says("That is all I could read."),
-            0 => says("Nothing to do."),
+            _ if request.tool_choice == ToolChoice::None => {
+                text_events("That is all I could read.")
+            }
+            0 => text_events("Nothing to do."),
             // Again and again, until it may not any more.
             1 => calls(&[("a", "short", "")], FinishReason::ToolCalls),
             2 if asked < 3 => calls(&[("a", "huge", "")], FinishReason::ToolCalls),
@@ -82,7 +84,7 @@ impl Narrow {
                 let long = ["a", "b", "c", "d", "e"].map(|id| (id, "long", ""));
                 calls(&long, FinishReason::ToolCalls)
             }
-            _ => says(&"A long story. ".repeat(200)),
+            _ => text_events(&"A long story. ".repeat(200)),
         };
         let usage = Usage { prompt_tokens: tokens as u64, ..Usage::default() };
         events.insert(0, ChatEvent::Usage(usage));
@@ -90,11 +92,11 @@ impl Narrow {
     }
 }
 
-struct Model(Arc<Narrow>);
+struct Model(Arc<LimitedModel>);
 
 impl ChatModel for Model {
     fn name(&self) -> &str {
-        "narrow"
+        "limited"
     }
 
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
@@ -104,30 +106,30 @@ impl ChatModel for Model {
 }
 
 /// What happened in a conversation of 300 turns, each of which ended with an answer.
-struct Story {
+struct Summary {
     accepted: usize,
     refused: usize,
     over_budget: usize,
 }
 
-async fn story(chars_per_token: usize, is_window_known: bool) -> Story {
-    let narrow = Arc::new(Narrow {
+async fn run_conversation(chars_per_token: usize, is_window_known: bool) -> Summary {
+    let limited = Arc::new(LimitedModel {
         chars_per_token,
         accepted: AtomicUsize::new(0),
         refused: AtomicUsize::new(0),
         asked: Mutex::default(),
     });
-    let witness = Witness::of(Model(narrow.clone()));
-    let mut stage = Stage::new()
-        .with(&Probe::new("short", Does::SaysMuch(2_000)))
-        .with(&Probe::new("long", Does::SaysMuch(12_000)))
-        .with(&Probe::new("huge", Does::SaysMuch(60_000)));
+    let witness = RecordingModel::new(Model(limited.clone()));
+    let mut fixture = AgentFixture::new()
+        .with(&ProbeTool::new("short", Behavior::LongText(2_000)))
+        .with(&ProbeTool::new("long", Behavior::LongText(12_000)))
+        .with(&ProbeTool::new("huge", Behavior::LongText(60_000)));
     let window = is_window_known.then_some(u32::try_from(WINDOW).unwrap());
-    stage.behaviour = ModelBehaviour { context_window: window, ..ModelBehaviour::default() };
-    let agent = stage.agent(&witness);
+    fixture.behavior = ModelBehavior { context_window: window, ..ModelBehavior::default() };
+    let agent = fixture.agent(&witness);
     let mut over_budget = 0;
     for turn in 0..TURNS {
-        let answer = say(&agent, &format!("turn {turn}")).await;
+        let answer = send(&agent, &format!("turn {turn}")).await;
         let ended = matches!(answer.outcome, TurnOutcome::Completed | TurnOutcome::IterationLimit);
         assert!(ended && !answer.text.is_empty(), "turn {turn}: {answer:?}");
         let mut requests = witness.requests.lock().unwrap();
@@ -139,15 +141,15 @@ async fn story(chars_per_token: usize, is_window_known: bool) -> Story {
         // They are many and long.
         requests.clear();
     }
-    let (accepted, refused) = (&narrow.accepted, &narrow.refused);
-    Story {
+    let (accepted, refused) = (&limited.accepted, &limited.refused);
+    Summary {
         accepted: accepted.load(Ordering::SeqCst),
         refused: refused.load(Ordering::SeqCst),
         over_budget,
     }
 }
 
-/// Whether the last result says that.
+/// Whether the last result text_events that.
 fn witness_read(request: &ChatRequest, words: &str) -> bool {
     let said = request.messages.iter().rposition(|message| matches!(message, ChatMessage::User(_)));
     request.messages[said.unwrap_or(0)..]
@@ -157,22 +159,26 @@ fn witness_read(request: &ChatRequest, words: &str) -> bool {
 
 #[tokio::test]
 async fn a_conversation_of_300_turns_never_exceeds_the_window_and_every_turn_is_answered() {
-    let story = story(4, true).await;
-    assert_eq!(story.refused, 0, "the provider never saw too much");
-    assert_eq!(story.over_budget, TURNS / 5, "what does not fit is refused, and ends its turn");
-    assert!(story.accepted < TURNS * 20, "{} questions", story.accepted);
+    let summary = run_conversation(4, true).await;
+    assert_eq!(summary.refused, 0, "the provider never saw too much");
+    assert_eq!(summary.over_budget, TURNS / 5, "what does not fit is refused, and ends its turn");
+    assert!(summary.accepted < TURNS * 20, "{} questions", summary.accepted);
 }
 
 #[tokio::test]
 async fn a_provider_that_counts_more_tokens_is_believed_before_it_refuses_again() {
-    let story = story(2, true).await;
-    assert!(story.refused <= 3, "{} of {}", story.refused, story.accepted);
-    assert!(story.over_budget > 0);
+    let summary = run_conversation(2, true).await;
+    assert!(summary.refused <= 3, "{} of {}", summary.refused, summary.accepted);
+    assert!(summary.over_budget > 0);
 }
 
 #[tokio::test]
 async fn where_the_window_is_not_known_what_is_too_much_is_trimmed_and_every_turn_is_answered() {
-    let story = story(4, false).await;
-    assert!(story.refused > 0 && story.refused < story.accepted, "{} refused", story.refused);
-    assert_eq!(story.over_budget, 0);
+    let summary = run_conversation(4, false).await;
+    assert!(
+        summary.refused > 0 && summary.refused < summary.accepted,
+        "{} refused",
+        summary.refused
+    );
+    assert_eq!(summary.over_budget, 0);
 }

@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod account;
 mod approvals;
 mod context;
-mod front_door;
+mod harness;
+mod inbox;
 mod long_conversation;
 mod mcp;
 mod memory;
+mod metering;
 mod pins;
 mod profiles;
 mod services;
 mod sessions;
-mod stage;
 mod steering;
 mod team;
 mod tool_calls;

@@ -21,7 +21,9 @@ use rockbot_tools::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::stage::{Does, Ear, Probe, Stage, Witness, message, say, start};
+use crate::harness::{
+    AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, message, send, spawn_send,
+};
 
 /// Servers with tools that tell how they were called.
 pub(crate) struct Servers {
@@ -132,16 +134,16 @@ impl McpGateway for Servers {
     }
 }
 
-fn stage(servers: &Arc<Servers>, exposure: McpExposure) -> Stage {
+fn fixture(servers: &Arc<Servers>, exposure: McpExposure) -> AgentFixture {
     let gateway: Arc<dyn McpGateway> = servers.clone();
-    let mut stage = Stage::new();
-    stage.definition.mcp.exposure = exposure;
-    stage.mcp = Some(McpParts::new(gateway));
-    stage
+    let mut fixture = AgentFixture::new();
+    fixture.definition.mcp.exposure = exposure;
+    fixture.mcp = Some(McpParts::new(gateway));
+    fixture
 }
 
 /// The names of the tools in each request to the model.
-fn offered(model: &Witness) -> Vec<Vec<String>> {
+fn offered(model: &RecordingModel) -> Vec<Vec<String>> {
     let requests = model.requests.lock().unwrap();
     let names = |tools: &[rockbot_llm::ToolDefinition]| {
         tools.iter().map(|tool| tool.name.clone()).collect()
@@ -165,7 +167,7 @@ fn invoke(server: &str, tool: &str) -> ScriptedTurn {
 #[tokio::test]
 async fn a_turn_lists_finds_and_calls() {
     let servers = Servers::of(&[("Git", &["log", "diff"]), ("time", &["now"])]);
-    let model = Witness::script([
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("mcp_list_services", json!({})),
         find("log"),
         ScriptedTurn::default()
@@ -174,10 +176,10 @@ async fn a_turn_lists_finds_and_calls() {
         invoke("git", "diff"),
         ScriptedTurn::text("Done."),
     ]);
-    let agent = stage(&servers, McpExposure::Pinned).agent(&model);
-    assert_eq!(say(&agent, "go").await.text, "Done.");
+    let agent = fixture(&servers, McpExposure::Pinned).agent(&model);
+    assert_eq!(send(&agent, "go").await.text, "Done.");
     assert_eq!(servers.calls(), [r#"Git/log {"n":7}"#, r#"Git/diff {"n":1}"#]);
-    let results = model.results();
+    let results = model.tool_results();
     assert!(results[0].contains("# How to use MCP servers"), "{}", results[0]);
     assert!(results[0].contains(r#""name":"Git""#) && results[0].contains(r#""name":"time""#));
     assert!(results[2].contains("x-order"), "the schema unchanged: {}", results[2]);
@@ -191,7 +193,7 @@ async fn a_turn_lists_finds_and_calls() {
     assert_eq!(requests[0], [&names[..], &["mcp_find_tools"]].concat());
     assert_eq!(of_servers(&requests[2]), ["Git__log"], "found");
     assert_eq!(of_servers(&requests[4]), ["Git__log", "Git__diff"], "its server was called");
-    let last = model.last();
+    let last = model.last_request();
     let tool = last.tools.iter().find(|tool| tool.name == "Git__log").unwrap();
     assert_eq!(tool.parameters, definition("Git", "log").parameters);
     assert!(tool.description.starts_with("The tool log of the MCP server Git, which describes"));
@@ -201,14 +203,15 @@ async fn a_turn_lists_finds_and_calls() {
 /// What is offered of servers before anything, after a search, and after a call.
 async fn check(exposure: McpExposure, expected: [&[&str]; 3]) {
     let servers = Servers::of(&[("git", &["diff", "log"]), ("time", &["now"])]);
-    let model = Witness::script([find("now"), invoke("git", "log"), ScriptedTurn::text("Done.")]);
-    let agent = stage(&servers, exposure).agent(&model);
-    say(&agent, "go").await;
+    let model =
+        RecordingModel::script([find("now"), invoke("git", "log"), ScriptedTurn::text("Done.")]);
+    let agent = fixture(&servers, exposure).agent(&model);
+    send(&agent, "go").await;
     for (names, expected) in offered(&model).iter().zip(expected) {
         assert_eq!(of_servers(names), expected, "{exposure:?}");
     }
     // Another conversation begins with nothing at hand.
-    agent.message(message("other", "go"), Ear::default().sink()).await;
+    agent.send(message("other", "go"), EventLog::default().sink()).await;
     assert_eq!(of_servers(&offered(&model)[3]), expected[0], "{exposure:?}");
 }
 
@@ -224,18 +227,18 @@ async fn each_mode_offers_what_it_says() {
 
 #[tokio::test]
 async fn without_a_server_nothing_is_offered_and_adding_one_only_where_that_is_allowed() {
-    let model = || Witness::script([ScriptedTurn::text("Hello.")]);
+    let model = || RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let (quiet, servers) = (model(), Servers::of(&[]));
-    say(&stage(&servers, McpExposure::Pinned).agent(&quiet), "go").await;
+    send(&fixture(&servers, McpExposure::Pinned).agent(&quiet), "go").await;
     assert!(offered(&quiet)[0].is_empty());
 
     servers.set("git", Vec::new());
     let usual = model();
-    say(&stage(&servers, McpExposure::Pinned).agent(&usual), "go").await;
+    send(&fixture(&servers, McpExposure::Pinned).agent(&usual), "go").await;
     assert!(!offered(&usual)[0].iter().any(|name| name.contains("register")));
 
     let servers = Servers::of(&[]);
-    let adding = Witness::script([
+    let adding = RecordingModel::script([
         ScriptedTurn::default()
             .call("mcp_register_server", json!({"server_name": "new", "command": "x"})),
         invoke("new", "new"),
@@ -243,10 +246,10 @@ async fn without_a_server_nothing_is_offered_and_adding_one_only_where_that_is_a
         invoke("new", "new"),
         ScriptedTurn::text("Done."),
     ]);
-    let mut stage = stage(&servers, McpExposure::Pinned);
-    stage.mcp.as_mut().unwrap().may_register = true;
-    say(&stage.agent(&adding), "go").await;
-    assert_eq!(servers.calls().len(), 1, "{:?}", adding.results());
+    let mut fixture = fixture(&servers, McpExposure::Pinned);
+    fixture.mcp.as_mut().unwrap().may_register = true;
+    send(&fixture.agent(&adding), "go").await;
+    assert_eq!(servers.calls().len(), 1, "{:?}", adding.tool_results());
 }
 
 #[tokio::test]
@@ -254,17 +257,17 @@ async fn a_request_has_no_more_tools_than_providers_take_and_a_search_puts_out_t
     let many: Vec<_> = (0..200).map(|number| format!("t{number:03}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     let servers = Servers::of(&[("big", &many)]);
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let echo = Probe::new("echo", Does::Echo);
-    say(&stage(&servers, McpExposure::Eager).with(&echo).agent(&model), "go").await;
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    send(&fixture(&servers, McpExposure::Eager).with(&echo).agent(&model), "go").await;
     let names = &offered(&model)[0];
     assert_eq!(names.len(), 120);
     assert!(names.contains(&"echo".to_owned()) && names.contains(&"mcp_invoke_tool".to_owned()));
 
     let searches = (0..6).map(|tens| find(&format!("t{tens:02}")));
     let turns: Vec<_> = searches.chain([ScriptedTurn::text("Done.")]).collect();
-    let model = Witness::script(turns);
-    say(&stage(&servers, McpExposure::Lazy).agent(&model), "go").await;
+    let model = RecordingModel::script(turns);
+    send(&fixture(&servers, McpExposure::Lazy).agent(&model), "go").await;
     let last = offered(&model).pop().unwrap();
     let at_hand = of_servers(&last);
     assert_eq!(at_hand.len(), 40);
@@ -275,7 +278,7 @@ async fn a_request_has_no_more_tools_than_providers_take_and_a_search_puts_out_t
 async fn a_server_or_a_tool_that_is_denied_is_neither_shown_nor_called() {
     let servers = Servers::of(&[("Secret", &["read"]), ("open", &["read", "write"])]);
     let denied = |server: &str| json!({"server_name": server});
-    let model = Witness::script([
+    let model = RecordingModel::script([
         ScriptedTurn::default()
             .call("mcp_list_services", json!({}))
             .call("mcp_get_service_details", denied("secret"))
@@ -286,12 +289,12 @@ async fn a_server_or_a_tool_that_is_denied_is_neither_shown_nor_called() {
         invoke("open", "read"),
         ScriptedTurn::text("Done."),
     ]);
-    let mut stage = stage(&servers, McpExposure::Pinned);
-    stage.definition.mcp.servers.deny = vec!["secret".to_owned()];
-    stage.definition.tools =
+    let mut fixture = fixture(&servers, McpExposure::Pinned);
+    fixture.definition.mcp.servers.deny = vec!["secret".to_owned()];
+    fixture.definition.tools =
         ToolFilter { deny: vec!["open__write".to_owned()], ..ToolFilter::default() };
-    say(&stage.agent(&model), "go").await;
-    let results = model.results();
+    send(&fixture.agent(&model), "go").await;
+    let results = model.tool_results();
     assert!(!results[0].contains("Secret"), "{}", results[0]);
     for refused in [&results[1], &results[3], &results[4]] {
         assert!(refused.contains("not permitted"), "{refused}");
@@ -308,9 +311,9 @@ async fn two_tools_that_would_share_a_name_get_one_each_and_nobody_takes_a_built
     let servers = Servers::of(&[]);
     servers.set("a", vec![definition("a", "b__c"), definition("a", "x")]);
     servers.set("a__b", vec![definition("a__b", "c")]);
-    let taken = Probe::new("a__x", Does::Echo);
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    say(&stage(&servers, McpExposure::Eager).with(&taken).agent(&model), "go").await;
+    let taken = ProbeTool::new("a__x", Behavior::Echo);
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    send(&fixture(&servers, McpExposure::Eager).with(&taken).agent(&model), "go").await;
     let offered = offered(&model);
     let names = of_servers(&offered[0]);
     assert_eq!(names.iter().filter(|name| **name == "a__b__c").count(), 1);
@@ -327,9 +330,9 @@ async fn who_gets_a_name_that_two_tools_want_does_not_hang_on_their_order() {
             ..definition("s", tool)
         };
         servers.set("s", tools.iter().map(define).collect());
-        let model = Witness::script([ScriptedTurn::text("Done.")]);
-        say(&stage(&servers, McpExposure::Eager).agent(&model), "go").await;
-        let mut tools = model.last().tools;
+        let model = RecordingModel::script([ScriptedTurn::text("Done.")]);
+        send(&fixture(&servers, McpExposure::Eager).agent(&model), "go").await;
+        let mut tools = model.last_request().tools;
         tools.retain(|tool| tool.name.starts_with("s__"));
         let mut told: Vec<_> =
             tools.into_iter().map(|tool| (tool.name, tool.description)).collect();
@@ -345,25 +348,29 @@ async fn who_gets_a_name_that_two_tools_want_does_not_hang_on_their_order() {
 #[tokio::test]
 async fn a_person_is_asked_about_the_tool_itself_however_it_is_called() {
     let servers = Servers::of(&[("git", &["log"])]);
-    let model = Witness::of(ScriptedModel::new([
+    let model = RecordingModel::new(ScriptedModel::new([
         invoke("git", "log"),
         ScriptedTurn::default().call("git__log", json!({"n": 2})),
         ScriptedTurn::text("Done."),
     ]));
-    let mut stage = stage(&servers, McpExposure::Eager);
+    let mut fixture = fixture(&servers, McpExposure::Eager);
     let rules = json!({"policy": "ask", "rules": [{"tool": "mcp_list_*", "policy": "allow"}]});
     let approvals = Approvals::new(serde_json::from_value(rules).unwrap()).unwrap();
-    stage.approvals = Some(approvals.clone());
-    let agent = stage.agent(&model);
-    let (turn, ear) = start(&agent, message("s", "go"));
+    fixture.approvals = Some(approvals.clone());
+    let agent = fixture.agent(&model);
+    let (turn, events) = spawn_send(&agent, message("s", "go"));
     for (question, decision) in [(0, ApprovalDecision::Deny), (1, ApprovalDecision::Allow)] {
-        wait_until("a question", || ear.questions().len() > question).await;
-        let asked = ear.questions().remove(question);
+        wait_until("a question", || events.approval_requests().len() > question).await;
+        let asked = events.approval_requests().remove(question);
         assert_eq!((asked.tool.as_str(), asked.source.as_str()), ("git__log", "mcp:git"));
         assert!(approvals.answer(&asked.answer("s", decision)));
     }
     turn.await.unwrap();
-    assert!(model.results()[0].contains("the user refused this call"), "{:?}", model.results());
+    assert!(
+        model.tool_results()[0].contains("the user denied this call"),
+        "{:?}",
+        model.tool_results()
+    );
     assert_eq!(servers.calls(), [r#"git/log {"n":2}"#]);
 }
 
@@ -371,16 +378,16 @@ async fn a_person_is_asked_about_the_tool_itself_however_it_is_called() {
 async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     let servers = Servers::of(&[("git", &["log", "diff"])]);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
-    let agent = |turns: Vec<ScriptedTurn>| -> (Agent, Arc<Witness>) {
-        let model = Witness::of(ScriptedModel::new(turns));
-        let mut stage = stage(&servers, McpExposure::Eager);
-        let pins = ToolPins::new(store.clone(), stage.definition.name.clone());
-        stage.mcp.as_mut().unwrap().pins = Some(Arc::new(pins));
-        (stage.agent(&model), model)
+    let agent = |turns: Vec<ScriptedTurn>| -> (Agent, Arc<RecordingModel>) {
+        let model = RecordingModel::new(ScriptedModel::new(turns));
+        let mut fixture = fixture(&servers, McpExposure::Eager);
+        let pins = ToolPins::new(store.clone(), fixture.definition.name.clone());
+        fixture.mcp.as_mut().unwrap().pins = Some(Arc::new(pins));
+        (fixture.agent(&model), model)
     };
     let turns = || vec![invoke("git", "log"), ScriptedTurn::text("Done.")];
     let (first, model) = agent(turns());
-    say(&first, "go").await;
+    send(&first, "go").await;
     assert_eq!(of_servers(&offered(&model)[0]), ["git__diff", "git__log"]);
 
     let mut changed = definition("git", "log");
@@ -389,10 +396,10 @@ async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     // The running agent notices, and so does one that starts now.
     let (second, other) = agent(turns());
     for (agent, model) in [(&first, &model), (&second, &other)] {
-        let before = model.asked();
-        say(agent, "go").await;
+        let before = model.request_count();
+        send(agent, "go").await;
         assert_eq!(of_servers(&offered(model)[before]), ["git__diff"]);
-        let result = model.results().pop().unwrap();
+        let result = model.tool_results().pop().unwrap();
         assert!(result.contains("an operator must approve it"), "{result}");
     }
     assert_eq!(servers.calls().len(), 1);
@@ -401,7 +408,7 @@ async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     let waiting = pins.quarantined().await.unwrap();
     assert_eq!((waiting.len(), waiting[0].name.as_str()), (1, "git__log"));
     assert!(pins.approve(&waiting[0]).await.unwrap());
-    say(&first, "go").await;
+    send(&first, "go").await;
     assert_eq!(of_servers(offered(&model).last().unwrap()), ["git__diff", "git__log"]);
     assert_eq!(servers.calls().len(), 2);
 }

@@ -15,7 +15,7 @@ use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegist
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::stage::{Answer, Canned, Ear, Witness, message, says};
+use crate::harness::{Answer, CannedModel, EventLog, RecordingModel, message, text_events};
 
 const NO_PROBLEM: [&str; 0] = [];
 
@@ -62,28 +62,28 @@ async fn done(memory: &AgentMemory, tool: &str, arguments: Value) -> String {
     call(memory, tool, arguments).await.unwrap()
 }
 
-/// The agent `tester` with this memory, whose model always says "ok".
-fn agent(memory: &AgentMemory) -> (Agent, Arc<Witness>) {
-    let answers = (0..20).map(|_| Answer::Events(says("ok")));
-    let model = Witness::of(Canned::new(answers));
+/// The agent `tester` with this memory, whose model always text_events "ok".
+fn agent(memory: &AgentMemory) -> (Agent, Arc<RecordingModel>) {
+    let answers = (0..20).map(|_| Answer::Events(text_events("ok")));
+    let model = RecordingModel::new(CannedModel::new(answers));
     let definition = AgentDefinition::new(AgentName::new("tester").unwrap(), "Be brief.");
     let asked: Arc<dyn ChatModel> = model.clone();
     let mut parts = AgentParts::new(definition, asked, registry(memory));
-    parts.remember(memory);
+    parts.set_memory(memory);
     (Agent::new(parts), model)
 }
 
 /// What the model reads with the message.
-async fn told(agent: &Agent, model: &Witness, session: &str, text: &str) -> String {
-    agent.message(message(session, text), Ear::default().sink()).await;
-    match model.last().messages.pop() {
+async fn told(agent: &Agent, model: &RecordingModel, session: &str, text: &str) -> String {
+    agent.send(message(session, text), EventLog::default().sink()).await;
+    match model.last_request().messages.pop() {
         Some(ChatMessage::User(told)) => told,
         other => panic!("{other:?}"),
     }
 }
 
-fn system_prompt(model: &Witness) -> String {
-    match model.last().messages.swap_remove(0) {
+fn system_prompt(model: &RecordingModel) -> String {
+    match model.last_request().messages.swap_remove(0) {
         ChatMessage::System(prompt) => prompt,
         other => panic!("{other:?}"),
     }

@@ -8,30 +8,30 @@ use rockbot_store::{Clock, MemoryStore, Store, StoreUrl};
 use rockbot_tools::{ToolPins, ToolRegistry};
 use serde_json::json;
 
-use crate::stage::{Does, Probe, Stage, Witness, say};
+use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, send};
 
 fn pins(store: &Arc<dyn Store>) -> ToolPins {
     ToolPins::new(store.clone(), AgentName::new("tester").unwrap())
 }
 
 /// An agent in a process of its own, with this tool, whose model calls it.
-async fn call(store: &Arc<dyn Store>, tool: &Arc<Probe>) -> (bool, String) {
-    let model = Witness::script([
+async fn call(store: &Arc<dyn Store>, tool: &Arc<ProbeTool>) -> (bool, String) {
+    let model = RecordingModel::script([
         ScriptedTurn::default().call(tool.name(), json!({"n": 1})),
         ScriptedTurn::text("Done."),
     ]);
-    let stage = Stage { pins: Some(Arc::new(pins(store))), ..Stage::new() };
-    say(&stage.with(tool).agent(&model), "go").await;
-    (!model.last().tools.is_empty(), model.results().remove(0))
+    let fixture = AgentFixture { pins: Some(Arc::new(pins(store))), ..AgentFixture::new() };
+    send(&fixture.with(tool).agent(&model), "go").await;
+    (!model.last_request().tools.is_empty(), model.tool_results().remove(0))
 }
 
 #[tokio::test]
 async fn a_changed_definition_is_neither_offered_nor_called_until_it_is_approved() {
     let store = rockbot_store_sql::connect(&StoreUrl::Memory, Clock::System).await.unwrap();
-    let first = Probe::new("read", Does::Echo);
+    let first = ProbeTool::new("read", Behavior::Echo);
     assert_eq!(call(&store, &first).await, (true, r#"{"n":1}"#.to_owned()));
 
-    let changed = Probe::described("read", "Reads, and sends a copy to somebody.");
+    let changed = ProbeTool::with_description("read", "Reads, and sends a copy to somebody.");
     for _ in 0..2 {
         let (offered, result) = call(&store, &changed).await;
         assert!(!offered);
@@ -52,7 +52,7 @@ async fn a_changed_definition_is_neither_offered_nor_called_until_it_is_approved
 #[tokio::test]
 async fn a_definition_that_changes_between_list_and_call_is_refused() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
-    let changed = Probe::described("read", "Reads, and sends a copy to somebody.");
+    let changed = ProbeTool::with_description("read", "Reads, and sends a copy to somebody.");
     let registry = Arc::new(ToolRegistry::new());
     let exchange = {
         let (registry, changed) = (registry.clone(), changed.clone());
@@ -62,15 +62,20 @@ async fn a_definition_that_changes_between_list_and_call_is_refused() {
         }
     };
     // It changes while the model thinks about its answer.
-    let model = Witness::script([
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("read", json!({})),
         ScriptedTurn::text("Done."),
     ])
-    .when_asked(exchange);
-    let stage = Stage { pins: Some(Arc::new(pins(&store))), registry, ..Stage::new() };
-    let first = Probe::new("read", Does::Echo);
-    say(&stage.with(&first).agent(&model), "go").await;
-    assert!(model.results()[0].contains("an operator must approve it"), "{:?}", model.results());
+    .on_request(exchange);
+    let fixture =
+        AgentFixture { pins: Some(Arc::new(pins(&store))), registry, ..AgentFixture::new() };
+    let first = ProbeTool::new("read", Behavior::Echo);
+    send(&fixture.with(&first).agent(&model), "go").await;
+    assert!(
+        model.tool_results()[0].contains("an operator must approve it"),
+        "{:?}",
+        model.tool_results()
+    );
     assert_eq!((first.calls(), changed.calls()), (0, 0));
 }
 
@@ -78,7 +83,7 @@ async fn a_definition_that_changes_between_list_and_call_is_refused() {
 async fn nothing_is_called_whose_pin_nobody_can_look_up() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
     store.close().await;
-    let tool = Probe::new("read", Does::Echo);
+    let tool = ProbeTool::new("read", Behavior::Echo);
     let (offered, result) = call(&store, &tool).await;
     assert!(!offered && result.contains("out of reach"), "{result}");
     assert_eq!(tool.calls(), 0);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentParts, KnownServices, McpRules, McpServices, ServiceSearch,
+    Agent, AgentDefinition, AgentParts, McpRules, McpServices, ServiceDirectory, ServiceSearch,
     ToolFilter,
-    services::{KnownService, ServiceKind},
+    services::{ServiceEntry, ServiceKind},
 };
 use rockbot_contracts::{AgentName, SessionId, ToolSource};
 use rockbot_llm::{ChatMessage, ChatModel};
@@ -13,25 +13,25 @@ use rockbot_tools::{ToolContext, ToolRegistration, ToolRegistry};
 use serde_json::{Value, json};
 
 use crate::{
+    harness::{Answer, CannedModel, RecordingModel, send, text_events},
     mcp::Servers,
-    stage::{Answer, Canned, Witness, say, says},
 };
 
-struct Agents(Vec<KnownService>);
+struct Agents(Vec<ServiceEntry>);
 
-impl KnownServices for Agents {
-    fn services(&self, _: &AgentName) -> Option<Vec<KnownService>> {
+impl ServiceDirectory for Agents {
+    fn services(&self, _: &AgentName) -> Option<Vec<ServiceEntry>> {
         Some(self.0.clone())
     }
 }
 
-fn agents() -> Arc<dyn KnownServices> {
-    Arc::new(Agents(vec![KnownService {
+fn agents() -> Arc<dyn ServiceDirectory> {
+    Arc::new(Agents(vec![ServiceEntry {
         id: "SalesOpsAgent".to_owned(),
         kind: ServiceKind::A2a,
         summary: "Sales workflows and reports over many steps.".to_owned(),
         offers: ["quarterly-report", "audit", "forecast", "hidden"].map(str::to_owned).to_vec(),
-        words: "revenue pipeline".to_owned(),
+        keywords: "revenue pipeline".to_owned(),
     }]))
 }
 
@@ -40,7 +40,7 @@ fn tester(mcp: McpRules) -> AgentDefinition {
     AgentDefinition { mcp, ..AgentDefinition::new(name, "Be brief.") }
 }
 
-fn servers(rules: McpRules) -> Arc<dyn KnownServices> {
+fn servers(rules: McpRules) -> Arc<dyn ServiceDirectory> {
     let servers = Servers::of(&[
         ("github", &["create_issue", "search_code", "list_pull_requests", "merge"]),
         ("sales-crm", &["search_leads"]),
@@ -110,16 +110,16 @@ async fn the_rules_of_one_agent_open_no_server_to_another() {
 #[tokio::test]
 async fn the_two_that_fit_best_are_hinted_in_each_turn_and_kept_in_none() {
     let known = ServiceSearch::new(vec![agents(), servers(McpRules::default())]);
-    let answers = (0..3).map(|_| Answer::Events(says("ok")));
-    let model = Witness::of(Canned::new(answers));
+    let answers = (0..3).map(|_| Answer::Events(text_events("ok")));
+    let model = RecordingModel::new(CannedModel::new(answers));
     let definition = AgentDefinition::new(AgentName::new("tester").unwrap(), "Be brief.");
     let asked: Arc<dyn ChatModel> = model.clone();
     let mut parts = AgentParts::new(definition, asked, Arc::new(ToolRegistry::new()));
     parts.context.push(known);
     let agent = Agent::new(parts);
     for text in ["sales leads", "sales report"] {
-        say(&agent, text).await;
-        let messages = model.last().messages;
+        send(&agent, text).await;
+        let messages = model.last_request().messages;
         let Some(ChatMessage::User(told)) = messages.last() else { panic!("{messages:?}") };
         assert!(
             told.starts_with(&format!("{text}\n\n<context>\nServices that may help")),
@@ -133,9 +133,9 @@ async fn the_two_that_fit_best_are_hinted_in_each_turn_and_kept_in_none() {
         let before = format!("{:?}", &messages[..messages.len() - 1]);
         assert!(!before.contains("Services that may help"), "{before}");
     }
-    say(&agent, "knitting").await;
+    send(&agent, "knitting").await;
     assert!(
-        matches!(model.last().messages.last(), Some(ChatMessage::User(text)) if text == "knitting")
+        matches!(model.last_request().messages.last(), Some(ChatMessage::User(text)) if text == "knitting")
     );
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{Agent, AgentClient, FrontDoor, ReplyError, SayError, serve};
+use rockbot_agent::{Agent, AgentClient, AgentInbox, ReplyError, SendError, serve};
 use rockbot_bus::{Bus, Consumer, Delivery, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
     AgentName, AgentReply, Envelope, InstanceId, QueueKind, QueueSpec, ReplyBody, RoutingKey,
@@ -15,20 +15,21 @@ use rockbot_llm::{FinishReason, ScriptedTurn};
 use serde_json::json;
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::stage::{
-    Answer, Canned, Does, Probe, Stage, Witness, all_wait, calls, cancel, message, says,
+use crate::harness::{
+    AgentFixture, Answer, Behavior, CannedModel, ProbeTool, RecordingModel, calls, cancel, message,
+    settle, text_events,
 };
 
-struct Street {
+struct BusFixture {
     bus: Arc<dyn Bus>,
 }
 
-impl Street {
+impl BusFixture {
     fn new() -> Self {
         Self { bus: Arc::new(MemoryBus::new()) }
     }
 
-    async fn opens(&self, agent: Agent) -> FrontDoor {
+    async fn serve(&self, agent: Agent) -> AgentInbox {
         serve(agent, self.bus.clone(), 16).await.unwrap()
     }
 
@@ -68,7 +69,7 @@ fn tester() -> AgentName {
 }
 
 async fn conversation(client: &AgentClient, message: UserMessage) -> Vec<AgentReply> {
-    let mut replies = client.say(&tester(), &message).await.unwrap();
+    let mut replies = client.send(&tester(), &message).await.unwrap();
     let mut all = Vec::new();
     while let Some(reply) = replies.next().await {
         all.push(reply.unwrap());
@@ -99,14 +100,15 @@ fn answer(reply: &AgentReply) -> (&str, TurnOutcome) {
 
 #[tokio::test]
 async fn replies_come_in_order_and_the_final_one_last() {
-    let street = Street::new();
-    let (echo, broken) = (Probe::new("echo", Does::Echo), Probe::new("broken", Does::Fails));
-    let model = Witness::script([
+    let fixture = BusFixture::new();
+    let (echo, broken) =
+        (ProbeTool::new("echo", Behavior::Echo), ProbeTool::new("broken", Behavior::Fail));
+    let model = RecordingModel::script([
         ScriptedTurn::text("Let me look.").call("echo", json!({"n": 1})).call("broken", json!({})),
         ScriptedTurn::text("All done."),
     ]);
-    let door = street.opens(Stage::new().with(&echo).with(&broken).agent(&model)).await;
-    let client = street.client("proxy").await;
+    let inbox = fixture.serve(AgentFixture::new().with(&echo).with(&broken).agent(&model)).await;
+    let client = fixture.client("proxy").await;
     let replies = conversation(&client, message("s", "go")).await;
 
     let sequences: Vec<_> = replies.iter().map(|reply| reply.sequence).collect();
@@ -133,25 +135,25 @@ async fn replies_come_in_order_and_the_final_one_last() {
         .collect();
     assert_eq!(ended, [("echo", None), ("broken", Some(ToolErrorCode::ExecutionFailed))]);
     assert!(replies.iter().all(|reply| reply.agent == tester()));
-    assert!(door.drain(Duration::from_secs(5)).await);
+    assert!(inbox.drain(Duration::from_secs(5)).await);
 }
 
 #[tokio::test]
 async fn two_clients_at_once_hear_only_their_own() {
-    let street = Street::new();
+    let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let work = Probe::new("work", Does::Waits(gate.clone()));
-    let model = Witness::script([
+    let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
+    let model = RecordingModel::script([
         ScriptedTurn::text("One.").when("one").call("work", json!({})),
         ScriptedTurn::text("The first."),
         ScriptedTurn::text("Two.").when("two").call("work", json!({})),
         ScriptedTurn::text("The second."),
     ]);
-    let _door = street.opens(Stage::new().with(&work).agent(&model)).await;
-    let (first, second) = (street.client("p1").await, street.client("p2").await);
+    let _inbox = fixture.serve(AgentFixture::new().with(&work).agent(&model)).await;
+    let (first, second) = (fixture.client("p1").await, fixture.client("p2").await);
     let release = async {
-        work.is_called().await;
-        work.is_called().await;
+        work.wait_for_call().await;
+        work.wait_for_call().await;
         gate.add_permits(2);
     };
     let (one, two, ()) = tokio::join!(
@@ -167,25 +169,25 @@ async fn two_clients_at_once_hear_only_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_can_be_steered_and_cancelled_over_the_bus() {
-    let street = Street::new();
+    let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let work = Probe::new("work", Does::Waits(gate.clone()));
-    let stuck = Probe::new("stuck", Does::Hangs);
-    let model = Witness::of(Canned::new([
+    let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
+    let stuck = ProbeTool::new("stuck", Behavior::Hang);
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Events(calls(&[("a", "work", "")], FinishReason::ToolCalls)),
         Answer::Events(calls(&[("b", "stuck", "")], FinishReason::ToolCalls)),
     ]));
-    let _door = street.opens(Stage::new().with(&work).with(&stuck).agent(&model)).await;
-    let client = street.client("proxy").await;
-    let first = client.say(&tester(), &message("s", "go")).await.unwrap();
-    work.is_called().await;
-    let mut second = client.say(&tester(), &message("s", "rather this")).await.unwrap();
-    all_wait().await;
+    let _inbox = fixture.serve(AgentFixture::new().with(&work).with(&stuck).agent(&model)).await;
+    let client = fixture.client("proxy").await;
+    let first = client.send(&tester(), &message("s", "go")).await.unwrap();
+    work.wait_for_call().await;
+    let mut second = client.send(&tester(), &message("s", "rather this")).await.unwrap();
+    settle().await;
     gate.add_permits(1);
     let steered = second.next().await.unwrap().unwrap();
     assert!(matches!(steered.body, ReplyBody::Steered {}) && !steered.is_final);
-    stuck.is_called().await;
-    let third = client.say(&tester(), &cancel("s")).await.unwrap();
+    stuck.wait_for_call().await;
+    let third = client.send(&tester(), &cancel("s")).await.unwrap();
     for replies in [first, second, third] {
         let last = replies.last().await.unwrap();
         assert_eq!(answer(&last).1, TurnOutcome::Cancelled);
@@ -195,85 +197,85 @@ async fn a_turn_can_be_steered_and_cancelled_over_the_bus() {
 
 #[tokio::test]
 async fn a_forged_or_missing_reply_to_is_never_answered() {
-    let street = Street::new();
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let _door = street.opens(Stage::new().agent(&model)).await;
+    let fixture = BusFixture::new();
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let victim = RoutingKey::new("tool.invoke").unwrap();
-    let mut victims_queue = street.consume(QueueSpec::work(&victim)).await;
+    let mut victims_queue = fixture.consume(QueueSpec::work(&victim)).await;
 
-    street.put(Envelope::from_payload(&message("s", "go")).reply_to(victim)).await;
-    let reason = street.dead_letter().await;
-    assert!(reason.contains("not an address for agent replies"), "{reason}");
-    street.put(Envelope::from_payload(&message("s", "go"))).await;
-    let reason = street.dead_letter().await;
-    assert!(reason.contains("no reply-to"), "{reason}");
-    assert_eq!(model.asked(), 0);
+    fixture.put(Envelope::from_payload(&message("s", "go")).reply_to(victim)).await;
+    let reason = fixture.dead_letter().await;
+    assert!(reason.contains("not an agent reply address"), "{reason}");
+    fixture.put(Envelope::from_payload(&message("s", "go"))).await;
+    let reason = fixture.dead_letter().await;
+    assert!(reason.contains("reply-to is missing"), "{reason}");
+    assert_eq!(model.request_count(), 0);
     victims_queue.cancel().await;
     assert!(victims_queue.next().await.is_none());
 }
 
 #[tokio::test]
 async fn an_unreadable_message_becomes_a_dead_letter() {
-    let street = Street::new();
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let _door = street.opens(Stage::new().agent(&model)).await;
+    let fixture = BusFixture::new();
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let reply_to = user_response(&InstanceId::new("proxy").unwrap());
     for body in ["not json", r#"{"sessionId":"","text":"x"}"#, r#"{"text":"x"}"#] {
         let envelope = Envelope::raw("UserMessage", body.into()).reply_to(reply_to.clone());
-        street.put(envelope).await;
-        let reason = street.dead_letter().await;
+        fixture.put(envelope).await;
+        let reason = fixture.dead_letter().await;
         assert!(reason.contains("not a valid UserMessage"), "{reason}");
     }
 }
 
 #[tokio::test]
 async fn a_message_that_was_delivered_before_is_not_run_twice() {
-    let street = Street::new();
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([ScriptedTurn::default().call("echo", json!({}))]);
-    let client = street.client("proxy").await;
+    let fixture = BusFixture::new();
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([ScriptedTurn::default().call("echo", json!({}))]);
+    let client = fixture.client("proxy").await;
     let queue = QueueSpec::work(&user_message(&tester()));
-    let mut lost_process = street.bus.consume(Subscription::new(queue, 16)).await.unwrap();
-    let replies = client.say(&tester(), &message("s", "go")).await.unwrap();
+    let mut lost_process = fixture.bus.consume(Subscription::new(queue, 16)).await.unwrap();
+    let replies = client.send(&tester(), &message("s", "go")).await.unwrap();
     drop(lost_process.next().await.unwrap());
     drop(lost_process);
-    let _door = street.opens(Stage::new().with(&echo).agent(&model)).await;
+    let _inbox = fixture.serve(AgentFixture::new().with(&echo).agent(&model)).await;
     let last = replies.last().await.unwrap();
     let (text, outcome) = answer(&last);
     assert_eq!(outcome, TurnOutcome::ModelFailed);
-    assert!(text.contains("process was lost"), "{text}");
-    assert_eq!((echo.calls(), model.asked()), (0, 0));
+    assert!(text.contains("process of the agent died"), "{text}");
+    assert_eq!((echo.calls(), model.request_count()), (0, 0));
 }
 
 #[tokio::test]
 async fn a_message_that_waited_for_longer_than_its_sender_is_not_run() {
-    let street = Street::new();
+    let fixture = BusFixture::new();
     let queue = QueueSpec::work(&user_message(&tester()));
-    let mut reader = street.consume(queue).await;
-    let client = street.client("proxy").await.with_silence(Duration::from_secs(7));
-    let _replies = client.say(&tester(), &message("s", "go")).await.unwrap();
+    let mut reader = fixture.consume(queue).await;
+    let client = fixture.client("proxy").await.with_idle_timeout(Duration::from_secs(7));
+    let _replies = client.send(&tester(), &message("s", "go")).await.unwrap();
     let envelope = reader.next().await.unwrap().into_envelope();
     assert_eq!(envelope.budget.unwrap().timeout, Duration::from_secs(7));
 
     // Nobody took it in that time.
     drop(reader);
-    let (reply_to, mut replies) = street.replies("late").await;
-    street.put(envelope.within(Duration::ZERO).reply_to(reply_to)).await;
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let door = street.opens(Stage::new().agent(&model)).await;
+    let (reply_to, mut replies) = fixture.replies("late").await;
+    fixture.put(envelope.within(Duration::ZERO).reply_to(reply_to)).await;
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let reply = reply(replies.next().await.unwrap());
     let (text, outcome) = answer(&reply);
     assert!(reply.is_final && text.contains("Nothing was done"), "{reply:?}");
-    assert_eq!((outcome, model.asked()), (TurnOutcome::Expired, 0));
-    assert!(door.drain(Duration::from_secs(5)).await);
+    assert_eq!((outcome, model.request_count()), (TurnOutcome::Expired, 0));
+    assert!(inbox.drain(Duration::from_secs(5)).await);
 }
 
 #[tokio::test]
 async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_runs() {
-    let street = Street::new();
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let _door = street.opens(Stage::new().agent(&model)).await;
-    let (reply_to, mut replies) = street.replies("proxy").await;
+    let fixture = BusFixture::new();
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
+    let (reply_to, mut replies) = fixture.replies("proxy").await;
     let said = |message: &UserMessage| Envelope::from_payload(message).reply_to(reply_to.clone());
     let (first, elsewhere) = (said(&message("s", "go")), said(&message("other", "go")));
     let cancelled = said(&cancel("s"));
@@ -284,55 +286,58 @@ async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_run
         (after, TurnOutcome::Completed),
         (elsewhere, TurnOutcome::Completed),
     ] {
-        street.put(envelope).await;
+        fixture.put(envelope).await;
         let reply = last(&mut replies).await;
         assert_eq!(answer(&reply).1, outcome, "{reply:?}");
     }
-    assert_eq!(model.asked(), 2);
+    assert_eq!(model.request_count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_published_twice_is_answered_once() {
-    let street = Street::new();
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let door = street.opens(Stage::new().agent(&model)).await;
-    let (reply_to, mut replies) = street.replies("proxy").await;
+    let fixture = BusFixture::new();
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
+    let (reply_to, mut replies) = fixture.replies("proxy").await;
     let envelope = Envelope::from_payload(&message("s", "go")).reply_to(reply_to);
-    street.put(envelope.clone()).await;
-    street.put(envelope).await;
+    fixture.put(envelope.clone()).await;
+    fixture.put(envelope).await;
     let mut finals = 0;
     while let Ok(Some(delivery)) = timeout(Duration::from_secs(1), replies.next()).await {
         finals += u32::from(reply(delivery).is_final);
     }
-    assert_eq!((finals, model.asked(), door.stats().acked()), (1, 1, 2));
+    assert_eq!((finals, model.request_count(), inbox.stats().acked()), (1, 1, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_nobody_waits_for_is_dropped_and_the_message_is_done() {
-    let street = Street::new();
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let door = street.opens(Stage::new().agent(&model)).await;
+    let fixture = BusFixture::new();
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let reply_to = user_response(&InstanceId::new("gone").unwrap());
-    street.put(Envelope::from_payload(&message("s", "go")).reply_to(reply_to)).await;
-    all_wait().await;
-    let stats = door.stats();
+    fixture.put(Envelope::from_payload(&message("s", "go")).reply_to(reply_to)).await;
+    settle().await;
+    let stats = inbox.stats();
     assert_eq!((stats.acked(), stats.retried()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn draining_answers_everybody() {
-    let street = Street::new();
+    let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let model = Witness::of(Canned::new([Answer::Gated(gate.clone(), "Done."), Answer::Never]));
-    let door = street.opens(Stage::new().agent(&model)).await;
-    let client = street.client("proxy").await;
-    let quick = client.say(&tester(), &message("quick", "go")).await.unwrap();
-    all_wait().await;
-    let stuck = client.say(&tester(), &message("stuck", "go")).await.unwrap();
-    all_wait().await;
-    let drained = tokio::spawn(door.drain(Duration::from_secs(20)));
-    all_wait().await;
-    let late = client.say(&tester(), &message("late", "go")).await.unwrap();
+    let model = RecordingModel::new(CannedModel::new([
+        Answer::Gated(gate.clone(), "Done."),
+        Answer::Never,
+    ]));
+    let inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
+    let client = fixture.client("proxy").await;
+    let quick = client.send(&tester(), &message("quick", "go")).await.unwrap();
+    settle().await;
+    let stuck = client.send(&tester(), &message("stuck", "go")).await.unwrap();
+    settle().await;
+    let drained = tokio::spawn(inbox.drain(Duration::from_secs(20)));
+    settle().await;
+    let late = client.send(&tester(), &message("late", "go")).await.unwrap();
     gate.add_permits(1);
     assert_eq!(answer(&quick.last().await.unwrap()), ("Done.", TurnOutcome::Completed));
     let stuck = stuck.last().await.unwrap();
@@ -341,35 +346,38 @@ async fn draining_answers_everybody() {
     assert!(!drained.await.unwrap(), "one turn did not end by itself");
 
     // What came later is left for the next process.
-    let model = Witness::of(Canned::new([Answer::Events(says("Here I am."))]));
-    let _door = street.opens(Stage::new().agent(&model)).await;
+    let model = RecordingModel::new(CannedModel::new([Answer::Events(text_events("Here I am."))]));
+    let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     assert_eq!(answer(&late.last().await.unwrap()).0, "Here I am.");
 }
 
 #[tokio::test]
 async fn an_agent_that_nobody_serves_is_an_error_at_once() {
-    let street = Street::new();
-    let client = street.client("proxy").await;
-    let error = client.say(&tester(), &message("s", "go")).await.unwrap_err();
-    assert!(matches!(&error, SayError::NobodyServes { agent } if *agent == tester()), "{error}");
+    let fixture = BusFixture::new();
+    let client = fixture.client("proxy").await;
+    let error = client.send(&tester(), &message("s", "go")).await.unwrap_err();
+    assert!(
+        matches!(&error, SendError::AgentUnavailable { agent } if *agent == tester()),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_agent_is_given_up_and_its_late_replies_are_dropped() {
-    let street = Street::new();
+    let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let model = Witness::of(Canned::new([
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Gated(gate.clone(), "Too late."),
-        Answer::Events(says("In time.")),
+        Answer::Events(text_events("In time.")),
     ]));
-    let _door = street.opens(Stage::new().agent(&model)).await;
-    let client = street.client("proxy").await;
-    let mut replies = client.say(&tester(), &message("s", "go")).await.unwrap();
+    let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
+    let client = fixture.client("proxy").await;
+    let mut replies = client.send(&tester(), &message("s", "go")).await.unwrap();
     let silent = replies.next().await.unwrap().unwrap_err();
     assert!(matches!(silent, ReplyError::Silent { after } if after.as_secs() == 120), "{silent}");
     assert!(replies.next().await.is_none());
     gate.add_permits(1);
-    all_wait().await;
+    settle().await;
     drop(replies);
     let replies = conversation(&client, message("s", "again")).await;
     assert_eq!(answer(replies.last().unwrap()).0, "In time.");
@@ -377,11 +385,11 @@ async fn a_silent_agent_is_given_up_and_its_late_replies_are_dropped() {
 
 #[tokio::test]
 async fn a_closed_bus_ends_the_wait() {
-    let street = Street::new();
-    let model = Witness::of(Canned::new([Answer::Never]));
-    let _door = street.opens(Stage::new().agent(&model)).await;
-    let client = street.client("proxy").await;
-    let replies = client.say(&tester(), &message("s", "go")).await.unwrap();
-    street.bus.close().await;
+    let fixture = BusFixture::new();
+    let model = RecordingModel::new(CannedModel::new([Answer::Never]));
+    let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
+    let client = fixture.client("proxy").await;
+    let replies = client.send(&tester(), &message("s", "go")).await.unwrap();
+    fixture.bus.close().await;
     assert!(matches!(replies.last().await.unwrap_err(), ReplyError::Closed));
 }

@@ -1,12 +1,12 @@
 //! How long it takes to make a model's list of 200 tools: `cargo bench -p rockbot-agent --bench
-//! model_list`.
+//! tool_list`.
 
 #![allow(clippy::print_stdout, clippy::expect_used, reason = "a benchmark prints and may fail")]
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{ModelList, ModelListLog};
+use rockbot_agent::{ToolList, ToolListLog};
 use rockbot_tools::{
     Tool, ToolContext, ToolFailure, ToolFilter, ToolHints, ToolProfile, ToolRegistration,
     ToolRegistry, ToolResult, ToolScope, ToolSource,
@@ -60,11 +60,11 @@ fn main() {
     }
     let filter = ToolFilter { deny: vec!["*_secret_*".into()], ..ToolFilter::default() };
     let scope = ToolScope::new(ToolProfile::subagent(), filter);
-    let log = ModelListLog::default();
+    let log = ToolListLog::default();
     let mut took: Vec<_> = (0..ROUNDS)
         .map(|_| {
             let began = Instant::now();
-            let mut list = ModelList::new(&scope, TOOLS);
+            let mut list = ToolList::new(&scope, TOOLS);
             registry.all().iter().for_each(|tool| list.add(tool));
             black_box(list.finish(64, &log));
             began.elapsed()

@@ -14,7 +14,7 @@ pub enum ServiceKind {
 impl ServiceKind {
     /// The word for it.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::A2a => "a2a",
             Self::Mcp => "mcp",
@@ -22,7 +22,7 @@ impl ServiceKind {
     }
 
     /// What is called that which it offers.
-    pub(super) fn offers(self) -> &'static str {
+    pub(super) fn offers_key(self) -> &'static str {
         match self {
             Self::A2a => "top_skills",
             Self::Mcp => "top_tools",
@@ -32,7 +32,7 @@ impl ServiceKind {
 
 /// A service. Its texts come from outside, and are fit to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownService {
+pub struct ServiceEntry {
     /// What it is called by.
     pub id: String,
     /// What kind it is.
@@ -42,11 +42,11 @@ pub struct KnownService {
     /// Its skills or tools, the most telling first.
     pub offers: Vec<String>,
     /// More words that it is found by.
-    pub words: String,
+    pub keywords: String,
 }
 
 /// Knows services, as they are now. Asked in every turn, so it answers from memory.
-pub trait KnownServices: Send + Sync + 'static {
+pub trait ServiceDirectory: Send + Sync + 'static {
     /// Those that the agent may use. None where it is not known which those are.
-    fn services(&self, agent: &AgentName) -> Option<Vec<KnownService>>;
+    fn services(&self, agent: &AgentName) -> Option<Vec<ServiceEntry>>;
 }

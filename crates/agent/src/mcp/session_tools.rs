@@ -11,41 +11,41 @@ use rockbot_contracts::SessionId;
 pub(super) type Target = (String, String);
 
 /// Most servers that one conversation is remembered to have called; the oldest go first.
-const MOST_CALLED: usize = 32;
+const MAX_CALLED: usize = 32;
 
 /// What conversations found and called, the newest last.
 #[derive(Debug)]
-pub(super) struct Sessions {
-    most_activated: usize,
-    by_id: Mutex<HashMap<SessionId, AtHand>>,
+pub(super) struct SessionTools {
+    max_activated: usize,
+    by_id: Mutex<HashMap<SessionId, SessionState>>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct AtHand {
+pub(super) struct SessionState {
     pub(super) activated: Vec<Target>,
     pub(super) called: Vec<String>,
 }
 
-impl Sessions {
-    pub(super) fn new(most_activated: usize) -> Self {
-        Self { most_activated, by_id: Mutex::default() }
+impl SessionTools {
+    pub(super) fn new(max_activated: usize) -> Self {
+        Self { max_activated, by_id: Mutex::default() }
     }
 
     /// Puts a tool at hand. On top of what a conversation may have, the oldest goes.
     pub(super) fn activate(&self, id: &SessionId, tool: Target) {
         let mut sessions = self.lock();
         let activated = &mut sessions.entry(id.clone()).or_default().activated;
-        to_the_end(activated, tool, self.most_activated);
+        move_to_end(activated, tool, self.max_activated);
     }
 
     /// Remembers that a server was called.
     pub(super) fn called(&self, id: &SessionId, server: &str) {
         let mut sessions = self.lock();
         let called = &mut sessions.entry(id.clone()).or_default().called;
-        to_the_end(called, server.to_lowercase(), MOST_CALLED);
+        move_to_end(called, server.to_lowercase(), MAX_CALLED);
     }
 
-    pub(super) fn at_hand(&self, id: &SessionId) -> AtHand {
+    pub(super) fn get(&self, id: &SessionId) -> SessionState {
         self.lock().get(id).cloned().unwrap_or_default()
     }
 
@@ -54,12 +54,12 @@ impl Sessions {
         self.lock().remove(id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, AtHand>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionState>> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn to_the_end<T: PartialEq>(all: &mut Vec<T>, one: T, most: usize) {
+fn move_to_end<T: PartialEq>(all: &mut Vec<T>, one: T, most: usize) {
     all.retain(|other| *other != one);
     all.push(one);
     let over = all.len().saturating_sub(most);

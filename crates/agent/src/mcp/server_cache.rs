@@ -1,4 +1,4 @@
-//! Definitions of tools, as they were when their server was last looked at.
+//! Definitions of tools, as they were when their server was last fetched at.
 
 use std::{
     collections::HashMap,
@@ -20,27 +20,27 @@ use rockbot_tools::{
     names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, sanitise, with_hash},
 };
 
-/// Most tools of one server that are looked at.
-const MOST_TOOLS: usize = 1024;
+/// Most tools of one server that are fetched at.
+const MAX_TOOLS: usize = 1024;
 
 /// The longest description and the longest instructions that a model reads, in characters.
-const MOST_DESCRIPTION: usize = 4000;
-const MOST_INSTRUCTIONS: usize = 4000;
+const MAX_DESCRIPTION_CHARS: usize = 4000;
+const MAX_INSTRUCTIONS_CHARS: usize = 4000;
 
 /// A server with its tools.
 #[derive(Debug)]
-pub(super) struct KnownServer {
+pub(super) struct CachedServer {
     /// Its name as its bridge writes it.
     pub(super) name: String,
     /// Of which state of the server this tells.
     fingerprint: String,
     pub(super) instructions: Option<String>,
-    pub(super) tools: Vec<Arc<KnownTool>>,
+    pub(super) tools: Vec<Arc<CachedTool>>,
 }
 
 /// One tool of a server.
 #[derive(Debug)]
-pub(super) struct KnownTool {
+pub(super) struct CachedTool {
     pub(super) server: String,
     pub(super) definition: McpToolDefinition,
     /// Its name in a model's list.
@@ -48,17 +48,17 @@ pub(super) struct KnownTool {
     pub(super) fingerprint: String,
 }
 
-impl KnownServer {
+impl CachedServer {
     /// The tool that the server calls so.
-    pub(super) fn tool(&self, name: &str) -> Option<&Arc<KnownTool>> {
+    pub(super) fn tool(&self, name: &str) -> Option<&Arc<CachedTool>> {
         self.tools.iter().find(|tool| tool.definition.name == name)
     }
 }
 
-impl KnownTool {
+impl CachedTool {
     /// What the server says that it does, fit to be shown.
     pub(super) fn description(&self) -> String {
-        plain(&self.definition.description, MOST_DESCRIPTION)
+        plain(&self.definition.description, MAX_DESCRIPTION_CHARS)
     }
 
     /// The definition for a model: it is told whose words it reads.
@@ -76,7 +76,7 @@ impl KnownTool {
     }
 
     /// Whether it is within a scope.
-    pub(super) fn judge(&self, scope: &ToolScope) -> Result<(), Refused> {
+    pub(super) fn check_scope(&self, scope: &ToolScope) -> Result<(), Refused> {
         scope.judge(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
@@ -95,9 +95,9 @@ impl KnownTool {
     }
 }
 
-/// The servers that were looked at, and the names that their tools got.
+/// The servers that were fetched at, and the names that their tools got.
 #[derive(Debug)]
-pub(super) struct KnownServers {
+pub(super) struct ServerCache {
     /// Tools whose names are taken.
     others: Arc<ToolRegistry>,
     state: Mutex<State>,
@@ -106,18 +106,18 @@ pub(super) struct KnownServers {
 #[derive(Debug, Default)]
 struct State {
     /// By name in lower case.
-    servers: HashMap<String, Arc<KnownServer>>,
+    servers: HashMap<String, Arc<CachedServer>>,
     /// Who has a name: the server in lower case, and the tool.
     names: HashMap<String, (String, String)>,
 }
 
-impl KnownServers {
+impl ServerCache {
     pub(super) fn new(others: Arc<ToolRegistry>) -> Self {
         Self { others, state: Mutex::default() }
     }
 
     /// What is known of a server in the state with this fingerprint.
-    pub(super) fn get(&self, server: &str, fingerprint: &str) -> Option<Arc<KnownServer>> {
+    pub(super) fn get(&self, server: &str, fingerprint: &str) -> Option<Arc<CachedServer>> {
         let state = self.lock();
         let known = state.servers.get(&server.to_lowercase())?;
         (known.fingerprint == fingerprint).then(|| known.clone())
@@ -125,10 +125,10 @@ impl KnownServers {
 
     /// Takes in what a server offers now. A tool keeps the name that it has; a name that another
     /// tool has gets a hash of the whole name behind it.
-    pub(super) fn take_in(&self, details: McpServerDetails) -> Arc<KnownServer> {
+    pub(super) fn insert(&self, details: McpServerDetails) -> Arc<CachedServer> {
         let McpServerDetails { server, instructions, mut tools, .. } = details;
         tools.retain(|tool| is_name(&tool.name));
-        tools.truncate(MOST_TOOLS);
+        tools.truncate(MAX_TOOLS);
         let mut state = self.lock();
         let lower = server.name.to_lowercase();
         let stays = |tool: &str| tools.iter().any(|one| one.name == tool);
@@ -145,20 +145,20 @@ impl KnownServers {
             let name = self.name(&mut state.names, &lower, &definition);
             let fingerprint = definition_fingerprint(&definition);
             let server = server.name.clone();
-            Arc::new(KnownTool { server, definition, name, fingerprint })
+            Arc::new(CachedTool { server, definition, name, fingerprint })
         });
-        let known = Arc::new(KnownServer {
+        let known = Arc::new(CachedServer {
             tools: tools.collect(),
             name: server.name,
             fingerprint: server.fingerprint,
-            instructions: instructions.map(|text| plain(&text, MOST_INSTRUCTIONS)),
+            instructions: instructions.map(|text| plain(&text, MAX_INSTRUCTIONS_CHARS)),
         });
         state.servers.insert(lower, known.clone());
         known
     }
 
     /// Forgets servers that are not there any more.
-    pub(super) fn follow(&self, index: &McpIndex) {
+    pub(super) fn retain_listed(&self, index: &McpIndex) {
         let mut state = self.lock();
         state.servers.retain(|server, _| index.get(server).is_some());
         state.names.retain(|_, (server, _)| index.get(server).is_some());
