@@ -74,7 +74,7 @@ pub enum TurnEvent {
         bytes: usize,
         /// Error code of a failed call.
         error: Option<ToolErrorCode>,
-        /// Whether the tool ran.
+        /// Execution state of the tool.
         executed: Executed,
     },
 }

@@ -53,7 +53,7 @@ pub(crate) struct LongResult<'a> {
     pub(crate) threshold: usize,
     /// A quarter of the context window, in characters. No chunk is longer.
     pub(crate) readable: usize,
-    /// Whether the model may call the tool that reads chunks.
+    /// The model may call the tool that reads chunks.
     pub(crate) can_read_chunks: bool,
 }
 

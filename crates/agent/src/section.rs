@@ -72,7 +72,7 @@ impl AgentSection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpSection {
-    /// Whether models may add and remove servers. Default false; the bridge must allow it too.
+    /// Lets models add and remove servers. Default false; the bridge must allow it too.
     pub register: bool,
     /// Store of the trusted tool definitions: `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`,
     /// or `memory:`. Without it, a server may change its tool definitions at any time.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of concurrent calls with any strategy.
 pub const MAX_PARALLEL: usize = 64;
 
-/// How the tool calls of one answer are run, set per agent.
+/// Execution of the tool calls of one answer, set per agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutionStrategy {

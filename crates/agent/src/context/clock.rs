@@ -1,4 +1,4 @@
-//! What day it is, where the agent's people are.
+//! Date and time zone of the user.
 
 use std::{fmt, sync::Arc};
 
@@ -8,21 +8,21 @@ use rockbot_contracts::AgentName;
 
 use super::{ContextPart, ContextRequest, ContextSource};
 
-/// Knows which time zone an agent's people live in.
+/// A source of the time zone of an agent's users.
 pub trait TimeZoneSource: Send + Sync + 'static {
-    /// The zone of an agent; none when nobody said.
+    /// Returns the time zone of an agent, if one is set.
     fn zone<'a>(&'a self, agent: &'a AgentName) -> BoxFuture<'a, Option<TimeZone>>;
 }
 
-/// Tells the date, the day of the week and the time zone. Not the time of the day, which would
-/// make the beginning of every request different.
+/// Adds the date, the weekday and the time zone. The time of day would change the start of every request
+/// and defeat the prompt cache.
 pub struct CurrentDate {
     zones: Option<Arc<dyn TimeZoneSource>>,
     now: fn() -> Timestamp,
 }
 
 impl CurrentDate {
-    /// In the zones that `zones` knows, else in this machine's.
+    /// Uses the zones of `zones`, or the zone of this machine.
     #[must_use]
     pub fn new(zones: Option<Arc<dyn TimeZoneSource>>) -> Self {
         Self { zones, now: Timestamp::now }
@@ -36,11 +36,11 @@ impl ContextSource for CurrentDate {
 
     fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move {
-            let found = match &self.zones {
+            let zone = match &self.zones {
                 Some(zones) => zones.zone(request.agent).await,
                 None => None,
             };
-            Some(describe((self.now)(), found.unwrap_or_else(TimeZone::system)))
+            Some(describe((self.now)(), zone.unwrap_or_else(TimeZone::system)))
         })
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_day_is_that_of_the_zone() {
+    fn date_follows_the_time_zone() {
         let late: Timestamp = "2026-03-01T23:30:00Z".parse().unwrap();
         let berlin = TimeZone::get("Europe/Berlin").unwrap();
         assert_eq!(

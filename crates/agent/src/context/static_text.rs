@@ -4,7 +4,7 @@ use futures_util::future::{BoxFuture, ready};
 
 use super::{ContextPart, ContextRequest, ContextSource};
 
-/// Always says the same.
+/// A constant text.
 #[derive(Debug)]
 pub(crate) struct StaticText {
     part: ContextPart,

@@ -1,4 +1,4 @@
-//! What an agent may do with MCP servers, and how it does it.
+//! Access of an agent to MCP servers, within its rules.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use super::{
 };
 use crate::definition::{AgentDefinition, McpRules};
 
-/// Servers that are asked for their definitions at once.
+/// Number of servers whose definitions are fetched concurrently.
 const CONCURRENT_FETCHES: usize = 8;
 
-/// The rules of one agent, kept wherever a server is listed, fetched at or called.
+/// Enforces the rules of one agent wherever a server is listed, fetched or called.
 pub(super) struct McpAccess {
     pub(super) gateway: Arc<dyn McpGateway>,
     pub(super) rules: McpRules,
@@ -57,14 +57,14 @@ impl McpAccess {
         }
     }
 
-    /// The servers that there are and that may be used. What is known of others is forgotten.
+    /// Returns the permitted servers. Drops cached servers that no longer exist.
     pub(super) fn index(&self) -> McpIndex {
         let index = self.gateway.index().borrow().clone();
         self.cache.retain_listed(&index);
         index.servers().filter(|server| self.rules.permits(&server.name)).cloned().collect()
     }
 
-    /// A server with its tools as they are now.
+    /// Returns a server with its current tools.
     pub(super) async fn server(&self, name: &str) -> Result<Arc<CachedServer>, ToolFailure> {
         let summary = self.summary(name)?;
         if let Some(known) = self.cache.get(&summary.name, &summary.fingerprint) {
@@ -75,7 +75,7 @@ impl McpAccess {
         Ok(self.cache.insert(details))
     }
 
-    /// Those of these servers that say within `time` what they offer.
+    /// Returns the servers that respond within `time`.
     pub(super) async fn servers(
         &self,
         names: Vec<String>,
@@ -99,7 +99,7 @@ impl McpAccess {
                     None
                 }
                 Err(_) => {
-                    warn!(?time, "an MCP server does not say in time what it offers");
+                    warn!(?time, "MCP server details timed out");
                     None
                 }
             }
@@ -111,12 +111,15 @@ impl McpAccess {
             let reason = "this agent may not use that MCP server".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         }
-        self.gateway.index().borrow().get(name).cloned().ok_or_else(|| {
-            ToolFailure::invalid("there is no MCP server of that name; mcp_list_services tells all")
-        })
+        self.gateway
+            .index()
+            .borrow()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| ToolFailure::invalid("unknown MCP server; mcp_list_services lists all"))
     }
 
-    /// Whether the tool has a definition that is trusted.
+    /// Returns `true` if the definition of the tool is trusted.
     pub(super) async fn trusts(&self, tool: &CachedTool) -> Result<bool, ToolFailure> {
         match &self.pins {
             Some(pins) => tool.is_trusted(pins).await.map_err(|error| pin::out_of_reach(&error)),
@@ -124,8 +127,8 @@ impl McpAccess {
         }
     }
 
-    /// The tools of a server that may be offered within a scope now, and the names of those that wait for an
-    /// operator.
+    /// Returns the tools of a server that may be offered within a scope, and the names of those that await
+    /// approval by an operator.
     pub(super) async fn usable(
         &self,
         server: &CachedServer,
@@ -142,7 +145,7 @@ impl McpAccess {
         (usable, quarantined)
     }
 
-    /// Calls a tool by its server and name as it is defined now, if that may be.
+    /// Calls a tool with its current definition, if that is permitted.
     async fn call_current(
         &self,
         server: &str,
@@ -154,8 +157,8 @@ impl McpAccess {
         self.send(&tool, arguments, context).await
     }
 
-    /// Calls a tool with the definition that was checked, if it still has it: rules, schema and
-    /// people went by that one.
+    /// Calls a tool if its definition is still the checked one, to which rules, schema and approval
+    /// applied.
     pub(super) async fn call(
         &self,
         checked: &CachedTool,
@@ -164,8 +167,8 @@ impl McpAccess {
     ) -> Result<ToolResult, ToolFailure> {
         let tool = self.resolve(&checked.server, &checked.definition.name, context).await?;
         if tool.fingerprint != checked.fingerprint {
-            let reason = "the definition of this tool changed a moment ago; look at it again with \
-                          mcp_get_service_details before you call it";
+            let reason = "the definition of this tool has just changed; read it with \
+                          mcp_get_service_details before calling it";
             return Err(ToolFailure::NotPermitted { reason: reason.to_owned() });
         }
         self.send(&tool, arguments, context).await
@@ -182,8 +185,7 @@ impl McpAccess {
         self.gateway.call(&tool.server, name, arguments, context).await
     }
 
-    /// Calls a tool that the model named by its server and name, after whoever must be asked about
-    /// it was.
+    /// Calls a tool by server and name, after approval if required.
     pub(super) async fn call_by_name(
         &self,
         server: &str,
@@ -203,9 +205,9 @@ impl McpAccess {
             fingerprint: &found.fingerprint,
             arguments: &arguments,
         };
-        let asked = Instant::now();
+        let started = Instant::now();
         approve::ask(approver.as_ref(), question).await?;
-        let deadline = context.deadline + asked.elapsed();
+        let deadline = context.deadline + started.elapsed();
         self.call(&found, arguments, &ToolContext { deadline, ..context.clone() }).await
     }
 
@@ -218,8 +220,8 @@ impl McpAccess {
         let fetched = async {
             let known = self.server(server).await?;
             let found = known.tool(tool).cloned().ok_or_else(|| {
-                let message = "that MCP server has no tool of that name; \
-                               mcp_get_service_details tells all";
+                let message = "unknown tool of that MCP server; \
+                               mcp_get_service_details lists all";
                 ToolFailure::invalid(message)
             })?;
             if let Err(refused) = found.check_scope(&context.scope) {
@@ -227,7 +229,7 @@ impl McpAccess {
             }
             if !self.trusts(&found).await? {
                 warn!(agent = %self.agent, server = %found.server,
-                    "the definition of an MCP tool changed; not calling it");
+                    "MCP tool definition changed; call denied");
                 return Err(pin::changed());
             }
             Ok(found)
@@ -249,7 +251,7 @@ impl McpAccess {
     }
 }
 
-/// A bridge's refusal as the failure of a call.
+/// Converts an error of a bridge.
 pub(super) fn failure(error: McpManageError) -> ToolFailure {
     let McpManageError { code, message, .. } = error;
     match code {

@@ -1,4 +1,4 @@
-//! Which tools of MCP servers a model is offered, request by request.
+//! The MCP tools in each model request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,23 +22,22 @@ use super::{
 };
 use crate::definition::{AgentDefinition, McpExposure};
 
-/// How long a request to the model waits for servers to say what they offer. What comes later is
-/// in the next request.
+/// Time limit of a model request for the definitions of each server. Later ones are part of the next
+/// request.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An agent's tools of MCP servers. They are in a registry of the agent's own, in front of the one
-/// that it shares.
+/// Provides the MCP tools of an agent in its own registry, which falls back to the shared one.
 pub(crate) struct McpToolProvider {
     access: Arc<McpAccess>,
     registry: Arc<ToolRegistry>,
     management: Vec<Arc<dyn Tool>>,
     may_register: bool,
-    /// Names of tools in the registry, and which definition each has.
+    /// Tools in the registry, with the fingerprints of their definitions.
     offered: Mutex<BTreeMap<String, String>>,
 }
 
 impl McpToolProvider {
-    /// Tools go into `registry`, which is in front of `others`.
+    /// Creates a provider that registers tools in `registry`, which falls back to `others`.
     pub(crate) fn new(
         parts: McpParts,
         definition: &AgentDefinition,
@@ -53,8 +52,8 @@ impl McpToolProvider {
         Self { access, registry, management, may_register, offered: Mutex::default() }
     }
 
-    /// What is offered to a conversation within a scope now, at limit `limit` tools, those that manage servers
-    /// first. They are in the registry when this returns, within a few seconds.
+    /// Returns at most `limit` tools for a conversation within a scope, management tools first. They are
+    /// registered when this returns, within a few seconds.
     pub(crate) fn tools<'a>(
         &'a self,
         session: &'a SessionId,
@@ -72,7 +71,7 @@ impl McpToolProvider {
     ) -> Vec<ToolRegistration> {
         let index = self.access.index();
         self.remove_stale();
-        // Without a server there is nothing to manage, but one to add.
+        // Without a server, the management tools are useful only to add one.
         if index.is_empty() && !self.may_register {
             return Vec::new();
         }
@@ -82,13 +81,13 @@ impl McpToolProvider {
             if self.registry.get(&registration.name).is_none()
                 && let Err(error) = self.registry.register(tool.clone())
             {
-                debug!(%error, "a tool that manages MCP servers is not offered");
+                debug!(%error, "management tool registration failed");
                 continue;
             }
             offered.push(registration.clone());
         }
         let session_state = self.access.sessions.get(session);
-        let (activated, whole): (Vec<_>, BTreeSet<_>) = match self.access.rules.exposure {
+        let (activated, complete): (Vec<_>, BTreeSet<_>) = match self.access.rules.exposure {
             McpExposure::Off => (Vec::new(), BTreeSet::new()),
             McpExposure::Eager => {
                 (Vec::new(), index.servers().map(|server| server.name.to_lowercase()).collect())
@@ -98,23 +97,24 @@ impl McpToolProvider {
                 (session_state.activated, session_state.called.into_iter().collect())
             }
         };
-        let names: BTreeSet<_> = activated.iter().map(|(server, _)| server).chain(&whole).collect();
+        let names: BTreeSet<_> =
+            activated.iter().map(|(server, _)| server).chain(&complete).collect();
         let names = names.into_iter().filter(|name| index.get(name).is_some()).cloned().collect();
         let servers = self.access.servers(names, LIST_TIMEOUT).await;
         let is_activated = |server: &CachedServer, tool: &CachedTool| {
             let server = server.name.to_lowercase();
             activated.iter().any(|(own, name)| *own == server && *name == tool.definition.name)
         };
-        let is_whole = |server: &CachedServer| whole.contains(&server.name.to_lowercase());
+        let is_complete = |server: &CachedServer| complete.contains(&server.name.to_lowercase());
         let mut selected = Vec::new();
         for server in &servers {
             let (usable, _) = self.access.usable(server, scope).await;
             selected.extend(usable.into_iter().filter_map(|tool| {
                 let activated = is_activated(server, &tool);
-                (activated || is_whole(server)).then_some((!activated, tool))
+                (activated || is_complete(server)).then_some((!activated, tool))
             }));
         }
-        // What was searched for comes before what merely shares a server.
+        // Activated tools come before other tools of the same server.
         selected.sort_by(|one, other| (one.0, &one.1.name).cmp(&(other.0, &other.1.name)));
         let selected = selected.into_iter().filter_map(|(_, tool)| self.offer(&tool));
         offered.extend(selected.take(limit.saturating_sub(offered.len())));
@@ -122,12 +122,12 @@ impl McpToolProvider {
         offered
     }
 
-    /// The conversation ended.
+    /// Drops the state of a conversation that ended.
     pub(crate) fn forget(&self, session: &SessionId) {
         self.access.forget(session);
     }
 
-    /// Puts a tool into the registry, in place of what it was before.
+    /// Registers a tool, or replaces its previous definition.
     fn offer(&self, tool: &Arc<CachedTool>) -> Option<ToolRegistration> {
         let registration = tool.registration();
         let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,13 +148,13 @@ impl McpToolProvider {
                 Some(registration)
             }
             Err(error) => {
-                debug!(%error, "a tool of an MCP server is not offered");
+                debug!(%error, "MCP tool registration failed");
                 None
             }
         }
     }
 
-    /// Takes the tools of servers that are gone out of the registry.
+    /// Removes the tools of servers that no longer exist.
     fn remove_stale(&self) {
         let index = self.access.gateway.index().borrow().clone();
         let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl McpToolProvider {
     }
 }
 
-/// A tool of a server under a name of its own.
+/// A tool of a server under its own name.
 struct ServerTool {
     registration: ToolRegistration,
     tool: Arc<CachedTool>,

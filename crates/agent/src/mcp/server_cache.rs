@@ -1,4 +1,4 @@
-//! Definitions of tools, as they were when their server was last fetched at.
+//! Cache of MCP servers and the definitions of their tools.
 
 use std::{
     collections::HashMap,
@@ -20,11 +20,12 @@ use rockbot_tools::{
     names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, sanitise, with_hash},
 };
 
-/// Most tools of one server that are fetched at.
+/// Maximum number of tools of one server.
 const MAX_TOOLS: usize = 1024;
 
-/// The longest description and the longest instructions that a model reads, in characters.
+/// Longest description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 4000;
+/// Longest instructions of a server, in characters.
 const MAX_INSTRUCTIONS_CHARS: usize = 4000;
 
 /// A server with its tools.
@@ -32,42 +33,42 @@ const MAX_INSTRUCTIONS_CHARS: usize = 4000;
 pub(super) struct CachedServer {
     /// Its name as its bridge writes it.
     pub(super) name: String,
-    /// Of which state of the server this tells.
+    /// Fingerprint of the server at the time of loading.
     fingerprint: String,
     pub(super) instructions: Option<String>,
     pub(super) tools: Vec<Arc<CachedTool>>,
 }
 
-/// One tool of a server.
+/// A tool of a server.
 #[derive(Debug)]
 pub(super) struct CachedTool {
     pub(super) server: String,
     pub(super) definition: McpToolDefinition,
-    /// Its name in a model's list.
+    /// Name in the tool list of a model.
     pub(super) name: String,
     pub(super) fingerprint: String,
 }
 
 impl CachedServer {
-    /// The tool that the server calls so.
+    /// Returns the tool with this name on the server.
     pub(super) fn tool(&self, name: &str) -> Option<&Arc<CachedTool>> {
         self.tools.iter().find(|tool| tool.definition.name == name)
     }
 }
 
 impl CachedTool {
-    /// What the server says that it does, fit to be shown.
+    /// Returns the sanitized description of the server.
     pub(super) fn description(&self) -> String {
         plain(&self.definition.description, MAX_DESCRIPTION_CHARS)
     }
 
-    /// The definition for a model: it is told whose words it reads.
+    /// Returns the definition for a model. It names the source of the description.
     pub(super) fn registration(&self) -> ToolRegistration {
         let mut registration = self.definition.registration(&self.server);
         registration.name.clone_from(&self.name);
         registration.label = registration.label.map(|label| plain(&label, 128));
         registration.description = format!(
-            "The tool {} of the MCP server {}, which describes it so: {}",
+            "Tool {} of the MCP server {}. Description by the server: {}",
             self.definition.name,
             self.server,
             self.description()
@@ -75,12 +76,12 @@ impl CachedTool {
         registration
     }
 
-    /// Whether it is within a scope.
+    /// Checks that the scope permits the tool.
     pub(super) fn check_scope(&self, scope: &ToolScope) -> Result<(), Refused> {
         scope.judge(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
-    /// Whether its definition is one that is trusted.
+    /// Returns `true` if the definition is trusted.
     pub(super) async fn is_trusted(&self, pins: &ToolPins) -> Result<bool, StoreError> {
         let source = format!("mcp:{}", self.server.to_lowercase());
         let pinned = || PinnedDefinition {
@@ -95,7 +96,7 @@ impl CachedTool {
     }
 }
 
-/// The servers that were fetched at, and the names that their tools got.
+/// The loaded servers, and the model names of their tools.
 #[derive(Debug)]
 pub(super) struct ServerCache {
     /// Tools whose names are taken.
@@ -107,7 +108,7 @@ pub(super) struct ServerCache {
 struct State {
     /// By name in lower case.
     servers: HashMap<String, Arc<CachedServer>>,
-    /// Who has a name: the server in lower case, and the tool.
+    /// Owner of each model name: server in lower case, and tool.
     names: HashMap<String, (String, String)>,
 }
 
@@ -116,15 +117,15 @@ impl ServerCache {
         Self { others, state: Mutex::default() }
     }
 
-    /// What is known of a server in the state with this fingerprint.
+    /// Returns a server if it was loaded with this fingerprint.
     pub(super) fn get(&self, server: &str, fingerprint: &str) -> Option<Arc<CachedServer>> {
         let state = self.lock();
         let known = state.servers.get(&server.to_lowercase())?;
         (known.fingerprint == fingerprint).then(|| known.clone())
     }
 
-    /// Takes in what a server offers now. A tool keeps the name that it has; a name that another
-    /// tool has gets a hash of the whole name behind it.
+    /// Stores the current tools of a server. A tool keeps its model name. If the name is taken, a hash of
+    /// the full name is appended.
     pub(super) fn insert(&self, details: McpServerDetails) -> Arc<CachedServer> {
         let McpServerDetails { server, instructions, mut tools, .. } = details;
         tools.retain(|tool| is_name(&tool.name));
@@ -133,11 +134,11 @@ impl ServerCache {
         let lower = server.name.to_lowercase();
         let stays = |tool: &str| tools.iter().any(|one| one.name == tool);
         state.names.retain(|_, (owner, tool)| *owner != lower || stays(tool));
-        // Who gets a name that several want does not hang on the order in which the server tells: the
-        // one whose own name was not altered, else the first of the alphabet.
+        // The owner of a contested name must not depend on the order of the server: a tool whose own name
+        // needed no change comes first, then the alphabetically first.
         let mut order: Vec<_> = tools.iter().collect();
-        let is_altered = |tool: &str| sanitise(tool, MAX_NAME_BYTES) != tool;
-        order.sort_by_key(|tool| (is_altered(&tool.name), tool.name.as_str()));
+        let is_sanitized = |tool: &str| sanitise(tool, MAX_NAME_BYTES) != tool;
+        order.sort_by_key(|tool| (is_sanitized(&tool.name), tool.name.as_str()));
         for definition in order {
             self.name(&mut state.names, &lower, definition);
         }
@@ -157,7 +158,7 @@ impl ServerCache {
         known
     }
 
-    /// Forgets servers that are not there any more.
+    /// Drops servers that no longer exist.
     pub(super) fn retain_listed(&self, index: &McpIndex) {
         let mut state = self.lock();
         state.servers.retain(|server, _| index.get(server).is_some());

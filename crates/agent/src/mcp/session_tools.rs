@@ -1,4 +1,4 @@
-//! Which tools of MCP servers each conversation has at hand.
+//! MCP tools that conversations have activated and servers that they have called.
 
 use std::{
     collections::HashMap,
@@ -7,13 +7,13 @@ use std::{
 
 use rockbot_contracts::SessionId;
 
-/// A tool by its server, in lower case, and its own name.
+/// A tool: its server in lower case, and its own name.
 pub(super) type Target = (String, String);
 
-/// Most servers that one conversation is remembered to have called; the oldest go first.
+/// Maximum number of called servers per conversation; the oldest are dropped.
 const MAX_CALLED: usize = 32;
 
-/// What conversations found and called, the newest last.
+/// Activated tools and called servers of all conversations, newest last.
 #[derive(Debug)]
 pub(super) struct SessionTools {
     max_activated: usize,
@@ -31,14 +31,14 @@ impl SessionTools {
         Self { max_activated, by_id: Mutex::default() }
     }
 
-    /// Puts a tool at hand. On top of what a conversation may have, the oldest goes.
+    /// Activates a tool. Above the limit, the oldest activation is dropped.
     pub(super) fn activate(&self, id: &SessionId, tool: Target) {
         let mut sessions = self.lock();
         let activated = &mut sessions.entry(id.clone()).or_default().activated;
         move_to_end(activated, tool, self.max_activated);
     }
 
-    /// Remembers that a server was called.
+    /// Records a call to a server.
     pub(super) fn called(&self, id: &SessionId, server: &str) {
         let mut sessions = self.lock();
         let called = &mut sessions.entry(id.clone()).or_default().called;
@@ -49,7 +49,7 @@ impl SessionTools {
         self.lock().get(id).cloned().unwrap_or_default()
     }
 
-    /// The conversation ended.
+    /// Drops the state of a conversation that ended.
     pub(super) fn forget(&self, id: &SessionId) {
         self.lock().remove(id);
     }

@@ -1,4 +1,4 @@
-//! Entries of one kind that agents keep, found by words.
+//! Searchable entries of one kind, kept by agent.
 
 use std::{
     collections::HashMap,
@@ -15,40 +15,40 @@ use sha2::{Digest, Sha256};
 use tokio::{task::spawn_blocking, time::Instant};
 use tracing::warn;
 
-/// After this time entries are read again although nobody said that they changed: a process may
-/// have died between a change and saying so.
+/// Maximum age of cached entries. Entries are reloaded even without a recorded change, because a process
+/// may have died between a change and its record.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How often a change is tried again that another process got in the way of.
+/// Maximum number of attempts of a change that conflicts with other processes.
 pub(super) const ATTEMPTS: usize = 8;
 
-/// What is kept in a collection.
+/// A value in a collection.
 pub(super) trait CollectionItem:
     Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// What several of them are called.
+    /// Name of the collection in the store and in messages.
     const NAME: &'static str;
 
-    /// What it is found by.
+    /// Returns the text that searches match.
     fn search_text(&self) -> String;
 }
 
-/// The entries of each agent, at capacity so many of one.
+/// The entries of each agent, at most `capacity` of one agent.
 pub(super) struct Collection<T> {
     store: Arc<dyn Store>,
     capacity: usize,
     cache: Mutex<HashMap<AgentName, Arc<Entries<T>>>>,
-    /// Held from a look at how much there is until what was looked for is written.
+    /// Held from the check of the capacity until the write.
     writing: tokio::sync::Mutex<()>,
 }
 
-/// What an agent keeps, as it was when it was looked at.
+/// The entries of an agent at the time of loading.
 pub(super) struct Entries<T> {
-    /// By name, in order of the names.
+    /// By name, in alphabetical order.
     pub(super) all: Vec<(String, Document<T>)>,
-    /// Made for the first who searches.
+    /// Built by the first search.
     index: OnceLock<Ranker>,
-    /// Which change it was read after.
+    /// The last change that the entries include.
     after: Option<Version>,
     read_at: Instant,
 }
@@ -66,7 +66,7 @@ impl<T: CollectionItem> Collection<T> {
         self.shelf(agent).get(&[name]).await
     }
 
-    /// Puts an entry under a name if that is as expected and there is room.
+    /// Writes an entry if its version is as expected and the capacity allows it.
     pub(super) async fn put(
         &self,
         agent: &AgentName,
@@ -77,8 +77,8 @@ impl<T: CollectionItem> Collection<T> {
         self.put_if(agent, name, value, expected, |_| Ok(())).await
     }
 
-    /// The same, if the entries that are there pass the check. Of the puts of a process one looks
-    /// and writes at a time, so limits hold for calls that come at once.
+    /// Like [`put`](Self::put), if the present entries pass the check. Writes of one process are
+    /// serialized, so the limits hold for concurrent calls.
     pub(super) async fn put_if(
         &self,
         agent: &AgentName,
@@ -94,8 +94,8 @@ impl<T: CollectionItem> Collection<T> {
             let count = entries.all.len();
             if count >= self.capacity && entries.all.iter().all(|(taken, _)| taken != name) {
                 return Err(ToolFailure::invalid(format!(
-                    "there are {count} {}, at most {}; nothing was dropped to make room: delete \
-                     what is no longer needed",
+                    "there are {count} {}, at most {}; no entry was dropped; delete what \
+                     is no longer needed",
                     T::NAME,
                     self.capacity
                 )));
@@ -108,7 +108,7 @@ impl<T: CollectionItem> Collection<T> {
         Ok(placed)
     }
 
-    /// Takes the entry of a name away. Whether there was one.
+    /// Removes an entry. Returns `true` if it existed.
     pub(super) async fn remove(&self, agent: &AgentName, name: &str) -> Result<bool, ToolFailure> {
         let removed = self.shelf(agent).remove(&[name], Expected::Anything).await?;
         if removed {
@@ -117,9 +117,9 @@ impl<T: CollectionItem> Collection<T> {
         Ok(removed)
     }
 
-    /// All entries of an agent. They are read again only after somebody changed one.
+    /// Returns all entries of an agent, from the cache unless an entry has changed.
     pub(super) async fn entries(&self, agent: &AgentName) -> Result<Arc<Entries<T>>, ShelfError> {
-        // First, so that a change that comes while the list is read is noticed the next time.
+        // Read before the list, so that a concurrent change is noticed at the next load.
         let after = self.changes(agent).get::<&str>(&["last"]).await?.map(|last| last.version);
         let known = self.cache().get(agent).cloned();
         if let Some(known) = known.filter(|known| known.after == after && known.is_fresh()) {
@@ -136,13 +136,13 @@ impl<T: CollectionItem> Collection<T> {
         Ok(entries)
     }
 
-    /// Says that there was a change. Where that fails, the change was made none the less, and other
-    /// processes see it a minute later.
+    /// Records a change. If that fails, the change itself is stored, and other processes see it within a
+    /// minute.
     async fn changed(&self, agent: &AgentName) {
         self.cache().remove(agent);
         if let Err(error) = self.changes(agent).put(&["last"], &(), None, Expected::Anything).await
         {
-            warn!(%error, what = T::NAME, "others will see a change late");
+            warn!(%error, what = T::NAME, "recording a change failed; other processes see it within a minute");
         }
     }
 
@@ -164,7 +164,7 @@ impl<T: CollectionItem> Entries<T> {
         self.read_at.elapsed() < MAX_AGE
     }
 
-    /// The entries that fit a query best, the best first.
+    /// Returns the entries that match a query best, best first.
     pub(super) async fn search(
         self: &Arc<Self>,
         query: &str,
@@ -172,7 +172,7 @@ impl<T: CollectionItem> Entries<T> {
     ) -> Vec<&(String, Document<T>)> {
         if self.index.get().is_none() {
             let entries = self.clone();
-            // Megabytes may be read for their words.
+            // Building the index may read megabytes.
             let _ = spawn_blocking(move || entries.index().len()).await;
         }
         let found = self.index().search(query, limit);
@@ -185,18 +185,18 @@ impl<T: CollectionItem> Entries<T> {
     }
 }
 
-/// A short name made of a text: the same for the same text, whatever its case and white space.
+/// Derives a short name from a text, ignoring case and white space.
 pub(super) fn name_of(text: &str) -> String {
     let plain = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     Sha256::digest(plain).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Refuses a text that is empty or too long.
+/// Rejects a text that is empty or too long.
 pub(super) fn check_text(what: &str, text: &str, max_bytes: usize) -> Result<(), ToolFailure> {
     match text.len() {
         _ if text.trim().is_empty() => Err(ToolFailure::invalid(format!("{what} is empty"))),
         bytes if bytes > max_bytes => Err(ToolFailure::invalid(format!(
-            "{what} has {bytes} bytes, at most {max_bytes}; nothing was saved: say it in fewer words"
+            "{what} has {bytes} bytes, at most {max_bytes}; nothing was saved; shorten it"
         ))),
         _ => Ok(()),
     }

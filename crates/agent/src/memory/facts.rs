@@ -1,4 +1,4 @@
-//! Long-term memory: facts that an agent keeps until they are deleted.
+//! Long-term memory: facts that are kept until they are deleted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,11 +16,11 @@ use crate::builtin_tool::{
     BuiltinDefinition, BuiltinTool, DESTRUCTIVE, NON_DESTRUCTIVE, parse_arguments,
 };
 
-/// Most facts of an agent.
+/// Maximum number of facts of an agent.
 const MAX_ENTRIES: usize = 1000;
-/// The longest fact, in bytes.
+/// Longest fact, in bytes.
 const MAX_BYTES: usize = 2000;
-/// Most tags of a fact, of all its saves together.
+/// Maximum number of tags of a fact, from all its saves.
 const MAX_TAGS: usize = 64;
 const DEFAULT_HITS: usize = 10;
 const MAX_HITS: usize = 50;
@@ -82,7 +82,7 @@ impl Facts {
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
-        let word = json!({"type": "string", "minLength": 1, "maxLength": 64});
+        let short_text = json!({"type": "string", "minLength": 1, "maxLength": 64});
         let define = |name, description, arguments, required, hints| BuiltinDefinition {
             name,
             description,
@@ -98,8 +98,8 @@ impl Facts {
                     "save_memory",
                     "Remember a fact in all later conversations: one fact, in a sentence or two.",
                     json!({"content": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES},
-                        "category": word,
-                        "tags": {"type": "array", "items": word, "maxItems": 16}}),
+                        "category": short_text,
+                        "tags": {"type": "array", "items": short_text, "maxItems": 16}}),
                     &["content"],
                     NON_DESTRUCTIVE,
                 ),
@@ -110,7 +110,7 @@ impl Facts {
                 define(
                     "search_memory",
                     "Search what you remember by words, by category, or both.",
-                    json!({"query": {"type": "string", "maxLength": 500}, "category": word,
+                    json!({"query": {"type": "string", "maxLength": 500}, "category": short_text,
                         "max_results":
                             {"type": "integer", "minimum": 1, "maximum": MAX_HITS}}),
                     &[],
@@ -123,7 +123,7 @@ impl Facts {
                 define(
                     "delete_memory",
                     "Forget a fact, by its id.",
-                    json!({"id": word}),
+                    json!({"id": short_text}),
                     &["id"],
                     DESTRUCTIVE,
                 ),
@@ -157,10 +157,10 @@ impl Facts {
         for _ in 0..ATTEMPTS {
             match self.collection.put(&context.agent, &id, &fact, expected).await? {
                 Placed::Done(_) => return Ok(ToolResult::text(format!("Remembered, id {id}."))),
-                // The same fact once more: what either says of it is collection.
+                // The fact exists: merge its category and tags.
                 Placed::Conflict(Some(found)) => {
                     expected = Expected::Version(found.version);
-                    fact = fact.and(found.value);
+                    fact = fact.merge(found.value);
                     if fact.tags.len() > MAX_TAGS {
                         return Err(ToolFailure::invalid(format!(
                             "that memory would have {} tags, at most {MAX_TAGS}; nothing was saved",
@@ -211,9 +211,7 @@ impl Facts {
         let Arguments { id, .. } = parse_arguments(arguments)?;
         match self.collection.remove(&context.agent, &id).await? {
             true => Ok(ToolResult::text("Forgotten.")),
-            false => {
-                Err(ToolFailure::invalid("there is no memory of that id; search_memory tells"))
-            }
+            false => Err(ToolFailure::invalid("unknown memory id; search_memory returns the ids")),
         }
     }
 
@@ -232,8 +230,8 @@ impl Facts {
 }
 
 impl Fact {
-    /// This fact with what an earlier save of it says in addition.
-    fn and(mut self, earlier: Self) -> Self {
+    /// Merges an earlier save of the same fact into this one.
+    fn merge(mut self, earlier: Self) -> Self {
         self.category = self.category.or(earlier.category);
         let new: Vec<_> = earlier.tags.into_iter().filter(|tag| !self.tags.contains(tag)).collect();
         self.tags.extend(new);
@@ -241,8 +239,8 @@ impl Fact {
     }
 }
 
-/// Others collection changing the same entry.
+/// Returns the failure of a write that kept conflicting.
 pub(super) fn contended() -> ToolFailure {
-    let message = "others are changing the same entry; try again".to_owned();
+    let message = "the entry is being changed concurrently; try again".to_owned();
     ToolFailure::Unavailable { message, executed: rockbot_contracts::Executed::No }
 }

@@ -1,4 +1,4 @@
-//! What is in working memory, told in every turn.
+//! The keys in working memory, as context of every turn.
 
 use futures_util::future::BoxFuture;
 use rockbot_memory::{MemoryOwner, WorkingMemory};
@@ -6,10 +6,10 @@ use tracing::debug;
 
 use crate::context::{ContextPart, ContextRequest, ContextSource};
 
-/// The longest list, in bytes.
+/// Longest list, in bytes.
 const MAX_BYTES: usize = 2000;
 
-/// Tells a model the keys of its working memory.
+/// Adds the keys in working memory to the context.
 pub(super) struct Inventory(pub(super) WorkingMemory);
 
 impl ContextSource for Inventory {
@@ -22,7 +22,7 @@ impl ContextSource for Inventory {
             let (agent, session) = (request.agent.clone(), request.session.clone());
             let owner = MemoryOwner { agent, session };
             self.0.inventory(&owner, MAX_BYTES).await.unwrap_or_else(|error| {
-                debug!(%error, "working memory is out of reach");
+                debug!(%error, "working memory unavailable");
                 None
             })
         })

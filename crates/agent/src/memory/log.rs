@@ -1,4 +1,4 @@
-//! What was said to an agent and what it answered, for a while, and the search over it.
+//! The searchable history of conversations.
 
 use std::{
     collections::HashMap,
@@ -18,32 +18,32 @@ use tracing::warn;
 use super::recall::format_utc;
 use crate::builtin_tool::{BuiltinDefinition, BuiltinTool, parse_arguments};
 
-/// The longest text that is kept of one message, in bytes.
+/// Longest stored text of a message, in bytes.
 const MAX_BYTES: usize = 8 * 1024;
-/// Most messages of an agent: older ones go.
+/// Maximum number of messages of an agent; the oldest are removed.
 const MAX_ENTRIES: usize = 2000;
-/// How many turns are kept until what is too much is looked for.
+/// Turns of an agent between two trims.
 const TURNS_PER_TRIM: usize = 50;
-/// Most messages that are removed at once.
+/// Maximum number of messages removed at once.
 const TRIM_BATCH: usize = 500;
-/// How long a turn waits for the log.
+/// Time limit of a write, since the turn waits for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_HITS: usize = 5;
 const MAX_HITS: usize = 20;
 const EXCERPT_CHARS: usize = 400;
 
-/// What was said, by agent, for a time.
+/// The messages of conversations, by agent, for a limited time.
 ///
-/// A message over 8 KiB is kept up to there, and about the newest 2,000 messages of an agent. Each
-/// agent searches its own conversations only.
+/// Messages are truncated to 8 KiB, and about the newest 2,000 messages of an agent are kept. An agent can
+/// search only its own conversations.
 pub struct ConversationLog {
     store: Arc<dyn Store>,
     keep: Duration,
-    /// Turns of each agent since this process began.
+    /// Turns of each agent since the start of the process.
     turns: Mutex<HashMap<AgentName, usize>>,
 }
 
-/// One message.
+/// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Message {
@@ -54,7 +54,7 @@ struct Message {
     at: i64,
 }
 
-/// Who said something.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Speaker {
@@ -71,14 +71,14 @@ struct Arguments {
 }
 
 impl ConversationLog {
-    /// A log in this store, of what was said within the last `keep`.
+    /// Creates a log in this store that keeps messages for `keep`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, keep: Duration) -> Self {
         Self { store, keep, turns: Mutex::default() }
     }
 
-    /// Keeps what a person said in a turn and what the agent answered. A store that fails or is
-    /// slow costs the entry, and two seconds at most.
+    /// Stores the user messages and the answer of a turn. If the store fails or needs more than two
+    /// seconds, the turn is not stored.
     pub async fn record(
         &self,
         agent: &AgentName,
@@ -89,8 +89,8 @@ impl ConversationLog {
         let kept = timeout(WRITE_TIMEOUT, self.write(agent, session, user_texts, answer)).await;
         match kept {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, "a turn is missing in the log of conversations"),
-            Err(_) => warn!(?WRITE_TIMEOUT, "a turn may be missing in the log of conversations"),
+            Ok(Err(error)) => warn!(%error, "storing a turn failed"),
+            Err(_) => warn!(?WRITE_TIMEOUT, "storing a turn timed out"),
         }
     }
 
@@ -126,10 +126,10 @@ impl ConversationLog {
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
         let definition = BuiltinDefinition {
             name: "search_conversation_history",
-            description: "Search what was said in this and earlier conversations with you.",
+            description: "Search the messages of this and earlier conversations.",
             arguments: json!({"query": {"type": "string", "minLength": 1, "maxLength": 500},
                 "this_conversation": {"type": "boolean",
-                    "description": "Whether only this conversation is searched."},
+                    "description": "Search only this conversation."},
                 "max_results": {"type": "integer", "minimum": 1, "maximum": MAX_HITS}}),
             required: &["query"],
             source: ToolSource::Memory,
@@ -154,17 +154,17 @@ impl ConversationLog {
             .map(|(_, message)| message.value)
             .filter(|message| !this_conversation || message.session == own)
             .collect();
-        let asked = query.clone();
-        // Megabytes may be read for their words.
+        let searched = query.clone();
+        // Ranking may read megabytes.
         let ranked = spawn_blocking(move || {
             let found = Ranker::over(messages.iter().map(|message| &message.text));
-            let found = found.search(&asked, most).into_iter();
+            let found = found.search(&searched, most).into_iter();
             found.map(|hit| messages[hit.text].clone()).collect::<Vec<_>>()
         });
         let found =
-            ranked.await.map_err(|error| ToolFailure::caused("the search broke off", error))?;
+            ranked.await.map_err(|error| ToolFailure::caused("the search failed", error))?;
         if found.is_empty() {
-            return Ok(ToolResult::text("Nothing that was said fits. Try other words."));
+            return Ok(ToolResult::text("No message matches. Try other keywords."));
         }
         let lines = found.iter().map(|message| {
             let Message { session, by, text, at } = message;
@@ -181,7 +181,7 @@ impl ConversationLog {
     }
 }
 
-/// Removes the oldest messages where there are too many.
+/// Removes the oldest messages above the limit.
 async fn trim(shelf: &Shelf<Message>) -> Result<(), ShelfError> {
     let messages = shelf.list::<&str>(&[], MAX_ENTRIES + TRIM_BATCH).await?;
     for (name, _) in messages.iter().skip(MAX_ENTRIES) {
@@ -190,7 +190,7 @@ async fn trim(shelf: &Shelf<Message>) -> Result<(), ShelfError> {
     Ok(())
 }
 
-/// The name of a message, so that the newest ones are listed first.
+/// Returns the name of a message. Newer messages sort first.
 fn name_of(at: i64, id: &ToolCallId) -> String {
     format!("{:019}-{id}", i64::MAX.saturating_sub(at))
 }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_agents_log_is_tidied_whoever_else_talks() {
+    fn trim_is_due_per_agent() {
         let store = Arc::new(MemoryStore::new(Clock::System));
         let log = ConversationLog::new(store, Duration::from_secs(60));
         let [one, two] = ["one", "two"].map(|name| AgentName::new(name).unwrap());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_user_textsgo_when_there_are_too_many() {
+    async fn oldest_messages_are_removed_above_limit() {
         let store = Arc::new(MemoryStore::new(Clock::System));
         let log = ConversationLog::new(store, Duration::from_secs(60));
         let agent = AgentName::new("tester").unwrap();
@@ -236,7 +236,7 @@ mod tests {
         log.record(&agent, &SessionId::generate(), &["hello".to_owned()], "hi").await;
         let left = shelf.list::<&str>(&[], usize::MAX).await.unwrap();
         assert_eq!(left.len(), MAX_ENTRIES);
-        // The two of the turn are the newest, and 102 of the others had to go.
+        // The turn added two messages, so 102 older ones were removed.
         assert_eq!(left.last().unwrap().1.value.text, "102");
     }
 }

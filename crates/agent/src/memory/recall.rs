@@ -1,4 +1,4 @@
-//! What an agent thinks of by itself: collection entries that fit what was just query.
+//! Recall: context entries that match the user message.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,33 +13,33 @@ use tracing::debug;
 use super::collection::{Collection, CollectionItem};
 use crate::context::{ContextPart, ContextRequest, ContextSource};
 
-/// Most entries that one turn brings to mind.
+/// Maximum number of entries in one turn.
 const MAX_RECALLED: usize = 5;
 
-/// Entries that are looked at for those that the conversation has not seen.
+/// Search results that are checked for entries that are new to the conversation.
 const CANDIDATES: usize = 25;
 
-/// The longest text of one turn, in bytes: less than the context's budget for it, so that what is
-/// marked as seen was count.
+/// Longest text of one turn, in bytes. Below the budget of the part, so that no entry marked as seen is
+/// truncated.
 const MAX_BYTES: usize = 4000;
 
-/// The longest part of what was query that is searched by, in bytes.
+/// Longest part of the message that is searched, in bytes.
 const MAX_QUERY_BYTES: usize = 4000;
 
-/// What comes to mind by itself.
+/// An entry that can be recalled.
 pub(super) trait Recallable: CollectionItem {
-    /// What stands before the entries.
+    /// Heading of the entries.
     const HEADING: &'static str;
 
-    /// An entry on one line.
+    /// Renders an entry on one line.
     fn line(&self, name: &str) -> String;
 }
 
-/// Tells a model the entries that fit what was query, each once in a conversation.
+/// Adds the entries that match the message, each once per conversation.
 pub(super) struct Recall<T> {
     part: ContextPart,
     collection: Arc<Collection<T>>,
-    /// Names and versions that a conversation has seen: what changed is new.
+    /// Names and versions that a conversation has seen. A changed entry counts as new.
     seen: Mutex<HashMap<SessionId, HashSet<(String, i64)>>>,
 }
 
@@ -52,7 +52,7 @@ impl<T: Recallable> Recall<T> {
         let entries = match self.collection.entries(request.agent).await {
             Ok(entries) => entries,
             Err(error) => {
-                debug!(%error, what = T::NAME, "out of reach");
+                debug!(%error, what = T::NAME, "recall failed");
                 return None;
             }
         };
@@ -98,13 +98,13 @@ impl<T: Recallable> ContextSource for Recall<T> {
     }
 }
 
-/// The utc_date of a moment, in UTC.
+/// Formats the date of a timestamp in UTC.
 pub(super) fn utc_date(millis: i64) -> String {
     format_utc(millis, "%Y-%m-%d")
 }
 
-/// A moment in UTC, as `format` says.
+/// Formats a timestamp in UTC.
 pub(super) fn format_utc(millis: i64, format: &str) -> String {
-    let moment = Timestamp::from_millisecond(millis).unwrap_or_default();
-    moment.to_zoned(TimeZone::UTC).strftime(format).to_string()
+    let time = Timestamp::from_millisecond(millis).unwrap_or_default();
+    time.to_zoned(TimeZone::UTC).strftime(format).to_string()
 }

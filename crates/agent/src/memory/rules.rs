@@ -1,4 +1,4 @@
-//! Rules: what a person told an agent to do always.
+//! Rules: standing instructions of the user.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::{
     context::{ContextPart, ContextRequest, ContextSource},
 };
 
-/// Most rules of an agent.
+/// Maximum number of rules of an agent.
 const MAX_ENTRIES: usize = 50;
-/// The longest rule, in bytes.
+/// Longest rule, in bytes.
 const MAX_BYTES: usize = 500;
-/// Most bytes of all of them: they are told in every turn, and none may be left out.
+/// Maximum size of all rules, in bytes. All rules are part of every turn.
 const MAX_TOTAL_BYTES: usize = 6 * 1024;
 
 /// A rule.
@@ -28,7 +28,7 @@ const MAX_TOTAL_BYTES: usize = 6 * 1024;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rule {
     rule: String,
-    /// In milliseconds since the Unix epoch; rules are told in this order.
+    /// In milliseconds since the Unix epoch. Rules are ordered by it.
     added_at: i64,
 }
 
@@ -72,8 +72,8 @@ impl Rules {
                 self,
                 define(
                     "add_rule",
-                    "Keep to a rule from the next turn on, in every conversation. Only when the \
-                     person asks for it.",
+                    "Add a rule for every conversation from the next turn on. Only when the user \
+                     asks for it.",
                     json!({"rule": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES}}),
                     &["rule"],
                     NON_DESTRUCTIVE,
@@ -84,7 +84,7 @@ impl Rules {
                 self,
                 define(
                     "remove_rule",
-                    "Take a rule away, by its id.",
+                    "Remove a rule by its id.",
                     json!({"id": {"type": "string", "minLength": 1, "maxLength": 64}}),
                     &["id"],
                     DESTRUCTIVE,
@@ -120,8 +120,8 @@ impl Rules {
                 return Ok(());
             }
             Err(ToolFailure::invalid(format!(
-                "all rules together may have {MAX_TOTAL_BYTES} bytes and have {taken}; nothing \
-                 was dropped to make room: remove a rule first"
+                "all rules together may have {MAX_TOTAL_BYTES} bytes and have {taken}; no rule \
+                 was dropped; remove one first"
             )))
         };
         let id = name_of(&rule);
@@ -129,7 +129,9 @@ impl Rules {
         let rule = Rule { rule, added_at };
         match self.collection.put_if(&context.agent, &id, &rule, Expected::Absent, fits).await? {
             Placed::Done(_) => Ok(ToolResult::text(format!("Added, id {id}."))),
-            Placed::Conflict(_) => Ok(ToolResult::text(format!("It is a rule already, id {id}."))),
+            Placed::Conflict(_) => {
+                Ok(ToolResult::text(format!("The rule exists already, id {id}.")))
+            }
         }
     }
 
@@ -141,7 +143,7 @@ impl Rules {
         let Arguments { id, .. } = parse_arguments(arguments)?;
         match self.collection.remove(&context.agent, &id).await? {
             true => Ok(ToolResult::text("Removed.")),
-            false => Err(ToolFailure::invalid("there is no rule of that id; list_rules tells")),
+            false => Err(ToolFailure::invalid("unknown rule id; list_rules returns the ids")),
         }
     }
 
@@ -161,7 +163,7 @@ fn in_order(entries: &Entries<Rule>) -> Vec<(&str, &str)> {
     all.into_iter().map(|(id, rule)| (id.as_str(), rule.value.rule.as_str())).collect()
 }
 
-/// Tells a model its rules in every turn.
+/// Adds all rules to the context of every turn.
 impl ContextSource for Rules {
     fn part(&self) -> ContextPart {
         ContextPart::Rules
@@ -172,13 +174,13 @@ impl ContextSource for Rules {
             let entries = match self.collection.entries(request.agent).await {
                 Ok(entries) => entries,
                 Err(error) => {
-                    debug!(%error, "the rules are out of reach");
+                    debug!(%error, "rules unavailable");
                     return None;
                 }
             };
             let lines: Vec<_> =
                 in_order(&entries).into_iter().map(|(_, rule)| format!("- {rule}")).collect();
-            (!lines.is_empty()).then(|| format!("Rules to keep to always:\n{}", lines.join("\n")))
+            (!lines.is_empty()).then(|| format!("Always follow these rules:\n{}", lines.join("\n")))
         })
     }
 }

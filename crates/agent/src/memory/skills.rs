@@ -1,4 +1,4 @@
-//! Skills: how something is done, collection until it is deleted.
+//! Skills: instructions that are kept until they are deleted.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::builtin_tool::{
     BuiltinDefinition, BuiltinTool, DESTRUCTIVE, NON_DESTRUCTIVE, parse_arguments,
 };
 
-/// Most skills of an agent.
+/// Maximum number of skills of an agent.
 const MAX_ENTRIES: usize = 300;
-/// The longest skill, in bytes.
+/// Longest skill, in bytes.
 const MAX_BYTES: usize = 32 * 1024;
 const MAX_SUMMARY_BYTES: usize = 300;
 
@@ -37,7 +37,7 @@ pub(super) struct Skill {
 impl CollectionItem for Skill {
     const NAME: &'static str = "skills";
 
-    /// Its name and summary count for more than its text.
+    /// Weights name and summary twice.
     fn search_text(&self) -> String {
         let Self { name, summary, content, .. } = self;
         format!("{name} {name} {summary} {summary} {content}")
@@ -90,8 +90,8 @@ impl Skills {
                 self,
                 define(
                     "save_skill",
-                    "Keep how something is done for later conversations: the steps, the tools, and \
-                     what to mind.",
+                    "Save instructions for later conversations: the steps, the tools and the \
+                     pitfalls.",
                     json!({"name": name,
                         "summary": {"type": "string", "minLength": 1,
                             "maxLength": MAX_SUMMARY_BYTES,
@@ -99,7 +99,7 @@ impl Skills {
                         "content": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES,
                             "description": "The skill, in Markdown."},
                         "replace": {"type": "boolean",
-                            "description": "Whether it takes the place of one of that name."}}),
+                            "description": "Replace a skill of the same name."}}),
                     &["name", "summary", "content"],
                     ToolHints { destructive: true, ..NON_DESTRUCTIVE },
                 ),
@@ -154,14 +154,14 @@ impl Skills {
         let saved_at = self.store.now().await?.as_millis();
         let present = self.collection.get(&context.agent, &name).await?;
         if present.is_some() && !replace {
-            return Err(taken(&name));
+            return Err(exists(&name));
         }
         let expected = present.map_or(Expected::Absent, |found| Expected::Version(found.version));
         let skill = Skill { name, summary, content, saved_at };
         let name = &skill.name;
         match self.collection.put(&context.agent, name, &skill, expected).await? {
             Placed::Done(_) => Ok(ToolResult::text(format!("Saved as {name}."))),
-            Placed::Conflict(Some(_)) if !replace => Err(taken(name)),
+            Placed::Conflict(Some(_)) if !replace => Err(exists(name)),
             Placed::Conflict(_) => Err(contended()),
         }
     }
@@ -201,13 +201,13 @@ impl Skills {
     }
 }
 
-fn taken(name: &str) -> ToolFailure {
+fn exists(name: &str) -> ToolFailure {
     ToolFailure::invalid(format!(
-        "there is a skill {name} already; read it with get_skill, and save again with replace if \
-         yours is better"
+        "skill {name} exists; read it with get_skill, and save again with replace if yours is \
+         better"
     ))
 }
 
 fn missing(name: &str) -> ToolFailure {
-    ToolFailure::invalid(format!("there is no skill {name}; list_skills tells which there are"))
+    ToolFailure::invalid(format!("unknown skill {name}; list_skills returns the names"))
 }

@@ -1,4 +1,4 @@
-//! Which time zone an agent's people live in.
+//! The time zone of the user.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::{
     context::TimeZoneSource,
 };
 
-/// The name of the setting.
+/// Name of the setting.
 const NAME: &str = "timezone";
 
-/// The time zones that agents were told.
+/// The time zones that were set for agents.
 pub(super) struct TimeZones(Arc<dyn Store>);
 
 #[derive(Debug, Deserialize)]
@@ -35,7 +35,7 @@ impl TimeZones {
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
         let definition = BuiltinDefinition {
             name: "set_timezone",
-            description: "Set the time zone of the person, from the next turn on.",
+            description: "Set the time zone of the user, from the next turn on.",
             arguments: json!({"timezone": {"type": "string", "minLength": 1, "maxLength": 64,
                 "description": "A name of the IANA database, such as Europe/Berlin."}}),
             required: &["timezone"],
@@ -59,8 +59,8 @@ impl TimeZones {
         let Arguments { timezone } = parse_arguments(arguments)?;
         let zone = TimeZone::get(&timezone).map_err(|_| {
             ToolFailure::invalid(
-                "there is no time zone of that name; give one of the IANA database, such as \
-                 Europe/Berlin, America/New_York or UTC",
+                "unknown time zone; give a name of the IANA database, such as Europe/Berlin, \
+                 America/New_York or UTC",
             )
         })?;
         let name = zone.iana_name().unwrap_or("UTC").to_owned();
@@ -75,7 +75,7 @@ impl TimeZoneSource for TimeZones {
             match self.shelf(agent).get(&[NAME]).await {
                 Ok(found) => TimeZone::get(&found?.value).ok(),
                 Err(error) => {
-                    debug!(%error, "the time zone is out of reach");
+                    debug!(%error, "time zone unavailable");
                     None
                 }
             }

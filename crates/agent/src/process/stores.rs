@@ -11,7 +11,7 @@ use super::{Settings, invalid, unavailable};
 
 pub(crate) struct Stores {
     pub(super) pins: Option<Arc<dyn Store>>,
-    /// Whether tools of handlers are pinned, not only MCP tools.
+    /// Pins the tools of handlers too, not only MCP tools.
     pub(super) pin_handler_tools: bool,
     pub(super) memory: Option<Arc<AgentMemory>>,
     pub(super) outputs: Option<Arc<Outputs>>,

@@ -1,8 +1,8 @@
-//! What is known of a service.
+//! Directories of services.
 
 use rockbot_contracts::AgentName;
 
-/// What kind of service it is.
+/// Kind of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceKind {
     /// Another agent.
@@ -12,7 +12,7 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// The word for it.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -21,7 +21,7 @@ impl ServiceKind {
         }
     }
 
-    /// What is called that which it offers.
+    /// Returns the key of the offers in search results.
     pub(super) fn offers_key(self) -> &'static str {
         match self {
             Self::A2a => "top_skills",
@@ -30,23 +30,23 @@ impl ServiceKind {
     }
 }
 
-/// A service. Its texts come from outside, and are fit to be shown.
+/// A service. Its texts come from outside and are sanitized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceEntry {
-    /// What it is called by.
+    /// Name of the service.
     pub id: String,
-    /// What kind it is.
+    /// Kind of the service.
     pub kind: ServiceKind,
-    /// What it is for.
+    /// Purpose of the service.
     pub summary: String,
-    /// Its skills or tools, the most telling first.
+    /// Skills or tools, the most relevant first.
     pub offers: Vec<String>,
-    /// More words that it is found by.
+    /// Additional keywords for the search.
     pub keywords: String,
 }
 
-/// Knows services, as they are now. Asked in every turn, so it answers from memory.
+/// A source of services. It is queried in every turn, so it answers from memory.
 pub trait ServiceDirectory: Send + Sync + 'static {
-    /// Those that the agent may use. None where it is not known which those are.
+    /// Returns the services that the agent may use. `None` if the permissions of the agent are unknown.
     fn services(&self, agent: &AgentName) -> Option<Vec<ServiceEntry>>;
 }

@@ -1,4 +1,4 @@
-//! The MCP servers among the services.
+//! MCP servers as services.
 
 use std::{fmt, sync::Arc};
 
@@ -11,12 +11,12 @@ use rockbot_tool_rpc::mcp::{
 use super::{ServiceDirectory, ServiceEntry, ServiceKind};
 use crate::definition::{AgentDefinition, McpRules};
 
-/// Most characters of a server's summary.
+/// Longest summary, in characters.
 const MAX_SUMMARY_CHARS: usize = 400;
-/// Most tools of a server that it is found by.
+/// Maximum number of tools of a server that are searched.
 const MAX_TOOLS: usize = 256;
 
-/// The MCP servers that one agent may use. Of any other agent, it does not know which it may.
+/// The MCP servers that one agent may use. The permissions of other agents are unknown here.
 pub struct McpServices {
     agent: AgentName,
     gateway: Arc<dyn McpGateway>,
@@ -24,7 +24,7 @@ pub struct McpServices {
 }
 
 impl McpServices {
-    /// Those behind `gateway` that the agent's definition permits.
+    /// Returns the servers of `gateway` that the definition permits.
     #[must_use]
     pub fn new(gateway: Arc<dyn McpGateway>, definition: &AgentDefinition) -> Self {
         Self { agent: definition.name.clone(), gateway, rules: definition.mcp.clone() }

@@ -1,7 +1,7 @@
-//! Services that an agent can ask for help: other agents, and MCP servers.
+//! Services that can help an agent: other agents and MCP servers.
 //!
-//! - [`ServiceDirectory`]: who knows some of them; [`McpServices`] knows the MCP servers;
-//! - [`ServiceSearch`]: the tool that finds one by words, and the hint in every turn.
+//! - [`ServiceDirectory`]: a source of services; [`McpServices`] is the one of MCP servers;
+//! - [`ServiceSearch`]: the search tool, and the hint in every turn.
 
 mod directory;
 mod mcp;

@@ -17,11 +17,11 @@ use crate::{
 /// Instruction after the last permitted tool call. It is part of the system prompt, because many servers
 /// accept no system message elsewhere.
 const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so no tool can be \
-    called now. Answer with what you have, and say what is left undone.";
+    called now. Answer with what you have, and list the unfinished work.";
 
 /// Instruction after a tool result that did not fit into the context window.
 const CONTEXT_EXHAUSTED: &str = "You can't read more in this turn, so no tool can be called now. Answer \
-    with what you have, and say what is left undone.";
+    with what you have, and list the unfinished work.";
 
 /// Size of either instruction, in tokens.
 const NOTE_TOKENS: usize = 48;

@@ -207,7 +207,7 @@ async fn what_does_not_fit_is_refused_in_words_and_nothing_is_dropped() {
     }
     let refused = call(&memory, "add_rule", json!({"rule": "y".repeat(200)})).await.unwrap_err();
     assert_eq!(refused.code(), ToolErrorCode::InvalidArguments);
-    assert!(refused.to_string().contains("nothing was dropped"), "{refused}");
+    assert!(refused.to_string().contains("no rule was dropped"), "{refused}");
     assert_eq!(done(&memory, "list_rules", json!({})).await.lines().count(), 12);
     let skill =
         |name: usize| json!({"name": format!("skill-{name}"), "summary": "a", "content": "b"});
@@ -377,7 +377,7 @@ async fn rules_and_working_memory_are_told_in_every_turn() {
         let told = told(&agent, &model, "s", text).await;
         assert!(told.contains("- session/s/notes (1 bytes)"), "{told}");
         let prompt = system_prompt(&model);
-        assert!(prompt.contains("Rules to keep to always:\n- Answer in French."), "{prompt}");
+        assert!(prompt.contains("Always follow these rules:\n- Answer in French."), "{prompt}");
     }
     let elsewhere = told(&agent, &model, "t", "three").await;
     assert_eq!(elsewhere, "three");
@@ -388,7 +388,7 @@ async fn only_a_zone_that_exists_is_set() {
     let memory = memory();
     for zone in ["Europe/Atlantis", "../../etc/passwd", "UTC+25"] {
         let refused = call(&memory, "set_timezone", json!({"timezone": zone})).await.unwrap_err();
-        assert!(refused.to_string().contains("no time zone of that name"), "{zone}: {refused}");
+        assert!(refused.to_string().contains("unknown time zone"), "{zone}: {refused}");
     }
     let set = done(&memory, "set_timezone", json!({"timezone": "europe/berlin"})).await;
     assert_eq!(set, "The time zone is Europe/Berlin.");
@@ -414,10 +414,10 @@ async fn what_was_said_is_found_by_the_agent_it_was_said_to_for_a_time() {
     let asked =
         |agent| call_in(&memory, (agent, "s"), "search_conversation_history", search("heliotrope"));
     for other in ["teste", "tester2"] {
-        assert!(asked(other).await.unwrap().starts_with("Nothing that was said fits"));
+        assert!(asked(other).await.unwrap().starts_with("No message matches"));
     }
     hand.advance(Duration::from_secs(30 * 24 * 60 * 60));
-    assert!(asked("tester").await.unwrap().starts_with("Nothing that was said fits"));
+    assert!(asked("tester").await.unwrap().starts_with("No message matches"));
 }
 
 #[tokio::test]
