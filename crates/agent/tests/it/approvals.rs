@@ -1,4 +1,4 @@
-//! A person decides about a call before it runs.
+//! User approval of tool calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,11 +24,11 @@ fn rules(section: Value) -> Arc<Approvals> {
     Approvals::new(serde_json::from_value(section).unwrap()).unwrap()
 }
 
-fn ask_about_all() -> Arc<Approvals> {
+fn ask_for_all() -> Arc<Approvals> {
     rules(json!({"policy": "ask"}))
 }
 
-/// A turn that calls `tool` so often, with 1, 2, … as its argument.
+/// Starts a turn that calls `tool` `times` times, with the arguments 1, 2, ….
 fn turn(
     approvals: &Arc<Approvals>,
     tool: &Arc<ProbeTool>,
@@ -43,45 +43,45 @@ fn turn(
 }
 
 fn only(events: &EventLog) -> ApprovalRequest {
-    let mut questions = events.approval_requests();
-    assert_eq!(questions.len(), 1);
-    questions.remove(0)
+    let mut requests = events.approval_requests();
+    assert_eq!(requests.len(), 1);
+    requests.remove(0)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_runs_when_the_person_says_yes_and_not_before() {
-    let (approvals, echo) = (ask_about_all(), ProbeTool::new("echo", Behavior::Echo));
+async fn call_runs_only_after_approval() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
     let (_agent, model, turn, events) = turn(&approvals, &echo, 1);
     settle().await;
-    let question = only(&events);
-    assert_eq!((question.tool.as_str(), question.arguments.as_str()), ("echo", r#"{"n":1}"#));
+    let request = only(&events);
+    assert_eq!((request.tool.as_str(), request.arguments.as_str()), ("echo", r#"{"n":1}"#));
     assert_eq!(echo.calls(), 0);
-    // The person thinks for longer than the tool may take.
+    // Waiting for the user may exceed the timeout of the tool.
     tokio::time::advance(Duration::from_secs(90)).await;
-    assert!(approvals.answer(&question.answer("s", ApprovalDecision::Allow)));
+    assert!(approvals.answer(&request.answer("s", ApprovalDecision::Allow)));
     turn.await.unwrap();
     assert_eq!(model.tool_results(), [r#"{"n":1}"#]);
     assert!(echo.contexts.lock().unwrap()[0].remaining() > Duration::from_secs(50));
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_and_silence_are_refusals_that_the_model_reads() {
-    for says_no in [true, false] {
-        let (approvals, echo) = (ask_about_all(), ProbeTool::new("echo", Behavior::Echo));
-        let began = Instant::now();
+async fn denied_or_expired_request_returns_not_permitted() {
+    for denies in [true, false] {
+        let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+        let started = Instant::now();
         let (_agent, model, turn, events) = turn(&approvals, &echo, 1);
         settle().await;
-        let question = only(&events);
-        if says_no {
-            assert!(approvals.answer(&question.answer("s", ApprovalDecision::Deny)));
+        let request = only(&events);
+        if denies {
+            assert!(approvals.answer(&request.answer("s", ApprovalDecision::Deny)));
         }
         turn.await.unwrap();
-        let reason = if says_no { "the user denied" } else { "not approved in time" };
+        let reason = if denies { "the user denied" } else { "not approved in time" };
         let result = &model.tool_results()[0];
         assert!(result.starts_with("(tool failed: not permitted:") && result.contains(reason));
-        assert_eq!((says_no, echo.calls()), (began.elapsed() < Duration::from_secs(119), 0));
-        let late = question.answer("s", ApprovalDecision::Allow);
-        assert!(!approvals.answer(&late), "late, or given before");
+        assert_eq!((denies, echo.calls()), (started.elapsed() < Duration::from_secs(119), 0));
+        let late = request.answer("s", ApprovalDecision::Allow);
+        assert!(!approvals.answer(&late), "expired or closed");
         let executed = events.events().into_iter().find_map(|event| match event {
             TurnEvent::ToolFinished { executed, .. } => Some(executed),
             _ => None,
@@ -91,8 +91,8 @@ async fn no_and_silence_are_refusals_that_the_model_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_counts_once_and_for_the_call_that_was_shown() {
-    let (approvals, echo) = (ask_about_all(), ProbeTool::new("echo", Behavior::Echo));
+async fn response_counts_once_and_for_its_call_only() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
     let (_agent, model, turn, events) = turn(&approvals, &echo, 2);
     settle().await;
     let first = only(&events);
@@ -105,11 +105,11 @@ async fn an_answer_counts_once_and_for_the_call_that_was_shown() {
         assert!(!approvals.answer(&other), "{other:?}");
     }
     settle().await;
-    assert_eq!(echo.calls(), 0, "none of them allowed it");
+    assert_eq!(echo.calls(), 0, "no mismatched response allows it");
     assert!(approvals.answer(&yes));
     settle().await;
     assert_eq!(echo.calls(), 1);
-    // The second call has other arguments, so the first answer does not fit it.
+    // The second call has other arguments, so the first response does not match it.
     let second = events.approval_requests().remove(1);
     assert_ne!(second.hash, first.hash);
     let replayed = ApprovalAnswer { approval_id: second.id.clone(), ..yes.clone() };
@@ -122,8 +122,8 @@ async fn an_answer_counts_once_and_for_the_call_that_was_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_is_for_that_tool_in_that_conversation() {
-    let (approvals, echo) = (ask_about_all(), ProbeTool::new("echo", Behavior::Echo));
+async fn session_approval_covers_tool_in_conversation() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
     let (agent, _, first, events) = turn(&approvals, &echo, 2);
     settle().await;
     assert!(approvals.answer(&only(&events).answer("s", ApprovalDecision::AllowInSession)));
@@ -136,7 +136,7 @@ async fn always_is_for_that_tool_in_that_conversation() {
 }
 
 #[tokio::test]
-async fn the_operators_rules_allow_and_deny_without_a_question() {
+async fn rules_allow_and_deny_without_a_request() {
     let approvals = rules(json!({"policy": "deny", "rules": [{"tool": "e*", "policy": "allow"}]}));
     let (echo, other) =
         (ProbeTool::new("echo", Behavior::Echo), ProbeTool::new("other", Behavior::Echo));
@@ -149,8 +149,8 @@ async fn the_operators_rules_allow_and_deny_without_a_question() {
 }
 
 #[tokio::test]
-async fn a_turn_that_no_person_began_asks_nobody() {
-    let (approvals, echo) = (ask_about_all(), ProbeTool::new("echo", Behavior::Echo));
+async fn turn_without_user_denies_call() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
     let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({})),
         ScriptedTurn::text("Done."),
@@ -169,19 +169,19 @@ async fn a_turn_that_no_person_began_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_turn_takes_its_question_back() {
-    let (approvals, echo) = (ask_about_all(), ProbeTool::new("echo", Behavior::Echo));
+async fn cancelled_turn_closes_its_request() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
     let (agent, _, turn, events) = turn(&approvals, &echo, 1);
     settle().await;
-    let question = only(&events);
+    let request = only(&events);
     agent.send(cancel("s"), EventLog::default().sink()).await;
     turn.await.unwrap();
-    assert!(!approvals.answer(&question.answer("s", ApprovalDecision::Allow)));
+    assert!(!approvals.answer(&request.answer("s", ApprovalDecision::Allow)));
     assert_eq!(echo.calls(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_person_is_asked_what_an_agent_wants_that_works_for_theirs() {
+async fn request_of_child_turn_reaches_user() {
     let approvals = rules(json!({"rules": [{"tool": "echo", "policy": "ask"}]}));
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let inner = RecordingModel::script([
@@ -214,8 +214,8 @@ async fn the_person_is_asked_what_an_agent_wants_that_works_for_theirs() {
 }
 
 #[tokio::test]
-async fn question_and_answer_cross_the_bus() {
-    let (approvals, echo) = (ask_about_all(), ProbeTool::new("echo", Behavior::Echo));
+async fn request_and_response_cross_the_bus() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
     let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({"n": 1})),
         ScriptedTurn::text("Done."),
@@ -243,7 +243,7 @@ async fn question_and_answer_cross_the_bus() {
 }
 
 #[tokio::test]
-async fn without_rules_nobody_is_asked() {
+async fn calls_run_without_approval_rules() {
     assert!(Approvals::new(rockbot_tools::ApprovalSection::default()).is_none());
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([

@@ -1,4 +1,4 @@
-//! What a model is told beside the conversation.
+//! Additional context in model requests.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, send};
 
-/// Repeats what was said, so that each turn's is another.
-struct Repeats(ContextPart);
+/// EchoSource the user message, so that it differs in each turn.
+struct EchoSource(ContextPart);
 
-impl ContextSource for Repeats {
+impl ContextSource for EchoSource {
     fn part(&self) -> ContextPart {
         self.0
     }
@@ -22,8 +22,8 @@ impl ContextSource for Repeats {
     }
 }
 
-fn repeats(parts: impl IntoIterator<Item = ContextPart>) -> Vec<Arc<dyn ContextSource>> {
-    parts.into_iter().map(|part| Arc::new(Repeats(part)) as Arc<dyn ContextSource>).collect()
+fn echo_sources(parts: impl IntoIterator<Item = ContextPart>) -> Vec<Arc<dyn ContextSource>> {
+    parts.into_iter().map(|part| Arc::new(EchoSource(part)) as Arc<dyn ContextSource>).collect()
 }
 
 fn text(message: &ChatMessage) -> &str {
@@ -34,10 +34,10 @@ fn text(message: &ChatMessage) -> &str {
 }
 
 #[tokio::test]
-async fn the_lasting_parts_are_in_the_prompt_in_their_order() {
+async fn system_parts_are_ordered_in_prompt() {
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let mut fixture = AgentFixture::new();
-    fixture.context = repeats([ContextPart::Rules, ContextPart::Clock]);
+    fixture.context = echo_sources([ContextPart::Rules, ContextPart::Clock]);
     fixture.behavior =
         ModelBehavior { prompt: Some("One call at a time.".into()), ..ModelBehavior::default() };
     send(&fixture.agent(&model), "hi").await;
@@ -50,7 +50,7 @@ async fn the_lasting_parts_are_in_the_prompt_in_their_order() {
 }
 
 #[tokio::test]
-async fn memories_stay_in_the_conversation_and_hints_pass_with_their_turn() {
+async fn memories_persist_and_hints_last_one_turn() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
         ScriptedTurn::default().when("one").call("echo", json!({})),
@@ -58,7 +58,7 @@ async fn memories_stay_in_the_conversation_and_hints_pass_with_their_turn() {
         ScriptedTurn::text("Second.").when("two"),
     ]);
     let mut fixture = AgentFixture::new().with(&echo);
-    fixture.context = repeats([ContextPart::WorkingMemory, ContextPart::Memories]);
+    fixture.context = echo_sources([ContextPart::WorkingMemory, ContextPart::Memories]);
     let agent = fixture.agent(&model);
     send(&agent, "one").await;
     let with_both = "one\n\n<context>\nMemories of one\n</context>\n\n<context>\nWorkingMemory of \

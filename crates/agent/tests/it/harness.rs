@@ -1,5 +1,5 @@
-//! Models, tools and an agent to play with. What takes time here is for tests with
-//! `start_paused = true`, whose clock moves only when nothing else can.
+//! Test models, tools and agents. Tests with delays use `start_paused = true`: the clock advances only when
+//! every task waits.
 
 use std::{
     collections::VecDeque,
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// Keeps every request, and checks that a model server would take it.
+/// Records every request and checks that a strict model server would accept it.
 pub(crate) struct RecordingModel {
     inner: Box<dyn ChatModel>,
     on_request: Box<dyn Fn() + Send + Sync>,
@@ -44,12 +44,12 @@ impl RecordingModel {
         Arc::new(Self { inner, on_request, requests: Mutex::default() })
     }
 
-    /// Something that happens whenever the model is asked.
+    /// Sets a function that is called at each request.
     pub(crate) fn on_request(
         self: Arc<Self>,
         handler: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let inner = Arc::into_inner(self).expect("nobody has it yet");
+        let inner = Arc::into_inner(self).expect("not shared yet");
         Arc::new(Self { on_request: Box::new(handler), ..inner })
     }
 
@@ -65,7 +65,7 @@ impl RecordingModel {
         self.requests.lock().unwrap().last().expect("the model was asked").clone()
     }
 
-    /// What the model read of its tools, last of all.
+    /// Returns the tool results in the last request.
     pub(crate) fn tool_results(&self) -> Vec<String> {
         let result = |message| match message {
             ChatMessage::Tool { content, .. } => Some(content),
@@ -88,7 +88,7 @@ impl ChatModel for RecordingModel {
     }
 }
 
-/// The rules of strict model servers.
+/// Checks the rules of strict model servers.
 fn assert_acceptable(messages: &[ChatMessage]) {
     assert!(matches!(messages[0], ChatMessage::System(_)), "{messages:#?}");
     let mut open = VecDeque::new();
@@ -103,28 +103,28 @@ fn assert_acceptable(messages: &[ChatMessage]) {
         }
         match message {
             ChatMessage::Assistant { text, tool_calls } => {
-                assert!(!text.is_empty() || !tool_calls.is_empty(), "an empty answer");
+                assert!(!text.is_empty() || !tool_calls.is_empty(), "empty answer");
                 open.extend(tool_calls.iter().map(|call| call.id.clone()));
             }
             ChatMessage::User(text) => assert!(!text.is_empty()),
-            other => panic!("{other:?} in the middle: {messages:#?}"),
+            other => panic!("unexpected {other:?}: {messages:#?}"),
         }
     }
     assert!(open.is_empty(), "{messages:#?}");
     assert!(!matches!(messages.last(), Some(ChatMessage::Assistant { .. })), "{messages:#?}");
 }
 
-/// One answer of a [`CannedModel`] model.
+/// An answer of a [`CannedModel`].
 pub(crate) enum Answer {
     Events(Vec<ChatEvent>),
     Fails(ChatError),
     Never,
-    /// After the permit.
+    /// Waits for a permit first.
     Gated(Arc<Semaphore>, &'static str),
     Panics,
 }
 
-/// Gives its answers in turn, whatever it is asked.
+/// Returns its answers in order, whatever the request.
 pub(crate) struct CannedModel(Mutex<VecDeque<Answer>>);
 
 impl CannedModel {
@@ -173,25 +173,25 @@ pub(crate) fn calls(calls: &[(&str, &str, &str)], reason: FinishReason) -> Vec<C
     deltas.chain([ChatEvent::Finished(reason)]).collect()
 }
 
-/// What a [`ProbeTool`] behavior when it is called.
+/// Behavior of a [`ProbeTool`].
 pub(crate) enum Behavior {
-    /// Says its arguments.
+    /// Returns its arguments.
     Echo,
-    /// Says its name after a while.
+    /// Returns its name after a delay.
     Delay(Duration),
-    /// Waits for a permit, then text_events its name.
+    /// Waits for a permit, then returns its name.
     Gated(Arc<Semaphore>),
-    /// Never ends.
+    /// Never returns.
     Hang,
-    /// Never ends, and is trusted to keep its deadline.
+    /// Never returns, although it declares to handle its deadline.
     IgnoreCancel,
-    /// Says so much.
+    /// Returns a text of this size.
     LongText(usize),
     /// Fails.
     Fail,
 }
 
-/// A tool that keeps its calls.
+/// A tool that records its calls.
 pub(crate) struct ProbeTool {
     registration: ToolRegistration,
     behavior: Behavior,
@@ -225,7 +225,7 @@ impl ProbeTool {
         let registration = ToolRegistration {
             name: name.to_owned(),
             label: None,
-            description: "a tool of a test".to_owned(),
+            description: "a test tool".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
             source,
@@ -236,10 +236,10 @@ impl ProbeTool {
         Arc::new(Self { registration, behavior, contexts, started })
     }
 
-    /// Says its arguments, and this of itself.
+    /// Creates an echo tool with this description.
     pub(crate) fn with_description(name: &str, description: &str) -> Arc<Self> {
         let mut probe = Self::new(name, Behavior::Echo);
-        let only = Arc::get_mut(&mut probe).expect("nobody has it yet");
+        let only = Arc::get_mut(&mut probe).expect("not shared yet");
         only.registration.description = description.to_owned();
         probe
     }
@@ -256,7 +256,7 @@ impl ProbeTool {
         self.contexts.lock().unwrap().len()
     }
 
-    /// Waits for a call that nobody waited for yet.
+    /// Waits for the next call.
     pub(crate) async fn wait_for_call(&self) {
         self.started.acquire().await.unwrap().forget();
     }
@@ -271,7 +271,7 @@ impl ProbeTool {
     }
 }
 
-/// A registry wants a tool; a test keeps the probe.
+/// A handle for the registry, while the test keeps the probe.
 struct Shared(Arc<ProbeTool>);
 
 impl Tool for Shared {
@@ -313,7 +313,7 @@ impl Tool for Shared {
     }
 }
 
-/// An agent named `tester` in the making.
+/// Settings of an agent named `tester`.
 pub(crate) struct AgentFixture {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
@@ -363,7 +363,7 @@ pub(crate) fn cancel(session: &str) -> UserMessage {
     UserMessage { cancel: true, ..message(session, "") }
 }
 
-/// What a person who said something hears.
+/// Records the events of a turn.
 #[derive(Clone, Default)]
 pub(crate) struct EventLog(Arc<Mutex<Vec<TurnEvent>>>);
 
@@ -377,7 +377,7 @@ impl EventLog {
         self.0.lock().unwrap().clone()
     }
 
-    /// What the person was asked about calls.
+    /// Returns the recorded approval requests.
     pub(crate) fn approval_requests(&self) -> Vec<ApprovalRequest> {
         let question = |event| match event {
             TurnEvent::ApprovalAsked {
@@ -400,7 +400,7 @@ impl EventLog {
     }
 }
 
-/// A question whether a call may run.
+/// An approval request.
 pub(crate) struct ApprovalRequest {
     pub(crate) id: ApprovalId,
     pub(crate) tool: String,
@@ -424,7 +424,7 @@ pub(crate) async fn send(agent: &Agent, text: &str) -> TurnAnswer {
     agent.send(message("s", text), EventLog::default().sink()).await
 }
 
-/// Says something without waiting for the answer.
+/// Sends a message without waiting for the answer.
 pub(crate) fn spawn_send(
     agent: &Agent,
     message: UserMessage,
@@ -434,7 +434,7 @@ pub(crate) fn spawn_send(
     (tokio::spawn(async move { agent.send(message, sink).await }), events)
 }
 
-/// Returns when every task waits for something: a paused clock moves only then.
+/// Returns when every task waits: a paused clock advances only then.
 pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

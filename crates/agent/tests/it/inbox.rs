@@ -1,4 +1,4 @@
-//! An agent behind its queue, and clients in front of it.
+//! The inbox of an agent and its clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ impl BusFixture {
         AgentClient::connect(self.bus.clone(), &InstanceId::new(proxy).unwrap()).await.unwrap()
     }
 
-    async fn put(&self, envelope: Envelope) {
+    async fn publish(&self, envelope: Envelope) {
         self.bus.publish(Publication::mandatory(user_message(&tester()), envelope)).await.unwrap();
     }
 
@@ -45,7 +45,7 @@ impl BusFixture {
         self.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap()
     }
 
-    /// Where a program takes replies that are answered to it, and those that come.
+    /// Consumes a reply queue and returns its address.
     async fn replies(&self, proxy: &str) -> (RoutingKey, Consumer) {
         let reply_to = user_response(&InstanceId::new(proxy).unwrap());
         let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
@@ -53,7 +53,7 @@ impl BusFixture {
         (reply_to, replies)
     }
 
-    /// Why the next dead letter is one.
+    /// Returns the reason of the next dead letter.
     async fn dead_letter(&self) -> String {
         let queue = QueueSpec::work(&user_message(&tester()));
         let queue = QueueSpec::dead_letters_of(&queue.name);
@@ -81,7 +81,7 @@ fn reply(delivery: Delivery) -> AgentReply {
     delivery.into_envelope().decode(Limits::default()).unwrap()
 }
 
-/// The next reply that is the last one to its message.
+/// Returns the next final reply.
 async fn last(replies: &mut Consumer) -> AgentReply {
     loop {
         let reply = reply(replies.next().await.unwrap());
@@ -94,12 +94,12 @@ async fn last(replies: &mut Consumer) -> AgentReply {
 fn answer(reply: &AgentReply) -> (&str, TurnOutcome) {
     match &reply.body {
         ReplyBody::Answer { text, outcome, .. } => (text, *outcome),
-        other => panic!("{other:?} is no answer"),
+        other => panic!("not an answer: {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn replies_come_in_order_and_the_final_one_last() {
+async fn replies_are_ordered_and_end_with_the_answer() {
     let fixture = BusFixture::new();
     let (echo, broken) =
         (ProbeTool::new("echo", Behavior::Echo), ProbeTool::new("broken", Behavior::Fail));
@@ -139,7 +139,7 @@ async fn replies_come_in_order_and_the_final_one_last() {
 }
 
 #[tokio::test]
-async fn two_clients_at_once_hear_only_their_own() {
+async fn clients_receive_only_their_replies() {
     let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
     let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
@@ -168,7 +168,7 @@ async fn two_clients_at_once_hear_only_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_can_be_steered_and_cancelled_over_the_bus() {
+async fn turn_is_steered_and_cancelled_over_the_bus() {
     let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
     let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
@@ -196,17 +196,17 @@ async fn a_turn_can_be_steered_and_cancelled_over_the_bus() {
 }
 
 #[tokio::test]
-async fn a_forged_or_missing_reply_to_is_never_answered() {
+async fn forged_or_missing_reply_to_is_dead_lettered() {
     let fixture = BusFixture::new();
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let victim = RoutingKey::new("tool.invoke").unwrap();
     let mut victims_queue = fixture.consume(QueueSpec::work(&victim)).await;
 
-    fixture.put(Envelope::from_payload(&message("s", "go")).reply_to(victim)).await;
+    fixture.publish(Envelope::from_payload(&message("s", "go")).reply_to(victim)).await;
     let reason = fixture.dead_letter().await;
     assert!(reason.contains("not an agent reply address"), "{reason}");
-    fixture.put(Envelope::from_payload(&message("s", "go"))).await;
+    fixture.publish(Envelope::from_payload(&message("s", "go"))).await;
     let reason = fixture.dead_letter().await;
     assert!(reason.contains("reply-to is missing"), "{reason}");
     assert_eq!(model.request_count(), 0);
@@ -215,21 +215,21 @@ async fn a_forged_or_missing_reply_to_is_never_answered() {
 }
 
 #[tokio::test]
-async fn an_unreadable_message_becomes_a_dead_letter() {
+async fn invalid_message_is_dead_lettered() {
     let fixture = BusFixture::new();
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let reply_to = user_response(&InstanceId::new("proxy").unwrap());
     for body in ["not json", r#"{"sessionId":"","text":"x"}"#, r#"{"text":"x"}"#] {
         let envelope = Envelope::raw("UserMessage", body.into()).reply_to(reply_to.clone());
-        fixture.put(envelope).await;
+        fixture.publish(envelope).await;
         let reason = fixture.dead_letter().await;
         assert!(reason.contains("not a valid UserMessage"), "{reason}");
     }
 }
 
 #[tokio::test]
-async fn a_message_that_was_delivered_before_is_not_run_twice() {
+async fn redelivered_message_is_answered_as_lost() {
     let fixture = BusFixture::new();
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([ScriptedTurn::default().call("echo", json!({}))]);
@@ -248,7 +248,7 @@ async fn a_message_that_was_delivered_before_is_not_run_twice() {
 }
 
 #[tokio::test]
-async fn a_message_that_waited_for_longer_than_its_sender_is_not_run() {
+async fn expired_message_is_not_run() {
     let fixture = BusFixture::new();
     let queue = QueueSpec::work(&user_message(&tester()));
     let mut reader = fixture.consume(queue).await;
@@ -257,10 +257,10 @@ async fn a_message_that_waited_for_longer_than_its_sender_is_not_run() {
     let envelope = reader.next().await.unwrap().into_envelope();
     assert_eq!(envelope.budget.unwrap().timeout, Duration::from_secs(7));
 
-    // Nobody took it in that time.
+    // The budget expires before an agent receives the message.
     drop(reader);
     let (reply_to, mut replies) = fixture.replies("late").await;
-    fixture.put(envelope.within(Duration::ZERO).reply_to(reply_to)).await;
+    fixture.publish(envelope.within(Duration::ZERO).reply_to(reply_to)).await;
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let reply = reply(replies.next().await.unwrap());
@@ -271,22 +271,24 @@ async fn a_message_that_waited_for_longer_than_its_sender_is_not_run() {
 }
 
 #[tokio::test]
-async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_runs() {
+async fn early_cancel_applies_only_to_earlier_messages() {
     let fixture = BusFixture::new();
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let (reply_to, mut replies) = fixture.replies("proxy").await;
-    let said = |message: &UserMessage| Envelope::from_payload(message).reply_to(reply_to.clone());
-    let (first, elsewhere) = (said(&message("s", "go")), said(&message("other", "go")));
-    let cancelled = said(&cancel("s"));
-    let after = said(&message("s", "again"));
+    let envelope_of =
+        |message: &UserMessage| Envelope::from_payload(message).reply_to(reply_to.clone());
+    let (first, elsewhere) =
+        (envelope_of(&message("s", "go")), envelope_of(&message("other", "go")));
+    let cancelled = envelope_of(&cancel("s"));
+    let after = envelope_of(&message("s", "again"));
     for (envelope, outcome) in [
         (cancelled, TurnOutcome::Cancelled),
         (first, TurnOutcome::Cancelled),
         (after, TurnOutcome::Completed),
         (elsewhere, TurnOutcome::Completed),
     ] {
-        fixture.put(envelope).await;
+        fixture.publish(envelope).await;
         let reply = last(&mut replies).await;
         assert_eq!(answer(&reply).1, outcome, "{reply:?}");
     }
@@ -294,14 +296,14 @@ async fn a_cancel_that_overtakes_its_message_holds_and_what_is_said_after_it_run
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_published_twice_is_answered_once() {
+async fn duplicate_message_is_answered_once() {
     let fixture = BusFixture::new();
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let (reply_to, mut replies) = fixture.replies("proxy").await;
     let envelope = Envelope::from_payload(&message("s", "go")).reply_to(reply_to);
-    fixture.put(envelope.clone()).await;
-    fixture.put(envelope).await;
+    fixture.publish(envelope.clone()).await;
+    fixture.publish(envelope).await;
     let mut finals = 0;
     while let Ok(Some(delivery)) = timeout(Duration::from_secs(1), replies.next()).await {
         finals += u32::from(reply(delivery).is_final);
@@ -310,19 +312,19 @@ async fn a_message_published_twice_is_answered_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_waits_for_is_dropped_and_the_message_is_done() {
+async fn unroutable_answer_is_dropped_and_message_acked() {
     let fixture = BusFixture::new();
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     let reply_to = user_response(&InstanceId::new("gone").unwrap());
-    fixture.put(Envelope::from_payload(&message("s", "go")).reply_to(reply_to)).await;
+    fixture.publish(Envelope::from_payload(&message("s", "go")).reply_to(reply_to)).await;
     settle().await;
     let stats = inbox.stats();
     assert_eq!((stats.acked(), stats.retried()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_answers_everybody() {
+async fn drain_answers_every_message() {
     let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
     let model = RecordingModel::new(CannedModel::new([
@@ -343,16 +345,16 @@ async fn draining_answers_everybody() {
     let stuck = stuck.last().await.unwrap();
     assert_eq!(answer(&stuck).1, TurnOutcome::Cancelled);
     assert!(answer(&stuck).0.contains("shutting down"));
-    assert!(!drained.await.unwrap(), "one turn did not end by itself");
+    assert!(!drained.await.unwrap(), "one turn was cancelled");
 
-    // What came later is left for the next process.
+    // A message after the drain is left for the next process.
     let model = RecordingModel::new(CannedModel::new([Answer::Events(text_events("Here I am."))]));
     let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;
     assert_eq!(answer(&late.last().await.unwrap()).0, "Here I am.");
 }
 
 #[tokio::test]
-async fn an_agent_that_nobody_serves_is_an_error_at_once() {
+async fn unavailable_agent_returns_error() {
     let fixture = BusFixture::new();
     let client = fixture.client("proxy").await;
     let error = client.send(&tester(), &message("s", "go")).await.unwrap_err();
@@ -363,7 +365,7 @@ async fn an_agent_that_nobody_serves_is_an_error_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_agent_is_given_up_and_its_late_replies_are_dropped() {
+async fn idle_timeout_ends_replies_and_drops_late_ones() {
     let fixture = BusFixture::new();
     let gate = Arc::new(Semaphore::new(0));
     let model = RecordingModel::new(CannedModel::new([
@@ -384,7 +386,7 @@ async fn a_silent_agent_is_given_up_and_its_late_replies_are_dropped() {
 }
 
 #[tokio::test]
-async fn a_closed_bus_ends_the_wait() {
+async fn closed_bus_ends_replies() {
     let fixture = BusFixture::new();
     let model = RecordingModel::new(CannedModel::new([Answer::Never]));
     let _inbox = fixture.serve(AgentFixture::new().agent(&model)).await;

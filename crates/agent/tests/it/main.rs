@@ -1,4 +1,4 @@
-//! An agent with scripted models and small tools, in one process and over the in-memory bus.
+//! Tests of an agent with scripted models and probe tools, in process and over the in-memory bus.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What turns took is told with their answers.
+//! Usage in the answers of turns.
 
 use rockbot_agent::ModelBehavior;
 use rockbot_contracts::TurnUsage;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, send};
 
 #[tokio::test]
-async fn an_answer_tells_what_it_took_and_the_conversation_adds_up() {
+async fn usage_covers_turn_and_conversation() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
         ScriptedTurn::default().when("look").call("echo", json!({"n": 1})).call("gone", json!({})),
@@ -25,7 +25,7 @@ async fn an_answer_tells_what_it_took_and_the_conversation_adds_up() {
     let TurnUsage { turn: first, session, .. } = *send(&agent, "look").await.usage.unwrap();
     assert_eq!((first.model_calls, first.tool_calls, first.unmetered_calls), (2, 2, 0));
     assert_eq!(first.tool_bytes_in, r#"{"n":1}{}"#.len() as u64);
-    assert!(first.tool_bytes_out > first.tool_bytes_in, "a refused call is read by the model too");
+    assert!(first.tool_bytes_out > first.tool_bytes_in, "the result of the rejected call counts");
     assert_eq!(first.cost_micros, first.prompt_tokens + first.completion_tokens);
     assert_eq!(session, first);
 

@@ -1,4 +1,4 @@
-//! What a turn may use follows from why it began, at the model's list and when a call is run.
+//! Tool profiles: the origin of a turn determines which tools are offered and callable.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::harness::{
     message, send, settle, spawn_send, text_events,
 };
 
-/// Calls in one answer of the model.
+/// Calls in one model answer.
 const BATCH: usize = 50;
 
-/// A turn that begins so, whose model tries a thousand names for `tool`.
+/// Runs a turn from this entry point in which the model tries a thousand names for `tool`.
 async fn check(tool: &Arc<ProbeTool>, entry: EntryPoint, filter: ToolFilter) {
     let name = tool.name();
-    let inventions = tool_names::variants(name);
-    let answers = inventions.chunks(BATCH).map(|names| {
+    let variants = tool_names::variants(name);
+    let answers = variants.chunks(BATCH).map(|names| {
         let names: Vec<_> = names.iter().map(|name| ("", name.as_str(), "{}")).collect();
         Answer::Events(calls(&names, FinishReason::ToolCalls))
     });
@@ -37,20 +37,20 @@ async fn check(tool: &Arc<ProbeTool>, entry: EntryPoint, filter: ToolFilter) {
         agent.run_turn(TurnOrigin::new(entry), message("s", "go"), EventLog::default().sink());
     assert_eq!(turn.await.text, "I give up.");
     let results = model.tool_results();
-    assert_eq!(results.len(), inventions.len());
-    let found = results.iter().zip(&inventions).filter(|(result, written)| {
+    assert_eq!(results.len(), variants.len());
+    let found = results.iter().zip(&variants).filter(|(result, written)| {
         let found = result.contains("may not use that tool");
         let unknown = result.contains("tool not found");
         assert!(result.starts_with("(tool failed:") && (found || unknown), "{written}: {result}");
         found
     });
-    assert!(found.count() > 1, "the name itself and its alias find the tool");
+    assert!(found.count() > 1, "the name and its alias resolve to the tool");
     assert_eq!(tool.calls(), 0);
     assert!(model.last_request().tools.is_empty());
 }
 
 #[tokio::test]
-async fn a_model_that_invents_names_for_what_it_may_not_use_is_refused_every_time() {
+async fn denied_tool_is_unreachable_under_any_name() {
     let register = ProbeTool::with_source("mcp_register_server", ToolSource::McpManagement);
     check(&register, EntryPoint::Subagent, ToolFilter::default()).await;
     let ask = ProbeTool::with_source("invoke_agent", ToolSource::A2a);
@@ -61,7 +61,7 @@ async fn a_model_that_invents_names_for_what_it_may_not_use_is_refused_every_tim
 }
 
 #[tokio::test]
-async fn each_reason_to_begin_a_turn_offers_the_tools_of_its_profile() {
+async fn entry_point_determines_offered_tools() {
     let tools = [
         ("cancel_scheduled_task", ToolSource::Scheduling),
         ("invoke_agent", ToolSource::A2a),
@@ -70,7 +70,7 @@ async fn each_reason_to_begin_a_turn_offers_the_tools_of_its_profile() {
         ("spawn_subagent", ToolSource::Subagent),
     ];
     for entry in EntryPoint::ALL {
-        let kept_out: &[&str] = match entry {
+        let denied: &[&str] = match entry {
             EntryPoint::UserTurn | EntryPoint::Feedback => &[],
             EntryPoint::Subagent => {
                 &["cancel_scheduled_task", "mcp_register_server", "spawn_subagent"]
@@ -89,13 +89,13 @@ async fn each_reason_to_begin_a_turn_offers_the_tools_of_its_profile() {
         assert_eq!(turn.await.outcome, TurnOutcome::Completed);
         let offered: Vec<_> =
             model.last_request().tools.into_iter().map(|tool| tool.name).collect();
-        let expected = tools.iter().map(|(name, _)| *name).filter(|name| !kept_out.contains(name));
+        let expected = tools.iter().map(|(name, _)| *name).filter(|name| !denied.contains(name));
         assert_eq!(offered, expected.collect::<Vec<_>>(), "{entry:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_of_another_profile_does_not_slip_into_a_turn_that_may_use_more() {
+async fn message_with_other_profile_does_not_steer() {
     let gate = Arc::new(Semaphore::new(0));
     let model = RecordingModel::new(CannedModel::new([
         Answer::Gated(gate.clone(), "To the person."),
@@ -104,7 +104,7 @@ async fn a_message_of_another_profile_does_not_slip_into_a_turn_that_may_use_mor
     let agent = AgentFixture::new()
         .with(&ProbeTool::with_source("invoke_agent", ToolSource::A2a))
         .agent(&model);
-    let (person, _) = spawn_send(&agent, message("s", "hello"));
+    let (first, _) = spawn_send(&agent, message("s", "hello"));
     settle().await;
     let events = EventLog::default();
     let sink = events.sink();
@@ -117,14 +117,14 @@ async fn a_message_of_another_profile_does_not_slip_into_a_turn_that_may_use_mor
     };
     settle().await;
     gate.add_permits(1);
-    assert_eq!(person.await.unwrap().text, "To the person.");
+    assert_eq!(first.await.unwrap().text, "To the person.");
     assert_eq!(other.await.unwrap().text, "About the other agent.");
     assert!(!events.events().contains(&TurnEvent::Steered));
-    assert!(model.last_request().tools.is_empty(), "its turn asks no other agents");
+    assert!(model.last_request().tools.is_empty(), "its profile has no agent tools");
 }
 
 #[tokio::test]
-async fn a_tool_with_a_long_name_is_offered_and_called_under_one_that_the_provider_takes() {
+async fn long_tool_name_is_shortened_for_the_provider() {
     let long = "x".repeat(100);
     let tool = ProbeTool::new(&long, Behavior::Echo);
     for (limit, shown) in [(64, 64), (128, 100)] {

@@ -1,4 +1,4 @@
-//! Conversations beside each other, and their bounds.
+//! Concurrent conversations and their limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::harness::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn conversations_run_in_parallel_and_know_nothing_of_each_other() {
+async fn conversations_are_parallel_and_isolated() {
     let gate = Arc::new(Semaphore::new(0));
     let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
     let model = RecordingModel::script([
@@ -25,7 +25,7 @@ async fn conversations_run_in_parallel_and_know_nothing_of_each_other() {
         .map(|number| spawn_send(&agent, message(&format!("s{number}"), &format!("go {number}"))).0)
         .collect();
     for _ in 0..20 {
-        work.wait_for_call().await; // All at once: none of them may go on yet.
+        work.wait_for_call().await; // All are running: the gate is closed.
     }
     assert_eq!(agent.sessions(), 20);
     gate.add_permits(20);
@@ -33,17 +33,17 @@ async fn conversations_run_in_parallel_and_know_nothing_of_each_other() {
         assert_eq!(turn.await.unwrap().text, "Done.");
     }
     for request in model.requests.lock().unwrap().iter() {
-        let said = format!("go {}", request.session.trim_start_matches('s'));
-        let heard = |message: &ChatMessage| match message {
+        let sent = format!("go {}", request.session.trim_start_matches('s'));
+        let user_text = |message: &ChatMessage| match message {
             ChatMessage::User(text) => Some(text.clone()),
             _ => None,
         };
-        assert_eq!(request.messages.iter().filter_map(heard).collect::<Vec<_>>(), [said]);
+        assert_eq!(request.messages.iter().filter_map(user_text).collect::<Vec<_>>(), [sent]);
     }
 }
 
 #[tokio::test]
-async fn a_conversation_remembers_what_was_said() {
+async fn conversation_keeps_its_history() {
     let model = RecordingModel::script([ScriptedTurn::text("Noted.")]);
     let agent = AgentFixture::new().agent(&model);
     for text in ["one", "two", "three"] {
@@ -53,7 +53,7 @@ async fn a_conversation_remembers_what_was_said() {
 }
 
 #[tokio::test]
-async fn the_oldest_exchanges_are_forgotten_first() {
+async fn oldest_exchanges_are_dropped_first() {
     let model = RecordingModel::script([ScriptedTurn::text("Noted.")]);
     let mut fixture = AgentFixture::new();
     fixture.limits.history_messages = 4;
@@ -67,7 +67,7 @@ async fn the_oldest_exchanges_are_forgotten_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_room_for_so_many_conversations_and_idle_ones_make_room() {
+async fn conversation_limit_is_freed_by_idle_ones() {
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let mut fixture = AgentFixture::new();
     fixture.limits.max_sessions = 1;
@@ -81,7 +81,7 @@ async fn there_is_room_for_so_many_conversations_and_idle_ones_make_room() {
 }
 
 #[tokio::test]
-async fn unfit_messages_are_answered_without_the_model() {
+async fn invalid_messages_are_answered_without_the_model() {
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let agent = AgentFixture::new().agent(&model);
     assert_eq!(send(&agent, &"x".repeat(200_000)).await.outcome, TurnOutcome::Overloaded);
@@ -90,7 +90,7 @@ async fn unfit_messages_are_answered_without_the_model() {
 }
 
 #[tokio::test]
-async fn a_crash_in_one_turn_is_told_and_the_conversation_can_begin_again() {
+async fn panic_is_reported_and_conversation_restarts() {
     let model = RecordingModel::new(CannedModel::new([
         Answer::Panics,
         Answer::Events(text_events("Hello.")),
@@ -105,7 +105,7 @@ async fn a_crash_in_one_turn_is_told_and_the_conversation_can_begin_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutting_down_lets_turns_end_and_cancels_the_rest() {
+async fn shutdown_waits_for_turns_then_cancels() {
     let gate = Arc::new(Semaphore::new(0));
     let model = RecordingModel::new(CannedModel::new([
         Answer::Gated(gate.clone(), "Done."),
@@ -124,14 +124,14 @@ async fn shutting_down_lets_turns_end_and_cancels_the_rest() {
     assert!(refused.text.contains("shutting down"), "{}", refused.text);
     gate.add_permits(1);
     assert_eq!(quick.await.unwrap().text, "Done.");
-    assert!(!closed.await.unwrap(), "one turn did not end by itself");
+    assert!(!closed.await.unwrap(), "one turn was cancelled");
     let stuck = stuck.await.unwrap();
     assert_eq!(stuck.outcome, TurnOutcome::Cancelled);
     assert!(stuck.text.contains("shutting down"), "{}", stuck.text);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_agent_shuts_down_at_once() {
+async fn idle_agent_shuts_down_immediately() {
     let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
     let agent = AgentFixture::new().agent(&model);
     send(&agent, "hi").await;

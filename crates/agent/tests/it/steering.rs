@@ -15,8 +15,8 @@ use crate::harness::{
 
 const SKIPPED: &str = "(tool skipped: the user sent a new message)";
 
-/// Four calls of a tool that waits; something is said during the first. What came of them, and how
-/// often the tool ran.
+/// Runs four calls of a gated tool and sends a message during the first. Checks the results and the number
+/// of calls.
 async fn check(strategy: ExecutionStrategy, expected: [&str; 4], ran: usize) {
     let gate = Arc::new(Semaphore::new(0));
     let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
@@ -46,7 +46,7 @@ async fn check(strategy: ExecutionStrategy, expected: [&str; 4], ran: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_meanwhile_is_heard_between_calls_and_the_rest_is_skipped() {
+async fn message_steers_turn_and_skips_pending_calls() {
     let done = "work is done";
     check(ExecutionStrategy::Sequential, [done, SKIPPED, SKIPPED, SKIPPED], 1).await;
     check(ExecutionStrategy::Batched(2), [done, done, SKIPPED, SKIPPED], 2).await;
@@ -54,7 +54,7 @@ async fn what_is_said_meanwhile_is_heard_between_calls_and_the_rest_is_skipped()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_too_late_for_a_turn_begins_the_next() {
+async fn late_message_starts_the_next_turn() {
     let gate = Arc::new(Semaphore::new(0));
     let model = RecordingModel::new(CannedModel::new([
         Answer::Gated(gate.clone(), "First."),
@@ -73,7 +73,7 @@ async fn what_comes_too_late_for_a_turn_begins_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_ends_what_waits_behind_the_turn_as_well() {
+async fn cancel_ends_queued_messages() {
     let model = RecordingModel::new(CannedModel::new([
         Answer::Never,
         Answer::Events(text_events("Hello.")),
@@ -93,7 +93,7 @@ async fn a_cancel_ends_what_waits_behind_the_turn_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_takes_only_so_many_messages() {
+async fn full_queue_rejects_with_overloaded() {
     let model = RecordingModel::new(CannedModel::new([Answer::Never]));
     let mut fixture = AgentFixture::new();
     fixture.limits.session_inbox = 2;

@@ -15,14 +15,14 @@ use crate::harness::{
     spawn_send,
 };
 
-/// Agents of one process, each with a model of its own.
+/// Agents of one process, each with its own model.
 struct TeamFixture {
     registry: Arc<ToolRegistry>,
     team: Team,
 }
 
 impl TeamFixture {
-    /// The agent `tester`, and others with these models.
+    /// Creates a team of the agent `tester` and others with these models.
     fn new(models: &[(&str, &Arc<RecordingModel>)]) -> Self {
         let registry = Arc::new(ToolRegistry::new());
         let models: Vec<_> =
@@ -56,7 +56,7 @@ fn offered(model: &RecordingModel) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn every_enabled_agent_that_is_not_primary_is_a_tool_with_its_own_words() {
+async fn enabled_agents_are_tools_unless_primary() {
     let idle = RecordingModel::script([]);
     let fixture = TeamFixture::new(&[("a", &idle), ("b", &idle), ("c", &idle), ("tester", &idle)]);
     fixture.team.set_definitions(vec![
@@ -72,16 +72,16 @@ async fn every_enabled_agent_that_is_not_primary_is_a_tool_with_its_own_words() 
     ]);
     let model = RecordingModel::script([ScriptedTurn::text("Hm.")]);
     send(&fixture.tester(&model), "go").await;
-    let words = [("agent__a", "Ask a."), ("agent__b", "Counts."), ("agent__c", "c")];
-    let words: Vec<_> = words.map(|(one, other)| (one.to_owned(), other.to_owned())).into();
-    assert_eq!(offered(&model), words);
+    let expected = [("agent__a", "Ask a."), ("agent__b", "Counts."), ("agent__c", "c")];
+    let expected: Vec<_> = expected.map(|(one, other)| (one.to_owned(), other.to_owned())).into();
+    assert_eq!(offered(&model), expected);
     let tools = model.last_request().tools;
     assert_eq!(tools[0].parameters["required"], json!(["message"]));
     assert_eq!(tools[2].parameters["required"], json!(["n"]));
 }
 
 #[tokio::test]
-async fn a_call_is_a_turn_of_the_other_agent_and_its_spending_is_counted() {
+async fn call_runs_a_turn_and_adds_its_spending() {
     let counting = RecordingModel::script([ScriptedTurn::text("Seven.")]);
     let looking = RecordingModel::script([ScriptedTurn::text("Eight.")]);
     let fixture = TeamFixture::new(&[("b", &counting), ("c", &looking)]);
@@ -106,7 +106,7 @@ async fn a_call_is_a_turn_of_the_other_agent_and_its_spending_is_counted() {
 }
 
 #[tokio::test]
-async fn agents_are_offered_nobody_who_waits_for_them() {
+async fn waiting_agents_are_not_offered() {
     let inner = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Help yourself."})),
         ScriptedTurn::text("I could not."),
@@ -128,7 +128,7 @@ async fn agents_are_offered_nobody_who_waits_for_them() {
     assert_eq!(names, ["agent__c"]);
 }
 
-/// A turn of at most a minute calls another agent, which calls a tool that hangs.
+/// Starts a turn with a time limit of one minute that calls another agent, which calls a hanging tool.
 async fn waiting(fixture: &TeamFixture, slow: &Arc<ProbeTool>) -> (Agent, JoinHandle<TurnAnswer>) {
     fixture.registry.register(slow.as_tool()).unwrap();
     fixture.team.set_definitions(vec![definition("name = 'b'\ntool_timeout_seconds = 3600")]);
@@ -150,7 +150,7 @@ fn caller_of_slow() -> (TeamFixture, Arc<ProbeTool>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_turn_ends_the_turns_that_it_called() {
+async fn cancel_ends_child_turns() {
     let (fixture, slow) = caller_of_slow();
     let (agent, turn) = waiting(&fixture, &slow).await;
     assert!(!slow.token().is_cancelled());
@@ -161,18 +161,18 @@ async fn a_cancelled_turn_ends_the_turns_that_it_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_called_ends_by_the_deadline_of_the_caller() {
-    let began = Instant::now();
+async fn child_turn_ends_by_the_deadline_of_its_parent() {
+    let started = Instant::now();
     let (fixture, slow) = caller_of_slow();
     let (_agent, turn) = waiting(&fixture, &slow).await;
     let deadline = slow.contexts.lock().unwrap()[0].deadline;
-    assert_eq!(deadline - began, Duration::from_secs(60), "not the hour of its own definition");
+    assert_eq!(deadline - started, Duration::from_secs(60), "not the hour of its own definition");
     turn.await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(61));
+    assert!(started.elapsed() < Duration::from_secs(61));
 }
 
 #[tokio::test]
-async fn agents_come_and_go_while_the_process_runs() {
+async fn definitions_are_reloaded_at_run_time() {
     let idle = RecordingModel::script([]);
     let fixture = TeamFixture::new(&[("a", &idle), ("b", &idle)]);
     let names = || fixture.team.members().iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -186,7 +186,7 @@ async fn agents_come_and_go_while_the_process_runs() {
     write("b.md", "");
     wait_until("b is a tool", || names() == ["a", "b"]).await;
     write("a.md", "enabled = false");
-    wait_until("a is none any more", || names() == ["b"]).await;
+    wait_until("a is removed", || names() == ["b"]).await;
     assert!(fixture.registry.get("agent__a").is_none());
     let b = AgentName::new("b").unwrap();
     assert!(fixture.team.set_enabled(&b, false));

@@ -1,4 +1,4 @@
-//! The calls of one answer: their order, their failures, their time-outs.
+//! Tool calls of one answer: order, failures and timeouts.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn results_of_parallel_calls_stand_in_the_order_of_the_calls() {
+async fn parallel_results_keep_the_order_of_calls() {
     let slow = ProbeTool::new("slow", Behavior::Delay(Duration::from_secs(5)));
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
@@ -55,7 +55,7 @@ async fn results_of_parallel_calls_stand_in_the_order_of_the_calls() {
     assert_eq!(model.last_request().session, "s");
     assert_eq!(model.last_request().tools.len(), 2);
 
-    // The person hears of both, each under an id that no other call in the fleet has.
+    // Both are reported, each with an id that is unique in the fleet.
     let ids = [slow.ids(), echo.ids()].concat();
     let started = events.events().into_iter().filter_map(|event| match event {
         TurnEvent::ToolStarted { tool_call_id, tool_name, .. } => Some((tool_call_id, tool_name)),
@@ -80,7 +80,7 @@ async fn results_of_parallel_calls_stand_in_the_order_of_the_calls() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_a_call_is_read_by_the_model_and_the_turn_goes_on() {
+async fn failed_calls_are_reported_to_the_model() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let broken = ProbeTool::new("broken", Behavior::Fail);
     let secret = ProbeTool::new("secret", Behavior::Echo);
@@ -118,7 +118,7 @@ async fn what_goes_wrong_with_a_call_is_read_by_the_model_and_the_turn_goes_on()
 }
 
 #[tokio::test]
-async fn missing_and_repeated_call_ids_of_a_model_are_tolerated() {
+async fn missing_and_duplicate_call_ids_are_accepted() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let twice = [("x", "echo", r#"{"n":1}"#), ("x", "echo", r#"{"n":2}"#), ("", "echo", "")];
     let model = RecordingModel::new(CannedModel::new([
@@ -134,9 +134,9 @@ async fn missing_and_repeated_call_ids_of_a_model_are_tolerated() {
 }
 
 #[tokio::test]
-async fn arguments_of_an_answer_that_was_cut_are_not_guessed_at() {
+async fn truncated_arguments_are_rejected() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
-    // Closing the bracket would make it valid, and perhaps not what the model meant.
+    // Closing the bracket would make it valid, but perhaps not what the model intended.
     let cut = [("a", "echo", r#"{"n":1}"#), ("b", "echo", r#"{"n":1,"#)];
     let model = RecordingModel::new(CannedModel::new([
         Answer::Events(calls(&cut, FinishReason::Length)),
@@ -149,7 +149,7 @@ async fn arguments_of_an_answer_that_was_cut_are_not_guessed_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_timeouts_in_a_row_end_the_turn_with_an_honest_answer() {
+async fn consecutive_timeouts_end_the_turn() {
     let stuck = ProbeTool::new("stuck", Behavior::Hang);
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
@@ -167,7 +167,7 @@ async fn two_timeouts_in_a_row_end_the_turn_with_an_honest_answer() {
         "{}",
         answer.text
     );
-    assert_eq!(model.request_count(), 2, "the answer is not the model's");
+    assert_eq!(model.request_count(), 2, "the model is not asked for the answer");
     let timeouts = events.events().into_iter().filter(|event| {
         matches!(event, TurnEvent::ToolFinished { error: Some(ToolErrorCode::Timeout), .. })
     });
@@ -177,7 +177,7 @@ async fn two_timeouts_in_a_row_end_the_turn_with_an_honest_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_does_not_time_out_begins_the_count_again() {
+async fn call_without_timeout_resets_the_count() {
     let stuck = ProbeTool::new("stuck", Behavior::Hang);
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
@@ -192,7 +192,7 @@ async fn a_call_that_does_not_time_out_begins_the_count_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_calls_are_started_after_too_many_timeouts() {
+async fn too_many_timeouts_skip_remaining_calls() {
     let stuck = ProbeTool::new("stuck", Behavior::Hang);
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::new(CannedModel::new([
@@ -212,7 +212,7 @@ async fn no_more_calls_are_started_after_too_many_timeouts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_with_a_longer_timeout_of_its_own_keeps_it() {
+async fn longer_timeout_of_a_tool_takes_precedence() {
     let (time, own) = (Duration::from_secs(100), Some(Duration::from_secs(120)));
     let patient = ProbeTool::with_timeout("patient", Behavior::Delay(time), own);
     let plain = ProbeTool::new("plain", Behavior::Delay(time));
@@ -226,7 +226,7 @@ async fn a_tool_with_a_longer_timeout_of_its_own_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_tools_context_comes_from_the_system() {
+async fn tool_context_names_session_and_agent() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({})),
@@ -241,7 +241,7 @@ async fn a_tools_context_comes_from_the_system() {
 }
 
 #[tokio::test]
-async fn long_results_are_cut_before_the_model_reads_them() {
+async fn long_results_are_truncated() {
     let wordy = ProbeTool::new("wordy", Behavior::LongText(1000));
     let model = RecordingModel::script([
         ScriptedTurn::default().call("wordy", json!({})),

@@ -1,4 +1,4 @@
-//! How turns end.
+//! Outcomes of turns.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::harness::{
 };
 
 #[tokio::test]
-async fn after_the_last_iteration_the_model_must_answer_without_tools() {
+async fn iteration_limit_forces_an_answer() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({})),
@@ -29,13 +29,13 @@ async fn after_the_last_iteration_the_model_must_answer_without_tools() {
     let (last, asked) = (model.last_request(), model.request_count());
     assert_eq!((echo.calls(), asked), (2, 3));
     assert_eq!(last.tool_choice, ToolChoice::None);
-    assert_eq!(last.tools.len(), 1, "servers want to know the tools of earlier calls");
+    assert_eq!(last.tools.len(), 1, "servers require the tools of earlier calls");
     let prompt = format!("{:?}", last.messages[0]);
     assert!(prompt.contains("no tool can be called now"), "{prompt}");
 }
 
 #[tokio::test]
-async fn a_model_that_calls_tools_after_all_gets_none_and_the_person_is_told() {
+async fn calls_after_iteration_limit_are_not_run() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let call = || Answer::Events(calls(&[("a", "echo", "")], FinishReason::ToolCalls));
     let model = RecordingModel::new(CannedModel::new([
@@ -54,7 +54,7 @@ async fn a_model_that_calls_tools_after_all_gets_none_and_the_person_is_told() {
 }
 
 #[tokio::test]
-async fn a_model_that_fails_is_explained_and_the_conversation_goes_on() {
+async fn model_failure_keeps_the_conversation() {
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let model = RecordingModel::script([
         ScriptedTurn::text("Hello."),
@@ -67,11 +67,11 @@ async fn a_model_that_fails_is_explained_and_the_conversation_goes_on() {
     assert!(answer.text.contains("refused the credentials"), "{}", answer.text);
     assert_eq!(echo.calls(), 1);
     assert_eq!(send(&agent, "hello?").await.text, "Hello.");
-    assert_eq!(model.tool_results(), ["{}"], "what the tool said is not forgotten");
+    assert_eq!(model.tool_results(), ["{}"], "the tool result is kept");
 }
 
 #[tokio::test]
-async fn half_an_answer_is_not_taken_for_the_whole() {
+async fn interrupted_answer_fails_the_turn() {
     let mut half = ScriptedTurn::text("The answer is").when("go");
     half.fail = Some(ScriptedFailure::Interrupted);
     let model = RecordingModel::script([ScriptedTurn::text("Hello."), half]);
@@ -87,7 +87,7 @@ async fn half_an_answer_is_not_taken_for_the_whole() {
 }
 
 #[tokio::test]
-async fn an_answer_without_words_or_cut_short_says_so() {
+async fn empty_and_truncated_answers_are_reported() {
     let cut =
         vec![ChatEvent::Text("Once upon a".to_owned()), ChatEvent::Finished(FinishReason::Length)];
     let model = RecordingModel::new(CannedModel::new([
@@ -110,7 +110,7 @@ fn too_long() -> Answer {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_too_long_is_trimmed_until_it_fits_or_nothing_is_left() {
+async fn overflow_trims_the_conversation() {
     let wordy = ProbeTool::new("wordy", Behavior::LongText(50_000));
     let mut answers = vec![
         Answer::Events(calls(&[("a", "wordy", "")], FinishReason::ToolCalls)),
@@ -127,12 +127,12 @@ async fn a_conversation_that_is_too_long_is_trimmed_until_it_fits_or_nothing_is_
     let answer = send(&agent, "again").await;
     assert_eq!(answer.outcome, TurnOutcome::ModelFailed);
     assert!(answer.text.contains("start a new session"), "{}", answer.text);
-    assert!(model.request_count() < 4 + 10, "it gives up");
-    assert!(model.tool_results().is_empty(), "the older exchange had to go");
+    assert!(model.request_count() < 4 + 10, "retries are limited");
+    assert!(model.tool_results().is_empty(), "the older exchange was dropped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_ends_at_its_deadline_whatever_hangs() {
+async fn turn_ends_at_its_deadline() {
     let stuck = ProbeTool::new("stuck", Behavior::Hang);
     let call = calls(&[("a", "stuck", "")], FinishReason::ToolCalls);
     let model = RecordingModel::new(CannedModel::new([
@@ -143,17 +143,17 @@ async fn a_turn_ends_at_its_deadline_whatever_hangs() {
     let mut fixture = AgentFixture::new().with(&stuck);
     fixture.limits.turn_timeout = Duration::from_secs(30);
     let agent = fixture.agent(&model);
-    for (text, who) in [("model", "the model"), ("tool", "its tools")] {
+    for (text, cause) in [("model", "the model"), ("tool", "its tools")] {
         let began = tokio::time::Instant::now();
         let answer = send(&agent, text).await;
-        assert!(answer.text.contains("time limit") && answer.text.contains(who), "{answer:?}");
+        assert!(answer.text.contains("time limit") && answer.text.contains(cause), "{answer:?}");
         assert_eq!(began.elapsed().as_secs(), 30);
     }
     assert_eq!(send(&agent, "hello?").await.text, "Hello.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_reaches_the_tool_and_leaves_a_valid_conversation() {
+async fn cancel_reaches_tool_and_keeps_history_valid() {
     let stuck = ProbeTool::new("stuck", Behavior::Hang);
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let both = [("a", "echo", ""), ("b", "stuck", ""), ("c", "echo", "")];
@@ -177,7 +177,7 @@ async fn a_cancel_reaches_the_tool_and_leaves_a_valid_conversation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_ignores_a_cancel_is_left_behind() {
+async fn tool_that_ignores_cancel_is_abandoned() {
     let stuck = ProbeTool::new("stuck", Behavior::IgnoreCancel);
     let call = calls(&[("a", "stuck", "")], FinishReason::ToolCalls);
     let model = RecordingModel::new(CannedModel::new([Answer::Events(call)]));
@@ -191,7 +191,7 @@ async fn a_tool_that_ignores_a_cancel_is_left_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_stops_a_model_that_is_slow_to_answer() {
+async fn cancel_stops_a_slow_model() {
     let model = RecordingModel::new(CannedModel::new([Answer::Never]));
     let agent = AgentFixture::new().agent(&model);
     let (turn, _) = spawn_send(&agent, message("s", "go"));
