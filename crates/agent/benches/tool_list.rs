@@ -40,8 +40,7 @@ fn tool(number: usize) -> Named {
             "_x".repeat(if number.is_multiple_of(10) { 40 } else { 5 })
         ),
         label: None,
-        description: "Does something useful with what it is given, and says what came of it."
-            .into(),
+        description: "Does something useful with its arguments and returns the result.".into(),
         tool_description: None,
         parameters: json!({"type": "object", "required": ["path"], "properties": {
             "path": property("string"), "lines": property("integer"), "all": property("boolean"),

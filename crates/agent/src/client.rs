@@ -55,7 +55,7 @@ pub enum SendError {
 /// Why the replies ended without an answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplyError {
-    /// The agent was silent for too long.
+    /// No reply arrived in time.
     #[error(
         "no reply of the agent for {} s; a turn that has started continues, otherwise none is run",
         after.as_secs_f32()

@@ -25,9 +25,9 @@ pub enum TurnEvent {
     },
     /// A tool call started.
     ToolStarted {
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// The tool, as the model named it.
+        /// The tool name that the model used.
         tool_name: String,
         /// The arguments, at most 200 characters.
         arguments: String,
@@ -38,9 +38,9 @@ pub enum TurnEvent {
         approval_id: ApprovalId,
         /// The agent that calls the tool.
         asking_agent: AgentName,
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// The tool's own name.
+        /// The original name of the tool.
         tool_name: String,
         /// The source of the tool.
         tool_source: String,
@@ -55,16 +55,16 @@ pub enum TurnEvent {
     },
     /// Progress of a running call.
     ToolProgressed {
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// A line for people, at most 500 characters.
+        /// A line of text, at most 500 characters.
         text: String,
     },
     /// A tool call finished.
     ToolFinished {
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// The tool, as the model named it.
+        /// The tool name that the model used.
         tool_name: String,
         /// The process that ran it, if known.
         ran_on: Option<String>,

@@ -49,8 +49,8 @@ impl History {
 
     /// Returns the tokens of the current exchange, which cannot be dropped.
     pub(crate) fn running_tokens(&self) -> usize {
-        let begins = self.entries.iter().rposition(HistoryEntry::is_user).unwrap_or(0);
-        self.entries[begins..].iter().map(|entry| entry.tokens).sum()
+        let start = self.entries.iter().rposition(HistoryEntry::is_user).unwrap_or(0);
+        self.entries[start..].iter().map(|entry| entry.tokens).sum()
     }
 
     /// Enforces the limits: drops whole exchanges, oldest first. If only the current exchange is left,

@@ -79,7 +79,7 @@ impl LargeResults {
         }
         let memory = self.memory.as_ref().filter(|_| result.can_read_chunks);
         let Some(memory) = memory else { return truncated(result.text, threshold) };
-        // A character has four bytes at most.
+        // A character has at most four bytes.
         let max_chars = result.chunk_chars().min(memory.limits().entry_bytes / 4);
         let stem = stem(owner, tool, result.call);
         let text: Arc<str> = result.text.into();
@@ -177,11 +177,11 @@ impl Split {
 /// Renders the sections of a text, or its chunks if it has none, with their keys.
 fn outline(text: &str, chunks: &[Chunk], stem: &str, max_bytes: usize) -> String {
     let mut sections = sections(text);
-    let begins = sections.first().map_or(text.len(), |first| first.bytes.start);
-    let before = chunks.iter().enumerate().filter(|(_, chunk)| chunk.bytes.start < begins);
+    let first_section = sections.first().map_or(text.len(), |first| first.bytes.start);
+    let before = chunks.iter().enumerate().filter(|(_, chunk)| chunk.bytes.start < first_section);
     let unnamed: Vec<_> = before
         .map(|(number, chunk)| {
-            let bytes = chunk.bytes.start..chunk.bytes.end.min(begins);
+            let bytes = chunk.bytes.start..chunk.bytes.end.min(first_section);
             let chars = text[bytes.clone()].chars().count();
             Section { level: 1, title: format!("Part {number}"), bytes, chars, line: chunk.lines.0 }
         })

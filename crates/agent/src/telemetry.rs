@@ -44,7 +44,7 @@ pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
     histogram!("rockbot_agent_turn_duration_seconds").record(took);
 }
 
-/// Returns the span of a request to a model.
+/// Returns the span of a model request.
 pub(crate) fn chat(model: &str, session: &SessionId) -> Span {
     info_span!(
         target: trace::TARGET,

@@ -134,9 +134,8 @@ fn escape_delimiters(text: &str) -> String {
     let mut parts = text.split('<');
     clean.push_str(parts.next().unwrap_or_default());
     for part in parts {
-        let word = part.trim_start().trim_start_matches('/').trim_start();
-        let is_delimiter =
-            word.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name));
+        let tag = part.trim_start().trim_start_matches('/').trim_start();
+        let is_delimiter = tag.get(..name.len()).is_some_and(|tag| tag.eq_ignore_ascii_case(name));
         clean.push_str(if is_delimiter { "&lt;" } else { "<" });
         clean.push_str(part);
     }

@@ -54,7 +54,7 @@ fn split(text: &str) -> Result<(String, String), String> {
     let text = text.trim_start_matches('\u{feff}');
     let mut lines = text.lines();
     if lines.next().map(str::trim_end) != Some(FENCE) {
-        return Err(format!("must begin with a line of {FENCE}, then TOML, then {FENCE} again"));
+        return Err(format!("must start with a line of {FENCE}, then TOML, then {FENCE} again"));
     }
     let mut head = String::from("\n");
     for line in lines.by_ref() {

@@ -31,7 +31,7 @@ const MAX_INSTRUCTIONS_CHARS: usize = 4000;
 /// A server with its tools.
 #[derive(Debug)]
 pub(super) struct CachedServer {
-    /// Its name as its bridge writes it.
+    /// Name as spelled by the bridge.
     pub(super) name: String,
     /// Fingerprint of the server at the time of loading.
     fingerprint: String,

@@ -180,8 +180,8 @@ impl<T: CollectionItem> Entries<T> {
     }
 
     fn index(&self) -> &Ranker {
-        let words = |(_, document): &(String, Document<T>)| document.value.search_text();
-        self.index.get_or_init(|| Ranker::over(self.all.iter().map(words)))
+        let text = |(_, document): &(String, Document<T>)| document.value.search_text();
+        self.index.get_or_init(|| Ranker::over(self.all.iter().map(text)))
     }
 }
 

@@ -109,7 +109,7 @@ impl Facts {
                 self,
                 define(
                     "search_memory",
-                    "Search what you remember by words, by category, or both.",
+                    "Search your memories by keywords, by category, or both.",
                     json!({"query": {"type": "string", "maxLength": 500}, "category": short_text,
                         "max_results":
                             {"type": "integer", "minimum": 1, "maximum": MAX_HITS}}),
@@ -133,7 +133,7 @@ impl Facts {
                 self,
                 define(
                     "list_categories",
-                    "List the categories of what you remember.",
+                    "List the categories of your memories.",
                     json!({}),
                     &[],
                     ToolHints::READ_ONLY,
@@ -197,7 +197,9 @@ impl Facts {
             None => entries.all.iter().filter(in_category).take(most).collect(),
         };
         if found.is_empty() {
-            return Ok(ToolResult::text("Nothing fits. Try other words, or list_categories."));
+            return Ok(ToolResult::text(
+                "No memory matches. Try other keywords, or list_categories.",
+            ));
         }
         let lines = found.into_iter().map(|(id, fact)| fact.value.line(id));
         Ok(ToolResult::text(lines.collect::<Vec<_>>().join("\n")))
@@ -222,7 +224,7 @@ impl Facts {
             *counts.entry(fact.value.category.as_deref().unwrap_or("(none)")).or_default() += 1;
         }
         if counts.is_empty() {
-            return Ok(ToolResult::text("Nothing is remembered yet."));
+            return Ok(ToolResult::text("No memory is saved yet."));
         }
         let lines = counts.into_iter().map(|(category, count)| format!("- {category}: {count}"));
         Ok(ToolResult::text(lines.collect::<Vec<_>>().join("\n")))

@@ -138,11 +138,11 @@ mod tests {
             registry.register(Arc::new(Announced(registration))).unwrap();
         }
         let pins = ToolPins::new(Arc::new(Hangs), AgentName::new("tester").unwrap());
-        let began = Instant::now();
+        let started = Instant::now();
         let mut pin_check = PinCheck::new(Some(&pins));
         for tool in registry.all() {
             assert!(!pin_check.allows(&tool).await);
         }
-        assert_eq!(began.elapsed(), LIST_TIMEOUT);
+        assert_eq!(started.elapsed(), LIST_TIMEOUT);
     }
 }

@@ -226,20 +226,20 @@ async fn request_and_response_cross_the_bus() {
     let client = AgentClient::connect(bus, &InstanceId::new("proxy").unwrap()).await.unwrap();
     let tester = AgentName::new("tester").unwrap();
     let mut replies = client.send(&tester, &message("s", "go")).await.unwrap();
-    let mut asked = 0;
+    let mut requests = 0;
     while let Some(reply) = replies.next().await {
         let reply = reply.unwrap();
         let ReplyBody::ApprovalAsked { approval_id, call_hash, expires_in_ms, .. } = reply.body
         else {
             continue;
         };
-        asked += 1;
+        requests += 1;
         assert_eq!(expires_in_ms, 120_000);
         let (session_id, decision) = (reply.session_id, ApprovalDecision::Allow);
         let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision };
         client.approve(&reply.agent, &answer).await.unwrap();
     }
-    assert_eq!((asked, echo.calls()), (1, 1));
+    assert_eq!((requests, echo.calls()), (1, 1));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, send};
 
-/// EchoSource the user message, so that it differs in each turn.
+/// Repeats the user message, so that it differs in each turn.
 struct EchoSource(ContextPart);
 
 impl ContextSource for EchoSource {

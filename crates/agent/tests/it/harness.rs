@@ -62,7 +62,7 @@ impl RecordingModel {
     }
 
     pub(crate) fn last_request(&self) -> ChatRequest {
-        self.requests.lock().unwrap().last().expect("the model was asked").clone()
+        self.requests.lock().unwrap().last().expect("a request").clone()
     }
 
     /// Returns the tool results in the last request.

@@ -84,7 +84,7 @@ impl LimitedModel {
                 let long = ["a", "b", "c", "d", "e"].map(|id| (id, "long", ""));
                 calls(&long, FinishReason::ToolCalls)
             }
-            _ => text_events(&"A long story. ".repeat(200)),
+            _ => text_events(&"A long text. ".repeat(200)),
         };
         let usage = Usage { prompt_tokens: tokens as u64, ..Usage::default() };
         events.insert(0, ChatEvent::Usage(usage));
@@ -151,8 +151,9 @@ async fn run_conversation(chars_per_token: usize, is_window_known: bool) -> Summ
 
 /// Returns `true` if a result of the last exchange is this text.
 fn last_exchange_has_result(request: &ChatRequest, text: &str) -> bool {
-    let said = request.messages.iter().rposition(|message| matches!(message, ChatMessage::User(_)));
-    request.messages[said.unwrap_or(0)..]
+    let last_user =
+        request.messages.iter().rposition(|message| matches!(message, ChatMessage::User(_)));
+    request.messages[last_user.unwrap_or(0)..]
         .iter()
         .any(|message| matches!(message, ChatMessage::Tool { content, .. } if content == text))
 }

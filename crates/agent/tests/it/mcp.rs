@@ -366,9 +366,9 @@ async fn approval_names_tool_for_direct_and_gateway_calls() {
     let (turn, events) = spawn_send(&agent, message("s", "go"));
     for (question, decision) in [(0, ApprovalDecision::Deny), (1, ApprovalDecision::Allow)] {
         wait_until("an approval request", || events.approval_requests().len() > question).await;
-        let asked = events.approval_requests().remove(question);
-        assert_eq!((asked.tool.as_str(), asked.source.as_str()), ("git__log", "mcp:git"));
-        assert!(approvals.answer(&asked.answer("s", decision)));
+        let request = events.approval_requests().remove(question);
+        assert_eq!((request.tool.as_str(), request.source.as_str()), ("git__log", "mcp:git"));
+        assert!(approvals.answer(&request.answer("s", decision)));
     }
     turn.await.unwrap();
     assert!(

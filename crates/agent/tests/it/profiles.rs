@@ -98,7 +98,7 @@ async fn entry_point_determines_offered_tools() {
 async fn message_with_other_profile_does_not_steer() {
     let gate = Arc::new(Semaphore::new(0));
     let model = RecordingModel::new(CannedModel::new([
-        Answer::Gated(gate.clone(), "To the person."),
+        Answer::Gated(gate.clone(), "To the user."),
         Answer::Events(text_events("About the other agent.")),
     ]));
     let agent = AgentFixture::new()
@@ -117,7 +117,7 @@ async fn message_with_other_profile_does_not_steer() {
     };
     settle().await;
     gate.add_permits(1);
-    assert_eq!(first.await.unwrap().text, "To the person.");
+    assert_eq!(first.await.unwrap().text, "To the user.");
     assert_eq!(other.await.unwrap().text, "About the other agent.");
     assert!(!events.events().contains(&TurnEvent::Steered));
     assert!(model.last_request().tools.is_empty(), "its profile has no agent tools");

@@ -98,8 +98,8 @@ async fn call_runs_a_turn_and_adds_its_spending() {
     assert!(model.tool_results()[2].contains("invalid arguments"), "{:?}", model.tool_results());
     for (model, text) in [(&counting, "Count the files."), (&looking, r#"{"folder":"x"}"#)] {
         let last = model.last_request().messages.pop().unwrap();
-        let rockbot_llm::ChatMessage::User(said) = &last else { panic!("{last:?}") };
-        assert!(said.starts_with(text), "{said}");
+        let rockbot_llm::ChatMessage::User(user_text) = &last else { panic!("{last:?}") };
+        assert!(user_text.starts_with(text), "{user_text}");
     }
     let usage = answer.usage.unwrap();
     assert_eq!((usage.children.model_calls, usage.turn.model_calls), (2, 6));

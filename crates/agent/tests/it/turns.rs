@@ -26,8 +26,8 @@ async fn iteration_limit_forces_an_answer() {
     let answer = send(&agent, "go").await;
     assert_eq!(answer.outcome, TurnOutcome::IterationLimit);
     assert_eq!(answer.text, "This is what I have.");
-    let (last, asked) = (model.last_request(), model.request_count());
-    assert_eq!((echo.calls(), asked), (2, 3));
+    let (last, requests) = (model.last_request(), model.request_count());
+    assert_eq!((echo.calls(), requests), (2, 3));
     assert_eq!(last.tool_choice, ToolChoice::None);
     assert_eq!(last.tools.len(), 1, "servers require the tools of earlier calls");
     let prompt = format!("{:?}", last.messages[0]);
@@ -99,7 +99,7 @@ async fn empty_and_truncated_answers_are_reported() {
     let answer = send(&agent, "go").await;
     assert_eq!(answer.outcome, TurnOutcome::ModelFailed);
     assert!(answer.text.contains("empty answer"), "{}", answer.text);
-    let answer = send(&agent, "a story").await;
+    let answer = send(&agent, "write a long text").await;
     assert_eq!(answer.outcome, TurnOutcome::Completed);
     assert!(answer.text.starts_with("Once upon a\n\n(The answer was truncated"), "{}", answer.text);
     assert_eq!(send(&agent, "hello?").await.text, "Hello.");
@@ -144,10 +144,10 @@ async fn turn_ends_at_its_deadline() {
     fixture.limits.turn_timeout = Duration::from_secs(30);
     let agent = fixture.agent(&model);
     for (text, cause) in [("model", "the model"), ("tool", "its tools")] {
-        let began = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let answer = send(&agent, text).await;
         assert!(answer.text.contains("time limit") && answer.text.contains(cause), "{answer:?}");
-        assert_eq!(began.elapsed().as_secs(), 30);
+        assert_eq!(started.elapsed().as_secs(), 30);
     }
     assert_eq!(send(&agent, "hello?").await.text, "Hello.");
 }
@@ -184,10 +184,10 @@ async fn tool_that_ignores_cancel_is_abandoned() {
     let agent = AgentFixture::new().with(&stuck).agent(&model);
     let (turn, _) = spawn_send(&agent, message("s", "go"));
     stuck.wait_for_call().await;
-    let began = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(turn.await.unwrap().outcome, TurnOutcome::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
