@@ -60,7 +60,6 @@ pub enum ReplyError {
         "no reply of the agent for {} s; a turn that has started continues, otherwise none is run",
         after.as_secs_f32()
     )]
-    /// No reply arrived in time.
     Silent {
         /// The time limit.
         after: Duration,

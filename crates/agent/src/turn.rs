@@ -215,7 +215,8 @@ impl<'a> Turn<'a> {
         cancellation: CancellationToken,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
-        let deadline = origin.parent.as_ref().map_or(deadline, |one| deadline.min(one.deadline));
+        let deadline =
+            origin.parent.as_ref().map_or(deadline, |parent| deadline.min(parent.deadline));
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
         Self {
             setup,
@@ -225,7 +226,7 @@ impl<'a> Turn<'a> {
             _approval_listener: setup
                 .approvals
                 .as_ref()
-                .map(|one| one.listen(session_id, origin, &progress)),
+                .map(|approvals| approvals.listen(session_id, origin, &progress)),
             progress,
             scope: Arc::new(setup.scope(origin)),
             names: ToolNames::default(),
@@ -281,12 +282,12 @@ impl<'a> Turn<'a> {
         let agent = &self.setup.definition.name;
         let request = ContextRequest { agent, session: self.session_id, message: &text };
         self.context = self.setup.context.build(request).await;
-        let passing = self.context.transient.as_deref().unwrap_or_default();
+        let transient = self.context.transient.as_deref().unwrap_or_default();
         let budget = &self.setup.token_budget;
         self.context_tokens =
-            budget.count_text(&self.context.system).await + budget.count_text(passing).await;
+            budget.count_text(&self.context.system).await + budget.count_text(transient).await;
         match self.context.persistent.take() {
-            Some(staying) => format!("{text}\n\n{staying}"),
+            Some(persistent) => format!("{text}\n\n{persistent}"),
             None => text,
         }
     }
@@ -337,10 +338,10 @@ impl<'a> Turn<'a> {
     /// Runs the calls of one answer and adds their results to the history, in the order of the calls.
     /// Returns the reason if the turn cannot continue.
     async fn run_calls(&mut self, answer: AssembledAnswer) -> Option<StopReason> {
-        let is_cut = answer.finish_reason == FinishReason::Length;
+        let is_truncated = answer.finish_reason == FinishReason::Length;
         let requests = answer.tool_calls.clone();
         self.push(answer.into_message()).await;
-        let runner = CallRunner::new(self, is_cut);
+        let runner = CallRunner::new(self, is_truncated);
         let pending = requests.iter().cloned().enumerate();
         let pending = pending.map(|(position, request)| PendingCall { position, request });
         let strategy: ExecutionStrategy = self.setup.definition.strategy;

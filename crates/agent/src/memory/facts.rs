@@ -211,10 +211,10 @@ impl Facts {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let Arguments { id, .. } = parse_arguments(arguments)?;
-        match self.collection.remove(&context.agent, &id).await? {
-            true => Ok(ToolResult::text("Forgotten.")),
-            false => Err(ToolFailure::invalid("unknown memory id; search_memory returns the ids")),
+        if !self.collection.remove(&context.agent, &id).await? {
+            return Err(ToolFailure::invalid("unknown memory id; search_memory returns the ids"));
         }
+        Ok(ToolResult::text("Forgotten."))
     }
 
     async fn categories(&self, agent: &AgentName) -> Result<ToolResult, ToolFailure> {

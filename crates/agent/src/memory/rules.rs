@@ -141,10 +141,10 @@ impl Rules {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let Arguments { id, .. } = parse_arguments(arguments)?;
-        match self.collection.remove(&context.agent, &id).await? {
-            true => Ok(ToolResult::text("Removed.")),
-            false => Err(ToolFailure::invalid("unknown rule id; list_rules returns the ids")),
+        if !self.collection.remove(&context.agent, &id).await? {
+            return Err(ToolFailure::invalid("unknown rule id; list_rules returns the ids"));
         }
+        Ok(ToolResult::text("Removed."))
     }
 
     async fn list(&self, agent: &AgentName) -> Result<ToolResult, ToolFailure> {

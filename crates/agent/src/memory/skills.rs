@@ -194,10 +194,10 @@ impl Skills {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let Arguments { name, .. } = parse_arguments(arguments)?;
-        match self.collection.remove(&context.agent, &name.to_lowercase()).await? {
-            true => Ok(ToolResult::text("Deleted.")),
-            false => Err(missing(&name)),
+        if !self.collection.remove(&context.agent, &name.to_lowercase()).await? {
+            return Err(missing(&name));
         }
+        Ok(ToolResult::text("Deleted."))
     }
 }
 

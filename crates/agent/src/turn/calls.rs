@@ -71,20 +71,20 @@ impl TimeoutStreak {
 pub(super) struct CallRunner<'a> {
     turn: &'a Turn<'a>,
     executor: ToolExecutor,
-    is_cut: bool,
-    ended: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
+    is_truncated: bool,
+    outcomes: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
 }
 
 impl<'a> CallRunner<'a> {
-    /// `is_cut` is true if the answer reached the maximum length.
-    pub(super) fn new(turn: &'a Turn<'_>, is_cut: bool) -> Self {
+    /// `is_truncated` is true if the answer reached the maximum length.
+    pub(super) fn new(turn: &'a Turn<'_>, is_truncated: bool) -> Self {
         let setup = turn.setup;
         let mut executor = ToolExecutor::with_layers(setup.registry.clone(), setup.layers.clone())
             .watched(relay(turn.progress.clone()));
         for hook in &setup.hooks {
             executor = executor.hooked(hook.clone());
         }
-        Self { turn, executor, is_cut, ended: Mutex::default() }
+        Self { turn, executor, is_truncated, outcomes: Mutex::default() }
     }
 
     /// Runs one call and returns the text for the model.
@@ -92,17 +92,17 @@ impl<'a> CallRunner<'a> {
         let PendingCall { position, request } = call;
         let context = self.context(self.turn.names.own(&request.name));
         let (owner, call) = (MemoryOwner::of(&context), context.tool_call_id.clone());
-        let ended = self.run(&request, context).await;
-        let timed_out = match &ended {
+        let result = self.run(&request, context).await;
+        let timed_out = match &result {
             Err(failure) if failure.code() == ToolErrorCode::Timeout => Some(TimedOutCall {
                 tool_name: display_line(&request.name, 64),
                 executed: failure.executed(),
             }),
             _ => None,
         };
-        self.ended().insert(position, timed_out);
+        self.outcomes().insert(position, timed_out);
         let meter = &self.turn.meter;
-        let text = match ended {
+        let text = match result {
             Ok(result) => {
                 if let Some(child) = &result.child_spending {
                     meter.record_child(**child);
@@ -124,15 +124,15 @@ impl<'a> CallRunner<'a> {
         text: String,
     ) -> String {
         let Turn { setup, scope, names, .. } = self.turn;
-        let reads_chunks = setup.registry.get(CHUNK_READER);
+        let chunk_reader = setup.registry.get(CHUNK_READER);
         let result = LongResult {
             tool: names.own(name),
             call,
             text,
             threshold: setup.behavior.max_shown_chars(),
-            // Four characters a token.
+            // About four characters per token.
             readable: setup.behavior.context_window.map_or(usize::MAX, |tokens| tokens as usize),
-            can_read_chunks: reads_chunks.is_some_and(|tool| scope.permits(tool.registration())),
+            can_read_chunks: chunk_reader.is_some_and(|tool| scope.permits(tool.registration())),
         };
         setup.large_results.render(owner, result).await
     }
@@ -148,7 +148,7 @@ impl<'a> CallRunner<'a> {
         }
         // The executor repairs truncated JSON. In a truncated answer, that would run the tool with
         // incomplete arguments.
-        if self.is_cut && serde_json::from_str::<IgnoredAny>(&request.arguments).is_err() {
+        if self.is_truncated && serde_json::from_str::<IgnoredAny>(&request.arguments).is_err() {
             return Err(ToolFailure::invalid(
                 "the answer reached its maximum length within the arguments; call again with \
                  shorter ones",
@@ -161,7 +161,7 @@ impl<'a> CallRunner<'a> {
         };
         tokio::select! {
             biased;
-            ended = self.executor.execute(call) => ended,
+            result = self.executor.execute(call) => result,
             () = cancel_timeout => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
         }
     }
@@ -191,12 +191,12 @@ impl<'a> CallRunner<'a> {
 
     fn streak(&self) -> TimeoutStreak {
         let mut streak = self.turn.streak.clone();
-        self.ended().values().for_each(|timed_out| streak.count(timed_out.clone()));
+        self.outcomes().values().for_each(|timed_out| streak.count(timed_out.clone()));
         streak
     }
 
-    fn ended(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outcomes(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
