@@ -70,16 +70,16 @@ impl Approvals {
     /// or session, or to a closed request, is ignored.
     pub fn answer(&self, answer: &ApprovalAnswer) -> bool {
         let mut state = self.state();
-        let fits = state.open.get(&answer.approval_id).is_some_and(|open| {
+        let matches = state.open.get(&answer.approval_id).is_some_and(|open| {
             open.session == answer.session_id && open.call_hash == answer.call_hash
         });
-        let open = if fits { state.open.remove(&answer.approval_id) } else { None };
+        let open = if matches { state.open.remove(&answer.approval_id) } else { None };
         drop(state);
-        let taken = open.is_some_and(|open| open.answer.send(answer.decision).is_ok());
-        if !taken {
+        let accepted = open.is_some_and(|open| open.answer.send(answer.decision).is_ok());
+        if !accepted {
             warn!(approval_id = %answer.approval_id, "approval response for an unknown or closed request");
         }
-        taken
+        accepted
     }
 
     /// Registers a turn. Requests of the turn go to `progress` until the guard is dropped.
@@ -110,7 +110,7 @@ impl Approvals {
         self.state().allowed.remove(session);
     }
 
-    async fn ask(&self, question: ApprovalQuestion<'_>) -> Verdict {
+    async fn request(&self, question: ApprovalQuestion<'_>) -> Verdict {
         let call_hash = hash(&question);
         let tool = (question.name.to_owned(), question.fingerprint.to_owned());
         let approval_id = ApprovalId::generate();
@@ -172,7 +172,7 @@ impl Approver for Approvals {
                 ApprovalPolicy::Ask if *source == ToolSource::McpManagement && name == GATEWAY => {
                     Verdict::Allow
                 }
-                ApprovalPolicy::Ask => self.ask(question).await,
+                ApprovalPolicy::Ask => self.request(question).await,
                 ApprovalPolicy::Deny => deny("this call is denied by the policy of the operator"),
             }
         })
@@ -204,7 +204,7 @@ fn approval_event(
 ) -> TurnEvent {
     let mut arguments = question.arguments.to_string();
     let shown = arguments.floor_char_boundary(MAX_ARGUMENT_BYTES);
-    let left_out = arguments.len() - shown;
+    let omitted = arguments.len() - shown;
     arguments.truncate(shown);
     TurnEvent::ApprovalAsked {
         approval_id,
@@ -213,7 +213,7 @@ fn approval_event(
         tool_name: question.name.to_owned(),
         tool_source: question.source.to_string(),
         arguments,
-        arguments_left_out: left_out,
+        arguments_left_out: omitted,
         call_hash,
         expiry,
     }

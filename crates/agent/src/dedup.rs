@@ -36,7 +36,7 @@ enum State {
 struct Messages {
     states: HashMap<Key, State>,
     /// Finished messages, oldest first.
-    ended: VecDeque<Key>,
+    finished: VecDeque<Key>,
 }
 
 /// The messages that this process is processing or has recently finished.
@@ -62,7 +62,7 @@ impl Deduplicator {
                     Some(State::Running(ended)) => ended.clone(),
                     Some(State::Unsent(answer)) => {
                         let answer = answer.clone();
-                        messages.ended.retain(|ended| *ended != key);
+                        messages.finished.retain(|ended| *ended != key);
                         return Admission::Unsent(self.open(&mut messages, key), answer);
                     }
                     None => return Admission::New(self.open(&mut messages, key)),
@@ -112,9 +112,9 @@ impl Drop for ProcessingGuard {
             }
             Some(outcome) => {
                 messages.states.insert(self.key.clone(), outcome);
-                messages.ended.push_back(self.key.clone());
-                if messages.ended.len() > MAX_REMEMBERED
-                    && let Some(oldest) = messages.ended.pop_front()
+                messages.finished.push_back(self.key.clone());
+                if messages.finished.len() > MAX_REMEMBERED
+                    && let Some(oldest) = messages.finished.pop_front()
                 {
                     messages.states.remove(&oldest);
                 }
@@ -173,6 +173,9 @@ mod tests {
         }
         open(&dedup, &id).await.answered();
         let messages = dedup.messages();
-        assert_eq!((messages.states.len(), messages.ended.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
+        assert_eq!(
+            (messages.states.len(), messages.finished.len()),
+            (MAX_REMEMBERED, MAX_REMEMBERED)
+        );
     }
 }

@@ -183,12 +183,14 @@ fn settle(
     Settlement::Ack
 }
 
+/// Answers a redelivered message of a process that died.
 fn lost() -> TurnAnswer {
     let text = "The process of the agent died before it answered this message. The turn was not \
                 repeated, because its tools may have run. Check what was done and try again.";
     TurnAnswer::new(TurnOutcome::ModelFailed, text)
 }
 
+/// Answers a message whose time budget has expired.
 fn expired() -> TurnAnswer {
     let text = "The message expired before the agent received it. Nothing was done. Try again.";
     TurnAnswer::new(TurnOutcome::Expired, text)

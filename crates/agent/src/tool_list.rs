@@ -60,7 +60,7 @@ impl<'a> ToolList<'a> {
 
     /// Adds a tool of a registry. The first tool of a name wins.
     pub fn add(&mut self, tool: &Registered) {
-        self.consider(tool.registration(), ToolRegistration::clone);
+        self.try_add(tool.registration(), ToolRegistration::clone);
     }
 
     /// Counts a tool whose definition is not trusted.
@@ -71,11 +71,11 @@ impl<'a> ToolList<'a> {
     /// Adds these tools.
     pub fn extend(&mut self, tools: impl IntoIterator<Item = ToolRegistration>) {
         for tool in tools {
-            self.consider(tool, |tool| tool);
+            self.try_add(tool, |tool| tool);
         }
     }
 
-    fn consider<T: std::borrow::Borrow<ToolRegistration>>(
+    fn try_add<T: std::borrow::Borrow<ToolRegistration>>(
         &mut self,
         tool: T,
         keep: impl FnOnce(T) -> ToolRegistration,

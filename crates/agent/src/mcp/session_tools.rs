@@ -59,9 +59,9 @@ impl SessionTools {
     }
 }
 
-fn move_to_end<T: PartialEq>(all: &mut Vec<T>, one: T, most: usize) {
-    all.retain(|other| *other != one);
-    all.push(one);
-    let over = all.len().saturating_sub(most);
-    all.drain(..over);
+fn move_to_end<T: PartialEq>(items: &mut Vec<T>, item: T, limit: usize) {
+    items.retain(|other| *other != item);
+    items.push(item);
+    let excess = items.len().saturating_sub(limit);
+    items.drain(..excess);
 }

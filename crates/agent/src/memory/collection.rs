@@ -142,7 +142,7 @@ impl<T: CollectionItem> Collection<T> {
         self.cache().remove(agent);
         if let Err(error) = self.changes(agent).put(&["last"], &(), None, Expected::Anything).await
         {
-            warn!(%error, what = T::NAME, "recording a change failed; other processes see it within a minute");
+            warn!(%error, what = T::NAME, "change record failed; visible elsewhere within a minute");
         }
     }
 

@@ -53,8 +53,8 @@ struct Hit {
 impl ServiceSearch {
     /// Creates a search in these directories.
     #[must_use]
-    pub fn new(known: Vec<Arc<dyn ServiceDirectory>>) -> Arc<Self> {
-        Arc::new(Self(known))
+    pub fn new(directories: Vec<Arc<dyn ServiceDirectory>>) -> Arc<Self> {
+        Arc::new(Self(directories))
     }
 
     /// Returns the tool `search_known_services`.
@@ -82,12 +82,12 @@ impl ServiceSearch {
 
     fn answer(&self, arguments: Value, agent: &AgentName) -> Result<ToolResult, ToolFailure> {
         let Arguments { query } = parse_arguments(arguments)?;
-        let Some(fitting) = self.search(&query, agent, MAX_HITS) else {
+        let Some(hits) = self.search(&query, agent, MAX_HITS) else {
             return Ok(ToolResult::text(
                 json!({"results": [], "note": UNKNOWN_AGENT_NOTE}).to_string(),
             ));
         };
-        let results: Vec<_> = fitting
+        let results: Vec<_> = hits
             .into_iter()
             .map(|Hit { service, relevance }| {
                 let ServiceEntry { id, kind, summary, offers, .. } = service;
@@ -101,8 +101,9 @@ impl ServiceSearch {
     }
 
     /// Returns `None` if the permissions of the agent are unknown.
-    fn search(&self, query: &str, agent: &AgentName, most: usize) -> Option<Vec<Hit>> {
-        let known: Vec<_> = self.0.iter().filter_map(|known| known.services(agent)).collect();
+    fn search(&self, query: &str, agent: &AgentName, limit: usize) -> Option<Vec<Hit>> {
+        let known: Vec<_> =
+            self.0.iter().filter_map(|directory| directory.services(agent)).collect();
         if known.is_empty() && !self.0.is_empty() {
             return None;
         }
@@ -111,12 +112,12 @@ impl ServiceSearch {
             let ServiceEntry { id, summary, offers, keywords, .. } = service;
             format!("{id} {summary} {} {keywords}", offers.join(" "))
         };
-        let found = Ranker::over(services.iter().map(text)).search(query, most);
+        let found = Ranker::over(services.iter().map(text)).search(query, limit);
         let best = found.first().map_or(1.0, |best| best.score);
-        let fit = |hit: &rockbot_memory::ranker::Ranked| {
+        let hit = |hit: &rockbot_memory::ranker::Ranked| {
             Some(Hit { service: services.get(hit.text)?.clone(), relevance: hit.score / best })
         };
-        Some(found.iter().filter_map(fit).collect())
+        Some(found.iter().filter_map(hit).collect())
     }
 }
 
@@ -127,8 +128,8 @@ impl ContextSource for ServiceSearch {
 
     fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
         let query = &request.message[..request.message.floor_char_boundary(MAX_QUERY_BYTES)];
-        let fitting = self.search(query, request.agent, HINTS).unwrap_or_default();
-        let lines: Vec<_> = fitting.iter().map(Hit::hint).collect();
+        let hits = self.search(query, request.agent, HINTS).unwrap_or_default();
+        let lines: Vec<_> = hits.iter().map(Hit::hint).collect();
         let hint = (!lines.is_empty()).then(|| {
             format!(
                 "Services that may help with this (search_known_services finds others). Their \
