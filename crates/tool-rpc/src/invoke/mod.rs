@@ -367,7 +367,7 @@ impl ToolInvokeHandler {
                 }
                 Registration::Conflict => {
                     let tool = tool.map(|tool| &*tool.registration().name);
-                    let status = CallStatus::failed(&id_in_use().code());
+                    let status = CallStatus::from_code(&id_in_use().code());
                     self.metrics.record_call(tool, status, since.elapsed());
                     let outcome = CallOutcome::failed(id_in_use());
                     return self.replies().reply(request, caller, *outcome).await;
@@ -385,7 +385,7 @@ impl ToolInvokeHandler {
                 self.metrics.record_run_time(*elapsed);
             }
             let tool = tool.map(|tool| &*tool.registration().name);
-            self.metrics.record_call(tool, CallStatus::of(result), took);
+            self.metrics.record_call(tool, CallStatus::from_outcome(result), took);
         }
         let settlement = self.replies().reply(request, caller, *outcome).await;
         self.metrics.record_reply_time(replying.elapsed());
@@ -436,7 +436,7 @@ impl ToolInvokeHandler {
         drop(permit);
         let result = result.map_err(
             |failure| {
-                if may_have_run { failure.of_a_second_run() } else { failure }
+                if may_have_run { failure.after_earlier_run() } else { failure }
             },
         );
         Box::new(CallOutcome::Finished { result, elapsed: since.elapsed(), entry })

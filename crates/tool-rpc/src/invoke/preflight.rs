@@ -8,7 +8,7 @@ use std::{
 use metrics::histogram;
 use rockbot_contracts::{Executed, ToolHints, ToolInvokeRequest};
 use rockbot_store::StoreError;
-use rockbot_tools::{context::ToolContext, failure::ToolFailure, registry::Registered};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure, registry::RegisteredTool};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
