@@ -136,9 +136,9 @@ impl TurnSetup {
     /// Returns the tools that a turn with this origin may use.
     fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
-        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).of_agent(name.clone());
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
         match &origin.parent {
-            Some(parent) => scope.on_behalf_of(&parent.scope),
+            Some(parent) => scope.with_parent(&parent.scope),
             None => scope,
         }
     }

@@ -78,7 +78,7 @@ impl CachedTool {
 
     /// Checks that the scope permits the tool.
     pub(super) fn check_scope(&self, scope: &ToolScope) -> Result<(), Refused> {
-        scope.judge(&self.name, &ToolSource::Mcp(self.server.clone()))
+        scope.check(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
     /// Returns `true` if the definition is trusted.

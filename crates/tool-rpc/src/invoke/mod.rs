@@ -332,7 +332,7 @@ impl ToolInvokeHandler {
         &self,
         inbound: Inbound<'_>,
         request: &ToolInvokeRequest,
-        tool: Option<&Registered>,
+        tool: Option<&RegisteredTool>,
         caller: &Caller,
     ) -> Settlement {
         if inbound.needs_quarantine() && !self.running.contains(&request.tool_call_id) {
@@ -394,7 +394,7 @@ impl ToolInvokeHandler {
     }
 
     /// Finds the tool of a request: at the MCP server that the envelope names, else by its name.
-    fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
+    fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<RegisteredTool>> {
         let registry = self.executor.registry();
         let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
         let name = self.tool_resolver.as_ref()?(server, &request.tool_name)?;
@@ -405,7 +405,7 @@ impl ToolInvokeHandler {
         &self,
         inbound: Inbound<'_>,
         request: &ToolInvokeRequest,
-        tool: Option<&Registered>,
+        tool: Option<&RegisteredTool>,
         caller: &Caller,
         cancellation: CancellationToken,
     ) -> Box<CallOutcome> {

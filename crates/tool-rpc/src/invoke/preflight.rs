@@ -31,7 +31,7 @@ pub(super) struct PreflightDeps<'a> {
 /// Preflight checks of one call.
 pub(super) struct Preflight<'a> {
     deps: PreflightDeps<'a>,
-    tool: Option<&'a Registered>,
+    tool: Option<&'a RegisteredTool>,
     context: &'a ToolContext,
     /// Time that the caller allows for the call.
     budget: Duration,
@@ -51,7 +51,7 @@ impl<'a> Preflight<'a> {
     pub(super) fn new(
         inbound: Inbound<'_>,
         deps: PreflightDeps<'a>,
-        tool: Option<&'a Registered>,
+        tool: Option<&'a RegisteredTool>,
         request: &'a ToolInvokeRequest,
         context: &'a ToolContext,
     ) -> Self {
