@@ -66,7 +66,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in section
         .problems()
         .into_iter()
-        .chain(llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
+        .chain(llm.validate().into_iter().map(|problem| format!("llm: {problem}")))
         .chain(models.problems())
     {
         configuration.problem(problem);
@@ -142,7 +142,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let definition = definition.unwrap_or_else(AgentDefinition::assistant);
     let resolved = rockbot_llm::resolve(&llm, &|name| std::env::var(name).ok())
         .map_err(|problem| configuration(&problem))?;
-    let key = llm.known_key();
+    let key = llm.key_to_redact();
     let known = [Some(&bus.url), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let all_pins = pins.url().map_err(|problem| configuration(&problem))?;

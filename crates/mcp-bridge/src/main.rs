@@ -48,7 +48,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         store: configuration.section("store"),
         llm: configuration.section("llm"),
     };
-    let llm = settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}"));
+    let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
     for problem in settings.handler.problems().into_iter().chain(settings.mcp.problems()).chain(llm)
     {
         configuration.problem(problem);
@@ -72,7 +72,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::of(&store, &url);
-    let key = llm.known_key();
+    let key = llm.key_to_redact();
     let known = [Some(&bus.url), store.url.as_ref(), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let model = match mcp.summaries {

@@ -26,7 +26,7 @@ impl Room {
         let window = behaviour.context_window.map(|tokens| tokens as usize);
         let most = window.unwrap_or(usize::MAX);
         let answer = max_tokens.map_or(ANSWER_TOKENS.min(most / 4), |tokens| tokens as usize);
-        Self { counter: TokenCounter::of(model), window, answer: answer.min(most / 2) }
+        Self { counter: TokenCounter::new(model), window, answer: answer.min(most / 2) }
     }
 
     /// The tokens of a message's words. Without a window nobody asks, so it is estimated.
