@@ -1,6 +1,6 @@
-//! Working memory, and the ranking of texts for search.
+//! Working memory of agents, and full-text ranking.
 //!
-//! - [`WorkingMemory`]: entries that an agent saves while it works, with the tools for them;
+//! - [`WorkingMemory`]: temporary entries of an agent, with the tools for them;
 //! - [`Ranker`]: ranks texts by how well they match a query;
 //! - [`excerpt()`]: the part of a text that matches a query.
 
