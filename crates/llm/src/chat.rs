@@ -35,7 +35,7 @@ pub struct ChatRequest {
     pub messages: Vec<ChatMessage>,
     /// The tools that the model may call.
     pub tools: Vec<ToolDefinition>,
-    /// Whether the model may, must or must not call tools. Ignored without tools.
+    /// A restriction on tool calls. Ignored without tools.
     pub tool_choice: ToolChoice,
     /// The limit for the answer, in tokens; the configured value when absent.
     pub max_tokens: Option<u32>,
@@ -82,9 +82,9 @@ pub struct ToolCallRequest {
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
-    /// The name to call it by.
+    /// The name in calls.
     pub name: String,
-    /// What it does and when to use it.
+    /// The purpose of the tool and when to use it.
     pub description: String,
     /// A JSON Schema of an object.
     pub parameters: Value,

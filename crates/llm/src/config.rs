@@ -106,13 +106,16 @@ pub enum LlmConfigError {
     #[error("{}", ConfigurationHint)]
     NotConfigured,
     /// Values are invalid.
-    #[error("the section [llm] is not valid: {}", problems.join("; "))]
+    #[error("the section [llm] is invalid: {}", problems.join("; "))]
     Invalid {
         /// All of them, each with the required change.
         problems: Vec<String>,
     },
     /// The key file cannot be read.
-    #[error("cannot read the API key from {}: {source}; check api_key_file in the section [llm]", path.display())]
+    #[error(
+        "cannot read the API key from {}: {source}; check api_key_file in the section [llm]",
+        path.display()
+    )]
     KeyFile {
         /// The file.
         path: PathBuf,

@@ -57,7 +57,8 @@ pub enum ChatError {
     },
     /// The connection failed.
     #[error(
-        "cannot connect to the model server at {endpoint}; check that it is running and that base_url is right"
+        "cannot connect to the model server at {endpoint}; check that it is running and that \
+         base_url is right"
     )]
     Unreachable {
         /// The base URL.
@@ -73,7 +74,7 @@ pub enum ChatError {
         /// The timeout.
         after: Duration,
     },
-    /// The answer was cut off; what arrived must not be taken for the whole.
+    /// The answer was cut off; the received part is incomplete.
     #[error("the connection to the model server broke before the answer was complete; try again")]
     Interrupted {
         /// The cause; absent when the server just closed the stream.

@@ -42,7 +42,7 @@ pub struct OpenAiSettings {
     pub model: String,
     /// The bearer token; most local servers need none.
     pub api_key: Option<SecretString>,
-    /// Where the key is configured, for the error message when the server rejects it.
+    /// The source of the key, named in the error message when the server rejects the key.
     pub key_source: KeySource,
     /// The connect timeout. Default: 10 s.
     pub connect_timeout: Duration,

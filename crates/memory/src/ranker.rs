@@ -66,32 +66,32 @@ impl Ranker {
 
     /// Adds a text and returns its id, which may be that of a removed text.
     pub fn insert(&mut self, text: &str) -> usize {
-        let words: Box<[u32]> = words(text).map(|word| self.word_id(word)).collect();
+        let word_ids: Box<[u32]> = words(text).map(|word| self.word_id(word)).collect();
         let id = self.free.pop().unwrap_or_else(|| {
             self.texts.push(None);
             self.lengths.push(0);
             to_u32(self.texts.len() - 1)
         });
-        for &word in &words {
+        for &word in &word_ids {
             add_occurrence(&mut self.postings[word as usize], id);
         }
-        for pair in words.windows(2) {
+        for pair in word_ids.windows(2) {
             add_occurrence(self.pairs.entry((pair[0], pair[1])).or_default(), id);
         }
-        self.total_words += words.len() as u64;
-        self.lengths[id as usize] = to_u32(words.len());
-        self.texts[id as usize] = Some(words);
+        self.total_words += word_ids.len() as u64;
+        self.lengths[id as usize] = to_u32(word_ids.len());
+        self.texts[id as usize] = Some(word_ids);
         id as usize
     }
 
     /// Removes a text. Returns whether it existed.
     pub fn remove(&mut self, text: usize) -> bool {
-        let Some(words) = self.texts.get_mut(text).and_then(Option::take) else { return false };
+        let Some(word_ids) = self.texts.get_mut(text).and_then(Option::take) else { return false };
         let id = to_u32(text);
-        for &word in &words {
+        for &word in &word_ids {
             remove_text(&mut self.postings[word as usize], id);
         }
-        for pair in words.windows(2) {
+        for pair in word_ids.windows(2) {
             if let Entry::Occupied(mut postings) = self.pairs.entry((pair[0], pair[1])) {
                 remove_text(postings.get_mut(), id);
                 if postings.get().is_empty() {
@@ -99,7 +99,7 @@ impl Ranker {
                 }
             }
         }
-        self.total_words -= words.len() as u64;
+        self.total_words -= word_ids.len() as u64;
         self.lengths[text] = 0;
         self.free.push(id);
         true

@@ -35,7 +35,7 @@ pub struct HttpOptions {
     pub allowed_origins: Vec<String>,
     /// The time limit of a tool.
     pub call: Duration,
-    /// How long a stop waits for running requests.
+    /// The time limit for running requests at shutdown.
     pub drain: Duration,
 }
 

@@ -58,7 +58,7 @@ impl AccountTool {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -60,7 +60,7 @@ pub fn millis(duration: Duration) -> i64 {
 /// The clock of a store.
 ///
 /// With [`Clock::System`], memory and SQLite stores use the time of this machine, and PostgreSQL that of
-/// its server, so that replicas agree on what is expired although their clocks differ.
+/// its server, so that replicas agree on expiry although their clocks differ.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     /// The system clock.
