@@ -77,7 +77,7 @@ impl Lease {
     ) -> Result<Self, LeaseError> {
         let owner = Bytes::copy_from_slice(owner.as_bytes());
         let write = Write::new(key.clone(), owner.clone());
-        match store.write(write.for_a_time(ttl).expecting(Expected::Absent)).await? {
+        match store.write(write.with_ttl(ttl).with_expected(Expected::Absent)).await? {
             Written::Done(version) => {
                 let token = version;
                 Ok(Self { store, key, owner, ttl, token, version, unconfirmed: false })
@@ -101,8 +101,8 @@ impl Lease {
     pub async fn renew(&mut self) -> Result<(), LeaseError> {
         loop {
             let write = Write::new(self.key.clone(), self.owner.clone())
-                .for_a_time(self.ttl)
-                .expecting(Expected::Version(self.version));
+                .with_ttl(self.ttl)
+                .with_expected(Expected::Version(self.version));
             // Stays set if the caller drops the future.
             let was_unconfirmed = std::mem::replace(&mut self.unconfirmed, true);
             match self.store.write(write).await {

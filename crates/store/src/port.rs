@@ -176,14 +176,14 @@ impl Write {
 
     /// Sets the time to live.
     #[must_use]
-    pub fn for_a_time(mut self, ttl: Duration) -> Self {
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
     /// Sets the precondition.
     #[must_use]
-    pub fn expecting(mut self, expected: Expected) -> Self {
+    pub fn with_expected(mut self, expected: Expected) -> Self {
         self.expected = expected;
         self
     }

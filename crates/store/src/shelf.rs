@@ -95,7 +95,7 @@ impl<T: Serialize + DeserializeOwned> Shelf<T> {
         expected: Expected,
     ) -> Result<Placed<T>, ShelfError> {
         let value = serde_json::to_vec(value).map_err(|error| unusable(&error))?;
-        let write = Write { ttl, ..Write::new(self.key(name)?, value).expecting(expected) };
+        let write = Write { ttl, ..Write::new(self.key(name)?, value).with_expected(expected) };
         match self.store.write(write).await? {
             Written::Done(version) => Ok(Placed::Done(version)),
             Written::Conflict(found) => Ok(Placed::Conflict(found.map(read).transpose()?)),

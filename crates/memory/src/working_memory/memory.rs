@@ -66,7 +66,7 @@ pub struct Saving {
 impl Saving {
     /// Creates options with a time to live.
     #[must_use]
-    pub fn for_a_time(ttl: Duration) -> Self {
+    pub fn with_ttl(ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..Self::default() }
     }
 }

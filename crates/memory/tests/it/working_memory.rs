@@ -98,7 +98,7 @@ async fn entry_expires_after_ttl() {
     let clock = ManualClock::new();
     let memory = WorkingMemory::new(Arc::new(MemoryStore::new(Clock::from(&clock))));
     let own = owner("assistant", "one");
-    let short = Saving::for_a_time(Duration::from_secs(60));
+    let short = Saving::with_ttl(Duration::from_secs(60));
     memory.save(&own, "short", "x", short).await.unwrap();
     save(&memory, &own, "default", "x").await;
     clock.advance(Duration::from_secs(60));
@@ -106,7 +106,7 @@ async fn entry_expires_after_ttl() {
     assert_eq!(keys(&memory, &own, None).await, ["session/one/default"]);
     clock.advance(Duration::from_secs(60 * 60));
     assert!(keys(&memory, &own, None).await.is_empty());
-    let longest = Saving::for_a_time(Duration::MAX);
+    let longest = Saving::with_ttl(Duration::MAX);
     let entry = memory.save(&own, "long", "x", longest).await.unwrap();
     let ttl = entry.expires_at.unwrap().since(entry.saved_at);
     assert_eq!(ttl, memory.limits().max_ttl);

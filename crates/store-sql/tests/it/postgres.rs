@@ -137,7 +137,7 @@ async fn entries_expire_by_server_time() {
     let difference = now.since(local).max(local.since(now));
     assert!(difference < Duration::from_secs(60), "the server's time differs by {difference:?}");
     let ttl = Duration::from_millis(50);
-    expect_written(store.write(Write::new(key("a"), "").for_a_time(ttl)).await);
+    expect_written(store.write(Write::new(key("a"), "").with_ttl(ttl)).await);
     let expired = async { while store.get(&key("a")).await.expect("read").is_some() {} };
     within_timeout("the expiry", expired).await;
     assert!(store.now().await.expect("the time") >= now.after(ttl));

@@ -13,7 +13,7 @@ async fn full_store_rejects_writes_until_expiry() {
     let limits = MemoryLimits { entries: 2, bytes: 100 };
     let store = MemoryStore::with_limits(Clock::from(&clock), limits);
     let minute = Duration::from_secs(60);
-    expect_written(store.write(Write::new(key("a"), "1").for_a_time(minute)).await);
+    expect_written(store.write(Write::new(key("a"), "1").with_ttl(minute)).await);
     expect_written(store.write(Write::new(key("b"), "2")).await);
     let full = store.write(Write::new(key("c"), "3")).await;
     assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");

@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn store_with_expired_entries(clock: &ManualClock, entries: usize) -> MemoryStore {
     let store = MemoryStore::new(Clock::from(clock));
     for number in 0..entries {
-        let write = Write::new(key(&number.to_string()), "").for_a_time(MINUTE);
+        let write = Write::new(key(&number.to_string()), "").with_ttl(MINUTE);
         expect_written(store.write(write).await);
     }
     clock.advance(MINUTE);
@@ -27,7 +27,7 @@ async fn sweeper_removes_all_expired_entries() {
     let sweeper = Sweeper::start(Arc::new(store.clone()), 10 * MINUTE);
     tokio::time::sleep(MINUTE).await;
     assert_eq!(store.sweep(usize::MAX).await, Ok(0));
-    expect_written(store.write(Write::new(key("late"), "").for_a_time(MINUTE)).await);
+    expect_written(store.write(Write::new(key("late"), "").with_ttl(MINUTE)).await);
     clock.advance(MINUTE);
     tokio::time::sleep(10 * MINUTE).await;
     assert_eq!(store.sweep(usize::MAX).await, Ok(0));
@@ -41,7 +41,7 @@ async fn stopped_sweeper_removes_nothing() {
     let start = || Sweeper::start(Arc::new(store.clone()), MINUTE);
     within_timeout("the sweeper ends", start().stop()).await;
     drop(start());
-    expect_written(store.write(Write::new(key("a"), "").for_a_time(MINUTE)).await);
+    expect_written(store.write(Write::new(key("a"), "").with_ttl(MINUTE)).await);
     clock.advance(MINUTE);
     tokio::time::sleep(10 * MINUTE).await;
     assert_eq!(store.sweep(usize::MAX).await, Ok(1));

@@ -357,7 +357,7 @@ impl Begun {
     ) -> Result<Written, StoreError> {
         let value = serde_json::to_vec(&self.record)
             .map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
-        let write = Write::new(self.key.clone(), value).for_a_time(keep).expecting(expected);
+        let write = Write::new(self.key.clone(), value).with_ttl(keep).with_expected(expected);
         store.write(write).await
     }
 }

@@ -101,7 +101,7 @@ impl Outputs {
         let ttl = self.section.keep();
         let mut writes = Vec::with_capacity(pieces.len());
         for (number, piece) in pieces.into_iter().enumerate() {
-            writes.push(Write::new(owner.piece(&handle, number)?, piece).for_a_time(ttl));
+            writes.push(Write::new(owner.piece(&handle, number)?, piece).with_ttl(ttl));
         }
         stream::iter(writes)
             .map(|write| self.store.write(write))
@@ -111,7 +111,7 @@ impl Outputs {
         // The record comes last: an output that is found is whole.
         let written =
             serde_json::to_vec(&record).map_err(|error| KeepError::Unusable(error.to_string()))?;
-        self.store.write(Write::new(owner.record(&handle)?, written).for_a_time(ttl)).await?;
+        self.store.write(Write::new(owner.record(&handle)?, written).with_ttl(ttl)).await?;
         Ok((handle, record))
     }
 
