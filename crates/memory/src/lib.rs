@@ -10,4 +10,4 @@ pub mod working_memory;
 
 pub use excerpt::excerpt;
 pub use ranker::Ranker;
-pub use working_memory::{MemoryOwner, Saving, WorkingMemory, WorkingMemoryError};
+pub use working_memory::{MemoryOwner, SaveOptions, WorkingMemory, WorkingMemoryError};

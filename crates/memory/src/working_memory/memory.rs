@@ -54,7 +54,7 @@ impl Default for WorkingMemoryLimits {
 
 /// Options of a save.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Saving {
+pub struct SaveOptions {
     /// The time to live, up to [`WorkingMemoryLimits::max_ttl`].
     pub ttl: Option<Duration>,
     /// The category.
@@ -63,7 +63,7 @@ pub struct Saving {
     pub tags: Vec<String>,
 }
 
-impl Saving {
+impl SaveOptions {
     /// Creates options with a time to live.
     #[must_use]
     pub fn with_ttl(ttl: Duration) -> Self {
@@ -118,18 +118,18 @@ impl WorkingMemory {
         owner: &MemoryOwner,
         key: &str,
         data: &str,
-        saving: Saving,
+        options: SaveOptions,
     ) -> Result<MemoryEntry, WorkingMemoryError> {
         let address = owner.resolve(key)?;
         let bytes = data.len();
         if bytes > self.limits.entry_bytes {
             return Err(WorkingMemoryError::TooLarge { bytes, limit: self.limits.entry_bytes });
         }
-        validate_labels(&saving)?;
+        validate_labels(&options)?;
         let _guard = self.write_lock.lock().await;
         let labels = self.labels(owner, address.space);
         let mut current = self.check_limits(&labels, &address, bytes as u64).await?;
-        let ttl = saving.ttl.unwrap_or(self.limits.ttl).min(self.limits.max_ttl);
+        let ttl = options.ttl.unwrap_or(self.limits.ttl).min(self.limits.max_ttl);
         // The data is written first, under a new id, so that a visible label always has its data.
         let id = ToolCallId::generate().to_string();
         let contents = self.contents(owner, address.space);
@@ -138,8 +138,8 @@ impl WorkingMemory {
         let label = Label {
             data: id,
             bytes: bytes as u64,
-            category: saving.category,
-            tags: saving.tags,
+            category: options.category,
+            tags: options.tags,
             saved_at: now.as_millis(),
         };
         for _ in 0..ATTEMPTS {
@@ -338,8 +338,8 @@ async fn discard(contents: &Shelf<String>, label: &Label) {
     }
 }
 
-fn validate_labels(saving: &Saving) -> Result<(), WorkingMemoryError> {
-    let Saving { category, tags, .. } = saving;
+fn validate_labels(options: &SaveOptions) -> Result<(), WorkingMemoryError> {
+    let SaveOptions { category, tags, .. } = options;
     let is_invalid = |text: &String| {
         text.trim().is_empty() || text.len() > MAX_TAG_BYTES || text.chars().any(char::is_control)
     };

@@ -15,7 +15,7 @@ mod tools;
 pub use self::{
     address::MemoryOwner,
     error::WorkingMemoryError,
-    memory::{Saving, WorkingMemory, WorkingMemoryLimits},
+    memory::{SaveOptions, WorkingMemory, WorkingMemoryLimits},
     search::{MemoryEntry, MemoryHit, MemorySearch},
     tools::{GUIDE, working_memory_tools},
 };

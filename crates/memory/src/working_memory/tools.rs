@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     address::MemoryOwner,
-    memory::{Saving, WorkingMemory},
+    memory::{SaveOptions, WorkingMemory},
     search::{MemoryEntry, MemorySearch},
 };
 
@@ -176,7 +176,8 @@ impl WorkingMemoryTool {
         let Arguments { key, data, ttl_minutes, category, tags, .. } = arguments;
         let ttl = ttl_minutes
             .map(|minutes| Duration::from_secs(minutes.saturating_mul(SECONDS_PER_MINUTE)));
-        let saved = self.memory.save(owner, &key, &data, Saving { ttl, category, tags }).await?;
+        let saved =
+            self.memory.save(owner, &key, &data, SaveOptions { ttl, category, tags }).await?;
         Ok(ToolResult::text(format!("Saved: {}", describe(&saved))))
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::{BoxFuture, ready};
 use rockbot_contracts::{AgentName, SessionId};
 use rockbot_memory::{
-    MemoryOwner, Saving, WorkingMemory, WorkingMemoryError,
+    MemoryOwner, SaveOptions, WorkingMemory, WorkingMemoryError,
     working_memory::{GUIDE, MemorySearch, WorkingMemoryLimits, working_memory_tools},
 };
 use rockbot_store::{
@@ -30,7 +30,7 @@ fn owner(agent: &str, session: &str) -> MemoryOwner {
 }
 
 async fn save(memory: &WorkingMemory, owner: &MemoryOwner, key: &str, data: &str) {
-    memory.save(owner, key, data, Saving::default()).await.unwrap();
+    memory.save(owner, key, data, SaveOptions::default()).await.unwrap();
 }
 
 async fn keys(memory: &WorkingMemory, owner: &MemoryOwner, namespace: Option<&str>) -> Vec<String> {
@@ -69,7 +69,7 @@ async fn entry_is_private_to_its_owner() {
     for other in &others[..2] {
         let foreign = memory.get(other, "session/one/notes").await.unwrap_err();
         assert_eq!(foreign, WorkingMemoryError::Foreign);
-        let saved = memory.save(other, "session/one/notes", "", Saving::default()).await;
+        let saved = memory.save(other, "session/one/notes", "", SaveOptions::default()).await;
         assert_eq!(saved.unwrap_err(), WorkingMemoryError::Foreign);
         assert!(memory.list(other, Some("session/one")).await.is_err());
         assert_eq!(memory.get(other, "plans/july").await.unwrap().as_deref(), Some("ours"));
@@ -98,7 +98,7 @@ async fn entry_expires_after_ttl() {
     let clock = ManualClock::new();
     let memory = WorkingMemory::new(Arc::new(MemoryStore::new(Clock::from(&clock))));
     let own = owner("assistant", "one");
-    let short = Saving::with_ttl(Duration::from_secs(60));
+    let short = SaveOptions::with_ttl(Duration::from_secs(60));
     memory.save(&own, "short", "x", short).await.unwrap();
     save(&memory, &own, "default", "x").await;
     clock.advance(Duration::from_secs(60));
@@ -106,7 +106,7 @@ async fn entry_expires_after_ttl() {
     assert_eq!(keys(&memory, &own, None).await, ["session/one/default"]);
     clock.advance(Duration::from_secs(60 * 60));
     assert!(keys(&memory, &own, None).await.is_empty());
-    let longest = Saving::with_ttl(Duration::MAX);
+    let longest = SaveOptions::with_ttl(Duration::MAX);
     let entry = memory.save(&own, "long", "x", longest).await.unwrap();
     let ttl = entry.expires_at.unwrap().since(entry.saved_at);
     assert_eq!(ttl, memory.limits().max_ttl);
@@ -118,16 +118,16 @@ async fn limits_reject_saves_without_eviction() {
         WorkingMemoryLimits { entry_bytes: 10, entries: 3, bytes: 25, ..Default::default() };
     let memory = WorkingMemory::with_limits(store(), limits);
     let own = owner("assistant", "one");
-    let refused = memory.save(&own, "a", "01234567890", Saving::default()).await.unwrap_err();
+    let refused = memory.save(&own, "a", "01234567890", SaveOptions::default()).await.unwrap_err();
     assert_eq!(refused, WorkingMemoryError::TooLarge { bytes: 11, limit: 10 });
     save(&memory, &own, "a", "0123456789").await;
     save(&memory, &own, "b", "0123456789").await;
-    let refused = memory.save(&own, "c", "012345", Saving::default()).await.unwrap_err();
+    let refused = memory.save(&own, "c", "012345", SaveOptions::default()).await.unwrap_err();
     assert!(refused.to_string().contains("exceed the 5 free bytes"), "{refused}");
     save(&memory, &own, "c", "01234").await;
     // A replaced entry does not count.
     save(&memory, &own, "b", "9876543210").await;
-    let refused = memory.save(&own, "d", "", Saving::default()).await.unwrap_err();
+    let refused = memory.save(&own, "d", "", SaveOptions::default()).await.unwrap_err();
     assert!(refused.to_string().contains("3 entries, the limit is 3"), "{refused}");
     assert_eq!(keys(&memory, &own, None).await.len(), 3);
     save(&memory, &owner("assistant", "two"), "a", "0123456789").await;
@@ -191,7 +191,7 @@ async fn limits_hold_for_concurrent_saves() {
         let memory = memory.clone();
         savers.spawn(async move {
             let own = owner("assistant", "one");
-            memory.save(&own, &format!("key-{one}"), "data", Saving::default()).await.is_ok()
+            memory.save(&own, &format!("key-{one}"), "data", SaveOptions::default()).await.is_ok()
         });
     }
     let saved = savers.join_all().await;
@@ -259,10 +259,10 @@ async fn failed_removal_of_old_data_is_not_an_error() {
 #[tokio::test]
 async fn search_matches_data_within_category_and_tags() {
     let (memory, own) = (memory(), owner("assistant", "one"));
-    let report = Saving {
+    let report = SaveOptions {
         category: Some("report".to_owned()),
         tags: vec!["q3".to_owned()],
-        ..Saving::default()
+        ..SaveOptions::default()
     };
     let text = format!("{} revenue grew by nine percent", "filler ".repeat(300));
     memory.save(&own, "finance", &text, report).await.unwrap();
