@@ -10,7 +10,7 @@ use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
 use rockbot_store::{Clock, StoreSection, StoreUrl, reachable};
-use rockbot_store_sql::connect_patiently;
+use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_tools::{Redactor, limits::fleet::FleetStore};
 use secrecy::ExposeSecret;
@@ -83,7 +83,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         ),
         false => None,
     };
-    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
+    let opened = connect_with_retry(&url, Clock::System, shutdown.requested()).await;
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };

@@ -47,7 +47,7 @@ struct Posting {
 /// A search result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
-    /// The id of the text: its position in [`Ranker::over`], or the value from [`Ranker::insert`].
+    /// The id of the text: its position in [`Ranker::from_texts`], or the value from [`Ranker::insert`].
     pub text: usize,
     /// The score, greater than 0.
     pub score: f64,
@@ -56,7 +56,7 @@ pub struct Ranked {
 impl Ranker {
     /// Creates an index of up to 2³² texts, with ids from 0.
     #[must_use]
-    pub fn over<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
+    pub fn from_texts<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
         let mut index = Self::default();
         for text in texts {
             index.insert(text.as_ref());
@@ -186,7 +186,7 @@ impl Ranker {
         text: impl Fn(&T) -> String,
         query: &str,
     ) -> Vec<(&'a T, f64)> {
-        let found = Self::over(candidates.iter().map(text)).search(query, candidates.len());
+        let found = Self::from_texts(candidates.iter().map(text)).search(query, candidates.len());
         found.into_iter().map(|Ranked { text, score }| (&candidates[text], score)).collect()
     }
 }
@@ -286,7 +286,7 @@ mod tests {
     ];
 
     fn ranked(query: &str) -> Vec<(usize, String)> {
-        let index = Ranker::over(SERVICES);
+        let index = Ranker::from_texts(SERVICES);
         let found = index.search(query, SERVICES.len()).into_iter();
         found.map(|result| (result.text, format!("{:.4}", result.score))).collect()
     }
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(texts("forecast"), [3]);
         assert_eq!(texts("listPullRequests FindAFreeSlot"), [2, 0]);
         assert!(texts("aws").is_empty() && texts("").is_empty() && texts("!?").is_empty());
-        let index = Ranker::over(SERVICES);
+        let index = Ranker::from_texts(SERVICES);
         assert_eq!(index.search("create a search", 1).len(), 1);
         assert!(index.search("create", 0).is_empty());
         assert!(Ranker::default().search("create", 5).is_empty());
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn updated_index_ranks_like_a_fresh_one() {
         let mut index =
-            Ranker::over(["lost: create an issue, search code", SERVICES[0], "lost too"]);
+            Ranker::from_texts(["lost: create an issue, search code", SERVICES[0], "lost too"]);
         assert!(index.remove(0) && index.remove(2) && !index.remove(2) && !index.remove(9));
         assert_eq!(index.len(), 1);
         let mut ids = vec![(1, 0)];
@@ -336,7 +336,7 @@ mod tests {
             ids.push((index.insert(text), position));
         }
         assert!(ids[1].0 == 2 && ids[2].0 == 0, "ids are reused: {ids:?}");
-        let fresh = Ranker::over(SERVICES);
+        let fresh = Ranker::from_texts(SERVICES);
         let (mut expected, mut actual) = (Vec::new(), Vec::new());
         for query in ["search code", "create a lead", "meeting", "lost", "the"] {
             let found = index.search(query, 9).into_iter();
@@ -356,7 +356,7 @@ mod tests {
         let texts: Vec<_> = (0..500)
             .map(|index| "bus ".repeat(index % 7) + &"filler ".repeat(index % 11))
             .collect();
-        let index = Ranker::over(&texts);
+        let index = Ranker::from_texts(&texts);
         let all = index.search("bus", texts.len());
         assert!(all.windows(2).all(|pair| by_rank(&pair[0], &pair[1]) == Ordering::Less));
         for limit in [1, 3, 10, 499] {

@@ -28,7 +28,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When the store is unusable.
-pub async fn connect_patiently(
+pub async fn connect_with_retry(
     url: &StoreUrl,
     clock: Clock,
     stopped: impl Future<Output = ()>,

@@ -12,6 +12,6 @@ pub mod postgres;
 mod row;
 pub mod sqlite;
 
-pub use connect::{connect, connect_patiently};
+pub use connect::{connect, connect_with_retry};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;

@@ -179,7 +179,7 @@ impl<T: Kept> Entries<T> {
 
     fn index(&self) -> &Ranker {
         let words = |(_, document): &(String, Document<T>)| document.value.words();
-        self.index.get_or_init(|| Ranker::over(self.all.iter().map(words)))
+        self.index.get_or_init(|| Ranker::from_texts(self.all.iter().map(words)))
     }
 }
 

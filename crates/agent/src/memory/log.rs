@@ -157,7 +157,7 @@ impl ConversationLog {
         let asked = query.clone();
         // Megabytes may be read for their words.
         let ranked = spawn_blocking(move || {
-            let found = Ranker::over(messages.iter().map(|message| &message.text));
+            let found = Ranker::from_texts(messages.iter().map(|message| &message.text));
             let found = found.search(&asked, most).into_iter();
             found.map(|hit| messages[hit.text].clone()).collect::<Vec<_>>()
         });

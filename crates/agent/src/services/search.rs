@@ -109,7 +109,7 @@ impl ServiceSearch {
             let KnownService { id, summary, offers, words, .. } = service;
             format!("{id} {summary} {} {words}", offers.join(" "))
         };
-        let found = Ranker::over(services.iter().map(text)).search(query, most);
+        let found = Ranker::from_texts(services.iter().map(text)).search(query, most);
         let best = found.first().map_or(1.0, |best| best.score);
         let fit = |hit: &rockbot_memory::ranker::Ranked| {
             Some(Fit { service: services.get(hit.text)?.clone(), relevance: hit.score / best })

@@ -23,7 +23,7 @@ pub struct MemoryOwner {
 impl MemoryOwner {
     /// Returns the agent and conversation of a call.
     #[must_use]
-    pub fn of(context: &ToolContext) -> Self {
+    pub fn from_context(context: &ToolContext) -> Self {
         Self { agent: context.agent.clone(), session: context.session_id.clone() }
     }
 

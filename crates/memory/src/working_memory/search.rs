@@ -76,7 +76,7 @@ pub(super) fn rank(candidates: &[(MemoryEntry, String)], search: &MemorySearch) 
         let category = entry.category.as_deref().unwrap_or_default();
         format!("{} {category} {} {data}", entry.key, entry.tags.join(" "))
     };
-    let found = Ranker::over(candidates.iter().map(text)).search(&search.query, search.limit);
+    let found = Ranker::from_texts(candidates.iter().map(text)).search(&search.query, search.limit);
     let best = found.first().map_or(1.0, |best| best.score);
     found
         .into_iter()

@@ -155,7 +155,7 @@ impl Tool for WorkingMemoryTool {
         Box::pin(async move {
             let arguments: Arguments = serde_json::from_value(arguments)
                 .map_err(|error| ToolFailure::invalid(error.to_string()))?;
-            let owner = MemoryOwner::of(context);
+            let owner = MemoryOwner::from_context(context);
             match self.action {
                 Action::Save => self.save(&owner, arguments).await,
                 Action::Get => self.get(&owner, &arguments.key).await,
