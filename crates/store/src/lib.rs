@@ -7,11 +7,12 @@
 //! - [`Key`] and [`Prefix`]: names of entries.
 //! - [`Version`]: a counter per store that only grows, usable as a fencing token.
 //! - [`Lease`]: a time-limited exclusive lock.
-//! - [`Shelf`]: JSON documents of one type.
+//! - [`DocumentStore`]: JSON documents of one type.
 //! - [`Sweeper`]: removes expired entries in the background.
 //! - [`Clock`]: the time that entries expire by.
 
 pub mod clock;
+pub mod document;
 pub mod key;
 pub mod lease;
 pub mod memory;
@@ -19,11 +20,11 @@ pub mod port;
 mod postgres_address;
 mod reachable;
 mod section;
-pub mod shelf;
 pub mod sweeper;
 pub mod url;
 
 pub use clock::{Clock, ManualClock, Timestamp};
+pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
 pub use lease::{Lease, LeaseError};
 pub use memory::{MemoryLimits, MemoryStore};
@@ -33,6 +34,5 @@ pub use port::{
 };
 pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};
-pub use shelf::{Document, Placed, Shelf, ShelfError};
 pub use sweeper::Sweeper;
 pub use url::{InvalidStoreUrl, StoreUrl};

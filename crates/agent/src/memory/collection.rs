@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::AgentName;
 use rockbot_memory::Ranker;
-use rockbot_store::{Document, Expected, Placed, Shelf, ShelfError, Store, Version};
+use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, Version};
 use rockbot_tools::ToolFailure;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
@@ -60,7 +60,7 @@ impl<T: Kept> Collection<T> {
         &self,
         agent: &AgentName,
         name: &str,
-    ) -> Result<Option<Document<T>>, ShelfError> {
+    ) -> Result<Option<Document<T>>, DocumentError> {
         self.shelf(agent).get(&[name]).await
     }
 
@@ -71,7 +71,7 @@ impl<T: Kept> Collection<T> {
         name: &str,
         value: &T,
         expected: Expected,
-    ) -> Result<Placed<T>, ToolFailure> {
+    ) -> Result<PutOutcome<T>, ToolFailure> {
         self.put_if(agent, name, value, expected, |_| Ok(())).await
     }
 
@@ -84,7 +84,7 @@ impl<T: Kept> Collection<T> {
         value: &T,
         expected: Expected,
         check: impl FnOnce(&Entries<T>) -> Result<(), ToolFailure> + Send,
-    ) -> Result<Placed<T>, ToolFailure> {
+    ) -> Result<PutOutcome<T>, ToolFailure> {
         let _writing = self.writing.lock().await;
         if expected == Expected::Absent {
             let entries = self.entries(agent).await?;
@@ -100,7 +100,7 @@ impl<T: Kept> Collection<T> {
             }
         }
         let placed = self.shelf(agent).put(&[name], value, None, expected).await?;
-        if matches!(placed, Placed::Done(_)) {
+        if matches!(placed, PutOutcome::Done(_)) {
             self.changed(agent).await;
         }
         Ok(placed)
@@ -116,7 +116,10 @@ impl<T: Kept> Collection<T> {
     }
 
     /// All entries of an agent. They are read again only after somebody changed one.
-    pub(super) async fn entries(&self, agent: &AgentName) -> Result<Arc<Entries<T>>, ShelfError> {
+    pub(super) async fn entries(
+        &self,
+        agent: &AgentName,
+    ) -> Result<Arc<Entries<T>>, DocumentError> {
         // First, so that a change that comes while the list is read is noticed the next time.
         let after = self.changes(agent).get::<&str>(&["last"]).await?.map(|last| last.version);
         let known = self.seen().get(agent).cloned();
@@ -144,12 +147,12 @@ impl<T: Kept> Collection<T> {
         }
     }
 
-    fn shelf(&self, agent: &AgentName) -> Shelf<T> {
-        Shelf::new(self.store.clone(), [T::NAME, agent.as_str()])
+    fn shelf(&self, agent: &AgentName) -> DocumentStore<T> {
+        DocumentStore::new(self.store.clone(), [T::NAME, agent.as_str()])
     }
 
-    fn changes(&self, agent: &AgentName) -> Shelf<()> {
-        Shelf::new(self.store.clone(), ["changes", T::NAME, agent.as_str()])
+    fn changes(&self, agent: &AgentName) -> DocumentStore<()> {
+        DocumentStore::new(self.store.clone(), ["changes", T::NAME, agent.as_str()])
     }
 
     fn seen(&self) -> MutexGuard<'_, HashMap<AgentName, Arc<Entries<T>>>> {

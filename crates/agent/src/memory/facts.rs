@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::AgentName;
-use rockbot_store::{Document, Expected, Placed, Store};
+use rockbot_store::{Document, Expected, PutOutcome, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -154,9 +154,11 @@ impl Facts {
         let mut expected = Expected::Absent;
         for _ in 0..ATTEMPTS {
             match self.kept.put(&context.agent, &id, &fact, expected).await? {
-                Placed::Done(_) => return Ok(ToolResult::text(format!("Remembered, id {id}."))),
+                PutOutcome::Done(_) => {
+                    return Ok(ToolResult::text(format!("Remembered, id {id}.")));
+                }
                 // The same fact once more: what either says of it is kept.
-                Placed::Conflict(Some(found)) => {
+                PutOutcome::Conflict(Some(found)) => {
                     expected = Expected::Version(found.version);
                     fact = fact.and(found.value);
                     if fact.tags.len() > MOST_TAGS {
@@ -166,7 +168,7 @@ impl Facts {
                         )));
                     }
                 }
-                Placed::Conflict(None) => expected = Expected::Absent,
+                PutOutcome::Conflict(None) => expected = Expected::Absent,
             }
         }
         Err(contended())

@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_memory::{Ranker, excerpt};
-use rockbot_store::{Expected, Shelf, ShelfError, Store};
+use rockbot_store::{DocumentError, DocumentStore, Expected, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ impl ConversationLog {
         session: &SessionId,
         said: &[String],
         answer: &str,
-    ) -> Result<(), ShelfError> {
+    ) -> Result<(), DocumentError> {
         let at = self.store.now().await?.as_millis();
         let said = said.iter().map(|text| (Speaker::User, text.as_str()));
         let shelf = self.shelf(agent);
@@ -176,13 +176,13 @@ impl ConversationLog {
         Ok(ToolResult::text(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    fn shelf(&self, agent: &AgentName) -> Shelf<Message> {
-        Shelf::new(self.store.clone(), ["conversations", agent.as_str()])
+    fn shelf(&self, agent: &AgentName) -> DocumentStore<Message> {
+        DocumentStore::new(self.store.clone(), ["conversations", agent.as_str()])
     }
 }
 
 /// Removes the oldest messages where there are too many.
-async fn tidy(shelf: &Shelf<Message>) -> Result<(), ShelfError> {
+async fn tidy(shelf: &DocumentStore<Message>) -> Result<(), DocumentError> {
     let messages = shelf.list::<&str>(&[], MOST + REMOVED_AT_ONCE).await?;
     for (name, _) in messages.iter().skip(MOST) {
         shelf.remove(name, Expected::Anything).await?;

@@ -1,7 +1,7 @@
 //! Errors of working memory.
 
 use rockbot_contracts::Executed;
-use rockbot_store::{ShelfError, StoreError};
+use rockbot_store::{DocumentError, StoreError};
 use rockbot_tools::failure::ToolFailure;
 
 /// Why an operation of working memory failed. Models read the messages, too.
@@ -44,11 +44,11 @@ pub enum WorkingMemoryError {
     Store(#[from] StoreError),
 }
 
-impl From<ShelfError> for WorkingMemoryError {
-    fn from(error: ShelfError) -> Self {
+impl From<DocumentError> for WorkingMemoryError {
+    fn from(error: DocumentError) -> Self {
         match error {
-            ShelfError::Name(reason) => Self::Key { reason: reason.to_string() },
-            ShelfError::Store(error) => Self::Store(error),
+            DocumentError::Name(reason) => Self::Key { reason: reason.to_string() },
+            DocumentError::Store(error) => Self::Store(error),
         }
     }
 }

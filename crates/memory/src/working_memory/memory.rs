@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use rockbot_contracts::ToolCallId;
-use rockbot_store::{Document, Expected, Placed, Shelf, Store, StoreError};
+use rockbot_store::{Document, DocumentStore, Expected, PutOutcome, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
 use tracing::warn;
@@ -146,14 +146,14 @@ impl WorkingMemory {
             let expected =
                 current.as_ref().map_or(Expected::Absent, |found| Expected::Version(found.version));
             match labels.put(&address.segments, &label, Some(ttl), expected).await? {
-                Placed::Done(_) => {
+                PutOutcome::Done(_) => {
                     if let Some(replaced) = current {
                         discard(&contents, &replaced.value).await;
                     }
                     let key = owner.key(address.space, &address.segments);
                     return Ok(MemoryEntry::new(key, label, Some(now.after(ttl))));
                 }
-                Placed::Conflict(found) => current = found,
+                PutOutcome::Conflict(found) => current = found,
             }
         }
         discard(&contents, &label).await;
@@ -288,7 +288,7 @@ impl WorkingMemory {
     /// Checks the limits for an entry of `bytes` at `address`, and returns the current entry there.
     async fn check_limits(
         &self,
-        labels: &Shelf<Label>,
+        labels: &DocumentStore<Label>,
         address: &Address,
         bytes: u64,
     ) -> Result<Option<Document<Label>>, WorkingMemoryError> {
@@ -311,28 +311,30 @@ impl WorkingMemory {
         Ok(current)
     }
 
-    fn labels(&self, owner: &MemoryOwner, space: Space) -> Shelf<Label> {
-        self.shelf("working-memory", owner, space)
+    fn labels(&self, owner: &MemoryOwner, space: Space) -> DocumentStore<Label> {
+        self.documents("working-memory", owner, space)
     }
 
-    fn contents(&self, owner: &MemoryOwner, space: Space) -> Shelf<String> {
-        self.shelf("working-memory-data", owner, space)
+    fn contents(&self, owner: &MemoryOwner, space: Space) -> DocumentStore<String> {
+        self.documents("working-memory-data", owner, space)
     }
 
-    fn shelf<T>(&self, kind: &str, owner: &MemoryOwner, space: Space) -> Shelf<T>
+    fn documents<T>(&self, kind: &str, owner: &MemoryOwner, space: Space) -> DocumentStore<T>
     where
         T: Serialize + for<'de> Deserialize<'de>,
     {
         let (agent, session) = (owner.agent.as_str(), owner.session.as_str());
         match space {
-            Space::Session => Shelf::new(self.store.clone(), [kind, agent, "session", session]),
-            Space::Shared => Shelf::new(self.store.clone(), [kind, agent, "shared"]),
+            Space::Session => {
+                DocumentStore::new(self.store.clone(), [kind, agent, "session", session])
+            }
+            Space::Shared => DocumentStore::new(self.store.clone(), [kind, agent, "shared"]),
         }
     }
 }
 
 /// Removes data without a label. Data that cannot be removed expires.
-async fn discard(contents: &Shelf<String>, label: &Label) {
+async fn discard(contents: &DocumentStore<String>, label: &Label) {
     if let Err(error) = contents.remove(&[&label.data], Expected::Anything).await {
         warn!(%error, bytes = label.bytes, "removal of replaced data failed; it expires later");
     }

@@ -20,7 +20,7 @@ const MAX_SEGMENT_BYTES: usize = 48;
 ///
 /// Documents are isolated by prefix: those of another owner, or of a prefix with a longer last segment,
 /// are not visible.
-pub struct Shelf<T> {
+pub struct DocumentStore<T> {
     store: Arc<dyn Store>,
     prefix: Vec<String>,
     kind: PhantomData<fn() -> T>,
@@ -39,7 +39,7 @@ pub struct Document<T> {
 
 /// The outcome of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Placed<T> {
+pub enum PutOutcome<T> {
     /// The document was written, with this version.
     Done(Version),
     /// Nothing was written, because the current document does not meet the precondition.
@@ -48,7 +48,7 @@ pub enum Placed<T> {
 
 /// Why an operation on documents failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShelfError {
+pub enum DocumentError {
     /// The name is not a valid key.
     #[error(transparent)]
     Name(#[from] InvalidKey),
@@ -57,7 +57,7 @@ pub enum ShelfError {
     Store(#[from] StoreError),
 }
 
-impl<T: Serialize + DeserializeOwned> Shelf<T> {
+impl<T: Serialize + DeserializeOwned> DocumentStore<T> {
     /// Creates a view of the documents below a prefix, such as a type and an owner.
     #[must_use]
     pub fn new<S: AsRef<str>>(store: Arc<dyn Store>, prefix: impl IntoIterator<Item = S>) -> Self {
@@ -74,8 +74,11 @@ impl<T: Serialize + DeserializeOwned> Shelf<T> {
     /// Returns the document with this name.
     ///
     /// # Errors
-    /// See [`ShelfError`]; [`StoreError::Unusable`] when the entry is not a document of this type.
-    pub async fn get<S: AsRef<str>>(&self, name: &[S]) -> Result<Option<Document<T>>, ShelfError> {
+    /// See [`DocumentError`]; [`StoreError::Unusable`] when the entry is not a document of this type.
+    pub async fn get<S: AsRef<str>>(
+        &self,
+        name: &[S],
+    ) -> Result<Option<Document<T>>, DocumentError> {
         let found = self.store.get(&self.key(name)?).await?;
         Ok(found.map(read).transpose()?)
     }
@@ -83,7 +86,7 @@ impl<T: Serialize + DeserializeOwned> Shelf<T> {
     /// Writes a document if the current one meets `expected`. Without a `ttl` it does not expire.
     ///
     /// # Errors
-    /// See [`ShelfError`] and [`Store::write`].
+    /// See [`DocumentError`] and [`Store::write`].
     ///
     /// # Cancellation
     /// Dropping the future leaves the document either written or not.
@@ -93,24 +96,24 @@ impl<T: Serialize + DeserializeOwned> Shelf<T> {
         value: &T,
         ttl: Option<Duration>,
         expected: Expected,
-    ) -> Result<Placed<T>, ShelfError> {
+    ) -> Result<PutOutcome<T>, DocumentError> {
         let value = serde_json::to_vec(value).map_err(|error| unusable(&error))?;
         let write = Write { ttl, ..Write::new(self.key(name)?, value).with_expected(expected) };
         match self.store.write(write).await? {
-            Written::Done(version) => Ok(Placed::Done(version)),
-            Written::Conflict(found) => Ok(Placed::Conflict(found.map(read).transpose()?)),
+            Written::Done(version) => Ok(PutOutcome::Done(version)),
+            Written::Conflict(found) => Ok(PutOutcome::Conflict(found.map(read).transpose()?)),
         }
     }
 
     /// Removes a document if it meets `expected`. Returns whether a document was removed.
     ///
     /// # Errors
-    /// See [`ShelfError`] and [`Store::remove`].
+    /// See [`DocumentError`] and [`Store::remove`].
     pub async fn remove<S: AsRef<str>>(
         &self,
         name: &[S],
         expected: Expected,
-    ) -> Result<bool, ShelfError> {
+    ) -> Result<bool, DocumentError> {
         Ok(self.store.remove(&self.key(name)?, expected).await?)
     }
 
@@ -118,12 +121,12 @@ impl<T: Serialize + DeserializeOwned> Shelf<T> {
     /// Entries that are not documents of this type are skipped.
     ///
     /// # Errors
-    /// See [`ShelfError`].
+    /// See [`DocumentError`].
     pub async fn list<S: AsRef<str>>(
         &self,
         below: &[S],
         limit: usize,
-    ) -> Result<Vec<(Vec<String>, Document<T>)>, ShelfError> {
+    ) -> Result<Vec<(Vec<String>, Document<T>)>, DocumentError> {
         let prefix = Prefix::new(self.segments(below))?;
         let (mut found, mut after) = (Vec::new(), None);
         while found.len() < limit {
@@ -178,15 +181,15 @@ fn unusable(error: &serde_json::Error) -> StoreError {
     }
 }
 
-impl<T> Clone for Shelf<T> {
+impl<T> Clone for DocumentStore<T> {
     fn clone(&self) -> Self {
         Self { store: self.store.clone(), prefix: self.prefix.clone(), kind: PhantomData }
     }
 }
 
-impl<T> fmt::Debug for Shelf<T> {
+impl<T> fmt::Debug for DocumentStore<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("DocumentStore").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
@@ -195,8 +198,8 @@ mod tests {
     use super::*;
     use crate::{clock::Clock, memory::MemoryStore};
 
-    fn shelf(store: &Arc<dyn Store>, prefix: &[&str]) -> Shelf<u32> {
-        Shelf::new(store.clone(), prefix)
+    fn documents(store: &Arc<dyn Store>, prefix: &[&str]) -> DocumentStore<u32> {
+        DocumentStore::new(store.clone(), prefix)
     }
 
     fn store() -> Arc<dyn Store> {
@@ -206,10 +209,10 @@ mod tests {
     #[tokio::test]
     async fn documents_are_isolated_by_prefix() {
         let store = store();
-        let (own, other) = (shelf(&store, &["kind", "a"]), shelf(&store, &["kind", "ab"]));
+        let (own, other) = (documents(&store, &["kind", "a"]), documents(&store, &["kind", "ab"]));
         let version = match own.put(&["x", "y"], &7, None, Expected::Absent).await.unwrap() {
-            Placed::Done(version) => version,
-            Placed::Conflict(found) => panic!("{found:?}"),
+            PutOutcome::Done(version) => version,
+            PutOutcome::Conflict(found) => panic!("{found:?}"),
         };
         let found = own.get(&["x", "y"]).await.unwrap().unwrap();
         assert_eq!((found.value, found.version), (7, version));
@@ -225,10 +228,10 @@ mod tests {
 
     #[tokio::test]
     async fn second_writer_gets_conflict() {
-        let shelf = shelf(&store(), &["kind"]);
-        shelf.put(&["x"], &1, None, Expected::Absent).await.unwrap();
-        match shelf.put(&["x"], &2, None, Expected::Absent).await.unwrap() {
-            Placed::Conflict(Some(found)) => assert_eq!(found.value, 1),
+        let documents = documents(&store(), &["kind"]);
+        documents.put(&["x"], &1, None, Expected::Absent).await.unwrap();
+        match documents.put(&["x"], &2, None, Expected::Absent).await.unwrap() {
+            PutOutcome::Conflict(Some(found)) => assert_eq!(found.value, 1),
             other => panic!("{other:?}"),
         }
     }
@@ -236,7 +239,8 @@ mod tests {
     #[tokio::test]
     async fn document_of_another_type_is_skipped_in_lists() {
         let store = store();
-        let (numbers, texts) = (shelf(&store, &["kind"]), Shelf::new(store.clone(), ["kind"]));
+        let (numbers, texts) =
+            (documents(&store, &["kind"]), DocumentStore::new(store.clone(), ["kind"]));
         numbers.put(&["x"], &1, None, Expected::Absent).await.unwrap();
         texts.put(&["y"], &"secret".to_owned(), None, Expected::Absent).await.unwrap();
         assert_eq!(numbers.list::<&str>(&[], 10).await.unwrap().len(), 1);
@@ -249,7 +253,7 @@ mod tests {
         let store = store();
         let names = ["", "a", "a/b", "%", &"x".repeat(48), &"x".repeat(49), &"x".repeat(50)];
         let prefixes: std::collections::HashSet<_> =
-            names.iter().map(|name| shelf(&store, &["kind", name]).prefix).collect();
+            names.iter().map(|name| documents(&store, &["kind", name]).prefix).collect();
         assert_eq!(prefixes.len(), names.len());
         assert!(prefixes.iter().all(|prefix| prefix[1].len() <= 64));
     }
