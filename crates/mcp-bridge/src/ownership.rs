@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
+use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
@@ -62,8 +62,9 @@ impl Ownership {
         let unusable = |reason: String| StoreError::Unusable { reason };
         let key = key.map_err(|error| unusable(error.to_string()))?;
         let acquired = Lease::acquire(self.store.clone(), key, &self.owner, LEASE);
-        let late = || StoreError::Unavailable { reason: format!("no answer within {ATTEMPT:?}") };
-        timeout(ATTEMPT, acquired).await.unwrap_or_else(|_| Err(late().into()))
+        let late =
+            || StoreError::Unavailable { reason: format!("no answer within {ATTEMPT_TIMEOUT:?}") };
+        timeout(ATTEMPT_TIMEOUT, acquired).await.unwrap_or_else(|_| Err(late().into()))
     }
 }
 
@@ -110,9 +111,9 @@ impl Drop for Owned {
 }
 
 async fn keep(lease: Lease, lost: CancellationToken, release: CancellationToken) {
-    match lease.keep(GIVE_UP, &release).await {
+    match lease.keep_alive(GIVE_UP, &release).await {
         Some(lease) => {
-            let _ = timeout(ATTEMPT, lease.release()).await;
+            let _ = timeout(ATTEMPT_TIMEOUT, lease.release()).await;
         }
         None => lost.cancel(),
     }

@@ -18,7 +18,7 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 /// The delay after a failed renewal.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The timeout of one attempt to acquire, renew or release a lease.
-pub const ATTEMPT: Duration = Duration::from_secs(2);
+pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a lease was not acquired or renewed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,12 +138,12 @@ impl Lease {
     ///
     /// # Cancellation
     /// The lease expires.
-    pub async fn keep(mut self, give_up: Duration, stop: &CancellationToken) -> Option<Self> {
+    pub async fn keep_alive(mut self, give_up: Duration, stop: &CancellationToken) -> Option<Self> {
         let mut renewed = Instant::now();
         let mut delay = RENEWAL_INTERVAL;
         while stop.run_until_cancelled(sleep(delay)).await.is_some() {
             let start = Instant::now();
-            let deadline = (start + ATTEMPT).min(renewed + give_up);
+            let deadline = (start + ATTEMPT_TIMEOUT).min(renewed + give_up);
             let renewal = timeout_at(deadline, self.renew()).await;
             let timeout = || StoreError::Unavailable { reason: "no response in time".to_owned() };
             let Err(error) = renewal.unwrap_or_else(|_| Err(timeout().into())) else {
@@ -266,7 +266,7 @@ mod tests {
             let lease = Lease::acquire(store.clone(), key(), "one", TTL).await.unwrap();
             let stop = CancellationToken::new();
             let stopped = stop.clone();
-            let renewal = tokio::spawn(async move { lease.keep(GIVE_UP, &stopped).await });
+            let renewal = tokio::spawn(async move { lease.keep_alive(GIVE_UP, &stopped).await });
             Self { store, clock, start: Instant::now(), stop, renewal }
         }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
+use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -83,11 +83,11 @@ struct Keeper {
 impl Keeper {
     async fn run(self, stop: CancellationToken) {
         while let Some(lease) = stop.run_until_cancelled(self.begin()).await {
-            let kept = lease.keep(LEASE, &stop).await;
+            let kept = lease.keep_alive(LEASE, &stop).await;
             self.life.send_replace(None);
             let Some(lease) = kept else { continue };
             // Nothing runs here any more: whoever has a call of ours need not wait.
-            let _ = timeout(ATTEMPT, lease.release()).await;
+            let _ = timeout(ATTEMPT_TIMEOUT, lease.release()).await;
             return;
         }
     }
@@ -111,12 +111,12 @@ impl Keeper {
 
     async fn acquire(&self, life: &str) -> Result<Lease, LeaseError> {
         let acquired = Lease::acquire(self.store.clone(), key(life)?, life, LEASE);
-        timeout(ATTEMPT, acquired).await.unwrap_or_else(|_| Err(late().into()))
+        timeout(ATTEMPT_TIMEOUT, acquired).await.unwrap_or_else(|_| Err(late().into()))
     }
 }
 
 fn late() -> StoreError {
-    StoreError::Unavailable { reason: format!("no answer within {ATTEMPT:?}") }
+    StoreError::Unavailable { reason: format!("no answer within {ATTEMPT_TIMEOUT:?}") }
 }
 
 fn key(life: &str) -> Result<Key, StoreError> {

@@ -9,7 +9,9 @@ use std::{
 };
 
 use rockbot_contracts::Executed;
-use rockbot_store::{InvalidKey, Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
+use rockbot_store::{
+    InvalidKey, Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT,
+};
 use serde::Deserialize;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -157,7 +159,7 @@ impl FleetLimit {
         };
         let mut pause = FIRST_PAUSE;
         loop {
-            let look = timeout(ATTEMPT, self.look()).await;
+            let look = timeout(ATTEMPT_TIMEOUT, self.look()).await;
             let late = || StoreError::Unavailable { reason: "no answer in time".to_owned() };
             match look.unwrap_or_else(|_| Err(late())) {
                 Ok(Some(lease)) => {
@@ -203,9 +205,9 @@ impl FleetLimit {
         let stopped = stop.clone();
         self.keepers.spawn(async move {
             let key = lease.key().clone();
-            match lease.keep(GIVE_UP, &stopped).await {
+            match lease.keep_alive(GIVE_UP, &stopped).await {
                 // What can't be given back ends by itself.
-                Some(lease) => drop(timeout(ATTEMPT, lease.release()).await),
+                Some(lease) => drop(timeout(ATTEMPT_TIMEOUT, lease.release()).await),
                 None => warn!(place = %key, "lost a place among calls that run at once"),
             }
         });
