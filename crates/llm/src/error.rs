@@ -47,7 +47,7 @@ pub enum ChatError {
         /// The server's message.
         message: String,
     },
-    /// Any other refusal, or a failure of the server.
+    /// Any other rejection, or a failure of the server.
     #[error("the model server {}: {message}", StatusText(*status))]
     Rejected {
         /// The HTTP status, or the code of an error inside the stream; absent when it had none.

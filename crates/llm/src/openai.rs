@@ -6,7 +6,7 @@
 mod answer;
 mod chunk;
 mod endpoint;
-mod refusal;
+mod error_response;
 mod request;
 mod retry;
 
@@ -28,7 +28,7 @@ use crate::{
 };
 use answer::Answer;
 pub(crate) use endpoint::Endpoint;
-use refusal::{Refusal, RequestContext, sanitize};
+use error_response::{ErrorResponse, RequestContext, sanitize};
 
 /// The largest error body that is read, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
@@ -210,16 +210,16 @@ impl OpenAiModel {
         let status = response.status();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(retry::parse_retry_after);
-        let refusal = if status.is_redirection() {
+        let error_response = if status.is_redirection() {
             let message = "redirects are not followed; set base_url to the final URL";
-            Refusal::from_body(message.as_bytes())
+            ErrorResponse::from_body(message.as_bytes())
         } else {
-            Refusal::from_body(&self.read_error_body(response).await)
+            ErrorResponse::from_body(&self.read_error_body(response).await)
         };
         let status = Some(status.as_u16());
         let settings = &self.settings;
         let context = RequestContext { status, retry_after, model, settings };
-        FailedAttempt { error: refusal.into_error(&context), retry_after }
+        FailedAttempt { error: error_response.into_error(&context), retry_after }
     }
 
     /// Classifies a response that is not an event stream. Some proxies report failures with status 200; a
@@ -235,7 +235,7 @@ impl OpenAiModel {
             Ok(body) if body.get("error").is_some_and(|error| !error.is_null()) => {
                 let settings = &self.settings;
                 let context = RequestContext { status: None, retry_after: None, model, settings };
-                Refusal::from_value(&body["error"]).into_error(&context)
+                ErrorResponse::from_value(&body["error"]).into_error(&context)
             }
             _ => ChatError::malformed(format!(
                 "its content type is {} instead of an event stream; check that base_url ends before \

@@ -72,7 +72,7 @@ impl TokenCounter {
         tokens.saturating_mul(self.correction() as usize).div_ceil(UNCORRECTED as usize)
     }
 
-    /// Returns the most tokens of this counter that a provider counts as at most `tokens`.
+    /// Returns the largest count of this counter that a provider counts as at most `tokens`.
     #[must_use]
     pub fn uncorrected(&self, tokens: usize) -> usize {
         tokens.saturating_mul(UNCORRECTED as usize) / self.correction() as usize
@@ -91,7 +91,8 @@ impl TokenCounter {
         let _ = self.correction.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    /// Records a context overflow at the provider although the count fit: raises the correction by a tenth.
+    /// Records a context overflow at the provider although the count was within the limit: raises the correction by a
+    /// tenth.
     pub fn learn_overflow(&self) {
         let more = |known: u32| Some((known + known / 10).min(MAX_CORRECTION));
         let _ = self.correction.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);

@@ -108,7 +108,7 @@ impl OpenRouter {
             .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
             // The key is for this host and no other.
             .redirect(reqwest::redirect::Policy::none());
-        if is_this_machine(&base_url) {
+        if is_loopback(&base_url) {
             client = client.no_proxy();
         }
         let client = client.build().map_err(ClientError::Client)?;
@@ -179,7 +179,7 @@ fn retry_after(response: &Response) -> Option<u32> {
 }
 
 /// Returns whether the host of a URL is this machine, judged by its name or address.
-pub(crate) fn is_this_machine(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let address = host.parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())

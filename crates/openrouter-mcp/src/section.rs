@@ -6,9 +6,9 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::openrouter::{OpenRouter, is_this_machine};
+use crate::openrouter::{OpenRouter, is_loopback};
 
-/// The section `[server]`: how clients reach the tools.
+/// The section `[server]`: the transport and its access control.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerSection {
@@ -153,7 +153,7 @@ impl OpenRouterSection {
         match url.scheme() {
             _ if !is_plain => Err("openrouter.base_url: must have no user, query or fragment"),
             "https" => Ok(url),
-            "http" if is_this_machine(&url) => Ok(url),
+            "http" if is_loopback(&url) => Ok(url),
             _ => Err(
                 "openrouter.base_url: must be https, or http on this machine, because the key would \
                       be sent unencrypted",

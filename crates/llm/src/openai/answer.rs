@@ -11,7 +11,7 @@ use reqwest::Response;
 use rockbot_sse::{Event, EventData, EventDecoder};
 use tokio::time;
 
-use super::{OpenAiSettings, chunk::ChunkContent, refusal::RequestContext};
+use super::{OpenAiSettings, chunk::ChunkContent, error_response::RequestContext};
 use crate::{
     chat::{ChatEvent, ChatStream, FinishReason},
     error::{ChatError, TimeoutPhase},
@@ -121,7 +121,7 @@ impl Answer {
                 self.finish = finish.or(self.finish.take());
                 Ok(())
             }
-            ChunkContent::Failure(refusal) => Err(refusal.into_error(&RequestContext {
+            ChunkContent::Failure(response) => Err(response.into_error(&RequestContext {
                 status: None,
                 retry_after: None,
                 model: &self.model,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::error_response::ErrorResponse;
 use crate::{
     chat::{ChatEvent, FinishReason, Usage},
     error::ChatError,
@@ -15,7 +15,7 @@ pub(super) enum ChunkContent {
     /// Pieces of the answer, and the finish reason if the model stopped.
     Pieces(Vec<ChatEvent>, Option<FinishReason>),
     /// The server failed during the answer.
-    Failure(Refusal),
+    Failure(ErrorResponse),
 }
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ impl ChunkContent {
         let chunk: Chunk = serde_json::from_str(data)
             .map_err(|error| ChatError::malformed(format!("a chunk of the stream: {error}")))?;
         if let Some(error) = chunk.error {
-            return Ok(Self::Failure(Refusal::from_value(&error)));
+            return Ok(Self::Failure(ErrorResponse::from_value(&error)));
         }
         let Some(choices) = chunk.choices else {
             return Self::without_choices(data, chunk.usage);
@@ -93,7 +93,7 @@ impl ChunkContent {
         }
         match serde_json::from_str::<Value>(data) {
             Ok(value) if value.get("message").is_some() => {
-                Ok(Self::Failure(Refusal::from_value(&value)))
+                Ok(Self::Failure(ErrorResponse::from_value(&value)))
             }
             _ => Err(ChatError::malformed("a chunk of the stream has no choices")),
         }
@@ -149,7 +149,7 @@ mod tests {
     fn pieces(data: &str) -> (Vec<ChatEvent>, Option<FinishReason>) {
         match ChunkContent::parse(data).unwrap() {
             ChunkContent::Pieces(pieces, finish) => (pieces, finish),
-            ChunkContent::Failure(refusal) => panic!("{refusal:?}"),
+            ChunkContent::Failure(response) => panic!("{response:?}"),
         }
     }
 
@@ -221,8 +221,8 @@ mod tests {
             r#"{"object":"error","message":"out of memory","code":500}"#,
         ] {
             let content = ChunkContent::parse(data).unwrap();
-            let ChunkContent::Failure(refusal) = content else { panic!("{content:?}") };
-            assert_eq!(refusal.message, "out of memory");
+            let ChunkContent::Failure(response) = content else { panic!("{content:?}") };
+            assert_eq!(response.message, "out of memory");
         }
     }
 

@@ -85,7 +85,7 @@ impl<'a> Body<'a> {
         settings: &'a OpenAiSettings,
         is_openai: bool,
     ) -> Self {
-        // OpenAI's newer models reject `max_tokens`; most other servers know nothing else.
+        // OpenAI's newer models reject `max_tokens`; most other servers support nothing else.
         let limit = request.max_tokens.or(settings.max_tokens);
         let (max_tokens, max_completion_tokens) =
             if is_openai { (None, limit) } else { (limit, None) };

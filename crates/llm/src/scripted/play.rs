@@ -111,7 +111,8 @@ fn next_turn<'a>(
     let missing =
         |turn, problem| Err(ChatError::Script { script: script.to_owned(), turn, problem });
     if when.is_some_and(|when| !matches(when)) || length == 0 {
-        let problem = "no turn for this user message; add one without `when` before it".to_owned();
+        let problem =
+            "no turn matches the user message; add a turn without `when` at the start".to_owned();
         return missing(start + 1, problem);
     }
     let position = start + dialogue.answers();

@@ -37,7 +37,10 @@ impl MemoryOwner {
     pub(super) fn resolve(&self, key: &str) -> Result<Address, WorkingMemoryError> {
         let invalid = |reason: &str| WorkingMemoryError::Key { reason: reason.to_owned() };
         if key.len() > MAX_KEY_BYTES {
-            return Err(invalid(&format!("it has {} bytes, at most {MAX_KEY_BYTES}", key.len())));
+            return Err(invalid(&format!(
+                "it has {} bytes, over the limit of {MAX_KEY_BYTES}",
+                key.len()
+            )));
         }
         if key.chars().any(char::is_control) {
             return Err(invalid("it contains a control character"));

@@ -13,7 +13,7 @@ const MAX_MESSAGE_CHARS: usize = 500;
 
 /// An error reported by a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     pub(super) message: String,
     /// `code` and `type`, where they are strings.
     codes: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) settings: &'a OpenAiSettings,
 }
 
-impl Refusal {
+impl ErrorResponse {
     /// Parses the body of an error response: JSON in one of several formats, or any text.
     pub(super) fn from_body(body: &[u8]) -> Self {
         match serde_json::from_slice::<Value>(body) {
@@ -59,7 +59,7 @@ impl Refusal {
         Self { message, codes: codes.collect(), code }
     }
 
-    /// Converts the refusal to the error that a caller acts on. All classification happens here.
+    /// Converts the response to the error that a caller acts on. All classification happens here.
     pub(super) fn into_error(self, context: &RequestContext<'_>) -> ChatError {
         let RequestContext { status, retry_after, model, settings } = context;
         let status = status.or(self.code);
@@ -126,7 +126,7 @@ mod tests {
     fn classify(status: Option<u16>, body: &str) -> ChatError {
         let settings = OpenAiSettings { api_key: Some("sk-secret".into()), ..Default::default() };
         let context = RequestContext { status, retry_after: None, model: "m", settings: &settings };
-        Refusal::from_body(body.as_bytes()).into_error(&context)
+        ErrorResponse::from_body(body.as_bytes()).into_error(&context)
     }
 
     #[test]
