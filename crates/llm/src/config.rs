@@ -19,13 +19,13 @@ use crate::scripted::ScriptError;
 pub struct LlmConfig {
     /// The implementation. Default: `openai`.
     pub provider: Option<Provider>,
-    /// The base URL, `http` or `https`, without `/chat/completions`. Default: OpenAI's.
+    /// The base URL, `http` or `https`, without `/chat/completions`. Default: that of OpenAI.
     pub base_url: Option<String>,
     /// The model's name, as the server knows it. Default: `gpt-4o-mini`.
     pub model: Option<String>,
     /// The API key; most local servers need none.
     pub api_key: Option<SecretString>,
-    /// A file with the API key, for mounted secrets; replaces `api_key`.
+    /// A file with the API key, for mounted secrets; an alternative to `api_key`.
     pub api_key_file: Option<PathBuf>,
     /// The connect timeout, from 1 to 300. Default: 10.
     pub connect_timeout_seconds: Option<u64>,

@@ -1,12 +1,6 @@
 //! A server that returns canned responses in order, and records its requests.
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -16,6 +10,7 @@ use axum::{
     response::Response,
 };
 use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
 use rockbot_llm::{KeySource, OpenAiModel, OpenAiSettings};
 use serde_json::Value;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -137,7 +132,7 @@ impl Drop for Server {
 impl Server {
     pub(crate) async fn start(responses: impl IntoIterator<Item = CannedResponse>) -> Self {
         let shared = Shared::default();
-        lock(&shared.responses).extend(responses);
+        shared.responses.lock().extend(responses);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
         let app = Router::new().fallback(respond).with_state(shared.clone());
@@ -146,7 +141,7 @@ impl Server {
     }
 
     pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
-        lock(&self.shared.requests).clone()
+        self.shared.requests.lock().clone()
     }
 
     pub(crate) fn model(&self) -> OpenAiModel {
@@ -180,14 +175,10 @@ async fn respond(
     body: Bytes,
 ) -> Result<Response, Infallible> {
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    lock(&shared.requests).push(ReceivedRequest { path: uri.path().to_owned(), headers, body });
-    let response = lock(&shared.responses).pop_front();
+    shared.requests.lock().push(ReceivedRequest { path: uri.path().to_owned(), headers, body });
+    let response = shared.responses.lock().pop_front();
     let status = StatusCode::IM_A_TEAPOT.as_u16();
     Ok(response
         .unwrap_or_else(|| CannedResponse::status(status, "unexpected request"))
         .into_response())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
