@@ -49,7 +49,9 @@ impl BridgeService {
         let callers = options.callers;
         let options = {
             let bridge = bridge.clone();
-            options.with_tool_resolver(Arc::new(move |server, tool| bridge.registry_name(server, tool)))
+            options.with_tool_resolver(Arc::new(move |server, tool| {
+                bridge.registry_name(server, tool)
+            }))
         };
         let executor = bridge.executor().clone();
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);

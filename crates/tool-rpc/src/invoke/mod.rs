@@ -394,7 +394,11 @@ impl ToolInvokeHandler {
     }
 
     /// Finds the tool of a request: at the MCP server that the envelope names, else by its name.
-    fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<RegisteredTool>> {
+    fn find(
+        &self,
+        envelope: &Envelope,
+        request: &ToolInvokeRequest,
+    ) -> Option<Arc<RegisteredTool>> {
         let registry = self.executor.registry();
         let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
         let name = self.tool_resolver.as_ref()?(server, &request.tool_name)?;
@@ -434,11 +438,8 @@ impl ToolInvokeHandler {
         let since = Instant::now();
         let result = self.executor.execute(ToolCall { context, arguments }).await;
         drop(permit);
-        let result = result.map_err(
-            |failure| {
-                if may_have_run { failure.after_earlier_run() } else { failure }
-            },
-        );
+        let result = result
+            .map_err(|failure| if may_have_run { failure.after_earlier_run() } else { failure });
         Box::new(CallOutcome::Finished { result, elapsed: since.elapsed(), entry })
     }
 
