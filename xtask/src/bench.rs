@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted(Measurement::Lists) {
         console::heading("lists: the tool list of a model request");
-        process::run(&mut Command::new(build("rockbot-agent", "model_list")?))?;
+        process::run(&mut Command::new(build("rockbot-agent", "tool_list")?))?;
     }
     // The remaining measurements share one build.
     let separate =

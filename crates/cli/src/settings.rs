@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rockbot_agent::{MemorySection, ModelBehaviours, PinsSection};
+use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) agent: AgentSection,
     pub(crate) memory: MemorySection,
     pub(crate) llm: LlmConfig,
-    pub(crate) models: ModelBehaviours,
+    pub(crate) models: ModelBehaviors,
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
     pub(crate) hooks: HookSettings,
@@ -88,9 +88,9 @@ impl Settings {
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),
             ))
-            .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
-            .chain(settings.models.problems())
-            .chain(settings.memory.problems())
+            .chain(settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}")))
+            .chain(settings.models.validate())
+            .chain(settings.memory.validate())
             .chain(settings.pins.url().err())
             .chain(settings.approval.problems())
         {
@@ -114,7 +114,7 @@ impl Settings {
 
     /// Returns a redactor for the secrets of this process.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
-        let key = self.llm.known_key();
+        let key = self.llm.key_to_redact();
         let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
         let known = known.into_iter().flatten();
         Redactor::from_environment(known.map(|secret| secret.expose_secret().to_owned()))
@@ -128,7 +128,7 @@ impl Settings {
             if let Err(problem) = rockbot_toolkit::files::tools(&self.files) {
                 problems.problem(format!("files: {problem}"));
             }
-            for problem in self.agent.problems() {
+            for problem in self.agent.validate() {
                 problems.problem(problem);
             }
         }

@@ -63,7 +63,7 @@ async fn up_on_broker_serves_other_processes() {
     up.wait().await.assert_code(0);
     let chat = fleet.run(&["chat", "Are you there?"]).await;
     chat.assert_code(69);
-    assert_contains(&chat.stderr, &["nobody serves the agent", "assistant"]);
+    assert_contains(&chat.stderr, &["is not available", "assistant"]);
 }
 
 #[tokio::test]

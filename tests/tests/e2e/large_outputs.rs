@@ -193,7 +193,7 @@ impl Harness {
             }
         });
         tokio::spawn(async move {
-            agent.message(UserMessage { session_id, text, cancel: false }, progress).await
+            agent.send(UserMessage { session_id, text, cancel: false }, progress).await
         })
     }
 

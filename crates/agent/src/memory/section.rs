@@ -1,4 +1,4 @@
-//! `[memory]`: where an agent keeps what it remembers.
+//! The configuration section `[memory]`.
 
 use std::time::Duration;
 
@@ -10,18 +10,17 @@ use serde::Deserialize;
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Where an agent keeps what it remembers, and for how long.
+/// `[memory]`: store and lifetimes of the agent's memory.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemorySection {
-    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, `memory:`, or `off`: then the
-    /// agent has no tools to remember with. Default: `memory.db` in the user's folder for state;
-    /// without such a folder, the process's memory.
+    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, `memory:`, or `off`, which disables
+    /// the memory tools. Default: `memory.db` in the state directory of the user; without one, the memory
+    /// of the process.
     pub store: Option<SecretString>,
-    /// How long working memory keeps what nobody said a time for, in minutes, 1 to 10,080. Default
-    /// 60.
+    /// Default lifetime of entries in working memory, in minutes, 1 to 10,080. Default 60.
     pub working_minutes: u64,
-    /// How long what was said can be searched, in days, at most 3,650; 0 keeps nothing of it.
+    /// Time during which conversations can be searched, in days, at most 3,650. 0 disables their storage.
     /// Default 30.
     pub conversation_days: u64,
 }
@@ -33,10 +32,10 @@ impl Default for MemorySection {
 }
 
 impl MemorySection {
-    /// Which store it is; none when it is off.
+    /// Returns the URL of the store, or `None` if memory is off.
     ///
     /// # Errors
-    /// What is wrong with it, in words for an operator.
+    /// Returns the problem of an invalid URL.
     pub fn url(&self) -> Result<Option<StoreUrl>, String> {
         match &self.store {
             Some(off) if off.expose_secret() == "off" => Ok(None),
@@ -51,9 +50,9 @@ impl MemorySection {
         }
     }
 
-    /// What is wrong with it, in words for an operator.
+    /// Returns all problems of the section.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.url().err().into_iter().collect();
         let most = WorkingMemoryLimits::default().max_ttl.as_secs() / MINUTE;
         if !(1..=most).contains(&self.working_minutes) {
@@ -70,7 +69,7 @@ impl MemorySection {
         WorkingMemoryLimits { ttl, ..WorkingMemoryLimits::default() }
     }
 
-    /// How long what was said is kept; none when it is not.
+    /// Returns the lifetime of stored conversations, or `None` if they are not stored.
     pub(super) fn conversations(&self) -> Option<Duration> {
         let seconds = self.conversation_days.saturating_mul(DAY);
         (seconds > 0).then(|| Duration::from_secs(seconds))
@@ -86,21 +85,21 @@ mod tests {
     }
 
     #[test]
-    fn memory_can_be_anywhere_or_off() {
+    fn store_can_be_chosen_or_off() {
         assert!(section("off").url().unwrap().is_none());
         assert!(matches!(section("memory:").url(), Ok(Some(StoreUrl::Memory))));
         assert!(MemorySection::default().url().unwrap().is_some());
-        assert!(section("on").problems()[0].starts_with("memory.store: "));
+        assert!(section("on").validate()[0].starts_with("memory.store: "));
     }
 
     #[test]
-    fn times_have_bounds() {
+    fn lifetimes_are_bounded() {
         for (working_minutes, conversation_days) in [(0, 1), (10_081, 1), (60, 3651)] {
             let section =
                 MemorySection { working_minutes, conversation_days, ..section("memory:") };
-            assert_eq!(section.problems().len(), 1);
+            assert_eq!(section.validate().len(), 1);
         }
-        let silent = MemorySection { conversation_days: 0, ..section("memory:") };
-        assert!(silent.problems().is_empty() && silent.conversations().is_none());
+        let disabled = MemorySection { conversation_days: 0, ..section("memory:") };
+        assert!(disabled.validate().is_empty() && disabled.conversations().is_none());
     }
 }

@@ -1,0 +1,268 @@
+//! Access of an agent to MCP servers, within its rules.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, future::BoxFuture, stream};
+use rockbot_contracts::{
+    AgentName, Executed, SessionId,
+    mcp::{McpManageError, McpManageErrorCode, McpServerDetailsRequest, McpServerSummary},
+};
+use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
+use rockbot_tools::{
+    ApprovalRequest, Approver, ToolContext, ToolFailure, ToolPins, ToolRegistry, ToolResult,
+    ToolScope, ToolSource,
+    layers::{approve, pin},
+};
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+use tracing::{debug, warn};
+
+use super::{
+    McpParts,
+    server_cache::{CachedServer, CachedTool, ServerCache},
+    session_tools::SessionTools,
+};
+use crate::definition::{AgentDefinition, McpRules};
+
+/// Number of servers whose definitions are fetched concurrently.
+const CONCURRENT_FETCHES: usize = 8;
+
+/// Enforces the rules of one agent wherever a server is listed, fetched or called.
+pub(super) struct McpAccess {
+    pub(super) gateway: Arc<dyn McpGateway>,
+    pub(super) rules: McpRules,
+    pub(super) sessions: SessionTools,
+    agent: AgentName,
+    pins: Option<Arc<ToolPins>>,
+    approver: Option<Arc<dyn Approver>>,
+    cache: ServerCache,
+}
+
+impl McpAccess {
+    pub(super) fn new(
+        parts: McpParts,
+        definition: &AgentDefinition,
+        others: Arc<ToolRegistry>,
+        approver: Option<Arc<dyn Approver>>,
+        max_activated: usize,
+    ) -> Self {
+        Self {
+            gateway: parts.gateway,
+            rules: definition.mcp.clone(),
+            sessions: SessionTools::new(max_activated),
+            agent: definition.name.clone(),
+            pins: parts.pins,
+            approver,
+            cache: ServerCache::new(others),
+        }
+    }
+
+    /// Returns the permitted servers. Drops cached servers that no longer exist.
+    pub(super) fn index(&self) -> McpIndex {
+        let index = self.gateway.index().borrow().clone();
+        self.cache.retain_listed(&index);
+        index.servers().filter(|server| self.rules.permits(&server.name)).cloned().collect()
+    }
+
+    /// Returns a server with its current tools.
+    pub(super) async fn server(&self, name: &str) -> Result<Arc<CachedServer>, ToolFailure> {
+        let summary = self.summary(name)?;
+        if let Some(known) = self.cache.get(&summary.name, &summary.fingerprint) {
+            return Ok(known);
+        }
+        let request = McpServerDetailsRequest { server_name: summary.name, tool_name: None };
+        let details = self.gateway.details(request).await.map_err(failure)?;
+        Ok(self.cache.insert(details))
+    }
+
+    /// Returns the servers that respond within `time`.
+    pub(super) async fn servers(
+        &self,
+        names: Vec<String>,
+        time: Duration,
+    ) -> Vec<Arc<CachedServer>> {
+        let fetched: Vec<_> = names.iter().map(|name| self.fetch(name, time)).collect();
+        let fetched: Vec<_> = stream::iter(fetched).buffered(CONCURRENT_FETCHES).collect().await;
+        fetched.into_iter().flatten().collect()
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        name: &'a str,
+        time: Duration,
+    ) -> BoxFuture<'a, Option<Arc<CachedServer>>> {
+        Box::pin(async move {
+            match timeout(time, self.server(name)).await {
+                Ok(Ok(server)) => Some(server),
+                Ok(Err(error)) => {
+                    debug!(%error, "MCP server details unavailable");
+                    None
+                }
+                Err(_) => {
+                    warn!(?time, "MCP server details timed out");
+                    None
+                }
+            }
+        })
+    }
+
+    fn summary(&self, name: &str) -> Result<McpServerSummary, ToolFailure> {
+        if !self.rules.permits(name) {
+            let reason = "this agent may not use that MCP server".to_owned();
+            return Err(ToolFailure::NotPermitted { reason });
+        }
+        self.gateway
+            .index()
+            .borrow()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| ToolFailure::invalid("unknown MCP server; mcp_list_services lists all"))
+    }
+
+    /// Returns `true` if the definition of the tool is trusted.
+    pub(super) async fn trusts(&self, tool: &CachedTool) -> Result<bool, ToolFailure> {
+        match &self.pins {
+            Some(pins) => {
+                tool.is_trusted(pins).await.map_err(|error| pin::pins_unavailable(&error))
+            }
+            None => Ok(true),
+        }
+    }
+
+    /// Returns the tools of a server that may be offered within a scope, and the names of those that await
+    /// approval by an operator.
+    pub(super) async fn usable(
+        &self,
+        server: &CachedServer,
+        scope: &ToolScope,
+    ) -> (Vec<Arc<CachedTool>>, Vec<String>) {
+        let (mut usable, mut quarantined) = (Vec::new(), Vec::new());
+        for tool in server.tools.iter().filter(|tool| tool.check_scope(scope).is_ok()) {
+            match self.trusts(tool).await {
+                Ok(true) => usable.push(tool.clone()),
+                Ok(false) => quarantined.push(tool.definition.name.clone()),
+                Err(_) => {}
+            }
+        }
+        (usable, quarantined)
+    }
+
+    /// Calls a tool with its current definition, if that is permitted.
+    async fn call_current(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let tool = self.resolve(server, tool, context).await?;
+        self.send(&tool, arguments, context).await
+    }
+
+    /// Calls a tool if its definition is still the checked one, to which rules, schema and approval
+    /// applied.
+    pub(super) async fn call(
+        &self,
+        checked: &CachedTool,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let tool = self.resolve(&checked.server, &checked.definition.name, context).await?;
+        if tool.fingerprint != checked.fingerprint {
+            let reason = "the definition of this tool has just changed; read it with \
+                          mcp_get_service_details before calling it";
+            return Err(ToolFailure::NotPermitted { reason: reason.to_owned() });
+        }
+        self.send(&tool, arguments, context).await
+    }
+
+    async fn send(
+        &self,
+        tool: &CachedTool,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        self.sessions.called(&context.session_id, &tool.server);
+        let name = &tool.definition.name;
+        self.gateway.call(&tool.server, name, arguments, context).await
+    }
+
+    /// Calls a tool by server and name, after approval if required.
+    pub(super) async fn call_by_name(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Value,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let Some(approver) = &self.approver else {
+            return self.call_current(server, tool, arguments, context).await;
+        };
+        let found = self.resolve(server, tool, context).await?;
+        let question = ApprovalRequest {
+            context,
+            name: &found.name,
+            source: &ToolSource::Mcp(found.server.clone()),
+            hints: found.definition.hints,
+            fingerprint: &found.fingerprint,
+            arguments: &arguments,
+        };
+        let started = Instant::now();
+        approve::ask(approver.as_ref(), question).await?;
+        let deadline = context.deadline + started.elapsed();
+        self.call(&found, arguments, &ToolContext { deadline, ..context.clone() }).await
+    }
+
+    async fn resolve(
+        &self,
+        server: &str,
+        tool: &str,
+        context: &ToolContext,
+    ) -> Result<Arc<CachedTool>, ToolFailure> {
+        let fetched = async {
+            let known = self.server(server).await?;
+            let found = known.tool(tool).cloned().ok_or_else(|| {
+                let message = "unknown tool of that MCP server; \
+                               mcp_get_service_details lists all";
+                ToolFailure::invalid(message)
+            })?;
+            if let Err(refused) = found.check_scope(&context.scope) {
+                return Err(ToolFailure::NotPermitted { reason: refused.to_string() });
+            }
+            if !self.trusts(&found).await? {
+                warn!(agent = %self.agent, server = %found.server,
+                    "MCP tool definition changed; call denied");
+                return Err(pin::not_approved());
+            }
+            Ok(found)
+        };
+        tokio::select! {
+            biased;
+            () = context.cancellation.cancelled() => {
+                Err(ToolFailure::Cancelled { executed: Executed::No })
+            }
+            fetched = timeout(context.remaining(), fetched) => fetched.unwrap_or_else(|_| {
+                let after = context.remaining();
+                Err(ToolFailure::TimedOut { after, executed: Executed::No, repeatable: false })
+            }),
+        }
+    }
+
+    pub(super) fn forget(&self, session: &SessionId) {
+        self.sessions.forget(session);
+    }
+}
+
+/// Converts an error of a bridge.
+pub(super) fn failure(error: McpManageError) -> ToolFailure {
+    let McpManageError { code, message, .. } = error;
+    match code {
+        McpManageErrorCode::NotPermitted => ToolFailure::NotPermitted { reason: message },
+        McpManageErrorCode::Unavailable | McpManageErrorCode::Other => {
+            ToolFailure::Unavailable { message, executed: Executed::Unknown }
+        }
+        McpManageErrorCode::NotFound
+        | McpManageErrorCode::InvalidRequest
+        | McpManageErrorCode::Conflict => ToolFailure::invalid(message),
+    }
+}

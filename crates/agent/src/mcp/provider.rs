@@ -1,0 +1,198 @@
+//! The MCP tools in each model request.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{SessionId, ToolRegistration};
+use rockbot_tools::{
+    Approver, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult, ToolScope,
+};
+use serde_json::Value;
+use tracing::debug;
+
+use super::{
+    McpParts,
+    access::McpAccess,
+    management,
+    server_cache::{CachedServer, CachedTool},
+};
+use crate::definition::{AgentDefinition, McpExposure};
+
+/// Time limit of a model request for the definitions of each server. Later ones are part of the next
+/// request.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Provides the MCP tools of an agent in its own registry, which falls back to the shared one.
+pub(crate) struct McpToolProvider {
+    access: Arc<McpAccess>,
+    registry: Arc<ToolRegistry>,
+    management: Vec<Arc<dyn Tool>>,
+    may_register: bool,
+    /// Tools in the registry, with the fingerprints of their definitions.
+    offered: Mutex<BTreeMap<String, String>>,
+}
+
+impl McpToolProvider {
+    /// Creates a provider that registers tools in `registry`, which falls back to `others`.
+    pub(crate) fn new(
+        parts: McpParts,
+        definition: &AgentDefinition,
+        registry: Arc<ToolRegistry>,
+        others: Arc<ToolRegistry>,
+        approver: Option<Arc<dyn Approver>>,
+        max_activated: usize,
+    ) -> Self {
+        let may_register = parts.may_register;
+        let access = Arc::new(McpAccess::new(parts, definition, others, approver, max_activated));
+        let management = management::tools(&access, may_register);
+        Self { access, registry, management, may_register, offered: Mutex::default() }
+    }
+
+    /// Returns at most `limit` tools for a conversation within a scope, management tools first. They are
+    /// registered when this returns, within a few seconds.
+    pub(crate) fn tools<'a>(
+        &'a self,
+        session: &'a SessionId,
+        scope: &'a ToolScope,
+        limit: usize,
+    ) -> BoxFuture<'a, Vec<ToolRegistration>> {
+        Box::pin(self.select(session, scope, limit))
+    }
+
+    async fn select(
+        &self,
+        session: &SessionId,
+        scope: &ToolScope,
+        limit: usize,
+    ) -> Vec<ToolRegistration> {
+        let index = self.access.index();
+        self.remove_stale();
+        // Without a server, the management tools are useful only to add one.
+        if index.is_empty() && !self.may_register {
+            return Vec::new();
+        }
+        let mut offered = Vec::new();
+        for tool in &self.management {
+            let registration = tool.registration();
+            if self.registry.get(&registration.name).is_none()
+                && let Err(error) = self.registry.register(tool.clone())
+            {
+                debug!(%error, "management tool registration failed");
+                continue;
+            }
+            offered.push(registration.clone());
+        }
+        let session_state = self.access.sessions.get(session);
+        let (activated, complete): (Vec<_>, BTreeSet<_>) = match self.access.rules.exposure {
+            McpExposure::Off => (Vec::new(), BTreeSet::new()),
+            McpExposure::Eager => {
+                (Vec::new(), index.servers().map(|server| server.name.to_lowercase()).collect())
+            }
+            McpExposure::Lazy => (session_state.activated, BTreeSet::new()),
+            McpExposure::Pinned => {
+                (session_state.activated, session_state.called.into_iter().collect())
+            }
+        };
+        let names: BTreeSet<_> =
+            activated.iter().map(|(server, _)| server).chain(&complete).collect();
+        let names = names.into_iter().filter(|name| index.get(name).is_some()).cloned().collect();
+        let servers = self.access.servers(names, LIST_TIMEOUT).await;
+        let is_activated = |server: &CachedServer, tool: &CachedTool| {
+            let server = server.name.to_lowercase();
+            activated.iter().any(|(own, name)| *own == server && *name == tool.definition.name)
+        };
+        let is_complete = |server: &CachedServer| complete.contains(&server.name.to_lowercase());
+        let mut selected = Vec::new();
+        for server in &servers {
+            let (usable, _) = self.access.usable(server, scope).await;
+            selected.extend(usable.into_iter().filter_map(|tool| {
+                let activated = is_activated(server, &tool);
+                (activated || is_complete(server)).then_some((!activated, tool))
+            }));
+        }
+        // Activated tools come before other tools of the same server.
+        selected.sort_by(|one, other| (one.0, &one.1.name).cmp(&(other.0, &other.1.name)));
+        let selected = selected.into_iter().filter_map(|(_, tool)| self.offer(&tool));
+        offered.extend(selected.take(limit.saturating_sub(offered.len())));
+        offered.truncate(limit);
+        offered
+    }
+
+    /// Drops the state of a conversation that ended.
+    pub(crate) fn forget(&self, session: &SessionId) {
+        self.access.forget(session);
+    }
+
+    /// Registers a tool, or replaces its previous definition.
+    fn offer(&self, tool: &Arc<CachedTool>) -> Option<ToolRegistration> {
+        let registration = tool.registration();
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        if offered.get(&tool.name) == Some(&tool.fingerprint) {
+            return Some(registration);
+        }
+        if offered.remove(&tool.name).is_some() {
+            self.registry.unregister(&tool.name);
+        }
+        let server_tool = ServerTool {
+            registration: registration.clone(),
+            tool: tool.clone(),
+            access: self.access.clone(),
+        };
+        match self.registry.register(Arc::new(server_tool)) {
+            Ok(()) => {
+                offered.insert(tool.name.clone(), tool.fingerprint.clone());
+                Some(registration)
+            }
+            Err(error) => {
+                debug!(%error, "MCP tool registration failed");
+                None
+            }
+        }
+    }
+
+    /// Removes the tools of servers that no longer exist.
+    fn remove_stale(&self) {
+        let index = self.access.gateway.index().borrow().clone();
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        offered.retain(|name, _| {
+            let stays =
+                self.registry.get(name).is_some_and(|tool| match &tool.registration().source {
+                    rockbot_tools::ToolSource::Mcp(server) => index.get(server).is_some(),
+                    _ => false,
+                });
+            if !stays {
+                self.registry.unregister(name);
+            }
+            stays
+        });
+    }
+}
+
+/// A tool of a server under its own name.
+struct ServerTool {
+    registration: ToolRegistration,
+    tool: Arc<CachedTool>,
+    access: Arc<McpAccess>,
+}
+
+impl Tool for ServerTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(self.access.call(&self.tool, arguments, context))
+    }
+
+    fn keeps_deadline(&self) -> bool {
+        true
+    }
+}

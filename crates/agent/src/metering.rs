@@ -1,0 +1,131 @@
+//! Spending of turns: model calls, tokens, tool calls and costs.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rockbot_contracts::{Spending, TurnUsage};
+use rockbot_llm::Usage;
+
+use crate::behavior::ModelBehavior;
+
+/// Spending of a running turn, shared by its concurrent tool calls.
+#[derive(Debug, Default)]
+pub(crate) struct TurnMeter {
+    spent: Mutex<TurnUsage>,
+}
+
+impl TurnMeter {
+    /// Records a model call. Not every server reports its usage.
+    pub(crate) fn record_model_call(&self, usage: Option<Usage>, prices: &ModelBehavior) {
+        let mut spent = Spending { model_calls: 1, ..Spending::default() };
+        match usage {
+            Some(usage) => {
+                spent.prompt_tokens = usage.prompt_tokens;
+                spent.completion_tokens = usage.completion_tokens;
+                match usage.cost_micros.or_else(|| cost(usage, prices)) {
+                    Some(micros) => spent.cost_micros = micros,
+                    None => spent.unpriced_calls = 1,
+                }
+            }
+            None => (spent.unmetered_calls, spent.unpriced_calls) = (1, 1),
+        }
+        self.spent().turn += spent;
+    }
+
+    /// Records a tool call.
+    pub(crate) fn record_tool_call(&self, bytes_in: usize, bytes_out: usize) {
+        self.spent().turn += Spending {
+            tool_calls: 1,
+            tool_bytes_in: bytes_in as u64,
+            tool_bytes_out: bytes_out as u64,
+            ..Spending::default()
+        };
+    }
+
+    /// Records the spending of a called agent.
+    pub(crate) fn record_child(&self, child: Spending) {
+        let mut spent = self.spent();
+        spent.turn += child;
+        spent.children += child;
+    }
+
+    /// Returns the usage of the turn. `before` is the spending of earlier turns of the conversation.
+    pub(crate) fn finish(&self, before: Spending) -> TurnUsage {
+        let spent = *self.spent();
+        let mut session = before;
+        session += spent.turn;
+        TurnUsage { session, ..spent }
+    }
+
+    fn spent(&self) -> MutexGuard<'_, TurnUsage> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Total spending of an agent.
+#[derive(Debug, Default)]
+pub(crate) struct AgentMeter(Mutex<Spending>);
+
+impl AgentMeter {
+    pub(crate) fn add(&self, spent: Spending) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += spent;
+    }
+
+    pub(crate) fn total(&self) -> Spending {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the cost in millionths of a dollar. A price in dollars per million tokens equals one in
+/// millionths of a dollar per token.
+fn cost(usage: Usage, prices: &ModelBehavior) -> Option<u64> {
+    let (input, output) = (prices.input_price?, prices.output_price?);
+    let micros = usage.prompt_tokens as f64 * input + usage.completion_tokens as f64 * output;
+    Some(micros.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turn_usage_includes_child_turns() {
+        let prices = ModelBehavior {
+            input_price: Some(2.0),
+            output_price: Some(10.0),
+            ..ModelBehavior::default()
+        };
+        let usage = |cost_micros| Usage { prompt_tokens: 100, completion_tokens: 5, cost_micros };
+        let meter = TurnMeter::default();
+        meter.record_model_call(Some(usage(None)), &prices);
+        meter.record_model_call(Some(usage(Some(7))), &prices);
+        meter.record_model_call(None, &prices);
+        meter.record_tool_call(10, 20);
+        let child = Spending { model_calls: 2, cost_micros: 3, ..Spending::default() };
+        meter.record_child(child);
+        let before = Spending { model_calls: 1, ..Spending::default() };
+        let TurnUsage { turn, children, session } = meter.finish(before);
+        let expected = Spending {
+            model_calls: 5,
+            prompt_tokens: 200,
+            completion_tokens: 10,
+            unmetered_calls: 1,
+            tool_calls: 1,
+            tool_bytes_in: 10,
+            tool_bytes_out: 20,
+            cost_micros: 260,
+            unpriced_calls: 1,
+        };
+        assert_eq!(turn, expected);
+        assert_eq!(children, child);
+        assert_eq!(session, Spending { model_calls: 6, ..expected });
+    }
+
+    #[test]
+    fn missing_prices_count_as_unpriced_calls() {
+        let meter = TurnMeter::default();
+        let usage = Usage { prompt_tokens: 1, completion_tokens: 1, cost_micros: None };
+        meter.record_model_call(Some(usage), &ModelBehavior::default());
+        let turn = meter.finish(Spending::default()).turn;
+        assert_eq!((turn.cost_micros, turn.unpriced_calls), (0, 1));
+    }
+}
