@@ -39,7 +39,7 @@ enum Measurement {
     Memory,
     /// Instructions of a call, counted by valgrind's callgrind
     Instructions,
-    /// The same call with Celery and with aio-pika
+    /// Celery and aio-pika with an equal call
     Python,
     /// Time until messages arrive again after a disconnect
     Recovery,

@@ -89,7 +89,7 @@ fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Returns the files of a folder with an extension, sorted by name. Fails if there is none.
+/// Returns the files of a folder with an extension, sorted by name. Fails if it has no such file.
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
