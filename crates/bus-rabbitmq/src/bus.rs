@@ -14,7 +14,6 @@ use rockbot_bus::{
     QueueState, Subscription, report::QueueDepth,
 };
 use rockbot_contracts::{QueueName, RoutingKey, json::Limits};
-use rockbot_service::ServeError;
 use tokio::time::timeout;
 
 use crate::{
@@ -50,15 +49,6 @@ pub enum ConnectError {
     /// The bus was closed while connecting.
     #[error(transparent)]
     Refused(#[from] ConsumeError),
-}
-
-impl From<ConnectError> for ServeError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Configuration(_) => Self::Configuration(error.to_string()),
-            ConnectError::Refused(_) => Self::Unavailable(error.to_string()),
-        }
-    }
 }
 
 /// Maximum number of routing keys with a publish channel of their own; further keys share one.

@@ -7,10 +7,13 @@ use lapin::{
     uri::{AMQPScheme, AMQPUri, SASLMechanism},
 };
 use rockbot_contracts::{json::Limits, topology::DEFAULT_NAMESPACE};
-use rockbot_service::{BusSection, TlsSection};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{tls::TlsFiles, topology::Namespace};
+use crate::{
+    section::{BusSection, TlsSection},
+    tls::TlsFiles,
+    topology::Namespace,
+};
 
 /// Configuration of a connection to the broker.
 #[derive(Debug, Clone)]

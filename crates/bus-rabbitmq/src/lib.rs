@@ -20,10 +20,10 @@ mod config;
 mod confirm;
 mod consumer;
 mod consumer_status;
-mod fleet;
 mod greeting;
 mod publish_channel;
 mod refusal;
+mod section;
 mod settler;
 mod supervisor;
 mod tls;
@@ -32,5 +32,5 @@ mod traffic;
 
 pub use bus::{ConnectError, RabbitBus};
 pub use config::{InvalidUrl, RabbitConfig};
-pub use fleet::{FleetConnection, join};
+pub use section::{BusSection, TlsSection};
 pub use tls::TlsFiles;

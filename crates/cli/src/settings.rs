@@ -3,12 +3,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
-use rockbot_bus_rabbitmq::RabbitConfig;
+use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
-use rockbot_service::{BusSection, ConfigProblems, Configuration, LogSection, ServiceSection};
+use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_tool_rpc::HandlerSection;
 use rockbot_toolkit::files::FilesConfig;

@@ -2,14 +2,13 @@
 
 use std::process::ExitCode;
 
-use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
+use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke_mcp};
+use rockbot_fleet::{FleetConnection, join};
 use rockbot_hooks::{HookSettings, OperatorHooks};
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, BridgeService, McpSection, SERVICE};
-use rockbot_service::{
-    BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
-};
+use rockbot_service::{Configuration, Health, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, StoreUrl, reachable};
 use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};

@@ -3,12 +3,11 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use kube::{Client, Config};
-use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
+use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::{QueueSpec, topology::script_invoke};
+use rockbot_fleet::{FleetConnection, join};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, SERVICE, ScriptsManager, StartError};
-use rockbot_service::{
-    BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
-};
+use rockbot_service::{Configuration, Health, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, reachable};
 use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};

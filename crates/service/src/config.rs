@@ -202,17 +202,32 @@ impl<P: figment::Provider> figment::Provider for Named<P> {
 mod tests {
     use std::io::Write;
 
-    use secrecy::ExposeSecret;
+    use std::path::PathBuf;
+
+    use secrecy::{ExposeSecret, SecretString};
     use serde::Deserialize;
 
     use super::*;
-    use crate::sections::{BusSection, LogSection};
+    use crate::sections::LogSection;
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     struct Tools {
         concurrency: u16,
         name: String,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Peer {
+        url: SecretString,
+        tls: Tls,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Tls {
+        ca_file: Option<PathBuf>,
     }
 
     const DEFAULTS: &str = "[tools]\nconcurrency = 1\nname = \"default\"\n";
@@ -258,7 +273,7 @@ mod tests {
         let path = secret.path().display().to_string();
         let environment = environment(&[("ROCKBOT_BUS__URL_FILE", &path)]);
         let mut configuration = Configuration::layered("", None, environment);
-        let bus: BusSection = configuration.section("bus");
+        let bus: Peer = configuration.section("bus");
         configuration.finish().unwrap();
         assert_eq!(bus.url.expose_secret(), "amqp://user:hunter2@broker");
         assert!(!format!("{bus:?}").contains("hunter2"));
@@ -268,7 +283,7 @@ mod tests {
     fn certificate_file_is_named_and_not_read() {
         let environment = environment(&[("ROCKBOT_BUS__TLS__CA_FILE", "/nowhere/at/all.pem")]);
         let mut configuration = Configuration::layered("", None, environment);
-        let bus: BusSection = configuration.section("bus");
+        let bus: Peer = configuration.section("bus");
         configuration.finish().unwrap();
         assert_eq!(bus.tls.ca_file.as_deref(), Some(Path::new("/nowhere/at/all.pem")));
     }

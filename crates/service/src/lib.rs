@@ -28,6 +28,6 @@ pub use admin::AdminSection;
 pub use config::{ConfigProblems, Configuration};
 pub use health::Health;
 pub use process::{Process, ServeError};
-pub use sections::{BusSection, LogFormat, LogSection, Profile, ServiceSection, TlsSection};
+pub use sections::{LogFormat, LogSection, Profile, ServiceSection};
 pub use shutdown::{Interrupt, Shutdown, interrupted};
 pub use telemetry::{Metrics, TelemetrySection};

@@ -2,13 +2,12 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
+use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
+use rockbot_fleet::{FleetConnection, join};
 use rockbot_hooks::{HookSettings, OperatorHooks};
 use rockbot_scripts::{RunnerName, ScriptsSection};
-use rockbot_service::{
-    BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
-};
+use rockbot_service::{Configuration, Health, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, reachable};
 use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, tools};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use rockbot_bus::{Bus, QueueGauge, Requester};
-use rockbot_bus_rabbitmq::{FleetConnection, RabbitConfig, join};
+use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_contracts::{
     QueueSpec,
     topology::{ReplyAddress, tool_invoke, user_message},
 };
+use rockbot_fleet::{FleetConnection, join};
 use rockbot_service::{Health, ServeError, Shutdown};
 use rockbot_tool_rpc::{ReplyProbe, mcp::BusGateway};
 

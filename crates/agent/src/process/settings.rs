@@ -3,11 +3,11 @@
 use rockbot_agent::{
     AgentDefinition, AgentSection, McpSection, MemorySection, ModelBehaviors, PinsSection,
 };
-use rockbot_bus_rabbitmq::RabbitConfig;
+use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_hooks::HookSettings;
 use rockbot_llm::{LlmConfig, ResolvedModel};
 use rockbot_scripts::{RunnerName, ScriptsSection};
-use rockbot_service::{BusSection, Configuration, ServeError, ServiceSection};
+use rockbot_service::{Configuration, ServeError, ServiceSection};
 use rockbot_tools::{ApprovalSection, OutputsSection};
 use secrecy::ExposeSecret;
 

@@ -8,9 +8,7 @@ use std::{
 
 use kube::{Client, Config};
 use rockbot_scripts_manager::{PodsSection, policies::check_namespace};
-use rockbot_service::{
-    AdminSection, BusSection, Configuration, Process, ServeError, ServiceSection,
-};
+use rockbot_service::{AdminSection, Configuration, Process, ServeError, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_tool_rpc::HandlerSection;
 
@@ -36,7 +34,7 @@ fn main() -> ExitCode {
 /// Reads the manager's configuration. The other sections are only read so that their keys are known.
 fn read(configuration: &mut Configuration) -> PodsSection {
     let _: ServiceSection = configuration.section("service");
-    let _: BusSection = configuration.section("bus");
+    let _: rockbot_bus_rabbitmq::BusSection = configuration.section("bus");
     let _: HandlerSection = configuration.section("handler");
     let _: StoreSection = configuration.section("store");
     let _: AdminSection = configuration.section("admin");

@@ -22,6 +22,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-hooks", 3),
     ("rockbot-store-sql", 3),
     ("rockbot-tool-rpc", 3),
+    ("rockbot-fleet", 4),
     ("rockbot-memory", 4),
     ("rockbot-scripts", 4),
     ("rockbot-toolkit", 4),

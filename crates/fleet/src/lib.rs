@@ -3,13 +3,9 @@
 use std::sync::Arc;
 
 use rockbot_bus::{Bus, Observed, QueueGauge, connected_gauge, readiness_check};
+use rockbot_bus_rabbitmq::{ConnectError, RabbitBus, RabbitConfig};
 use rockbot_contracts::QueueName;
-use rockbot_service::{Health, Shutdown};
-
-use crate::{
-    bus::{ConnectError, RabbitBus},
-    config::RabbitConfig,
-};
+use rockbot_service::{Health, ServeError, Shutdown};
 
 /// A process's connection to the other processes of its fleet.
 pub struct FleetConnection {
@@ -23,7 +19,7 @@ pub struct FleetConnection {
 /// `None` when the process shuts down first.
 ///
 /// # Errors
-/// As for [`RabbitBus::connect`].
+/// Those of [`RabbitBus::connect`], as the error with which the process ends.
 ///
 /// # Cancellation
 /// Dropping the future stops waiting.
@@ -32,8 +28,9 @@ pub async fn join(
     work_queue: QueueName,
     health: &Health,
     shutdown: &Shutdown,
-) -> Result<Option<FleetConnection>, ConnectError> {
-    let Some(bus) = RabbitBus::connect(config, shutdown.requested()).await? else {
+) -> Result<Option<FleetConnection>, ServeError> {
+    let Some(bus) = RabbitBus::connect(config, shutdown.requested()).await.map_err(serve_error)?
+    else {
         return Ok(None);
     };
     let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
@@ -41,4 +38,12 @@ pub async fn join(
     health.refresh_with(connected_gauge(bus.clone()));
     let queue = QueueGauge::start(bus.clone(), work_queue);
     Ok(Some(FleetConnection { bus, queue }))
+}
+
+/// Returns the error with which the process ends.
+fn serve_error(error: ConnectError) -> ServeError {
+    match error {
+        ConnectError::Configuration(_) => ServeError::Configuration(error.to_string()),
+        ConnectError::Refused(_) => ServeError::Unavailable(error.to_string()),
+    }
 }
