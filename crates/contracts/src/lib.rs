@@ -24,6 +24,7 @@ pub mod json;
 pub mod labels;
 pub mod mcp;
 pub mod message;
+pub mod period;
 pub mod permissions;
 mod reply_address;
 pub mod script;
@@ -42,6 +43,7 @@ pub use catalog::{
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};
+pub use period::Period;
 pub use spending::{Spending, TurnUsage};
 pub use tool::{
     ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,
