@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::LazyLock, time::Duration};
 
-use rockbot_contracts::{InstanceId, topology::DEFAULT_NAMESPACE};
+use rockbot_contracts::{InstanceId, period::optional_duration, topology::DEFAULT_NAMESPACE};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -48,8 +48,9 @@ pub struct ServiceSection {
     pub profile: Profile,
     /// Name of the process among its replicas; generated when absent.
     pub instance: Option<InstanceId>,
-    /// Grace period for running work on shutdown, in seconds. Default 25, below the 30 of Kubernetes.
-    pub drain_seconds: Option<u64>,
+    /// Grace period for running work on shutdown. Default 25 s, below the 30 s of Kubernetes.
+    #[serde(deserialize_with = "optional_duration")]
+    pub drain: Option<Duration>,
 }
 
 /// Strictness of a process about its environment.
@@ -91,7 +92,7 @@ impl ServiceSection {
     /// Returns the grace period for running work on shutdown.
     #[must_use]
     pub fn drain(&self) -> Duration {
-        Duration::from_secs(self.drain_seconds.unwrap_or(25))
+        self.drain.unwrap_or(Duration::from_secs(25))
     }
 }
 

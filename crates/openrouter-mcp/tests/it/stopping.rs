@@ -41,7 +41,7 @@ async fn a_stop_does_not_wait_longer_than_it_may() {
         let mut openrouter = ScriptedOpenRouter::start(Script::Silence).await;
         let settings = [
             ("ROCKBOT_OPENROUTER__BASE_URL", openrouter.url.as_str()),
-            ("ROCKBOT_SERVICE__DRAIN_SECONDS", "1"),
+            ("ROCKBOT_SERVICE__DRAIN", "1s"),
         ];
         let client = Client::start(transport, &settings).await;
         let peer = client.session.peer().clone();
