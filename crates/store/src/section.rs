@@ -1,7 +1,8 @@
 //! The section of the configuration that says where state is kept.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
+use rockbot_contracts::period::optional_duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -17,8 +18,9 @@ pub struct StoreSection {
     /// Whether every handler of the namespace uses this store: then a call that is not in it has
     /// not begun anywhere. Default: true for PostgreSQL, false for the others.
     pub shared: Option<bool>,
-    /// How long the end of a call is kept, in seconds. Default 24 hours; 10 minutes for `memory:`.
-    pub keep_seconds: Option<u64>,
+    /// How long the end of a call is kept. Default 24 hours; 10 minutes for `memory:`.
+    #[serde(deserialize_with = "optional_duration")]
+    pub keep: Option<Duration>,
 }
 
 impl StoreSection {

@@ -86,7 +86,7 @@ impl JournalOptions {
         };
         Self {
             shared: section.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_))),
-            keep: section.keep_seconds.map_or(default, Duration::from_secs),
+            keep: section.keep.unwrap_or(default),
         }
     }
 }
