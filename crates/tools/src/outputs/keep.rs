@@ -67,7 +67,7 @@ impl Outputs {
     /// gets too much; if they can't go now, they do so with the next one.
     ///
     /// # Errors
-    /// See [`KeepError`]. Takes no longer than `store_timeout_ms`, or than the call may take.
+    /// See [`KeepError`]. Takes no longer than `store_timeout`, or than the call may take.
     ///
     /// # Cancellation
     /// Dropping the future may leave pieces behind that nobody finds; they expire.
@@ -171,7 +171,7 @@ impl Outputs {
             "lines": record.lines(),
             "tokens": record.tokens(),
         }});
-        let minutes = self.section.keep_seconds.div_ceil(60);
+        let minutes = self.section.keep().as_secs().div_ceil(60);
         let mut message = format!(
             "{facts}\nThe result is too large to be shown. It is kept whole for {minutes} minutes: \
              read the parts you need with {TOOL_OUTPUT}(handle, mode).\n"

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rockbot_contracts::period::{Period, duration};
 use serde::Deserialize;
 
 /// Every process that runs tools or shows their results to a model has it. All times are bounds.
@@ -16,16 +17,18 @@ pub struct OutputsSection {
     /// The largest answer of `tool_output`, and in handle mode of any tool, in bytes. Default
     /// 12,288.
     pub tool_response_max_bytes: usize,
-    /// How long an output is kept, in seconds. Default one hour.
-    pub keep_seconds: u64,
+    /// How long an output is kept. Default one hour.
+    #[serde(deserialize_with = "duration")]
+    pub keep: Duration,
     /// The most that is kept for one conversation of one agent, in bytes; the oldest goes. Also the
     /// largest output. Default 64 MiB.
     pub session_bytes: usize,
     /// The most outputs that are kept for one conversation of one agent. Default 64.
     pub session_outputs: usize,
-    /// How long the store may take to keep or to find one, in milliseconds; then the result is cut.
-    /// Default 5,000.
-    pub store_timeout_ms: u64,
+    /// How long the store may take to keep or to find one; then the result is cut.
+    /// Default 5 s.
+    #[serde(deserialize_with = "duration")]
+    pub store_timeout: Duration,
 }
 
 impl Default for OutputsSection {
@@ -34,10 +37,10 @@ impl Default for OutputsSection {
             enabled: true,
             handle_mode: false,
             tool_response_max_bytes: 12 * 1024,
-            keep_seconds: 3600,
+            keep: Duration::from_secs(3600),
             session_bytes: 64 * 1024 * 1024,
             session_outputs: 64,
-            store_timeout_ms: 5000,
+            store_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -51,16 +54,22 @@ impl OutputsSection {
             let is_wrong = !(least..=most).contains(&value);
             is_wrong.then(|| format!("outputs.{name}: must be {least} to {most}"))
         };
-        let number = |name, value: u64, least: u64, most: u64| {
+        let time = |name, value: Duration, least: Duration, most: Duration| {
             let is_wrong = !(least..=most).contains(&value);
+            let (least, most) = (Period::from(least), Period::from(most));
             is_wrong.then(|| format!("outputs.{name}: must be {least} to {most}"))
         };
         [
             bytes("tool_response_max_bytes", self.tool_response_max_bytes, 4096, mebibyte),
-            number("keep_seconds", self.keep_seconds, 60, 7 * 24 * 3600),
+            time("keep", self.keep, Duration::from_secs(60), Duration::from_secs(7 * 24 * 3600)),
             bytes("session_bytes", self.session_bytes, mebibyte, 1024 * mebibyte),
             bytes("session_outputs", self.session_outputs, 1, 1000),
-            number("store_timeout_ms", self.store_timeout_ms, 10, 60_000),
+            time(
+                "store_timeout",
+                self.store_timeout,
+                Duration::from_millis(10),
+                Duration::from_secs(60),
+            ),
         ]
         .into_iter()
         .flatten()
@@ -68,11 +77,11 @@ impl OutputsSection {
     }
 
     pub(super) fn keep(&self) -> Duration {
-        Duration::from_secs(self.keep_seconds)
+        self.keep
     }
 
     pub(super) fn store_timeout(&self) -> Duration {
-        Duration::from_millis(self.store_timeout_ms)
+        self.store_timeout
     }
 }
 
@@ -85,14 +94,18 @@ mod tests {
         assert_eq!(OutputsSection::default().problems(), [""; 0]);
         let section = OutputsSection {
             tool_response_max_bytes: 10,
+            keep: Duration::from_secs(59),
             session_outputs: 0,
+            store_timeout: Duration::from_secs(61),
             ..OutputsSection::default()
         };
         assert_eq!(
             section.problems(),
             [
                 "outputs.tool_response_max_bytes: must be 4096 to 1048576",
+                "outputs.keep: must be 1m to 1w",
                 "outputs.session_outputs: must be 1 to 1000",
+                "outputs.store_timeout: must be 10ms to 1m",
             ]
         );
     }
