@@ -133,7 +133,7 @@ impl Approvals {
         };
         // However this ends, the question does not stand any longer.
         let _stands = Stands { approvals: self, id: &approval_id };
-        let expiry = Duration::from_secs(self.section.expiry_seconds);
+        let expiry = self.section.expiry;
         info!(%approval_id, tool = %question.name, "asking a person about a call");
         (listener.progress)(asked(&question, approval_id.clone(), call_hash, expiry));
         let decision = timeout(expiry, answered).await;
