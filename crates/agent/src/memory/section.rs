@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use rockbot_contracts::period::{Period, duration};
 use rockbot_memory::working_memory::WorkingMemoryLimits;
 use rockbot_store::{StoreUrl, state_folder};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-const MINUTE: u64 = 60;
-const DAY: u64 = 24 * 60 * MINUTE;
+const MIN_WORKING_TTL: Duration = Duration::from_secs(60);
+const MIN_CONVERSATION_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// Where an agent keeps what it remembers, and for how long.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,17 +19,21 @@ pub struct MemorySection {
     /// agent has no tools to remember with. Default: `memory.db` in the user's folder for state;
     /// without such a folder, the process's memory.
     pub store: Option<SecretString>,
-    /// How long working memory keeps what nobody said a time for, in minutes, 1 to 10,080. Default
-    /// 60.
-    pub working_minutes: u64,
-    /// How long what was said can be searched, in days, at most 3,650; 0 keeps nothing of it.
-    /// Default 30.
-    pub conversation_days: u64,
+    /// How long working memory keeps what nobody said a time for, 1 min to 7 d. Default 1 h.
+    #[serde(deserialize_with = "duration")]
+    pub working_ttl: Duration,
+    /// How long what was said can be searched, 1 d to 3,650 d; `off` keeps nothing of it. Default 30 d.
+    pub conversation_ttl: Period,
 }
 
 impl Default for MemorySection {
     fn default() -> Self {
-        Self { store: None, working_minutes: 60, conversation_days: 30 }
+        let day = Duration::from_secs(24 * 3600);
+        Self {
+            store: None,
+            working_ttl: Duration::from_secs(3600),
+            conversation_ttl: Period::from(30 * day),
+        }
     }
 }
 
@@ -55,25 +60,25 @@ impl MemorySection {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.url().err().into_iter().collect();
-        let most = WorkingMemoryLimits::default().max_ttl.as_secs() / MINUTE;
-        if !(1..=most).contains(&self.working_minutes) {
-            problems.push(format!("memory.working_minutes: must be 1 to {most}"));
+        let (least, most) = (MIN_WORKING_TTL, WorkingMemoryLimits::default().max_ttl);
+        if !(least..=most).contains(&self.working_ttl) {
+            let (least, most) = (Period::from(least), Period::from(most));
+            problems.push(format!("memory.working_ttl: must be {least} to {most}"));
         }
-        if self.conversation_days > 3650 {
-            problems.push("memory.conversation_days: must be at most 3650".to_owned());
+        // The parser rejects more than 3650 days.
+        if self.conversations().is_some_and(|ttl| ttl < MIN_CONVERSATION_TTL) {
+            problems.push("memory.conversation_ttl: must be 1d to 3650d, or off".to_owned());
         }
         problems
     }
 
     pub(super) fn working(&self) -> WorkingMemoryLimits {
-        let ttl = Duration::from_secs(self.working_minutes.saturating_mul(MINUTE));
-        WorkingMemoryLimits { ttl, ..WorkingMemoryLimits::default() }
+        WorkingMemoryLimits { ttl: self.working_ttl, ..WorkingMemoryLimits::default() }
     }
 
     /// How long what was said is kept; none when it is not.
     pub(super) fn conversations(&self) -> Option<Duration> {
-        let seconds = self.conversation_days.saturating_mul(DAY);
-        (seconds > 0).then(|| Duration::from_secs(seconds))
+        self.conversation_ttl.duration()
     }
 }
 
@@ -95,12 +100,13 @@ mod tests {
 
     #[test]
     fn times_have_bounds() {
-        for (working_minutes, conversation_days) in [(0, 1), (10_081, 1), (60, 3651)] {
-            let section =
-                MemorySection { working_minutes, conversation_days, ..section("memory:") };
+        for (working, conversations) in [("59s", "1d"), ("8d", "1d"), ("1h", "23h")] {
+            let working_ttl = working.parse::<Period>().unwrap().duration().unwrap();
+            let conversation_ttl = conversations.parse().unwrap();
+            let section = MemorySection { working_ttl, conversation_ttl, ..section("memory:") };
             assert_eq!(section.problems().len(), 1);
         }
-        let silent = MemorySection { conversation_days: 0, ..section("memory:") };
+        let silent = MemorySection { conversation_ttl: Period::OFF, ..section("memory:") };
         assert!(silent.problems().is_empty() && silent.conversations().is_none());
     }
 }
