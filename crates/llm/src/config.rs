@@ -2,6 +2,7 @@
 
 use std::{error::Error, fmt, path::PathBuf, time::Duration};
 
+use rockbot_contracts::period::optional_duration;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -27,10 +28,12 @@ pub struct LlmConfig {
     pub api_key: Option<SecretString>,
     /// A file with the key, for secrets that are mounted; instead of `api_key`.
     pub api_key_file: Option<PathBuf>,
-    /// How long a connection may take, from 1 to 300. Default: 10.
-    pub connect_timeout_seconds: Option<u64>,
-    /// How long the server may be silent, from 1 to 3600. Default: 60.
-    pub idle_timeout_seconds: Option<u64>,
+    /// How long a connection may take, from 1 s to 5 min. Default: 10 s.
+    #[serde(deserialize_with = "optional_duration")]
+    pub connect_timeout: Option<Duration>,
+    /// How long the server may be silent, from 1 s to 1 h. Default: 1 min.
+    #[serde(deserialize_with = "optional_duration")]
+    pub idle_timeout: Option<Duration>,
     /// How often a request is sent at most, from 1 to 10. Default: 3.
     pub max_attempts: Option<u32>,
     /// The longest answer, in tokens. Default: the server's.
@@ -63,20 +66,18 @@ impl LlmConfig {
         };
         let within =
             |value: Option<u64>, most| value.is_none_or(|value| (1..=most).contains(&value));
+        let lasts = |value: Option<Duration>, most| {
+            let bounds = Duration::from_secs(1)..=Duration::from_secs(most);
+            value.is_none_or(|value| bounds.contains(&value))
+        };
         let is_scripted = self.provider == Some(Provider::Scripted);
         check(is_scripted == self.script.is_some(), "script goes with provider = \"scripted\"");
         check(
             self.api_key().is_none() || self.api_key_file.is_none(),
             "api_key and api_key_file exclude each other",
         );
-        check(
-            within(self.connect_timeout_seconds, 300),
-            "connect_timeout_seconds must be from 1 to 300",
-        );
-        check(
-            within(self.idle_timeout_seconds, 3600),
-            "idle_timeout_seconds must be from 1 to 3600",
-        );
+        check(lasts(self.connect_timeout, 300), "connect_timeout must be from 1s to 5m");
+        check(lasts(self.idle_timeout, 3600), "idle_timeout must be from 1s to 1h");
         check(within(self.max_attempts.map(u64::from), 10), "max_attempts must be from 1 to 10");
         check(self.max_tokens != Some(0), "max_tokens must be at least 1");
         check(
@@ -95,11 +96,11 @@ impl LlmConfig {
         if let Some(model) = present(self.model.as_deref()) {
             settings.model = model.to_owned();
         }
-        if let Some(seconds) = self.connect_timeout_seconds {
-            settings.connect_timeout = Duration::from_secs(seconds);
+        if let Some(timeout) = self.connect_timeout {
+            settings.connect_timeout = timeout;
         }
-        if let Some(seconds) = self.idle_timeout_seconds {
-            settings.idle_timeout = Duration::from_secs(seconds);
+        if let Some(timeout) = self.idle_timeout {
+            settings.idle_timeout = timeout;
         }
         if let Some(attempts) = self.max_attempts {
             settings.max_attempts = attempts;
