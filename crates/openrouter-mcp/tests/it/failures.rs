@@ -32,7 +32,7 @@ async fn every_failure_of_openrouter_is_a_tool_error_in_our_words() {
             transport,
             &[
                 ("ROCKBOT_OPENROUTER__BASE_URL", &openrouter.url),
-                ("ROCKBOT_OPENROUTER__TIMEOUT_SECONDS", "1"),
+                ("ROCKBOT_OPENROUTER__TIMEOUT", "1s"),
                 ("ROCKBOT_OPENROUTER__MAX_RESPONSE_BYTES", "4096"),
                 ("ROCKBOT_LOG__LEVEL", "trace"),
             ],

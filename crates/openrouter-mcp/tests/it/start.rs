@@ -30,14 +30,14 @@ async fn a_missing_key_is_told_with_the_way_to_set_it() {
 async fn every_problem_is_told_at_once_and_the_key_is_in_none() {
     let settings = [
         ("ROCKBOT_OPENROUTER__BASE_URL", "http://example.com"),
-        ("ROCKBOT_OPENROUTER__TIMEOUT_SECONDS", "0"),
+        ("ROCKBOT_OPENROUTER__TIMEOUT", "0s"),
         ("ROCKBOT_SERVER__ADDRESS", "example.com"),
         ("ROCKBOT_SERVER__ALLOWED_ORIGINS", "[\"example.com\"]"),
     ];
     let output = run(&settings, &["--check-config"]).await;
     let told = text(&output);
     assert_eq!(output.status.code(), Some(64), "{told}");
-    for key in ["openrouter.base_url", "openrouter.timeout_seconds", "server.address"] {
+    for key in ["openrouter.base_url", "openrouter.timeout", "server.address"] {
         assert!(told.contains(key), "{key}: {told}");
     }
     assert!(!told.contains(KEY), "{told}");
