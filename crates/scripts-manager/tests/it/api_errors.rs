@@ -180,7 +180,7 @@ fn runner(says: &Arc<Says>) -> KubernetesRunner {
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
         .route(&format!("{pods}/{{name}}/log"), get(log))
         .with_state(says.clone());
-    let section = PodsSection { start_seconds: 2, ..PodsSection::default() };
+    let section = PodsSection { start_timeout: Duration::from_secs(2), ..PodsSection::default() };
     KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
 }
 
