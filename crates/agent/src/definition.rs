@@ -58,7 +58,7 @@ pub struct AgentDefinition {
     pub strategy: ExecutionStrategy,
     /// Model calls with tools in one turn, from 1 to 100. Default 12. Then the model must answer.
     pub max_iterations: u32,
-    /// Time-out of a call, key `tool_timeout_seconds`, from 1 to 3600 s. Default 60 s. A tool with
+    /// Time-out of a call, from 1 s to 1 h. Default 60 s. A tool with
     /// a longer time-out of its own keeps it.
     pub tool_timeout: Duration,
     /// So many time-outs of tools in a row end a turn, from 1 to 20. Default 2.

@@ -124,7 +124,7 @@ async fn agents_are_offered_nobody_who_waits_for_them() {
 /// A turn of at most a minute calls another agent, which calls a tool that hangs.
 async fn waiting(company: &Company, slow: &Arc<Probe>) -> (Agent, JoinHandle<TurnAnswer>) {
     company.registry.register(slow.as_tool()).unwrap();
-    company.team.follow(vec![definition("name = 'b'\ntool_timeout_seconds = 3600")]);
+    company.team.follow(vec![definition("name = 'b'\ntool_timeout = '1h'")]);
     let model = Witness::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
         ScriptedTurn::text("Done."),
