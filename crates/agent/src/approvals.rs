@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId};
 use rockbot_tools::{
-    ApprovalPolicy, ApprovalQuestion, ApprovalSection, Approver, EntryPoint, ToolSource, Verdict,
+    ApprovalPolicy, ApprovalRequest, ApprovalSection, Approver, EntryPoint, ToolSource, Verdict,
 };
 use sha2::{Digest, Sha256};
 use tokio::{sync::oneshot, time::timeout};
@@ -110,7 +110,7 @@ impl Approvals {
         self.state().allowed.remove(session);
     }
 
-    async fn ask(&self, question: ApprovalQuestion<'_>) -> Verdict {
+    async fn ask(&self, question: ApprovalRequest<'_>) -> Verdict {
         let call_hash = hash(&question);
         let tool = (question.name.to_owned(), question.fingerprint.to_owned());
         let approval_id = ApprovalId::generate();
@@ -155,9 +155,9 @@ impl Approvals {
 }
 
 impl Approver for Approvals {
-    fn decide<'a>(&'a self, question: ApprovalQuestion<'a>) -> BoxFuture<'a, Verdict> {
+    fn decide<'a>(&'a self, question: ApprovalRequest<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let ApprovalQuestion { context, name, source, hints, .. } = question;
+            let ApprovalRequest { context, name, source, hints, .. } = question;
             let mut policy = self.section.policy_for(name, source, hints);
             // What a rule says of the tool that calls by name holds for all that it calls.
             if &*context.tool_name == GATEWAY && name != GATEWAY {
@@ -181,8 +181,8 @@ fn refuse(reason: &str) -> Verdict {
 }
 
 /// Of all that a person decides about.
-fn hash(question: &ApprovalQuestion<'_>) -> String {
-    let ApprovalQuestion { context, name, source, fingerprint, arguments, .. } = question;
+fn hash(question: &ApprovalRequest<'_>) -> String {
+    let ApprovalRequest { context, name, source, fingerprint, arguments, .. } = question;
     let mut hash = Sha256::new();
     let (source, arguments) = (source.to_string(), arguments.to_string());
     let call = context.tool_call_id.as_str();
@@ -194,7 +194,7 @@ fn hash(question: &ApprovalQuestion<'_>) -> String {
 }
 
 fn asked(
-    question: &ApprovalQuestion<'_>,
+    question: &ApprovalRequest<'_>,
     approval_id: ApprovalId,
     call_hash: String,
     expiry: Duration,

@@ -130,7 +130,7 @@ impl Split {
     ) -> Result<(), WorkingMemoryError> {
         for (number, chunk) in self.chunks.iter().enumerate() {
             let key = chunk_key(&self.stem, number);
-            memory.save(owner, &key, chunk.of(&self.text), Saving::for_a_time(KEEP)).await?;
+            memory.save(owner, &key, chunk.slice(&self.text), Saving::for_a_time(KEEP)).await?;
         }
         memory.save(owner, &self.index_key(), &self.outline, Saving::for_a_time(KEEP)).await?;
         Ok(())

@@ -193,7 +193,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .await
         .map_err(|problem| unavailable(&problem))?;
     let layers = LayerOptions {
-        redactor: Redactor::of_process(secrets),
+        redactor: Redactor::from_environment(secrets),
         account: Some(Arc::new(CallAccount::default())),
         logs: true,
         outputs,
@@ -238,7 +238,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .map_err(|problem| unavailable(&problem))?;
     let probe = section.probe_replies.then(|| ReplyProbe::start(requester.clone(), tool_invoke()));
     if let Some(probe) = &probe {
-        health.needs("replies", probe.arrive());
+        health.needs("replies", probe.health_check());
     }
     health.serving();
     tracing::info!(%name, model = resolved.origin, "ready");

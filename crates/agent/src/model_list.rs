@@ -6,7 +6,7 @@ use std::{
 };
 
 use rockbot_contracts::ToolRegistration;
-use rockbot_tools::{names::assign, registry::Registered, scope::ToolScope};
+use rockbot_tools::{names::assign, registry::RegisteredTool, scope::ToolScope};
 use tracing::info;
 
 /// A model's list of tools, for one request.
@@ -60,7 +60,7 @@ impl<'a> ModelList<'a> {
     }
 
     /// Adds a tool of a registry. Of two tools of one name, the first is meant.
-    pub fn add(&mut self, tool: &Registered) {
+    pub fn add(&mut self, tool: &RegisteredTool) {
         self.consider(tool.registration(), ToolRegistration::clone);
     }
 

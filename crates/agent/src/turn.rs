@@ -88,7 +88,7 @@ impl TurnSetup {
         let room = Room::new(model_name, &behaviour, definition.max_tokens);
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
-        let registry = Arc::new(ToolRegistry::over(shared.clone()));
+        let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
         let layers = LayerOptions {
             max_result_bytes,
             pins: pins.clone(),
@@ -133,9 +133,9 @@ impl TurnSetup {
     /// What a turn may use that begins for this reason.
     fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
-        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).of_agent(name.clone());
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
         match &origin.asking {
-            Some(asking) => scope.on_behalf_of(&asking.scope),
+            Some(asking) => scope.with_parent(&asking.scope),
             None => scope,
         }
     }

@@ -1,7 +1,7 @@
-//! How long a process is without the broker: from the fault, or from its end, until a message that
-//! is published then arrives again. Publisher and consumer are one process behind one proxy.
+//! Recovery time: from a fault, or from its end, until a message that is published then is received.
+//! Publisher and consumer are one process behind a proxy.
 //!
-//! `cargo xtask bench recovery` provides the broker and runs it.
+//! `cargo xtask bench recovery` provides the broker and runs the benchmark.
 
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 #![allow(clippy::expect_used, reason = "a benchmark stops by panicking")]
@@ -19,8 +19,8 @@ use rockbot_testkit::{
 };
 use tokio::time::{Instant, sleep};
 
-const TIMES: usize = 20;
-const AWAY: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 20;
+const OUTAGE: Duration = Duration::from_secs(2);
 
 fn main() {
     let runtime =
@@ -31,33 +31,33 @@ fn main() {
         let bus = RabbitBus::start(&config).expect("a usable URL");
         let subscription = Subscription::new(work_queue("jobs"), 16);
         let mut consumer = bus.consume(subscription).await.expect("subscribed");
-        println!("| fault, {TIMES} times | median | worst |");
+        println!("| fault, {ROUNDS} rounds | median | worst |");
         println!("|---|---:|---:|");
         let mut cuts = Vec::new();
-        for number in 0..TIMES {
-            let began = Instant::now();
+        for number in 0..ROUNDS {
+            let start = Instant::now();
             proxy.cut_all();
-            arrives(&bus, &mut consumer, &format!("cut {number}")).await;
-            cuts.push(began.elapsed());
+            round_trip(&bus, &mut consumer, &format!("cut {number}")).await;
+            cuts.push(start.elapsed());
         }
         report("the connection is cut", cuts);
-        let mut returns = Vec::new();
-        for number in 0..TIMES {
+        let mut outages = Vec::new();
+        for number in 0..ROUNDS {
             proxy.refuse();
             proxy.cut_all();
-            sleep(AWAY).await;
-            let began = Instant::now();
+            sleep(OUTAGE).await;
+            let start = Instant::now();
             proxy.accept();
-            arrives(&bus, &mut consumer, &format!("return {number}")).await;
-            returns.push(began.elapsed());
+            round_trip(&bus, &mut consumer, &format!("return {number}")).await;
+            outages.push(start.elapsed());
         }
-        report("the broker is away for 2 s, from its return", returns);
+        report("the broker is down for 2 s, from its return", outages);
         bus.close().await;
     });
 }
 
-/// Publishes until it is confirmed, and waits until it is received.
-async fn arrives(bus: &RabbitBus, consumer: &mut Consumer, text: &str) {
+/// Publishes a message until confirmed, and waits until it is received.
+async fn round_trip(bus: &RabbitBus, consumer: &mut Consumer, text: &str) {
     let published = async {
         loop {
             let publication = Publication::mandatory(key("jobs"), text_message(text));
@@ -68,9 +68,9 @@ async fn arrives(bus: &RabbitBus, consumer: &mut Consumer, text: &str) {
     };
     let received = async {
         loop {
-            let delivery = consumer.next().await.expect("the consumer is alive");
+            let delivery = consumer.next().await.expect("a delivery");
             let arrived = text_of(&delivery) == text;
-            // One that is lost comes again, and is passed over then.
+            // After a lost ack the message is redelivered, and ignored.
             let _ = delivery.settle(Settlement::Ack).await;
             if arrived {
                 break;

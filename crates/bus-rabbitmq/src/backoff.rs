@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt.
+//! Exponential backoff between attempts.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -8,15 +8,16 @@ use std::{
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 const SHORTEST: Duration = Duration::from_millis(50);
-/// Jitter at most doubles it. Whoever waits for the broker is back well within 5 s.
+/// Jitter at most doubles it, so processes reconnect within 5 s of the broker's return.
 const LONGEST: Duration = Duration::from_millis(600);
 
-/// The waits of one series of attempts.
+/// Delays of one series of attempts.
 pub(crate) struct Waits(ExponentialBackoff);
 
-/// Waits from 50 ms up to about 1 s, with jitter, so that a fleet does not come back all at once.
+/// Returns delays from 50 ms to 1.2 s, with jitter so that the processes of a fleet don't all reconnect
+/// at the same time.
 pub(crate) fn waits() -> Waits {
-    // The library would begin with the same seed in every process.
+    // By default the library uses the same seed in every process.
     let seed = RandomState::new().hash_one(());
     let builder = ExponentialBuilder::new()
         .with_min_delay(SHORTEST)
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_wait_is_over_1200_ms_and_two_processes_wait_differently() {
+    fn delays_are_bounded_and_differ_between_processes() {
         let series = || {
             let mut waits = waits();
             std::iter::repeat_with(move || waits.next_wait()).take(50)

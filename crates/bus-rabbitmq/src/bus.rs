@@ -1,4 +1,4 @@
-//! The port over one supervised connection.
+//! The messaging port over a supervised connection.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ use crate::{
     topology::Namespace,
 };
 
-/// RabbitMQ behind the messaging port.
+/// A bus over RabbitMQ.
 pub struct RabbitBus {
     supervisor: Supervisor,
     namespace: Arc<Namespace>,
@@ -37,17 +37,17 @@ pub struct RabbitBus {
     shared: Arc<PublishChannel>,
     unconfirmed: Arc<PublishChannel>,
     dead_letters: Arc<PublishChannel>,
-    /// What the broker calls itself, once it said so.
+    /// Product and version of the broker, once known.
     product: OnceLock<String>,
 }
 
-/// Why a broker can't be reached, however long one waits.
+/// Permanent errors of a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The configuration can't be used.
+    /// The configuration is invalid.
     #[error("bus.url: {0}")]
     Configuration(#[from] InvalidUrl),
-    /// The broker refuses.
+    /// The bus was closed while connecting.
     #[error(transparent)]
     Refused(#[from] ConsumeError),
 }
@@ -65,8 +65,8 @@ impl From<ConnectError> for ServeError {
 const MAX_PUBLISH_CHANNELS: usize = 64;
 
 impl RabbitBus {
-    /// Connects, and waits for the broker as long as it takes: in a cluster it may come up later than
-    /// its users. None when `stopped` comes first.
+    /// Connects to the broker. Waits for it without a limit, since it may start later than its clients.
+    /// Returns `None` when `stopped` completes first.
     ///
     /// # Errors
     /// As for [`RabbitBus::start`] and [`RabbitBus::connected`].
@@ -84,16 +84,17 @@ impl RabbitBus {
         }
     }
 
-    /// Starts to connect, and keeps trying until closed. Use [`RabbitBus::connected`] to wait.
+    /// Starts to connect in the background and retries until closed. [`RabbitBus::connected`] waits for
+    /// the connection.
     ///
     /// # Errors
-    /// When the URL, a certificate or the namespace can't be used.
+    /// When the URL, a certificate or the namespace is invalid.
     pub fn start(config: &RabbitConfig) -> Result<Self, InvalidUrl> {
         let uri = config.parse_url()?;
         let user = user_of(&uri)?;
         let namespace = Namespace::new(&config.namespace)
             .ok_or_else(|| InvalidUrl::namespace(&config.namespace))?
-            .seen_by(&user);
+            .for_user(&user);
         let supervisor = Supervisor::start(
             Address { uri: uri.clone(), tls: config.tls.clone(), user },
             config.connection_name.clone(),
@@ -121,7 +122,7 @@ impl RabbitBus {
     /// Waits for the first connection, at most `wait`.
     ///
     /// # Errors
-    /// What the last attempt to connect said.
+    /// With the error of the last attempt.
     pub async fn connected(&self, wait: Duration) -> Result<(), ConsumeError> {
         match timeout(wait, self.supervisor.link()).await {
             Ok(Ok(_)) => Ok(()),
@@ -162,8 +163,8 @@ impl RabbitBus {
         self.publish_channel(publication).publish(publication).await
     }
 
-    /// Takes a connection of its own, so it is asked once.
-    async fn ask_product(&self) -> String {
+    /// Fetches the product once, since that takes a connection of its own.
+    async fn fetch_product(&self) -> String {
         let product = broker_version(&self.uri).await;
         self.product.get_or_init(|| product).clone()
     }
@@ -172,7 +173,7 @@ impl RabbitBus {
         let disconnected = |reason| ConsumeError::Disconnected { reason };
         let link = self.supervisor.current();
         let link = link.ok_or_else(|| disconnected(self.supervisor.reason()))?;
-        // A passive declare that fails closes the channel, so each look has its own.
+        // A failed passive declare closes the channel, so each inspection opens its own.
         let channel = link.open_channel().await.map_err(disconnected)?;
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
         let Ok(name) = self.namespace.queue(queue) else { return Ok(QueueState::Missing) };
@@ -210,7 +211,7 @@ impl Bus for RabbitBus {
         queues: &'a [QueueName],
     ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
         Box::pin(async move {
-            let look = async {
+            let inspection = async {
                 let mut reports = Vec::with_capacity(queues.len());
                 for queue in queues {
                     let state = self.queue_state(queue).await?;
@@ -218,13 +219,13 @@ impl Bus for RabbitBus {
                 }
                 let product = match self.product.get() {
                     Some(product) => product.clone(),
-                    None => self.ask_product().await,
+                    None => self.fetch_product().await,
                 };
                 let address = Some(address_of(&self.uri));
                 Ok(BusReport { product, address, queues: reports })
             };
             let late = |_| ConsumeError::Disconnected { reason: self.supervisor.reason() };
-            timeout(OPERATION_TIMEOUT, look).await.map_err(late)?
+            timeout(OPERATION_TIMEOUT, inspection).await.map_err(late)?
         })
     }
 

@@ -1,36 +1,36 @@
-//! Waiting for a channel that may be gone.
+//! Waits for operations on a channel that may close.
 
 use std::time::Duration;
 
 use lapin::Channel;
 use tokio::time::{Instant, timeout_at};
 
-/// Why nothing was heard.
+/// Errors of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WaitError {
-    #[error("its channel ended before the broker took it")]
+    #[error("the channel closed before the broker responded")]
     ChannelGone,
-    #[error("the broker did not take it in time")]
+    #[error("the broker did not respond in time")]
     TimedOut,
 }
 
-/// How often a wait looks whether its channel is still there.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval at which a wait checks that its channel is open.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Waits for the channel's word on something. The client library forgets to give it on what begins
-/// just as the channel ends.
+/// Waits for an operation on `channel`. The client library never completes an operation that starts while
+/// the channel closes, so the state of the channel is checked meanwhile.
 pub(crate) async fn wait_on_channel<T>(
     channel: &Channel,
     deadline: Instant,
-    mut word: impl Future<Output = T> + Unpin,
+    mut operation: impl Future<Output = T> + Unpin,
 ) -> Result<T, WaitError> {
     loop {
-        let look = deadline.min(Instant::now() + LOOK);
-        let was_there = channel.status().connected();
-        match timeout_at(look, &mut word).await {
-            Ok(word) => return Ok(word),
-            Err(_) if look == deadline => return Err(WaitError::TimedOut),
-            Err(_) if !was_there => return Err(WaitError::ChannelGone),
+        let next_check = deadline.min(Instant::now() + CHECK_INTERVAL);
+        let was_open = channel.status().connected();
+        match timeout_at(next_check, &mut operation).await {
+            Ok(output) => return Ok(output),
+            Err(_) if next_check == deadline => return Err(WaitError::TimedOut),
+            Err(_) if !was_open => return Err(WaitError::ChannelGone),
             Err(_) => {}
         }
     }

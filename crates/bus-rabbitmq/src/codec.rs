@@ -1,7 +1,7 @@
-//! Envelopes as AMQP properties and back.
+//! Conversion between envelopes and AMQP properties.
 //!
-//! Writing never fails on what our own types hold; reading accepts whatever a peer sends, and
-//! leaves out what it can't understand: judging a message is the consumer's work, not the codec's.
+//! Encoding fails only when text is too long for AMQP. Decoding accepts everything that a peer sends and
+//! omits invalid parts; consumers validate the message.
 
 use std::sync::Arc;
 
@@ -16,25 +16,24 @@ use rockbot_contracts::{
     topology::DELIVERED_TOO_OFTEN,
 };
 
-/// An id over the 255 bytes of an AMQP short string, or headers over what fits a frame.
+/// Error for an id over the 255 bytes of an AMQP short string, or headers that exceed a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} has {bytes} bytes, more than AMQP takes there")]
+#[error("{field} has {bytes} bytes, over the limit of AMQP")]
 pub struct TooLong {
-    /// Which property.
+    /// The property.
     pub field: &'static str,
-    /// Its size.
+    /// Size of its value.
     pub bytes: usize,
 }
 
-/// Most text in all headers of a message. They travel in one frame, and a frame over the
-/// negotiated size (128 KiB by default) ends the connection.
+/// Maximum size of the text in all headers of a message. Headers must fit one frame: a frame over the
+/// negotiated size (128 KiB by default) closes the connection.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 const PERSISTENT: u8 = 2;
 const TRANSIENT: u8 = 1;
 
-/// The properties that carry `envelope`; its body travels beside them, and who publishes it is added
-/// by the connection.
+/// Encodes all of `envelope` except its body and its user, which the connection sets.
 ///
 /// # Errors
 /// When an id, or all headers together, are too long for AMQP.
@@ -89,7 +88,7 @@ fn encode_headers(envelope: &Envelope) -> FieldTable {
     table
 }
 
-/// The headers that hold text.
+/// Returns the headers with text values.
 fn texts(envelope: &Envelope) -> [(Header, Option<&str>); 8] {
     [
         (Header::Source, envelope.source.as_deref()),
@@ -103,8 +102,8 @@ fn texts(envelope: &Envelope) -> [(Header, Option<&str>); 8] {
     ]
 }
 
-/// Reads an envelope. What is missing or of another type is left out; a missing message id is
-/// replaced by a fresh one.
+/// Decodes an envelope. Missing fields and fields of another type are omitted; a missing message id is
+/// generated.
 #[must_use]
 pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
     let text = |field: &Option<ShortString>| field.as_ref().map(|text| Arc::from(text.as_str()));
@@ -121,7 +120,7 @@ pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
             Some(PERSISTENT) => DeliveryMode::Persistent,
             _ => DeliveryMode::Transient,
         },
-        // The broker takes no message whose user is not its publisher's.
+        // The broker validates that this is the user of the publisher's connection.
         user_id: text(properties.user_id()),
         source: None,
         destination: None,
@@ -147,14 +146,14 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
         let Some(header) = Header::from_wire(name.as_str()) else { continue };
         match header {
             Header::Wire => {
-                // A version that can't be read is treated as one that is too new.
+                // An invalid version counts as too new.
                 let wire = as_number(value).and_then(|wire| u32::try_from(wire).ok());
                 envelope.wire = wire.unwrap_or(u32::MAX);
             }
             Header::Attempt => {
-                let asked = as_number(value).and_then(|asked| u32::try_from(asked).ok());
-                // A count that can't be read is of somebody who counts.
-                envelope.attempt = asked.unwrap_or(u32::MAX).max(1);
+                let attempt = as_number(value).and_then(|attempt| u32::try_from(attempt).ok());
+                // An invalid number counts as a retry: only retries have this header.
+                envelope.attempt = attempt.unwrap_or(u32::MAX).max(1);
             }
             Header::TimeoutMs => timeout_ms = as_number(value),
             Header::Deadline => deadline = as_number(value),
@@ -171,11 +170,11 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
         }
     }
     if envelope.dead_letter_reason.is_none() {
-        envelope.dead_letter_reason = reason_of_death(headers).map(Arc::from);
+        envelope.dead_letter_reason = broker_dead_letter_reason(headers).map(Arc::from);
     }
     envelope.budget = match (timeout_ms, deadline) {
         (None, None) => None,
-        // With one of the two missing, the other alone decides.
+        // If one is missing, the other alone limits the time.
         (timeout, deadline) => Some(TimeBudget {
             timeout: std::time::Duration::from_millis(timeout.unwrap_or(u64::MAX)),
             deadline_unix_ms: deadline.unwrap_or(u64::MAX),
@@ -183,27 +182,27 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
     };
 }
 
-/// Whether the broker took this message from another queue, where it was a dead letter.
+/// Returns whether the broker dead-lettered this message from another queue.
 pub(crate) fn was_dead_letter(properties: &BasicProperties) -> bool {
     let headers = properties.headers().as_ref();
     headers.is_some_and(|headers| headers.inner().contains_key("x-death"))
 }
 
-/// Why the broker itself gave a message up, the last time it did.
-fn reason_of_death(headers: &FieldTable) -> Option<&'static str> {
+/// Returns the reason of the broker's last dead-lettering of the message.
+fn broker_dead_letter_reason(headers: &FieldTable) -> Option<&'static str> {
     let AMQPValue::FieldArray(deaths) = headers.inner().get("x-death")? else { return None };
     let AMQPValue::FieldTable(last) = deaths.as_slice().first()? else { return None };
     let reason = as_text(last.inner().get("reason")?)?;
     Some(match &*reason {
         "delivery_limit" => DELIVERED_TOO_OFTEN,
-        "expired" => "it waited longer than its queue keeps messages",
-        "maxlen" => "its queue was full",
-        "rejected" => "its consumer rejected it without a reason",
-        _ => "the broker gave it up",
+        "expired" => "expired in the queue",
+        "maxlen" => "the queue was full",
+        "rejected" => "rejected by the consumer without a reason",
+        _ => "dead-lettered by the broker",
     })
 }
 
-/// How often the broker says it delivered this message before.
+/// Returns the number of earlier deliveries, as counted by the broker.
 pub(crate) fn earlier_deliveries(properties: &BasicProperties, redelivered: bool) -> u32 {
     let counted = properties
         .headers()
@@ -211,7 +210,7 @@ pub(crate) fn earlier_deliveries(properties: &BasicProperties, redelivered: bool
         .and_then(|headers| headers.inner().get("x-delivery-count"))
         .and_then(as_number)
         .and_then(|count| u32::try_from(count).ok());
-    // Classic queues only say that it happened.
+    // Classic queues report redelivery without a count.
     counted.unwrap_or(0).max(u32::from(redelivered))
 }
 

@@ -1,4 +1,4 @@
-//! How to reach the broker.
+//! Configuration of the connection.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -12,55 +12,54 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::{tls::TlsFiles, topology::Namespace};
 
-/// How to reach the broker, and under which name.
+/// Configuration of a connection to the broker.
 #[derive(Debug, Clone)]
 pub struct RabbitConfig {
-    /// `amqp://user:password@host:port/vhost`, or `amqps://`. It holds a password, so it never
-    /// shows in logs.
+    /// `amqp://user:password@host:port/vhost`, or `amqps://`. Secret, because it contains the password.
     ///
-    /// Its user signs every message. With `?auth_mechanism=external` the broker takes the user from
-    /// the certificate, and the URL must name the same one.
+    /// Its user is set as the user id of every message. With `?auth_mechanism=external`, the broker
+    /// authenticates the user of the certificate, and the URL must name the same user.
     pub url: SecretString,
     /// Certificates, for `amqps://`.
     pub tls: TlsFiles,
     /// Name of the exchange and prefix of every queue. Default `rockbot`.
     pub namespace: String,
-    /// The name operators see on the connection.
+    /// Name of the connection, shown to operators.
     pub connection_name: String,
-    /// How long one attempt to connect may take. Default 5 s.
+    /// Timeout of one connection attempt. Default 5 s.
     pub connect_timeout: Duration,
-    /// Largest body that is published. Default 4 MiB.
+    /// Size limit of published bodies. Default 4 MiB.
     pub limits: Limits,
 }
 
-/// The URL of the broker can't be used.
+/// Error for an invalid URL, certificate or namespace.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the broker's address can't be used: {reason}")]
+#[error("invalid broker configuration: {reason}")]
 pub struct InvalidUrl {
     reason: String,
 }
 
 impl InvalidUrl {
-    fn because(reason: impl Into<String>) -> Self {
+    fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }
     }
 
     pub(crate) fn namespace(name: &str) -> Self {
         let name: String = name.chars().take(64).collect();
-        Self::because(format!("{name:?} is not a namespace of 1 to 64 bytes without wildcards"))
+        Self::new(format!("{name:?} is not a namespace of 1 to 64 bytes without wildcards"))
     }
 }
 
 impl RabbitConfig {
-    /// The defaults, for a broker at `url`.
+    /// Creates a configuration with defaults for the broker at `url`.
     #[must_use]
     pub fn new(url: impl Into<String>, connection_name: impl Into<String>) -> Self {
-        Self::secret(SecretString::from(url.into()), connection_name)
+        Self::from_secret(SecretString::from(url.into()), connection_name)
     }
 
-    /// The defaults, for a broker at a URL that is kept secret already.
+    /// Creates a configuration with defaults for the broker at a secret URL.
     #[must_use]
-    pub fn secret(url: SecretString, connection_name: impl Into<String>) -> Self {
+    pub fn from_secret(url: SecretString, connection_name: impl Into<String>) -> Self {
         Self {
             url,
             tls: TlsFiles::default(),
@@ -71,34 +70,34 @@ impl RabbitConfig {
         }
     }
 
-    /// What the section `[bus]` says, for a connection of that name.
+    /// Creates the configuration from the section `[bus]`.
     #[must_use]
     pub fn from_section(section: &BusSection, connection_name: impl Into<String>) -> Self {
         let TlsSection { ca_file, cert_file, key_file } = section.tls.clone();
-        Self::secret(section.url.clone(), connection_name)
+        Self::from_secret(section.url.clone(), connection_name)
             .with_namespace(&section.namespace)
             .with_tls(TlsFiles { ca_file, cert_file, key_file })
     }
 
-    /// The same in another namespace.
+    /// Sets the namespace.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// The same with certificates.
+    /// Sets the certificates.
     #[must_use]
     pub fn with_tls(mut self, tls: TlsFiles) -> Self {
         self.tls = tls;
         self
     }
 
-    /// Says whether a bus could be started with it, without connecting.
+    /// Validates the configuration without connecting.
     ///
     /// # Errors
-    /// When the URL, a certificate or the namespace can't be used.
-    pub fn check(&self) -> Result<(), InvalidUrl> {
+    /// When the URL, a certificate or the namespace is invalid.
+    pub fn validate(&self) -> Result<(), InvalidUrl> {
         self.parse_url()?;
         match Namespace::new(&self.namespace) {
             Some(_) => Ok(()),
@@ -106,45 +105,44 @@ impl RabbitConfig {
         }
     }
 
-    /// What a process must not start with, in words for an operator: what
-    /// [`RabbitConfig::check`] refuses, and in production what is not safe there.
+    /// Returns the errors that must prevent a start, for operators: those of [`RabbitConfig::validate`],
+    /// and in production those of [`RabbitConfig::unsafe_in_production`].
     #[must_use]
     pub fn problems(&self, production: bool) -> Vec<String> {
-        let unusable = self.check().err().map(|problem| format!("bus: {problem}"));
-        let mut problems = Vec::from_iter(unusable);
+        let invalid = self.validate().err().map(|error| format!("bus: {error}"));
+        let mut problems = Vec::from_iter(invalid);
         if production {
             problems.extend(self.unsafe_in_production());
         }
         problems
     }
 
-    /// What must not be so in production, in words for an operator: a password that crosses a
-    /// network in clear, and the user that every broker has. Empty when all is well, and for a URL
-    /// that [`RabbitConfig::check`] refuses.
+    /// Returns the settings that are unsafe in production, for operators: a password sent unencrypted over
+    /// a network, and the default user. Empty for an invalid URL.
     #[must_use]
     pub fn unsafe_in_production(&self) -> Vec<String> {
         let Ok(uri) = self.parse_url() else { return Vec::new() };
         let mut problems = Vec::new();
         if uri.scheme == AMQPScheme::AMQP && !is_loopback(&uri.authority.host) {
             problems.push(
-                "bus.url: in production only amqps:// leaves this machine; use it, with \
-                 bus.tls.ca_file for an authority of your own, or set service.profile = \
+                "bus.url: amqp:// to another host is not permitted in production; use amqps://, \
+                 with bus.tls.ca_file for a private authority, or set service.profile = \
                  \"development\""
                     .to_owned(),
             );
         }
         if uri.authority.userinfo.username == GUEST {
             problems.push(
-                "bus.url: guest is not for production; name a user of this service's own, as `cargo \
-                 xtask broker-users` makes them, or set service.profile = \"development\""
+                "bus.url: the user guest is not permitted in production; use this service's own user, \
+                 created by `cargo xtask broker-users`, or set service.profile = \"development\""
                     .to_owned(),
             );
         }
         problems
     }
 
-    /// Whether it connects as a user that was made for its namespace
-    /// ([`rockbot_contracts::identity`]), so that the others of the fleet have users too.
+    /// Returns whether its user was created for its namespace ([`rockbot_contracts::identity`]), which
+    /// implies that all services of the fleet have users.
     #[must_use]
     pub fn has_own_user(&self) -> bool {
         let user = self.user();
@@ -152,7 +150,7 @@ impl RabbitConfig {
         rest.is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// The user that signs its messages; `None` when the URL can't be used.
+    /// Returns the user id of its messages; `None` when the URL is invalid.
     #[must_use]
     pub fn user(&self) -> Option<String> {
         let user = self.parse_url().ok().and_then(|uri| user_of(&uri).ok());
@@ -161,33 +159,36 @@ impl RabbitConfig {
 
     pub(crate) fn parse_url(&self) -> Result<AMQPUri, InvalidUrl> {
         let mut uri: AMQPUri = self.url.expose_secret().parse().map_err(|reason| {
-            InvalidUrl::because(format!(
+            InvalidUrl::new(format!(
                 "{reason}; expected amqp://USER:PASSWORD@HOST:PORT/VHOST, with special characters \
                  percent-encoded"
             ))
         })?;
         if uri.scheme == AMQPScheme::AMQPS {
-            self.tls.connector().map_err(|error| InvalidUrl::because(error.to_string()))?;
+            self.tls.connector().map_err(|error| InvalidUrl::new(error.to_string()))?;
         } else if !self.tls.is_empty() {
-            return Err(InvalidUrl::because("certificates are for amqps://, and this is amqp://"));
+            return Err(InvalidUrl::new(
+                "certificates require amqps://, but the URL has amqp://; change the URL or remove \
+                 bus.tls",
+            ));
         }
         let external = uri.query.auth_mechanism == Some(SASLMechanism::External);
         if external && uri.authority.userinfo.username == GUEST {
-            return Err(InvalidUrl::because(
-                "with auth_mechanism=external it must name the user of the certificate: \
+            return Err(InvalidUrl::new(
+                "auth_mechanism=external requires the user of the certificate in the URL: \
                  amqps://USER@HOST/VHOST?auth_mechanism=external",
             ));
         }
-        // A dead peer is noticed within two missed heartbeats, unless the URL asks otherwise.
+        // A dead peer is detected within two missed heartbeats, unless the URL sets another interval.
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
         Ok(uri)
     }
 }
 
-/// Who we are to the broker.
+/// Returns the user of a URL.
 pub(crate) fn user_of(uri: &AMQPUri) -> Result<ShortString, InvalidUrl> {
     let user = uri.authority.userinfo.username.as_str();
-    ShortString::try_new(user).map_err(|_| InvalidUrl::because("its user is over 255 bytes"))
+    ShortString::try_new(user).map_err(|_| InvalidUrl::new("the user has more than 255 bytes"))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -195,7 +196,7 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// The user that every broker has, and that the library takes where a URL names none.
+/// The default user of a broker, which the library also uses for URLs without a user.
 const GUEST: &str = "guest";
 const HEARTBEAT_SECONDS: u16 = 10;
 
@@ -204,12 +205,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_of_its_own_is_one_of_its_namespace() {
-        let of = |user: &str| {
+    fn own_user_has_the_namespace_as_prefix() {
+        let has_own_user = |user: &str| {
             let url = format!("amqp://{user}:secret@localhost:5672/%2f");
             RabbitConfig::new(url, "test").with_namespace("rockbot").has_own_user()
         };
-        assert!(of("rockbot.tool-handler"));
-        assert!(!of("guest") && !of("rockbot") && !of("rockbots.cli"));
+        assert!(has_own_user("rockbot.tool-handler"));
+        for other in ["guest", "rockbot", "rockbots.cli"] {
+            assert!(!has_own_user(other), "{other}");
+        }
     }
 }

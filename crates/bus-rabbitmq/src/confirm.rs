@@ -1,14 +1,14 @@
-//! Publisher confirms and the client library's memory.
+//! Publisher confirms.
 
 use std::time::Duration;
 
 use lapin::{Confirmation, PublisherConfirm};
 
-/// A confirm that is never dropped unresolved: the library would keep it for as long as the
-/// channel lives. One that nobody waits for any more is waited for here, with a bound.
+/// A confirm that is never dropped unresolved, because the library would keep it until the channel
+/// closes. After a drop, a task waits for it, for at most [`ABANDONED_FOR`].
 pub(crate) struct PendingConfirm(Option<PublisherConfirm>);
 
-/// How long an abandoned confirm is waited for.
+/// Maximum wait for an abandoned confirm.
 const ABANDONED_FOR: Duration = Duration::from_secs(60);
 
 impl PendingConfirm {

@@ -1,4 +1,4 @@
-//! A consumer that survives its channel and its connection.
+//! A consumer that survives the loss of its channel and connection.
 
 use std::{
     pin::{Pin, pin},
@@ -28,7 +28,7 @@ use crate::{
     backoff,
     channel_wait::wait_on_channel,
     codec,
-    presence::Presence,
+    consumer_status::ConsumerStatus,
     publish_channel::PublishChannel,
     refusal,
     settler::{AmqpSettler, DeadLetters},
@@ -36,55 +36,56 @@ use crate::{
     topology::Namespace,
 };
 
-/// Hands out the deliveries of one queue, on whichever channel they come.
+/// Deliveries of one queue across channels and connections.
 pub(crate) struct RabbitConsumer {
     subscriber: Arc<Subscriber>,
     dead_letters: Option<Arc<DeadLetters>>,
     session: Option<Session>,
-    /// Subscribes again, once the session is lost. A task, so that whoever waits for a delivery
-    /// may stop and come back.
-    reopening: Option<AbortOnDropHandle<Option<Session>>>,
-    /// None when the consumer was cancelled.
-    presence: Option<Arc<Presence>>,
+    /// Resubscribes after the loss of the session. A task, so that dropping the future of a wait does not
+    /// interrupt it.
+    resubscribing: Option<AbortOnDropHandle<Option<Session>>>,
+    /// `None` once the consumer is cancelled.
+    status: Option<Arc<ConsumerStatus>>,
     reconnects: watch::Sender<u64>,
 }
 
-/// What it takes to subscribe.
+/// Opens sessions.
 struct Subscriber {
     supervisor: Supervisor,
     namespace: Arc<Namespace>,
     subscription: Subscription,
 }
 
-/// One subscription, as long as its channel lasts.
+/// A subscription on one channel.
 struct Session {
     generation: u64,
     channel: Arc<Channel>,
     consumer: lapin::Consumer,
-    /// Cancelled when the channel is found to be closed, or its connection lost.
+    /// Cancelled when the channel is found closed, or its connection lost.
     ended: CancellationToken,
-    /// The wait for that, kept from one delivery to the next.
+    /// Completes when `ended` is cancelled; kept across deliveries.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Handed out and done, but the broker has not been told yet.
+    /// Deliveries settled on receipt that are not acknowledged yet.
     unacked: Option<Unacked>,
 }
 
-/// A run of deliveries that one ack covers.
+/// A series of deliveries that one ack covers.
 struct Unacked {
     last: u64,
     count: u16,
 }
 
 impl Session {
-    /// The next delivery. Before it waits, or when `most` are done, it tells the broker of them.
-    async fn next(&mut self, most: u16) -> Option<lapin::Result<lapin::message::Delivery>> {
-        if self.unacked.as_ref().is_some_and(|unacked| unacked.count >= most) {
-            self.tell();
+    /// Returns the next delivery. Acknowledges received deliveries once there are `max_unacked`, and
+    /// before it waits.
+    async fn next(&mut self, max_unacked: u16) -> Option<lapin::Result<lapin::message::Delivery>> {
+        if self.unacked.as_ref().is_some_and(|unacked| unacked.count >= max_unacked) {
+            self.ack_received();
         }
-        if let Some(here) = self.consumer.next().now_or_never() {
-            return here;
+        if let Some(next) = self.consumer.next().now_or_never() {
+            return next;
         }
-        self.tell();
+        self.ack_received();
         tokio::select! {
             biased;
             next = self.consumer.next() => next,
@@ -92,9 +93,9 @@ impl Session {
         }
     }
 
-    /// Takes a delivery that is done once it is handed out. Nothing when its routing key is not
-    /// one: only somebody who publishes to the queue by hand can do that. And nothing when it is a
-    /// dead letter of another queue: the broker does not ask who sends those here.
+    /// Converts a delivery that is settled on receipt. Returns `None` for an invalid routing key, which
+    /// only a foreign publisher can use, and for a dead letter of another queue: the broker routes dead
+    /// letters without checking permissions, so such a message may be forged.
     fn receive(&mut self, delivery: lapin::message::Delivery) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag,
@@ -108,36 +109,36 @@ impl Session {
         self.unacked = Some(Unacked { last: delivery_tag, count });
         let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
         if codec::was_dead_letter(&properties) {
-            warn!("dropped a dead letter of another queue: somebody may be forging answers");
+            warn!("dead letter of another queue dropped: it may be a forged reply");
             return None;
         }
         let key = RoutingKey::new(routing_key.as_str()).ok()?;
         Some(Delivery::received(codec::decode(&properties, data), key, attempt))
     }
 
-    /// Tells the broker of everything that is done, without waiting until the words are written:
-    /// a broker that is short of memory may not read them for a long time.
-    fn tell(&mut self) {
+    /// Acknowledges received deliveries, without waiting for the write: a broker that is low on memory may
+    /// not read for a long time.
+    fn ack_received(&mut self) {
         if let Some(Unacked { last, .. }) = self.unacked.take() {
             let all = BasicAckOptions { multiple: true };
             if let Some(Err(error)) = self.channel.basic_ack(last, all).now_or_never() {
-                debug!(%error, "messages that were taken may come again");
+                debug!(%error, "ack failed; received messages may be redelivered");
             }
         }
     }
 }
 
-/// How long one attempt to subscribe again may take.
-const RESUBSCRIBE_WITHIN: Duration = Duration::from_secs(4);
+/// Timeout of one attempt to resubscribe.
+const RESUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl Subscriber {
-    /// Tries until it works or is refused, for at most [`OPERATION_TIMEOUT`].
-    async fn open_patiently(&self) -> Result<Session, ConsumeError> {
+    /// Opens a session. Retries while disconnected, for at most [`OPERATION_TIMEOUT`].
+    async fn open_with_retries(&self) -> Result<Session, ConsumeError> {
         let mut waits = backoff::waits();
         let opened = timeout(OPERATION_TIMEOUT, async {
             loop {
                 match self.open().await {
-                    // The connection went away meanwhile; the next one will do.
+                    // The connection was lost meanwhile; retry on the next one.
                     Err(ConsumeError::Disconnected { .. }) => {
                         tokio::time::sleep(waits.next_wait()).await;
                     }
@@ -164,10 +165,12 @@ impl Subscriber {
         };
         let queue = &self.subscription.queue;
         if self.namespace.expects_dead_letters(queue) {
-            // The broker closes a channel that asks for what is missing, or may not be looked at.
+            // On a channel of its own: the broker closes it if the queue is missing or the user may not
+            // inspect it.
             let channel = link.open_channel().await.map_err(disconnected)?;
-            let looked = link.until_lost(self.namespace.expect_dead_letters(&channel, queue)).await;
-            looked.map_err(disconnected)?.map_err(refused_or_lost)?;
+            let checked =
+                link.until_lost(self.namespace.expect_dead_letters(&channel, queue)).await;
+            checked.map_err(disconnected)?.map_err(refused_or_lost)?;
         }
         let channel = link.open_channel().await.map_err(disconnected)?;
         let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
@@ -194,25 +197,25 @@ impl Subscriber {
         channel.basic_consume(name, ShortString::default(), options, FieldTable::default()).await
     }
 
-    /// Subscribes again, however long it takes; `None` when the bus was closed meanwhile.
-    async fn reopen(self: Arc<Self>, presence: Arc<Presence>) -> Option<Session> {
+    /// Resubscribes, with retries without a limit; returns `None` once the bus is closed.
+    async fn resubscribe(self: Arc<Self>, status: Arc<ConsumerStatus>) -> Option<Session> {
         let mut waits = backoff::waits();
         let mut last_reason = String::new();
         loop {
-            // However long it takes to connect; then the broker has so long to answer.
+            // Waiting for the connection has no limit; the timeout applies once connected.
             self.supervisor.link().await.ok()?;
-            let reason = match timeout(RESUBSCRIBE_WITHIN, self.open()).await {
+            let reason = match timeout(RESUBSCRIBE_TIMEOUT, self.open()).await {
                 Ok(Ok(session)) => {
-                    presence.consuming(session.generation, &session.channel, &session.ended);
-                    info!(queue = self.queue(), "consuming again");
+                    status.set_consuming(session.generation, &session.channel, &session.ended);
+                    info!(queue = self.queue(), "consumer resubscribed");
                     return Some(session);
                 }
                 Ok(Err(ConsumeError::Closed)) => return None,
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {RESUBSCRIBE_WITHIN:?}"),
+                Err(_) => format!("no response within {RESUBSCRIBE_TIMEOUT:?}"),
             };
             if reason != last_reason {
-                warn!(queue = self.queue(), %reason, "cannot subscribe; trying again");
+                warn!(queue = self.queue(), %reason, "consumer failed to subscribe; retrying");
                 last_reason = reason;
             }
             tokio::time::sleep(waits.next_wait()).await;
@@ -225,7 +228,7 @@ impl Subscriber {
 }
 
 impl RabbitConsumer {
-    /// Declares the queue and subscribes once; later losses are healed in `next`.
+    /// Declares the queue and subscribes. After a disconnect, `next` resubscribes.
     pub(crate) async fn subscribe(
         supervisor: Supervisor,
         namespace: Arc<Namespace>,
@@ -240,16 +243,16 @@ impl RabbitConsumer {
         let dead_letters = (queue.kind == QueueKind::Work)
             .then(|| DeadLetters { queue: dead_letters_as, channel: dead_letter_channel.clone() });
         let subscriber = Arc::new(Subscriber { supervisor, namespace, subscription });
-        let session = subscriber.open_patiently().await?;
+        let session = subscriber.open_with_retries().await?;
         let queue = subscriber.subscription.queue.clone();
-        let presence = subscriber.supervisor.subscribers().enter(queue);
-        presence.consuming(session.generation, &session.channel, &session.ended);
+        let status = subscriber.supervisor.consumers().register(queue);
+        status.set_consuming(session.generation, &session.channel, &session.ended);
         Ok(Self {
             subscriber,
             dead_letters: dead_letters.map(Arc::new),
             session: Some(session),
-            reopening: None,
-            presence: Some(presence),
+            resubscribing: None,
+            status: Some(status),
             reconnects: watch::Sender::new(0),
         })
     }
@@ -258,11 +261,11 @@ impl RabbitConsumer {
         let Subscription { prefetch, settling, .. } = self.subscriber.subscription;
         loop {
             let Some(session) = &mut self.session else {
-                self.session = Some(self.reopened().await?);
-                self.reconnects.send_modify(|times| *times += 1);
+                self.session = Some(self.resubscribed().await?);
+                self.reconnects.send_modify(|count| *count += 1);
                 continue;
             };
-            // Half the prefetch, so that the broker never waits to be told.
+            // Acks at half the prefetch, so that the broker never waits for them.
             match session.next((prefetch / 2).max(1)).await {
                 Some(Ok(delivery)) if settling == Settling::OnReceipt => {
                     let received = session.receive(delivery);
@@ -272,15 +275,15 @@ impl RabbitConsumer {
                 }
                 Some(Ok(delivery)) => {
                     let channel = session.channel.clone();
-                    if let Some(delivery) = self.take(delivery, channel) {
+                    if let Some(delivery) = self.convert(delivery, channel) {
                         return Some(delivery);
                     }
                 }
                 Some(Err(error)) => {
-                    warn!(queue = self.subscriber.queue(), %error, "lost the subscription");
+                    warn!(queue = self.subscriber.queue(), %error, "consumer lost its channel");
                     self.interrupt();
                 }
-                // Cancelled by us, or by the broker because the queue was deleted.
+                // Cancelled by this process, or by the broker because the queue was deleted.
                 None => self.interrupt(),
             }
         }
@@ -288,29 +291,34 @@ impl RabbitConsumer {
 
     fn interrupt(&mut self) {
         self.session = None;
-        if let Some(presence) = &self.presence {
-            presence.interrupted();
+        if let Some(status) = &self.status {
+            status.set_interrupted();
         }
     }
 
-    /// Waits for a new session; `None` when none will come. Dropping the future does not stop the
-    /// work on it.
-    async fn reopened(&mut self) -> Option<Session> {
-        let presence = self.presence.as_ref()?;
+    /// Waits for a new session; returns `None` once cancelled or closed. Dropping the future does not
+    /// interrupt the resubscription.
+    async fn resubscribed(&mut self) -> Option<Session> {
+        let status = self.status.as_ref()?;
         if self.subscriber.supervisor.is_closed() {
             return None;
         }
-        let reopening = self.reopening.get_or_insert_with(|| {
-            let reopening = self.subscriber.clone().reopen(presence.clone());
-            AbortOnDropHandle::new(tokio::spawn(reopening))
+        let resubscribing = self.resubscribing.get_or_insert_with(|| {
+            let resubscribing = self.subscriber.clone().resubscribe(status.clone());
+            AbortOnDropHandle::new(tokio::spawn(resubscribing))
         });
-        let reopened = reopening.await;
-        self.reopening = None;
-        // A task fails only when the runtime ends.
-        reopened.ok().flatten()
+        let session = resubscribing.await;
+        self.resubscribing = None;
+        // The task fails only when the runtime stops.
+        session.ok().flatten()
     }
 
-    fn take(&self, delivery: lapin::message::Delivery, channel: Arc<Channel>) -> Option<Delivery> {
+    /// Converts a delivery that its handler settles. One with an invalid routing key is dead-lettered.
+    fn convert(
+        &self,
+        delivery: lapin::message::Delivery,
+        channel: Arc<Channel>,
+    ) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag: tag,
             routing_key,
@@ -325,12 +333,12 @@ impl RabbitConsumer {
         match RoutingKey::new(routing_key.as_str()) {
             Ok(key) => Some(Delivery::new(envelope, key, attempt, settler)),
             Err(error) => {
-                // Only somebody who publishes to the queue by hand can do this.
-                warn!(%error, "dead-lettering a message");
+                // Only a foreign publisher can cause this.
+                warn!(%error, "message with an invalid routing key dead-lettered");
                 let reject = rockbot_bus::Settler::dead_letter(
                     Box::new(settler),
                     envelope,
-                    "its routing key is not one".into(),
+                    "invalid routing key".into(),
                 );
                 tokio::spawn(reject);
                 None
@@ -339,8 +347,8 @@ impl RabbitConsumer {
     }
 
     async fn stop(&mut self) {
-        self.presence = None;
-        self.reopening = None;
+        self.status = None;
+        self.resubscribing = None;
         if let Some(session) = &self.session {
             let tag = session.consumer.tag();
             let cancelled = {
@@ -349,7 +357,7 @@ impl RabbitConsumer {
                 matches!(wait_on_channel(&session.channel, deadline, cancel).await, Ok(Ok(())))
             };
             if !cancelled {
-                // The channel is gone, and with it what was prefetched.
+                // The channel is closed, and its prefetched deliveries are lost.
                 self.session = None;
             }
         }

@@ -1,4 +1,4 @@
-//! How a process of the fleet comes to its bus.
+//! Connection of a process to its fleet.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::{
     config::RabbitConfig,
 };
 
-/// A process's way to the others, watched over.
+/// A process's connection to the other processes of its fleet.
 pub struct FleetConnection {
-    /// The bus, counted and traced.
+    /// The bus, with metrics and traces.
     pub bus: Arc<dyn Bus>,
-    /// Tells how full the process's queue is, until dropped.
+    /// Updates the metrics of the process's queue until dropped.
     pub queue: QueueGauge,
 }
 
-/// Waits for the broker as long as it takes, and has `health` know the bus and the depth of the queue
-/// that the process works on. None when the process is told to stop first.
+/// Connects to the broker and adds the bus to `health`. Waits for the broker without a limit. Returns
+/// `None` when the process shuts down first.
 ///
 /// # Errors
 /// As for [`RabbitBus::connect`].
@@ -29,7 +29,7 @@ pub struct FleetConnection {
 /// Dropping the future stops waiting.
 pub async fn join(
     config: &RabbitConfig,
-    works_on: QueueName,
+    work_queue: QueueName,
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<Option<FleetConnection>, ConnectError> {
@@ -39,6 +39,6 @@ pub async fn join(
     let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
     health.needs("bus", readiness_check(bus.clone()));
     health.refresh_with(connected_gauge(bus.clone()));
-    let queue = QueueGauge::start(bus.clone(), works_on);
+    let queue = QueueGauge::start(bus.clone(), work_queue);
     Ok(Some(FleetConnection { bus, queue }))
 }

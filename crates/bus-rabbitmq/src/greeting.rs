@@ -1,5 +1,4 @@
-//! Which broker this is and whether it is there, from its address and from what it says before
-//! anybody logs in.
+//! Address, product and liveness of the broker, from its URL and its greeting before authentication.
 
 use std::time::Duration;
 
@@ -13,7 +12,8 @@ use tokio::{
 const PROTOCOL_HEADER: &[u8] = b"AMQP\x00\x00\x09\x01";
 const MAX_GREETING_BYTES: u64 = 16 * 1024;
 
-/// Product and version; only the product where the greeting can't be read.
+/// Returns product and version of the broker; the version is unknown over TLS or if the greeting can't be
+/// parsed.
 pub(crate) async fn broker_version(uri: &AMQPUri) -> String {
     let unknown = || "RabbitMQ (version unknown)".to_owned();
     if uri.scheme != AMQPScheme::AMQP {
@@ -28,7 +28,7 @@ pub(crate) async fn broker_version(uri: &AMQPUri) -> String {
     }
 }
 
-/// The broker's URL without the password.
+/// Returns the broker's URL without the password.
 pub(crate) fn address_of(uri: &AMQPUri) -> String {
     let authority = &uri.authority;
     let (user, host) = (&authority.userinfo.username, &authority.host);
@@ -37,8 +37,8 @@ pub(crate) fn address_of(uri: &AMQPUri) -> String {
     format!("{}://{user}@{host}:{}/{vhost}", uri.scheme, authority.port)
 }
 
-/// Returns when the peer answers in any way, be it by closing the connection.
-pub(crate) async fn answers(uri: &AMQPUri) -> std::io::Result<()> {
+/// Waits until the peer responds in any way, including closing the connection.
+pub(crate) async fn await_response(uri: &AMQPUri) -> std::io::Result<()> {
     let mut socket = connect(uri).await?;
     socket.read(&mut [0]).await.map(drop)
 }
@@ -62,7 +62,8 @@ async fn greeting(uri: &AMQPUri) -> std::io::Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// The value of a long-string field: its name with a length byte, `S`, a length of four bytes.
+/// Returns the value of a long-string field. Its encoding: name with a length byte, `S`, value with a
+/// length of four bytes.
 fn text(greeting: &[u8], field: &str) -> Option<String> {
     let mut marker = vec![u8::try_from(field.len()).ok()?];
     marker.extend_from_slice(field.as_bytes());
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_its_password() {
+    fn address_omits_the_password() {
         for (url, shown) in [
             ("amqp://me:secret@broker:5672/%2f", "amqp://me@broker:5672/%2f"),
             ("amqps://me:secret@broker/fleet?heartbeat=5", "amqps://me@broker:5671/fleet"),
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_and_lies_are_survived() {
+    fn malformed_field_has_no_value() {
         let greeting = b"junk\x07versionS\x00\x00\x00\x063.10.8more";
         assert_eq!(text(greeting, "version").as_deref(), Some("3.10.8"));
         assert_eq!(text(greeting, "product"), None);

@@ -1,16 +1,16 @@
-//! The messaging port spoken in AMQP 0-9-1, to RabbitMQ.
+//! RabbitMQ adapter of the messaging port, over AMQP 0-9-1.
 //!
-//! One supervisor task owns the connection and brings it back; publishers and consumers ask it for
-//! fresh channels and declare what they need on them, so that nothing depends on what an earlier
-//! connection left behind.
+//! One supervisor task owns the connection and reconnects. Publishers and consumers request new channels
+//! from it and declare what they need on them, so that nothing depends on the state of an earlier
+//! connection.
 //!
-//! - [`RabbitBus`]: the port;
-//! - `supervisor`: the connection, and `tls` around it;
-//! - `publish_channel`: channels to publish on, and the mapping of confirms and returns to results;
-//! - `consumer`: consumers that survive their channel, and `presence`: the state of each;
-//! - `refusal`: errors for requests that the broker refuses, with a remedy;
-//! - `topology`: declaration of the exchanges and queues of the contracts;
-//! - [`codec`]: envelopes as AMQP properties and back.
+//! - [`RabbitBus`]: the implementation of the port.
+//! - `supervisor`: the connection; `tls`: its encryption.
+//! - `publish_channel`: channels for publishing, and the mapping of confirms and returns to results.
+//! - `consumer`: consumers that survive their channel; `consumer_status`: the state of each.
+//! - `refusal`: errors for operations that the broker refuses, with a remedy.
+//! - `topology`: declaration of exchanges and queues.
+//! - [`codec`]: conversion between envelopes and AMQP properties.
 
 mod backoff;
 mod bus;
@@ -19,9 +19,9 @@ pub mod codec;
 mod config;
 mod confirm;
 mod consumer;
+mod consumer_status;
 mod fleet;
 mod greeting;
-mod presence;
 mod publish_channel;
 mod refusal;
 mod settler;

@@ -40,7 +40,7 @@ use crate::{
     traffic::{Flight, Traffic},
 };
 
-/// Publishes to one exchange on a channel of its own, replaced when it breaks.
+/// Publishes to one exchange on its own channel, which is replaced when it closes.
 pub(crate) struct PublishChannel {
     supervisor: Supervisor,
     namespace: Arc<Namespace>,
@@ -58,28 +58,28 @@ struct Open {
     traffic: Traffic,
 }
 
-/// What became of one attempt to send.
+/// Outcome of one attempt to send.
 enum Sent {
     Known(Result<(), Lost>),
-    /// It certainly did not go out; with the reason.
+    /// The message was not sent; with the reason.
     Not(String),
-    /// The exchange was deleted, and with it every binding; the message was dropped.
+    /// The exchange was deleted with all bindings; the broker dropped the message.
     NoExchange,
 }
 
-/// When to send a message again that certainly did not go out.
+/// Retries of a message that was not sent.
 #[derive(Default)]
 struct Again {
     waits: Option<Box<Waits>>,
     bound_by: Option<Instant>,
 }
 
-/// How long after its exchange was found missing a message may find nobody bound: so long its
-/// consumers take to bind again.
+/// Time after the detection of a missing exchange during which a message may be unroutable, until its
+/// consumers have restored their bindings.
 const BOUND_AGAIN_WITHIN: Duration = Duration::from_secs(4);
 
 impl Again {
-    /// Waits a little; nothing when the deadline would pass meanwhile.
+    /// Waits for the next delay; `None` when the deadline comes first.
     async fn wait(&mut self, deadline: Instant) -> Option<()> {
         let next = Instant::now()
             + self.waits.get_or_insert_with(|| Box::new(backoff::waits())).next_wait();
@@ -128,7 +128,7 @@ impl PublishChannel {
         })
     }
 
-    /// Publishes with a name that is not a routing key of ours, such as a queue's.
+    /// Publishes with a routing key outside of the topology, such as the name of a queue.
     pub(crate) async fn publish_raw(
         &self,
         routing_key: ShortString,
@@ -141,9 +141,9 @@ impl PublishChannel {
         }
     }
 
-    /// Sends once; again only when it is certain that the message did not go out.
+    /// Sends the message. Retries only when it was certainly not sent.
     ///
-    /// Calls that wait for this are many, so what is rare is in boxes.
+    /// Many calls wait here, so rare paths are boxed to keep the future small.
     async fn send(
         &self,
         routing_key: ShortString,
@@ -157,7 +157,7 @@ impl PublishChannel {
             let open = match self.ready() {
                 Some(open) => open,
                 None => {
-                    // What can't be sent need not wait for a connection.
+                    // Validated first: an invalid message need not wait for a connection.
                     self.properties(envelope)?;
                     Box::pin(self.open(deadline)).await?
                 }
@@ -189,11 +189,11 @@ impl PublishChannel {
     fn properties(&self, envelope: &Envelope) -> Result<BasicProperties, PublishError> {
         let properties = codec::encode(envelope)
             .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?;
-        // The broker refuses a message that is signed by another than the connection's user.
+        // The broker refuses a message with the user id of another user.
         Ok(properties.with_user_id(self.supervisor.user()))
     }
 
-    /// Follows a message until it is known what became of it.
+    /// Waits for the outcome of a message.
     async fn sent(
         &self,
         open: &Open,
@@ -234,15 +234,15 @@ impl PublishChannel {
         Sent::Known(Err(Lost::Silent(silence.to_string())))
     }
 
-    /// What an error of the channel says about a message.
+    /// Returns the outcome of a message after an error of the channel.
     fn broken(&self, open: &Open, error: &lapin::Error, flight: &Flight<'_>) -> Sent {
         self.forget(open);
-        // The library looks at the channel before it takes the message.
+        // The library checks the channel before it accepts the message.
         if matches!(error.kind(), ErrorKind::InvalidChannelState(_, "basic.publish")) {
             return Sent::Not(error.to_string());
         }
-        // The broker drops the message that finds no exchange. Only one that was alone on the
-        // channel can tell that it was this one.
+        // The broker drops a message to a missing exchange. Only if no other message was in flight on the
+        // channel does the error certainly belong to this one.
         if refusal::refusal(error) == Some(Refusal::NotFound) && flight.was_alone() {
             return Sent::NoExchange;
         }
@@ -268,12 +268,12 @@ impl PublishChannel {
         }
     }
 
-    /// The open channel, if the broker takes messages on it now.
+    /// Returns the open channel, unless the broker blocks publishers.
     fn ready(&self) -> Option<Arc<Open>> {
         self.usable().filter(|open| open.blocked.borrow().is_none())
     }
 
-    /// A channel that the broker takes messages on: the open one, or a fresh one on the current
+    /// Waits until the broker accepts messages, and returns the open channel, or a new one on the current
     /// connection.
     async fn open(&self, deadline: Instant) -> Result<Arc<Open>, PublishError> {
         let mut waits = backoff::waits();
@@ -282,7 +282,7 @@ impl PublishChannel {
             loop {
                 match self.open_once().await {
                     Ok(open) => {
-                        // An error means that the connection is gone, which sending will find out.
+                        // An error means that the connection was lost, which sending will detect.
                         let _ = open.blocked.clone().wait_for(Option::is_none).await;
                         return Ok(open);
                     }
@@ -302,7 +302,7 @@ impl PublishChannel {
         if let Some(open) = self.usable() {
             return Ok(open);
         }
-        // One opens, the others wait for it.
+        // One caller opens the channel while the others wait.
         let _turn = self.opening.lock().await;
         match self.usable() {
             Some(open) => Ok(open),
@@ -350,7 +350,7 @@ impl PublishChannel {
     }
 }
 
-/// Why a message that went out did not arrive, or may not have.
+/// Reasons why a sent message did not arrive, or may not have arrived.
 #[derive(Debug)]
 enum Lost {
     Returned,
@@ -362,17 +362,17 @@ fn not_sent(reason: String) -> PublishError {
     PublishError::Disconnected { reason }
 }
 
-/// What a confirm says about its message.
+/// Outcome of a message after its confirm.
 enum Judged {
     Known(Result<(), Lost>),
-    /// With it came another message's return, so its own may have come with another's confirm.
+    /// The confirm carried the return of another message, so its own return may be with another confirm.
     MixedUp {
-        /// What became of it if not.
+        /// Outcome if the message has no return.
         otherwise: Result<(), Lost>,
     },
 }
 
-/// Returns that came with the confirm of another message, until their own message asks.
+/// Returns that arrived with the confirm of another message, until their own message takes them.
 #[derive(Default)]
 struct Returned {
     any: AtomicBool,
@@ -381,11 +381,11 @@ struct Returned {
 }
 
 impl Returned {
-    /// Beyond this the oldest are of messages that nobody waits for any more.
+    /// Maximum number of returns; beyond it, the messages of most are no longer awaited.
     const MOST: usize = 1024;
 
-    /// How long a message that received another's return waits for its own. The confirms that
-    /// were mixed up came together, so their waiters are awake already.
+    /// Maximum wait of a message that received another's return for its own. Such confirms arrive
+    /// together, so their receivers are awake already.
     const CLAIM_WITHIN: Duration = Duration::from_millis(500);
 
     fn hand_over(&self, id: &str) {
@@ -409,7 +409,7 @@ impl Returned {
         found
     }
 
-    /// Waits for the message's own return. False when it has none.
+    /// Waits for the return of the message `id`; false when it has none.
     async fn claim(&self, id: &MessageId) -> bool {
         let claimed = async {
             loop {

@@ -1,19 +1,19 @@
-//! What the broker refused, in words that say what to do.
+//! Errors of operations that the broker refuses, with a remedy.
 
 use lapin::{Error, ErrorKind, protocol::AMQPErrorKind};
 
-/// A code of AMQP 0-9-1 that is acted on.
+/// Reply codes of AMQP 0-9-1 that are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// 403: the user may not.
+    /// 403: the user lacks a permission.
     AccessRefused,
-    /// 404: there is no such exchange, queue or virtual host.
+    /// 404: the exchange, queue or virtual host does not exist.
     NotFound,
-    /// 406: it exists with other arguments.
+    /// 406: the queue or exchange exists with other arguments.
     PreconditionFailed,
 }
 
-/// The refusal in an error, if it is one of those.
+/// Returns the reply code of an error, if it is one that is handled.
 pub(crate) fn refusal(error: &Error) -> Option<Refusal> {
     let ErrorKind::ProtocolError(error) = error.kind() else { return None };
     let code = match error.kind() {
@@ -28,69 +28,69 @@ pub(crate) fn refusal(error: &Error) -> Option<Refusal> {
     }
 }
 
-/// Why the broker refused to declare or consume something, and what to do about it.
+/// Describes an error, with a remedy if a queue or exchange exists with other arguments.
 pub(crate) fn explain(error: &Error) -> String {
-    let said = error.to_string();
+    let text = error.to_string();
     if refusal(error) != Some(Refusal::PreconditionFailed) {
-        return said;
+        return text;
     }
-    match Difference::read(&said) {
+    match Difference::parse(&text) {
         Some(difference) => difference.explain(),
-        None => format!("{said}; it exists with other arguments. {}", remedy("queue")),
+        None => format!("{text}; {}", remedy("queue")),
     }
 }
 
-/// An argument that a queue or exchange already has with another value.
+/// An argument of a queue or exchange that exists with another value.
 #[derive(Debug, PartialEq, Eq)]
 struct Difference<'a> {
     argument: &'a str,
     /// `queue` or `exchange`.
-    what: &'a str,
+    kind: &'a str,
     name: &'a str,
-    /// What this process asks for; none when it asks for nothing.
-    wanted: Option<&'a str>,
-    /// What is there.
+    /// Value in the declaration of this process, if any.
+    declared: Option<&'a str>,
+    /// Value at the broker, if any.
     present: Option<&'a str>,
 }
 
 impl<'a> Difference<'a> {
-    /// Reads `inequivalent arg 'ARG' for queue 'NAME' in vhost '/': received the value 'A' of type
-    /// 'T' but current is the value 'B' of type 'T'`, where a value can also be `none` or stand
-    /// without the words before it.
-    fn read(said: &'a str) -> Option<Self> {
-        let (_, rest) = said.split_once("inequivalent arg '")?;
+    /// Parses `inequivalent arg 'ARG' for queue 'NAME' in vhost '/': received the value 'A' of type 'T'
+    /// but current is the value 'B' of type 'T'`. A value can also be `none`, or have no `the value`
+    /// before it.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (_, rest) = text.split_once("inequivalent arg '")?;
         let (argument, rest) = rest.split_once("' for ")?;
-        let (what, rest) = rest.split_once(" '")?;
+        let (kind, rest) = rest.split_once(" '")?;
         let (name, rest) = rest.split_once("' in vhost ")?;
         let (_, rest) = rest.split_once(": received ")?;
-        let (wanted, present) = rest.split_once(" but current is ")?;
-        Some(Self { argument, what, name, wanted: value(wanted), present: value(present) })
+        let (declared, present) = rest.split_once(" but current is ")?;
+        Some(Self { argument, kind, name, declared: value(declared), present: value(present) })
     }
 
     fn explain(&self) -> String {
-        let Self { argument, what, name, wanted, present } = self;
-        let (wanted, present) = (wanted.unwrap_or("none"), present.unwrap_or("none"));
+        let Self { argument, kind, name, declared, present } = self;
+        let (declared, present) = (declared.unwrap_or("none"), present.unwrap_or("none"));
         format!(
-            "{what} {name} exists with {argument} = {present}, and this process needs {argument} \
-             = {wanted}. {}",
-            remedy(what)
+            "{kind} {name} exists with {argument} = {present}, but this process declares {argument} \
+             = {declared}; {}",
+            remedy(kind)
         )
     }
 }
 
-/// The first quoted value; nothing for `none`.
-fn value(said: &str) -> Option<&str> {
-    if said.starts_with("none") {
+/// Returns the first quoted value; `None` for `none`.
+fn value(text: &str) -> Option<&str> {
+    if text.starts_with("none") {
         return None;
     }
-    said.split('\'').nth(1)
+    text.split('\'').nth(1)
 }
 
-fn remedy(what: &str) -> &'static str {
-    if what == "exchange" {
-        "Delete the exchange and it is declared anew, or use another namespace"
+fn remedy(kind: &str) -> &'static str {
+    if kind == "exchange" {
+        "delete the exchange, so that it is declared again, or use another namespace"
     } else {
-        "Drain the queue and delete it, and it is declared anew, or use another namespace"
+        "drain and delete the queue, so that it is declared again, or use another namespace"
     }
 }
 
@@ -99,33 +99,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_argument_and_both_values_are_named() {
-        let said = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'a.b' in \
+    fn explanation_names_argument_and_both_values() {
+        let text = "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'a.b' in \
                     vhost '/': received the value '7' of type 'long' but current is the value \
                     '10000' of type 'long'";
-        let explained = Difference::read(said).expect("it can be read").explain();
+        let explained = Difference::parse(text).expect("parsed").explain();
         assert!(
             explained.starts_with(
-                "queue a.b exists with x-max-length = 10000, and this process needs x-max-length \
-                 = 7. Drain"
+                "queue a.b exists with x-max-length = 10000, but this process declares \
+                 x-max-length = 7; drain"
             ),
             "{explained}"
         );
     }
 
     #[test]
-    fn a_value_can_be_missing_on_either_side_or_stand_alone() {
-        let said = "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received none but \
+    fn value_may_be_missing_or_unprefixed() {
+        let text = "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received none but \
                     current is the value '5' of type 'long'";
-        let read = Difference::read(said).expect("it can be read");
-        assert_eq!((read.wanted, read.present), (None, Some("5")));
-        let said = "inequivalent arg 'type' for exchange 'e' in vhost 'v': received 'topic' but \
+        let parsed = Difference::parse(text).expect("parsed");
+        assert_eq!((parsed.declared, parsed.present), (None, Some("5")));
+        let text = "inequivalent arg 'type' for exchange 'e' in vhost 'v': received 'topic' but \
                     current is 'direct'";
-        let read = Difference::read(said).expect("it can be read");
+        let parsed = Difference::parse(text).expect("parsed");
         assert_eq!(
-            (read.what, read.wanted, read.present),
+            (parsed.kind, parsed.declared, parsed.present),
             ("exchange", Some("topic"), Some("direct"))
         );
-        assert_eq!(Difference::read("something else"), None);
+        assert_eq!(Difference::parse("something else"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Settling a delivery on the channel it came from.
+//! Settlement of deliveries on their channels.
 
 use std::{borrow::Cow, pin::pin, sync::Arc};
 
@@ -17,36 +17,36 @@ use crate::{
 };
 
 pub(crate) struct AmqpSettler {
-    /// Of this delivery only on this channel, which is never reopened.
+    /// Valid only on this channel, which is never reopened.
     pub(crate) tag: DeliveryTag,
-    /// Where the delivery came from; kept open for as long as it can be settled.
+    /// Channel of the delivery, kept open until it is settled.
     pub(crate) channel: Arc<Channel>,
-    /// Where its dead letters are kept; `None` where the queue has none.
+    /// `None` for queues without dead letters.
     pub(crate) dead_letters: Option<Arc<DeadLetters>>,
 }
 
-/// Where the dead letters of a queue are kept.
+/// Destination of the dead letters of a queue.
 pub(crate) struct DeadLetters {
-    /// The full name of the queue that they are of.
+    /// Name of the queue at the broker, which is the routing key of its dead letters.
     pub(crate) queue: ShortString,
     pub(crate) channel: Arc<PublishChannel>,
 }
 
-/// The longest reason that is kept with a dead letter.
+/// Maximum length of the reason in a dead letter.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// With `reject`: from RabbitMQ 4.3 on a message that comes back with `nack` is not counted, and one
-/// that nobody can handle would come back for ever.
+/// For `reject`: from RabbitMQ 4.3 on, a requeue by `nack` is not counted as a delivery, so a message
+/// that can't be processed would be redelivered forever.
 const REQUEUE: BasicRejectOptions = BasicRejectOptions { requeue: true };
-const GIVE_UP: BasicRejectOptions = BasicRejectOptions { requeue: false };
+const DEAD_LETTER: BasicRejectOptions = BasicRejectOptions { requeue: false };
 
 impl Settler for AmqpSettler {
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>> {
-        Box::pin(async move { self.acked().await })
+        Box::pin(async move { self.ack_delivery().await })
     }
 
     fn retry(self: Box<Self>, _: Envelope) -> BoxFuture<'static, Result<(), SettleError>> {
-        Box::pin(async move { self.rejected(REQUEUE).await })
+        Box::pin(async move { self.reject_delivery(REQUEUE).await })
     }
 
     fn dead_letter(
@@ -56,56 +56,56 @@ impl Settler for AmqpSettler {
     ) -> BoxFuture<'static, Result<(), SettleError>> {
         Box::pin(async move {
             let Some(dead_letters) = &self.dead_letters else {
-                return self.rejected(GIVE_UP).await;
+                return self.reject_delivery(DEAD_LETTER).await;
             };
-            // The broker would keep only that it was rejected, so the letter is written here.
+            // A rejection has no reason, so the dead letter is published by this process.
             let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
             envelope.dead_letter_reason = Some(reason.into());
             let DeadLetters { queue, channel } = &**dead_letters;
             match channel.publish_raw(queue.clone(), &envelope).await {
-                Ok(()) => self.acked().await,
+                Ok(()) => self.ack_delivery().await,
                 Err(error) => {
-                    tracing::warn!(%error, "dead-lettering without the reason");
-                    self.rejected(GIVE_UP).await
+                    tracing::warn!(%error, "dead letter publish failed; rejecting without the reason");
+                    self.reject_delivery(DEAD_LETTER).await
                 }
             }
         })
     }
 
     fn abandon(self: Box<Self>, _: Envelope) {
-        // Without a runtime the connection is going away, and the broker requeues by itself.
+        // Without a runtime the connection closes, and the broker requeues the message.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                let _ = self.rejected(REQUEUE).await;
+                let _ = self.reject_delivery(REQUEUE).await;
             });
         }
     }
 }
 
-// On the channel itself: with what comes with a delivery to ack it, the client library would send a
-// message to a task of its own, which starts another one.
+// Settles on the channel directly: with a delivery's own acker, the client library would involve two more
+// tasks.
 impl AmqpSettler {
-    async fn acked(&self) -> Result<(), SettleError> {
+    async fn ack_delivery(&self) -> Result<(), SettleError> {
         let acked = pin!(self.channel.basic_ack(self.tag, BasicAckOptions::default()));
-        settled(&self.channel, acked).await
+        await_write(&self.channel, acked).await
     }
 
-    async fn rejected(&self, how: BasicRejectOptions) -> Result<(), SettleError> {
-        let rejected = pin!(self.channel.basic_reject(self.tag, how));
-        settled(&self.channel, rejected).await
+    async fn reject_delivery(&self, options: BasicRejectOptions) -> Result<(), SettleError> {
+        let rejected = pin!(self.channel.basic_reject(self.tag, options));
+        await_write(&self.channel, rejected).await
     }
 }
 
-/// Waits until the settlement is written to the socket. That takes long only while the broker reads
-/// nothing from this connection; then it may still arrive later.
-async fn settled(
+/// Waits until a settlement is written to the socket. This takes long only while the broker does not read
+/// from the connection; after a timeout, the settlement may still arrive.
+async fn await_write(
     channel: &Channel,
     settlement: impl Future<Output = lapin::Result<()>> + Unpin,
 ) -> Result<(), SettleError> {
-    let lost = |reason| Err(SettleError { reason });
+    let failed = |reason| Err(SettleError { reason });
     match wait_on_channel(channel, Instant::now() + OPERATION_TIMEOUT, settlement).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => lost(error.to_string()),
-        Err(silence) => lost(silence.to_string()),
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(error) => failed(error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! The one task that owns the connection and brings it back.
+//! The task that owns the connection and reconnects.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,27 +18,28 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info, warn};
 
 use crate::{
-    backoff, greeting,
-    presence::Subscribers,
+    backoff,
+    consumer_status::ConsumerRegistry,
+    greeting,
     refusal::{self, Refusal},
     tls::{self, TlsFiles},
     topology::Namespace,
 };
 
-/// How long a channel operation on a live connection may take.
+/// Timeout of a channel operation on an open connection.
 pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the broker is, and who we are there.
+/// Address of the broker, and the user of this process.
 pub(crate) struct Address {
     pub(crate) uri: AMQPUri,
     pub(crate) tls: TlsFiles,
     pub(crate) user: ShortString,
 }
 
-/// What is known of the connection.
+/// State of the connection.
 #[derive(Clone)]
 pub(crate) enum State {
-    /// Not connected; with what the last attempt said.
+    /// Not connected; with the error of the last attempt.
     Connecting {
         reason: Arc<str>,
     },
@@ -46,18 +47,18 @@ pub(crate) enum State {
     Closed,
 }
 
-/// One connection, as long as it lasts.
+/// One connection to the broker.
 pub(crate) struct Link {
     connection: Connection,
-    /// Grows with every connection, so that users notice that theirs is an old one.
+    /// Number of the connection, from 1, by which users detect an old one.
     pub(crate) generation: u64,
-    /// Why the broker takes no messages; none while it does.
+    /// Reason why the broker blocks publishers; `None` while it does not.
     blocked: watch::Sender<Option<Arc<str>>>,
-    /// Cancelled when the connection is found to be lost.
+    /// Cancelled when the connection is lost.
     ended: CancellationToken,
 }
 
-/// Why there is no channel.
+/// Errors of a request for a channel.
 #[derive(Debug, Clone)]
 pub(crate) enum NoChannel {
     Disconnected { reason: String },
@@ -65,10 +66,10 @@ pub(crate) enum NoChannel {
 }
 
 impl Link {
-    /// A fresh channel.
+    /// Opens a channel.
     pub(crate) async fn open_channel(&self) -> Result<Channel, String> {
         match self.open_once().await {
-            // A channel can inherit the error that ended an earlier one of its number.
+            // A new channel can inherit the error that closed an earlier one with its number.
             Err(_) if self.is_connected() => self.open_once().await,
             opened => opened,
         }
@@ -82,17 +83,17 @@ impl Link {
         }
     }
 
-    /// Waits for an operation, but no longer than the connection lasts: the library forgets an
-    /// operation that begins just as it ends.
+    /// Waits for an operation until the connection is lost: the library never completes an operation that
+    /// starts while the connection closes.
     pub(crate) async fn until_lost<T>(
         &self,
         operation: impl Future<Output = T>,
     ) -> Result<T, String> {
         let done = self.ended.run_until_cancelled(operation).await;
-        done.ok_or_else(|| "the connection ended".to_owned())
+        done.ok_or_else(|| "the connection was lost".to_owned())
     }
 
-    /// A token of the caller's own that is also cancelled when the connection is lost.
+    /// Returns a child token that is cancelled when the connection is lost.
     pub(crate) fn ended(&self) -> CancellationToken {
         self.ended.child_token()
     }
@@ -101,18 +102,18 @@ impl Link {
         self.connection.status().connected()
     }
 
-    /// Why the broker takes no messages; none while it does.
+    /// Returns the reason why the broker blocks publishers; `None` while it does not.
     pub(crate) fn blocked(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.blocked.subscribe()
     }
 }
 
-/// Handle to the task; cheap to clone.
+/// Handle to the supervisor task; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Supervisor {
     state: watch::Receiver<State>,
-    subscribers: Subscribers,
-    doubtful: Arc<Notify>,
+    consumers: ConsumerRegistry,
+    topology_check: Arc<Notify>,
     user: ShortString,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -130,48 +131,48 @@ impl Supervisor {
         let (sender, state) = watch::channel(State::Connecting { reason });
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        let subscribers = Subscribers::default();
-        let doubtful = Arc::new(Notify::new());
+        let consumers = ConsumerRegistry::default();
+        let topology_check = Arc::new(Notify::new());
         let task = Task {
             address,
             connection_name,
             connect_timeout,
             namespace,
             state: sender,
-            subscribers: subscribers.clone(),
-            doubtful: doubtful.clone(),
+            consumers: consumers.clone(),
+            topology_check: topology_check.clone(),
         };
         tasks.spawn(task.run(stop.clone()));
         tasks.close();
-        Self { state, subscribers, doubtful, user, stop, tasks }
+        Self { state, consumers, topology_check, user, stop, tasks }
     }
 
-    /// Connected, and every consumer that was subscribed consumes.
+    /// Returns whether it is connected and every consumer is consuming.
     pub(crate) fn is_ready(&self) -> bool {
         self.current().is_some_and(|link| {
-            link.is_connected() && self.subscribers.all_consume_on(link.generation)
+            link.is_connected() && self.consumers.all_consume_on(link.generation)
         })
     }
 
-    pub(crate) fn subscribers(&self) -> &Subscribers {
-        &self.subscribers
+    pub(crate) fn consumers(&self) -> &ConsumerRegistry {
+        &self.consumers
     }
 
-    /// Has exchanges and bindings looked after now: something that should be there is not.
+    /// Triggers a restoration of exchanges and bindings, because something is missing.
     pub(crate) fn doubt_topology(&self) {
-        self.doubtful.notify_one();
+        self.topology_check.notify_one();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Who we are to the broker.
+    /// Returns the user of this process.
     pub(crate) fn user(&self) -> ShortString {
         self.user.clone()
     }
 
-    /// The connection if there is one now, without waiting.
+    /// Returns the current connection, without waiting.
     pub(crate) fn current(&self) -> Option<Arc<Link>> {
         match &*self.state.borrow() {
             State::Connected(link) => Some(link.clone()),
@@ -189,19 +190,19 @@ impl Supervisor {
         }
     }
 
-    /// What the last attempt to connect said.
+    /// Returns the reason why the broker is unavailable.
     pub(crate) fn reason(&self) -> String {
         match &*self.state.borrow() {
             State::Connecting { reason } => reason.to_string(),
             State::Connected(link) => match &*link.blocked.borrow() {
                 Some(reason) => blocked_because(reason),
-                None => "the broker did not answer in time".to_owned(),
+                None => "the broker did not respond in time".to_owned(),
             },
             State::Closed => "the bus is closed".to_owned(),
         }
     }
 
-    /// Gives the connection up without waiting for it to end.
+    /// Closes the connection without waiting for it.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
@@ -218,13 +219,13 @@ struct Task {
     connect_timeout: Duration,
     namespace: Namespace,
     state: watch::Sender<State>,
-    subscribers: Subscribers,
-    doubtful: Arc<Notify>,
+    consumers: ConsumerRegistry,
+    topology_check: Arc<Notify>,
 }
 
-/// How often exchanges and bindings are declared again. An operator who deletes the exchange takes
-/// the bindings with it, and the broker tells no consumer.
-const LOOK_AFTER_TOPOLOGY: Duration = Duration::from_secs(3);
+/// Interval at which exchanges and bindings are restored. Deleting an exchange deletes its bindings, and
+/// the broker does not notify consumers.
+const TOPOLOGY_INTERVAL: Duration = Duration::from_secs(3);
 
 impl Task {
     async fn run(self, stop: CancellationToken) {
@@ -246,18 +247,18 @@ impl Task {
                     break;
                 }
                 reason = lost(&link, events.as_mut()) => {
-                    warn!(generation, %reason, "lost the connection to the broker");
+                    warn!(generation, %reason, "broker connection lost");
                     self.state.send_replace(State::Connecting { reason: reason.into() });
                     link.blocked.send_replace(None);
                     link.ended.cancel();
                 }
-                () = self.look_after_topology(&link) => {}
+                () = self.keep_topology(&link) => {}
             }
         }
         self.state.send_replace(State::Closed);
     }
 
-    /// Tries until it works.
+    /// Connects, with retries without a limit.
     async fn connect(&self, generation: u64) -> Arc<Link> {
         let mut waits = backoff::waits();
         let mut last_reason = String::new();
@@ -265,13 +266,13 @@ impl Task {
         loop {
             let attempt = async {
                 if silent {
-                    greeting::answers(&self.address.uri).await?;
+                    greeting::await_response(&self.address.uri).await?;
                 }
                 self.connect_once().await
             };
             let attempt = timeout(self.connect_timeout, attempt).await;
-            // A peer that takes connections and says nothing keeps a thread of the client library
-            // for as long as it is silent. One is enough: it is asked for a sign of life first.
+            // A peer that accepts connections but never responds blocks a thread of the client library.
+            // Further attempts therefore first wait for any response.
             silent = attempt.is_err();
             let reason = match attempt {
                 Ok(Ok(connection)) => {
@@ -280,10 +281,10 @@ impl Task {
                     return Arc::new(Link { connection, generation, blocked, ended });
                 }
                 Ok(Err(error)) => self.explain(&error),
-                Err(_) => format!("no answer within {:?}", self.connect_timeout),
+                Err(_) => format!("no response within {:?}", self.connect_timeout),
             };
             if reason != last_reason {
-                warn!(%reason, "cannot connect to the broker; trying again");
+                warn!(%reason, "broker connection failed; retrying");
                 self.state.send_replace(State::Connecting { reason: reason.as_str().into() });
                 last_reason = reason;
             }
@@ -315,31 +316,31 @@ impl Task {
         let runtime = lapin::runtime::default_runtime()?;
         let connection = Connection::connector(uri.clone(), runtime, socket, properties).await?;
         tokio::select! {
-            begun = self.namespace.begin(&connection) => begun?,
-            () = ended(&connection) => {
+            prepared = self.namespace.prepare(&connection) => prepared?,
+            () = disconnected(&connection) => {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
             }
         }
         Ok(connection)
     }
 
-    /// What an operator can act on.
+    /// Describes an error, with a remedy for operators.
     fn explain(&self, error: &lapin::Error) -> String {
         let text = error.to_string();
         if let ErrorKind::IOError(io) = error.kind()
             && is_unresolved(io)
         {
             return format!(
-                "the host name in the URL does not resolve ({io}): check it, and the DNS"
+                "the host name in the URL does not resolve ({io}); check the name and DNS"
             );
         }
         if text.contains("Login was refused") {
-            return "the broker refused the user, or its password or certificate: check the user, the \
-                    password and the certificate"
+            return "the broker refused the user or its credentials; check the user, the password and \
+                    the certificate"
                 .to_owned();
         }
         if refusal::refusal(error) == Some(Refusal::AccessRefused) {
-            return format!("the broker refused the user: check its rights ({text})");
+            return format!("the broker refused the user ({text}); check its permissions");
         }
         match tls::advice(&text) {
             Some(advice) if self.address.uri.scheme == AMQPScheme::AMQPS => {
@@ -349,12 +350,12 @@ impl Task {
         }
     }
 
-    /// Provides the exchanges, and binds what is subscribed, again and again; never returns.
-    async fn look_after_topology(&self, link: &Link) {
+    /// Periodically restores exchanges and bindings; never returns.
+    async fn keep_topology(&self, link: &Link) {
         let mut channel = None;
         loop {
-            let _ = timeout(LOOK_AFTER_TOPOLOGY, self.doubtful.notified()).await;
-            self.subscribers.end_the_dead();
+            let _ = timeout(TOPOLOGY_INTERVAL, self.topology_check.notified()).await;
+            self.consumers.end_closed_sessions();
             if link.blocked.borrow().is_some() {
                 continue;
             }
@@ -362,7 +363,7 @@ impl Task {
             channel = match timeout(OPERATION_TIMEOUT, self.restore(link, channel.take())).await {
                 Ok(Ok(channel)) => Some(channel),
                 Ok(Err(reason)) => {
-                    debug!(%reason, "cannot look after exchanges and bindings");
+                    debug!(%reason, "topology restoration failed");
                     None
                 }
                 Err(_) => None,
@@ -377,7 +378,7 @@ impl Task {
         };
         let restored = async {
             self.namespace.provide_exchanges(&channel).await?;
-            for queue in self.subscribers.queues() {
+            for queue in self.consumers.queues() {
                 self.namespace.bind(&channel, &queue).await?;
             }
             Ok(())
@@ -389,55 +390,54 @@ impl Task {
 
 impl Link {
     async fn close(&self) {
-        // The client library writes nothing while it is blocked, not even a goodbye.
+        // The client library writes nothing while blocked, not even a close.
         if self.blocked.borrow().is_none() {
             let _ = timeout(OPERATION_TIMEOUT, self.connection.close(200, "bye".into())).await;
         }
     }
 }
 
-/// Returns when the connection is gone. It looks now and then, since the event of the loss may have
-/// come before anybody listened.
-async fn ended(connection: &Connection) {
-    let mut look = tokio::time::interval(Duration::from_millis(250));
+/// Waits until the connection is lost. Polls, since the event may precede the listener.
+async fn disconnected(connection: &Connection) {
+    let mut poll = tokio::time::interval(Duration::from_millis(250));
     while connection.status().connected() {
-        look.tick().await;
+        poll.tick().await;
     }
 }
 
-/// Returns when the connection is gone, with the reason.
+/// Waits until the connection is lost and returns the reason.
 async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> + Unpin) -> String {
-    let mut ended = std::pin::pin!(ended(&link.connection));
+    let mut disconnected = std::pin::pin!(disconnected(&link.connection));
     loop {
         let event = tokio::select! {
             biased;
             event = events.next() => event,
-            () = &mut ended => return "the connection ended".to_owned(),
+            () = &mut disconnected => return "the connection was closed".to_owned(),
         };
         match event {
             Some(Event::Error(error)) if !link.is_connected() => {
                 return refusal::explain(&error);
             }
             Some(Event::ConnectionBlocked(reason)) => {
-                warn!(%reason, "the broker blocks publishers; publishing waits");
+                warn!(%reason, "publishing blocked by the broker");
                 link.blocked.send_replace(Some(reason.into()));
             }
             Some(Event::ConnectionUnblocked) => {
-                info!("the broker takes messages again");
+                info!("publishing unblocked by the broker");
                 link.blocked.send_replace(None);
             }
             Some(_) => {}
-            None => return "the connection ended".to_owned(),
+            None => return "the connection was closed".to_owned(),
         }
     }
 }
 
-/// What a publisher is told while the broker takes no messages.
+/// Describes why the broker blocks publishers.
 pub(crate) fn blocked_because(reason: &str) -> String {
-    format!("the broker takes no messages now ({reason}); free its memory or disk")
+    format!("the broker blocks publishers ({reason}); free memory or disk space of the broker")
 }
 
-/// The system has no error kind for it that is stable.
+/// Returns whether name resolution failed, which has no stable error kind.
 fn is_unresolved(error: &std::io::Error) -> bool {
     error.to_string().contains("failed to lookup address")
 }

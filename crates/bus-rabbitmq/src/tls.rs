@@ -1,37 +1,36 @@
-//! TLS to the broker: whom we trust, and who we are.
+//! TLS to the broker.
 
 use std::{fs, path::Path, path::PathBuf};
 
 use lapin::tcp::{RustlsConnector, RustlsConnectorConfig};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-/// The files of an `amqps://` connection, in PEM. They are read again for each connection, so they
-/// can be replaced while a process runs.
+/// PEM files of an `amqps://` connection. They are read for each connection, so that they can be replaced
+/// while a process runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of the authorities that the broker's certificate may come from, and no others.
-    /// Those of the system when absent.
+    /// Certificates of the trusted authorities; those of the system when absent.
     pub ca_file: Option<PathBuf>,
-    /// This process's own certificate and those between it and its authority. Goes with `key_file`.
+    /// Client certificate and intermediate certificates. Requires `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// The key of that certificate. Goes with `cert_file`.
+    /// Key of the client certificate. Requires `cert_file`.
     pub key_file: Option<PathBuf>,
 }
 
-/// Why there is no TLS with these files.
+/// Errors of [`TlsFiles`].
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum TlsError {
-    #[error("{key}: {} can't be read: {reason}", path.display())]
+    #[error("{key}: cannot read {}: {reason}", path.display())]
     Unreadable { key: &'static str, path: PathBuf, reason: String },
-    #[error("{key}: {} holds no {what} in PEM", path.display())]
-    Empty { key: &'static str, path: PathBuf, what: &'static str },
-    #[error("tls.cert_file and tls.key_file go together: set both, or none")]
-    Half,
+    #[error("{key}: {} contains no {expected} in PEM", path.display())]
+    Empty { key: &'static str, path: PathBuf, expected: &'static str },
+    #[error("tls.cert_file and tls.key_file require each other; set both or neither")]
+    Incomplete,
     #[error(
-        "tls: the certificates can't be used: {reason}; is the key that of the certificate, and does \
-         the system have authorities where tls.ca_file names none?"
+        "tls: invalid certificates: {reason}; check that the key belongs to the certificate, and that \
+         the system has authorities if tls.ca_file is not set"
     )]
-    Unusable { reason: String },
+    Invalid { reason: String },
 }
 
 const CA: &str = "tls.ca_file";
@@ -39,7 +38,7 @@ const CERT: &str = "tls.cert_file";
 const KEY: &str = "tls.key_file";
 
 impl TlsFiles {
-    /// Whether none is named.
+    /// Returns whether no file is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -57,9 +56,9 @@ impl TlsFiles {
                 trust.connector_with_single_cert(certificates(CERT, cert)?, private_key(key)?)
             }
             (None, None) => trust.connector_with_no_client_auth(),
-            _ => return Err(TlsError::Half),
+            _ => return Err(TlsError::Incomplete),
         };
-        connector.map_err(|error| TlsError::Unusable { reason: error.to_string() })
+        connector.map_err(|error| TlsError::Invalid { reason: error.to_string() })
     }
 }
 
@@ -68,7 +67,7 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
         CertificateDer::pem_slice_iter(&read(key, path)?).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        _ => Err(TlsError::Empty { key, path: path.to_owned(), what: "certificate" }),
+        _ => Err(TlsError::Empty { key, path: path.to_owned(), expected: "certificate" }),
     }
 }
 
@@ -76,7 +75,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(&read(KEY, path)?).map_err(|_| TlsError::Empty {
         key: KEY,
         path: path.to_owned(),
-        what: "private key",
+        expected: "private key",
     })
 }
 
@@ -88,30 +87,33 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-/// What to do about an encrypted connection that failed, by the words of the TLS library and of the
-/// system.
+/// Returns the remedy for a failed TLS connection, based on the error text of the TLS library or system.
 pub(crate) fn advice(error: &str) -> Option<&'static str> {
     const ADVICE: [(&str, &str); 10] = [
         (
             "UnknownIssuer",
-            "the broker's certificate is not from an authority trusted here; see bus.tls.ca_file",
+            "the broker's certificate is from an untrusted authority; check bus.tls.ca_file",
         ),
         (
             "invalid peer certificate: certificate expired",
-            "the broker's certificate has expired, or a clock is wrong",
+            "the broker's certificate has expired; renew it, or correct this machine's clock",
         ),
-        ("not valid for name", "the broker's certificate is for another host than that of bus.url"),
+        ("not valid for name", "the broker's certificate is for another host; check bus.url"),
         ("CertificateExpired", "this process's certificate has expired; renew bus.tls.cert_file"),
-        ("CertificateRequired", "the broker wants a certificate; set bus.tls.cert_file"),
-        ("UnknownCA", "the broker does not know the authority of bus.tls.cert_file"),
-        ("BadCertificate", "the broker does not take bus.tls.cert_file"),
-        // The broker says why and hangs up, and the system may drop its last words.
-        ("Connection reset", HUNG_UP),
-        ("Broken pipe", HUNG_UP),
-        ("close_notify", HUNG_UP),
+        ("CertificateRequired", "the broker requires a certificate; set bus.tls.cert_file"),
+        (
+            "UnknownCA",
+            "the broker does not trust the authority of bus.tls.cert_file; use a certificate of one \
+             that it trusts",
+        ),
+        ("BadCertificate", "the broker rejected bus.tls.cert_file; check the certificate"),
+        // The broker sends an alert and closes the connection; the system may drop the alert.
+        ("Connection reset", CLOSED),
+        ("Broken pipe", CLOSED),
+        ("close_notify", CLOSED),
     ];
-    ADVICE.iter().find(|(words, _)| error.contains(words)).map(|(_, advice)| *advice)
+    ADVICE.iter().find(|(text, _)| error.contains(text)).map(|(_, advice)| *advice)
 }
 
-const HUNG_UP: &str = "the broker hung up: does it want a certificate, or another one? see \
-                       bus.tls.cert_file, and the broker's log";
+const CLOSED: &str = "the broker closed the connection, possibly for lack of a valid certificate; check \
+                      bus.tls.cert_file and the broker's log";

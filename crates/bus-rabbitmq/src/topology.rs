@@ -1,4 +1,4 @@
-//! How a queue of the contracts is declared on the broker.
+//! Declaration of exchanges and queues at the broker.
 
 use lapin::{
     Channel, Connection, ExchangeKind, Queue,
@@ -12,18 +12,19 @@ use rockbot_contracts::{
 
 use crate::refusal::{Refusal, refusal};
 
-/// The names of one fleet on the broker.
+/// Exchanges and queue names of a fleet at the broker.
 #[derive(Debug, Clone)]
 pub(crate) struct Namespace {
     name: String,
     pub(crate) exchange: ShortString,
     pub(crate) dead_letters: ShortString,
-    /// Whether this process's user finds the dead letters prepared, and may not declare them.
+    /// Set when exchanges and dead-letter queues were created by the imported definitions, and the user
+    /// may not declare them.
     prepared: bool,
 }
 
 impl Namespace {
-    /// `None` when the name is too long or would not make valid queue names.
+    /// Creates a namespace; `None` when the name is over 64 bytes or not valid in queue names.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let fits = QueueName::new(name).is_ok() && name.len() <= 64;
         let exchange = ShortString::try_new(name).ok()?;
@@ -31,31 +32,30 @@ impl Namespace {
         fits.then(|| Self { name: name.to_owned(), exchange, dead_letters, prepared: false })
     }
 
-    /// The same for a connection of `user`. A user that was made for this namespace comes with the
-    /// queues for its dead letters: binding one takes the right to read everybody's.
-    pub(crate) fn seen_by(mut self, user: &ShortString) -> Self {
-        let made_for = user.as_str().strip_prefix(&self.name);
-        self.prepared = made_for.is_some_and(|rest| rest.starts_with('.'));
+    /// Adapts the namespace to `user`. The definitions with the users of a namespace also create its
+    /// dead-letter queues, because the right to bind one would include reading all of them.
+    pub(crate) fn for_user(mut self, user: &ShortString) -> Self {
+        let own_user = user.as_str().strip_prefix(&self.name);
+        self.prepared = own_user.is_some_and(|rest| rest.starts_with('.'));
         self
     }
 
-    /// The queue's name on the broker; an error when it is over 255 bytes.
+    /// Returns the queue's name at the broker; an error when it is over 255 bytes.
     pub(crate) fn queue(&self, name: &QueueName) -> Result<ShortString, lapin::Error> {
         ShortString::try_new(queue_name(&self.name, name))
             .map_err(|error| std::io::Error::other(error.to_string()).into())
     }
 
-    /// Provides the exchanges on a new connection, or finds the one that every user has to do with
-    /// where they are prepared.
-    pub(crate) async fn begin(&self, connection: &Connection) -> lapin::Result<()> {
+    /// Declares the exchanges on a new connection, or checks that the prepared topic exchange exists.
+    pub(crate) async fn prepare(&self, connection: &Connection) -> lapin::Result<()> {
         let channel = connection.create_channel().await?;
         if !self.prepared {
             return self.provide_exchanges(&channel).await;
         }
-        let look = ExchangeDeclareOptions { passive: true, ..Default::default() };
+        let passive = ExchangeDeclareOptions { passive: true, ..Default::default() };
         let (name, none) = (self.exchange.clone(), FieldTable::default());
-        let found = channel.exchange_declare(name, ExchangeKind::Topic, look, none).await;
-        self.expected(found)
+        let inspected = channel.exchange_declare(name, ExchangeKind::Topic, passive, none).await;
+        self.check_prepared(inspected)
     }
 
     /// Declares both exchanges, unless they are prepared.
@@ -73,9 +73,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether something that should be prepared may be there: a look that is refused tells nothing.
-    fn expected<T>(&self, found: lapin::Result<T>) -> lapin::Result<()> {
-        match found {
+    /// Fails if a prepared exchange or queue is missing. A denied inspection passes, since it does not
+    /// show whether the object exists.
+    fn check_prepared<T>(&self, inspected: lapin::Result<T>) -> lapin::Result<()> {
+        match inspected {
             Err(error) if refusal(&error) != Some(Refusal::AccessRefused) => {
                 Err(self.unprepared(&error))
             }
@@ -83,20 +84,20 @@ impl Namespace {
         }
     }
 
-    /// Says what to do where something should have been prepared and is not there.
+    /// Adds the remedy for a missing exchange or queue.
     fn unprepared(&self, error: &lapin::Error) -> lapin::Error {
         std::io::Error::other(format!(
-            "{error}; the broker is not prepared for this user: import the definitions that \
-             `cargo xtask broker-users` writes"
+            "{error}; the broker lacks the definitions for this user: import those that `cargo xtask \
+             broker-users` writes"
         ))
         .into()
     }
 
-    /// Declares a queue with its bindings, and the queue for its dead letters before it.
+    /// Declares a queue with its bindings, after its dead-letter queue.
     pub(crate) async fn declare(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         if spec.kind == QueueKind::DeadLetters && self.prepared {
-            let found = self.look_at(channel, spec).await;
-            return found.map(drop).map_err(|error| self.unprepared(&error));
+            let inspected = self.inspect(channel, spec).await;
+            return inspected.map(drop).map_err(|error| self.unprepared(&error));
         }
         if spec.kind == QueueKind::Work && !self.prepared {
             self.declare_queue(channel, &spec.dead_letters()).await?;
@@ -104,36 +105,34 @@ impl Namespace {
         self.declare_queue(channel, spec).await
     }
 
-    /// Whether the dead letters of `spec` have a queue that was prepared.
+    /// Returns whether the dead-letter queue of `spec` must have been prepared.
     pub(crate) fn expects_dead_letters(&self, spec: &QueueSpec) -> bool {
         self.prepared && spec.kind == QueueKind::Work
     }
 
-    /// Fails when the queue for the dead letters of `spec` is missing. The channel is of no use
-    /// afterwards.
+    /// Fails when the dead-letter queue of `spec` is missing. The channel may be closed afterwards.
     pub(crate) async fn expect_dead_letters(
         &self,
         channel: &Channel,
         spec: &QueueSpec,
     ) -> lapin::Result<()> {
-        self.expected(self.look_at(channel, &spec.dead_letters()).await)
+        self.check_prepared(self.inspect(channel, &spec.dead_letters()).await)
     }
 
-    async fn look_at(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<Queue> {
+    async fn inspect(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<Queue> {
         let queue = self.queue(&spec.name)?;
-        let look = QueueDeclareOptions { passive: true, ..Default::default() };
-        channel.queue_declare(queue, look, FieldTable::default()).await
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        channel.queue_declare(queue, passive, FieldTable::default()).await
     }
 
     async fn declare_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         let queue = self.queue(&spec.name)?;
-        let (options, arguments) = self.shape(spec);
+        let (options, arguments) = self.declaration(spec);
         channel.queue_declare(queue, options, arguments).await?;
         self.bind_queue(channel, spec).await
     }
 
-    /// Makes the bindings of a queue that exists, and of the queue for its dead letters. What is
-    /// bound already stays as it is.
+    /// Adds the missing bindings of an existing queue and of its dead-letter queue.
     pub(crate) async fn bind(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         if spec.kind == QueueKind::DeadLetters && self.prepared {
             return Ok(());
@@ -147,7 +146,7 @@ impl Namespace {
     async fn bind_queue(&self, channel: &Channel, spec: &QueueSpec) -> lapin::Result<()> {
         let queue = self.queue(&spec.name)?;
         if spec.kind == QueueKind::DeadLetters {
-            // Bound by the name of the queue whose letters it takes.
+            // The routing key of a dead letter is the name of its queue.
             let key = queue.as_str().trim_end_matches(".dlq");
             let bind = channel.queue_bind(
                 queue.clone(),
@@ -173,7 +172,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn shape(&self, spec: &QueueSpec) -> (QueueDeclareOptions, FieldTable) {
+    fn declaration(&self, spec: &QueueSpec) -> (QueueDeclareOptions, FieldTable) {
         let mut arguments = FieldTable::default();
         for (name, value) in spec.arguments(&self.name) {
             let value = match value {

@@ -1,40 +1,40 @@
-//! The messages under way on one channel.
+//! Messages in flight on a channel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what is published on one channel.
+/// Counts the messages in flight on a channel.
 #[derive(Default)]
 pub(crate) struct Traffic {
-    begun: AtomicU64,
-    under_way: AtomicU64,
+    started: AtomicU64,
+    in_flight: AtomicU64,
 }
 
-/// One message, until it is known what became of it.
+/// A message in flight, until its outcome is known.
 pub(crate) struct Flight<'a> {
     traffic: &'a Traffic,
     number: u64,
-    /// How many were under way when it began.
+    /// Number of messages in flight when it was sent.
     others: u64,
 }
 
 impl Traffic {
     pub(crate) fn begin(&self) -> Flight<'_> {
-        let others = self.under_way.fetch_add(1, Ordering::SeqCst);
-        let number = 1 + self.begun.fetch_add(1, Ordering::SeqCst);
+        let others = self.in_flight.fetch_add(1, Ordering::SeqCst);
+        let number = 1 + self.started.fetch_add(1, Ordering::SeqCst);
         Flight { traffic: self, number, others }
     }
 }
 
 impl Flight<'_> {
-    /// Whether no other message was under way at any time since it began.
+    /// Returns whether no other message has been in flight since it was sent.
     pub(crate) fn was_alone(&self) -> bool {
-        self.others == 0 && self.traffic.begun.load(Ordering::SeqCst) == self.number
+        self.others == 0 && self.traffic.started.load(Ordering::SeqCst) == self.number
     }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.traffic.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.traffic.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_was_alone_unless_another_was_under_way_meanwhile() {
+    fn overlapping_messages_were_not_alone() {
         let traffic = Traffic::default();
         let first = traffic.begin();
         assert!(first.was_alone());

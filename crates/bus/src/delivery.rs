@@ -40,7 +40,7 @@ pub trait Settler: Send + Sync {
     /// Acknowledges it. Must take effect even if the future is dropped after its first poll.
     fn ack(self: Box<Self>) -> BoxFuture<'static, Result<(), SettleError>>;
 
-    /// Hands it back for redelivery.
+    /// Returns it to the bus for redelivery.
     fn retry(self: Box<Self>, envelope: Envelope) -> BoxFuture<'static, Result<(), SettleError>>;
 
     /// Moves it to the dead letters, with the reason.
@@ -50,14 +50,14 @@ pub trait Settler: Send + Sync {
         reason: Cow<'static, str>,
     ) -> BoxFuture<'static, Result<(), SettleError>>;
 
-    /// Hands back a delivery that was dropped without a settlement; does not wait.
+    /// Returns a delivery that was dropped without a settlement; does not wait.
     fn abandon(self: Box<Self>, envelope: Envelope);
 }
 
-/// A message to be settled. Settling consumes it, so it can't be settled twice; dropping it hands it
-/// back to the bus like [`Settlement::Retry`].
+/// A received message. Settling consumes it, so it can't be settled twice. Dropping it returns it to the
+/// bus like [`Settlement::Retry`].
 ///
-/// It is moved often, so its content is boxed.
+/// The content is boxed because deliveries are moved often.
 pub struct Delivery(Box<Inner>);
 
 struct Inner {
@@ -89,18 +89,18 @@ impl Delivery {
 
     /// Returns the message.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
+    #[expect(clippy::expect_used, reason = "the envelope is moved out only with `self`")]
     pub fn envelope(&self) -> &Envelope {
         self.0.envelope.as_ref().expect("an unsettled delivery has its envelope")
     }
 
-    /// Returns the routing key that it was published with.
+    /// Returns the routing key of the message.
     #[must_use]
     pub fn routing_key(&self) -> &RoutingKey {
         &self.0.routing_key
     }
 
-    /// Returns the number of this delivery of the message, from 1. Above 1 a consumer may already have
+    /// Returns the number of this delivery of the message, from 1. Above 1, a consumer may already have
     /// processed it.
     #[must_use]
     pub fn attempt(&self) -> u32 {
@@ -137,9 +137,9 @@ impl Delivery {
         })
     }
 
-    /// Returns the message. An unsettled delivery is handed back to the bus.
+    /// Returns the message. An unsettled delivery is returned to the bus.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "the envelope leaves only with `self`")]
+    #[expect(clippy::expect_used, reason = "the envelope is moved out only with `self`")]
     pub fn into_envelope(mut self) -> Envelope {
         let envelope = self.0.envelope.take().expect("an unsettled delivery has its envelope");
         if let Some(settler) = self.0.settler.take() {

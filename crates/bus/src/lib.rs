@@ -6,7 +6,7 @@
 //! - [`Worker`]: a loop that runs a [`Handler`] on each delivery, bounded, one task each, drained
 //!   on stop.
 //! - [`Requester`]: sends requests with a correlation id and waits for the replies, with a deadline.
-//! - [`Observed`]: a bus with metrics and traces; [`QueueGauge`]: a metric of the depth of a queue.
+//! - [`Observed`]: a bus with metrics and traces; [`QueueGauge`]: a metric of a queue's depth.
 
 pub mod delivery;
 mod health;
@@ -17,6 +17,7 @@ pub mod port;
 mod queue_gauge;
 pub mod report;
 pub mod request;
+mod request_error;
 mod retry;
 pub mod worker;
 
@@ -31,5 +32,6 @@ pub use port::{
 };
 pub use queue_gauge::QueueGauge;
 pub use report::{BusReport, QueueReport, QueueState};
-pub use request::{Request, RequestError, Requester};
+pub use request::{Request, Requester};
+pub use request_error::RequestError;
 pub use worker::{Handler, Worker, WorkerStats};

@@ -1,4 +1,4 @@
-//! A bus whose messages are counted and traced.
+//! Metrics and traces of published messages.
 
 use std::{fmt, sync::Arc};
 
@@ -17,49 +17,49 @@ use crate::{
     report::BusReport,
 };
 
-/// Wraps a bus: each message that is published takes the trace of its sender with it, is a span of
-/// that trace until the bus has it (`send`, by OpenTelemetry's conventions for messaging), and is
-/// counted with what became of it.
+/// A bus that adds metrics and traces to another one. A published message carries the trace context of
+/// its sender. A confirmed publish is a `send` span, after OpenTelemetry's conventions for messaging.
 ///
 /// | metric | labels |
 /// |---|---|
-/// | `rockbot_bus_published_total` | `kind`, the message's type; `outcome` |
+/// | `rockbot_bus_published_total` | `kind`: the message type; `outcome` |
 /// | `rockbot_bus_publish_duration_seconds` | |
 pub struct Observed {
     bus: Arc<dyn Bus>,
     system: &'static str,
-    confirmed_after: Histogram,
+    confirm_duration: Histogram,
 }
 
 impl Observed {
-    /// Watches over `bus`, which is called `system` in traces, such as `rabbitmq`.
+    /// Wraps `bus`. Traces name the messaging system `system`, such as `rabbitmq`.
     #[must_use]
     pub fn new(bus: Arc<dyn Bus>, system: &'static str) -> Arc<Self> {
-        let confirmed_after = histogram!("rockbot_bus_publish_duration_seconds");
-        Arc::new(Self { bus, system, confirmed_after })
+        let confirm_duration = histogram!("rockbot_bus_publish_duration_seconds");
+        Arc::new(Self { bus, system, confirm_duration })
     }
 
     async fn send(&self, mut publication: Publication) -> Result<(), PublishError> {
         let confirmed = publication.assurance == Assurance::Confirmed;
-        // Progress and announcements are many, and say nothing of where time goes.
+        // Progress and announcements are frequent and explain no latency, so they get no span.
         let span = if confirmed { self.span(&publication) } else { Span::none() };
         let kind = type_of(publication.envelope.message_type());
-        let confirmed_after = confirmed.then_some(&self.confirmed_after);
-        let flight = Flight { kind, outcome: "abandoned", confirmed_after, since: Instant::now() };
-        // With a context of its own a message belongs elsewhere.
+        let confirm_duration = confirmed.then_some(&self.confirm_duration);
+        let publish =
+            MeasuredPublish { kind, outcome: "abandoned", confirm_duration, since: Instant::now() };
+        // A message that already has a context keeps it.
         if publication.envelope.trace.parent.is_none() {
-            // Where its sending is no span, it belongs to what sends it.
+            // Without a span of its own, the message belongs to the current one.
             publication.envelope.trace =
                 if confirmed { trace::context_of(&span) } else { trace::current() };
         }
-        // Nothing below makes spans, so this one need not be current.
-        let sent = self.bus.publish(publication).await;
-        let outcome = outcome_of(&sent, confirmed);
-        flight.landed(outcome);
-        if sent.is_err() {
+        // The wrapped bus creates no spans, so this one need not be current.
+        let result = self.bus.publish(publication).await;
+        let outcome = outcome_label(&result, confirmed);
+        publish.finish(outcome);
+        if result.is_err() {
             trace::fail(&span, outcome);
         }
-        sent
+        result
     }
 
     fn span(&self, publication: &Publication) -> Span {
@@ -82,34 +82,34 @@ impl Observed {
     }
 }
 
-/// A message on its way, counted when it is known what became of it, or when nobody waits for that
-/// any more: an answer can overtake the confirm of its question.
-struct Flight<'a> {
+/// A publish in progress, counted when it is dropped: a reply can overtake the confirm of its request,
+/// and the caller then drops the future of the publish.
+struct MeasuredPublish<'a> {
     kind: &'static str,
     outcome: &'static str,
-    /// Of messages that the bus confirms.
-    confirmed_after: Option<&'a Histogram>,
+    /// Set for confirmed publishes.
+    confirm_duration: Option<&'a Histogram>,
     since: Instant,
 }
 
-impl Flight<'_> {
-    fn landed(mut self, outcome: &'static str) {
+impl MeasuredPublish<'_> {
+    fn finish(mut self, outcome: &'static str) {
         self.outcome = outcome;
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for MeasuredPublish<'_> {
     fn drop(&mut self) {
         let labels = [("kind", self.kind), ("outcome", self.outcome)];
         counter!("rockbot_bus_published_total", &labels).increment(1);
-        if let Some(confirmed_after) = self.confirmed_after {
-            confirmed_after.record(self.since.elapsed());
+        if let Some(confirm_duration) = self.confirm_duration {
+            confirm_duration.record(self.since.elapsed());
         }
     }
 }
 
-fn outcome_of(sent: &Result<(), PublishError>, confirmed: bool) -> &'static str {
-    match sent {
+fn outcome_label(result: &Result<(), PublishError>, confirmed: bool) -> &'static str {
+    match result {
         Ok(()) if confirmed => "confirmed",
         Ok(()) => "sent",
         Err(PublishError::Unroutable { .. }) => "unroutable",

@@ -9,14 +9,30 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{Envelope, message};
+use rockbot_contracts::{Envelope, RoutingKey, tool, trace};
 use tokio::{sync::oneshot, time::Instant};
-use tracing::{debug, warn};
+use tokio_util::sync::CancellationToken;
+use tracing::{Span, debug, warn};
 
-use crate::{
-    request::{InterimSink, RequestError},
-    retry::PendingRequest,
-};
+use crate::request_error::RequestError;
+
+/// Receives interim messages of a request, such as progress. Must not block.
+pub type InterimSink = Arc<dyn Fn(&Envelope) + Send + Sync>;
+
+/// A published request that awaits its reply.
+pub(crate) struct PendingRequest {
+    pub(crate) key: RoutingKey,
+    pub(crate) envelope: Envelope,
+    pub(crate) deadline: Instant,
+    /// Cancelled when the caller no longer wants the reply.
+    pub(crate) abandoned: Option<CancellationToken>,
+    /// Number of reconnects when it was sent.
+    pub(crate) reconnects: u64,
+    /// The caller's trace context.
+    pub(crate) scope: trace::Scope,
+    /// The caller's span in log lines.
+    pub(crate) log_span: Span,
+}
 
 /// Counters of a requester.
 #[derive(Debug, Default)]
@@ -28,22 +44,22 @@ pub struct RequesterStats {
 }
 
 impl RequesterStats {
-    /// Replies without a pending request: late, unknown, or the second to one request.
+    /// Returns the number of replies without a pending request: late, unknown, or a second one.
     pub fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// Replies that were delivered to their caller.
+    /// Returns the number of replies that were delivered to their caller.
     pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Interim messages, such as progress.
+    /// Returns the number of interim messages, such as progress.
     pub fn interim(&self) -> u64 {
         self.interim.load(Ordering::Relaxed)
     }
 
-    /// Requests sent again, because no confirm came, or because they were still pending after several
+    /// Returns the number of retries of requests that were unconfirmed, or still pending after several
     /// reconnects.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
@@ -56,18 +72,18 @@ impl RequesterStats {
 
 #[derive(Default)]
 pub(crate) struct Pending {
-    waiting: Mutex<HashMap<Arc<str>, PendingReply>>,
-    /// Number of requests so far; numbers them.
-    opened: AtomicU64,
+    replies: Mutex<HashMap<Arc<str>, PendingReply>>,
+    /// Number of the next request.
+    next_number: AtomicU64,
     pub(crate) stats: Arc<RequesterStats>,
 }
 
 struct PendingReply {
-    /// Identifies the request. A new request may take the correlation id as soon as the reply arrived,
-    /// which may be before the caller of the first one is resumed.
+    /// Identifies the request. Once the reply has arrived, a new request may use the correlation id,
+    /// possibly before the caller of the first one is resumed.
     number: u64,
     since: Instant,
-    answer: oneshot::Sender<Envelope>,
+    reply: oneshot::Sender<Envelope>,
     on_interim: Option<InterimSink>,
     /// Set once the request is published, where it may be retried.
     request: Option<Box<PendingRequest>>,
@@ -81,25 +97,25 @@ impl Pending {
         on_interim: Option<InterimSink>,
         limit: Option<usize>,
     ) -> Result<(PendingGuard<'_>, oneshot::Receiver<Envelope>), RequestError> {
-        let (answer, answered) = oneshot::channel();
-        let mut waiting = self.lock();
-        let open = waiting.len();
-        let place = match waiting.entry(id.clone()) {
-            Entry::Vacant(place) if !id.is_empty() => place,
+        let (sender, receiver) = oneshot::channel();
+        let mut replies = self.lock();
+        let pending = replies.len();
+        let entry = match replies.entry(id.clone()) {
+            Entry::Vacant(entry) if !id.is_empty() => entry,
             _ => return Err(RequestError::BadCorrelationId { id: id.as_ref().to_owned() }),
         };
-        if let Some(limit) = limit.filter(|limit| open >= *limit) {
+        if let Some(limit) = limit.filter(|limit| pending >= *limit) {
             return Err(RequestError::TooManyPending { limit });
         }
-        let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        place.insert(PendingReply {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        entry.insert(PendingReply {
             number,
             since: Instant::now(),
-            answer,
+            reply: sender,
             on_interim,
             request: None,
         });
-        Ok((PendingGuard { pending: self, id, number, is_closed: false }, answered))
+        Ok((PendingGuard { pending: self, id, number, is_closed: false }, receiver))
     }
 
     /// Returns the number of pending requests.
@@ -109,7 +125,7 @@ impl Pending {
 
     /// Returns the age of the oldest pending request.
     pub(crate) fn oldest(&self) -> Option<Duration> {
-        self.lock().values().map(|waiter| waiter.since.elapsed()).max()
+        self.lock().values().map(|reply| reply.since.elapsed()).max()
     }
 
     /// Removes all pending requests; their callers get an error.
@@ -119,10 +135,10 @@ impl Pending {
 
     /// Returns the correlation ids of the published requests that match.
     pub(crate) fn request_ids(&self, matches: impl Fn(&PendingRequest) -> bool) -> Vec<Arc<str>> {
-        let waiting = self.lock();
-        let requests = waiting
+        let replies = self.lock();
+        let requests = replies
             .iter()
-            .filter(|(_, waiter)| waiter.request.as_ref().is_some_and(|request| matches(request)));
+            .filter(|(_, reply)| reply.request.as_ref().is_some_and(|request| matches(request)));
         requests.map(|(id, _)| id.clone()).collect()
     }
 
@@ -136,11 +152,11 @@ impl Pending {
     }
 
     /// Delivers a received message to the caller that waits for it.
-    pub(crate) fn take(&self, envelope: Envelope) {
+    pub(crate) fn deliver(&self, envelope: Envelope) {
         let id = envelope.correlation_id.as_deref().unwrap_or_default();
-        if message::is_interim(envelope.message_type()) {
+        if tool::is_interim(envelope.message_type()) {
             // Called outside the lock: it is the caller's code.
-            let on_interim = self.lock().get(id).map(|waiter| waiter.on_interim.clone());
+            let on_interim = self.lock().get(id).map(|reply| reply.on_interim.clone());
             match on_interim {
                 Some(on_interim) => {
                     self.stats.interim.fetch_add(1, Ordering::Relaxed);
@@ -152,15 +168,15 @@ impl Pending {
             }
             return;
         }
-        let waiter = self.lock().remove(id);
-        let unwanted = match waiter {
-            Some(waiter) => {
+        let pending = self.lock().remove(id);
+        let undelivered = match pending {
+            Some(pending) => {
                 self.stats.answered.fetch_add(1, Ordering::Relaxed);
-                waiter.answer.send(envelope).err()
+                pending.reply.send(envelope).err()
             }
             None => Some(envelope),
         };
-        if let Some(envelope) = unwanted {
+        if let Some(envelope) = undelivered {
             self.stats.late.fetch_add(1, Ordering::Relaxed);
             warn!(
                 correlation_id = envelope.correlation_id.as_deref(),
@@ -171,7 +187,7 @@ impl Pending {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, PendingReply>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -186,10 +202,10 @@ pub(crate) struct PendingGuard<'a> {
 impl PendingGuard<'_> {
     /// Keeps the published request for retries until its reply arrives.
     pub(crate) fn keep(&self, request: Box<PendingRequest>) {
-        let mut waiting = self.pending.lock();
-        let waiter = waiting.get_mut(&self.id).filter(|waiter| waiter.number == self.number);
-        if let Some(waiter) = waiter {
-            waiter.request = Some(request);
+        let mut replies = self.pending.lock();
+        let reply = replies.get_mut(&self.id).filter(|reply| reply.number == self.number);
+        if let Some(reply) = reply {
+            reply.request = Some(request);
         }
     }
 
@@ -204,18 +220,15 @@ impl Drop for PendingGuard<'_> {
         if self.is_closed {
             return;
         }
-        let mut waiting = self.pending.lock();
-        if waiting.get(&self.id).is_some_and(|waiter| waiter.number == self.number) {
-            waiting.remove(&self.id);
+        let mut replies = self.pending.lock();
+        if replies.get(&self.id).is_some_and(|reply| reply.number == self.number) {
+            replies.remove(&self.id);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::{RoutingKey, trace};
-    use tracing::Span;
-
     use super::*;
 
     fn request() -> Box<PendingRequest> {
@@ -231,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn completed_request_leaves_next_one_with_its_id_alone() {
+    fn completed_request_keeps_next_one_with_its_id() {
         let (pending, id) = (Pending::default(), Arc::<str>::from("r1"));
-        let (first, _answer) = pending.open(id.clone(), None, None).expect("open");
-        let answer = Envelope::raw("Any", Vec::new()).with_correlation_id("r1");
-        pending.take(answer);
-        let (second, _answer) = pending.open(id, None, None).expect("open");
+        let (first, _reply) = pending.open(id.clone(), None, None).expect("open");
+        let reply = Envelope::raw("Any", Vec::new()).with_correlation_id("r1");
+        pending.deliver(reply);
+        let (second, _reply) = pending.open(id, None, None).expect("open");
         first.keep(request());
-        assert!(pending.request_ids(|_| true).is_empty(), "kept in place of another request");
+        assert!(pending.request_ids(|_| true).is_empty(), "attached to another request");
         drop(first);
         assert_eq!(pending.len(), 1);
         second.keep(request());

@@ -13,15 +13,15 @@ use crate::{delivery::Delivery, report::BusReport};
 /// Consumers survive a disconnect. A publish fails with an error that says whether the message may have
 /// been sent.
 pub trait Bus: Send + Sync + 'static {
-    /// Publishes a message. With [`Assurance::Confirmed`] it returns when the bus has taken
-    /// responsibility for it.
+    /// Publishes a message. With [`Assurance::Confirmed`], it returns once the bus has taken
+    /// responsibility for the message.
     ///
     /// # Cancellation
     /// Dropping the future leaves the message either published or not.
     fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>>;
 
-    /// Declares a queue with its bindings and starts to consume it. When this returns, messages
-    /// for the queue are kept for the consumer.
+    /// Declares a queue with its bindings and starts to consume it. Messages that are published to the
+    /// queue after this returns reach the consumer.
     fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>>;
 
     /// Returns the status of the bus and the named queues.
@@ -58,7 +58,7 @@ pub struct Publication {
     pub mandatory: bool,
     /// Guarantee to wait for.
     pub assurance: Assurance,
-    /// How long to wait for a connection and a confirm. Default 10 s.
+    /// Maximum wait for a connection and a confirm. Default 10 s.
     pub timeout: Duration,
 }
 
@@ -97,10 +97,10 @@ impl Publication {
     }
 }
 
-/// Errors of a publish. The message was not published, except that [`PublishError::Unconfirmed`] leaves
-/// this open, and so does [`PublishError::Refused`] where several queues are bound for one key: one full
-/// queue refuses for all. So no further queue for a work queue's key may refuse; a monitor's queue drops
-/// its oldest message.
+/// Errors of a publish. The message was not published, with two exceptions: after
+/// [`PublishError::Unconfirmed`] it may have been, and after [`PublishError::Refused`] too if several
+/// queues are bound for the key, since one full queue refuses for all. Other queues bound for the key of
+/// a work queue must therefore not refuse; a monitor's queue drops its oldest message instead.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PublishError {
     /// No queue is bound for the key.
@@ -110,13 +110,13 @@ pub enum PublishError {
         key: RoutingKey,
     },
     /// A queue for the message is full, or the broker could not store it.
-    #[error("the queue behind {key} refused the message; it is full")]
+    #[error("the queue for {key} refused the message: it is full")]
     Refused {
         /// Routing key of the message.
         key: RoutingKey,
     },
     /// The message is over the size limit of the bus.
-    #[error("the message has {bytes} bytes, over the limit of {limit}")]
+    #[error("the message has {bytes} bytes, over the limit of {limit} bytes")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -163,7 +163,7 @@ pub struct Subscription {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settling {
     /// When the consumer settles it.
-    ByHolder,
+    Explicit,
     /// On receipt, for consumers that need no redelivery. The bus may acknowledge several deliveries at
     /// the broker together, which is far cheaper than one by one; those not acknowledged are redelivered
     /// after a disconnect.
@@ -174,7 +174,7 @@ impl Subscription {
     /// Creates a subscription to `queue` with at most `prefetch` unsettled deliveries.
     #[must_use]
     pub fn new(queue: QueueSpec, prefetch: u16) -> Self {
-        Self { queue, prefetch: prefetch.max(1), settling: Settling::ByHolder }
+        Self { queue, prefetch: prefetch.max(1), settling: Settling::Explicit }
     }
 
     /// Creates a subscription to `queue` whose deliveries are settled on receipt.

@@ -1,4 +1,4 @@
-//! How full queues are, as a metric.
+//! Metric of the depth of a queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,44 +9,44 @@ use tracing::debug;
 
 use crate::{port::Bus, report::QueueState};
 
-/// How often the bus is asked.
-const EVERY: Duration = Duration::from_secs(10);
+/// Poll interval.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Poll interval after the broker refused an inspection, which it logs as an error.
-const WHEN_REFUSED: Duration = Duration::from_secs(600);
+const REFUSED_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Keeps `rockbot_bus_queue_messages` of a work queue up to date, until dropped.
+/// Updates `rockbot_bus_queue_messages` of a work queue until dropped.
 #[derive(Debug)]
 pub struct QueueGauge(JoinHandle<()>);
 
 impl QueueGauge {
-    /// Looks every 10 s at a queue and at that of its dead letters. One that isn't there, or
-    /// that can't be looked at, is not a number.
+    /// Starts to poll a queue and its dead-letter queue every 10 s. The metric is `NaN` for a queue that
+    /// does not exist or can't be inspected.
     #[must_use]
     pub fn start(bus: Arc<dyn Bus>, queue: QueueName) -> Self {
-        let letters = keep_up_to_date(bus.clone(), queue.dead_letters());
-        let own = keep_up_to_date(bus, queue);
+        let dead_letters = poll(bus.clone(), queue.dead_letters());
+        let own = poll(bus, queue);
         Self(tokio::spawn(async move {
-            tokio::join!(letters, own);
+            tokio::join!(dead_letters, own);
         }))
     }
 }
 
-async fn keep_up_to_date(bus: Arc<dyn Bus>, queue: QueueName) {
+async fn poll(bus: Arc<dyn Bus>, queue: QueueName) {
     let name = queue.to_string();
     let queue = [queue];
     loop {
-        let seen = bus.inspect(&queue).await;
-        if let Err(error) = &seen {
+        let inspected = bus.inspect(&queue).await;
+        if let Err(error) = &inspected {
             debug!(%error, "queue inspection failed");
         }
-        let state = seen.ok().and_then(|report| Some(report.queues.first()?.state));
-        // What was true a while ago is not told.
+        let state = inspected.ok().and_then(|report| Some(report.queues.first()?.state));
+        // An outdated depth would be misleading.
         let ready =
             state.and_then(QueueState::depth).map_or(f64::NAN, |depth| f64::from(depth.ready));
         gauge!("rockbot_bus_queue_messages", "queue" => name.clone()).set(ready);
-        let pause = if state == Some(QueueState::Refused) { WHEN_REFUSED } else { EVERY };
-        tokio::time::sleep(pause).await;
+        let refused = state == Some(QueueState::Refused);
+        tokio::time::sleep(if refused { REFUSED_INTERVAL } else { INTERVAL }).await;
     }
 }
 

@@ -12,10 +12,13 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{Span, debug, info};
 
 use crate::{
-    pending::{Pending, PendingGuard, RequesterStats},
+    pending::{Pending, PendingGuard, PendingRequest, RequesterStats},
     port::{Bus, ConsumeError, Publication, PublishError, Subscription},
-    retry::{self, PendingRequest},
+    request_error::RequestError,
+    retry::{self, MAX_ATTEMPTS},
 };
+
+pub use crate::pending::InterimSink;
 
 /// Maximum number of unsettled replies of a process; replies are settled on receipt.
 const REPLY_PREFETCH: u16 = 512;
@@ -27,13 +30,8 @@ pub const DEFAULT_MAX_PENDING: usize = 10_000;
 /// bus is shared with other callers.
 pub const DEFAULT_MAX_IN_FLIGHT: usize = 256;
 
-/// Maximum number of attempts for a request that may not have arrived.
-pub(crate) const MAX_ATTEMPTS: u32 = 8;
 /// Increment of the delay before each retry.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-
-/// Receives interim messages of a request, such as progress. Must not block.
-pub type InterimSink = Arc<dyn Fn(&Envelope) + Send + Sync>;
 
 /// A request to send.
 pub struct Request {
@@ -46,7 +44,7 @@ pub struct Request {
     pub timeout: Duration,
     /// Additional wait for the reply, so that the handler's own timeout error can still arrive.
     pub grace: Duration,
-    /// Receives what arrives before the reply, such as progress.
+    /// Receives messages that precede the reply, such as progress.
     pub on_interim: Option<InterimSink>,
     /// Enables retries under the same correlation id, counted in [`Envelope::attempt`]: when no confirm
     /// came, and when the request is still pending after several reconnects. For requests whose
@@ -54,47 +52,6 @@ pub struct Request {
     pub retry: bool,
     /// Cancelled when the caller gives up: a request that waits for a permit is then not sent.
     pub abandoned: Option<CancellationToken>,
-}
-
-/// Errors of a request.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum RequestError {
-    /// The request was not published, or not confirmed.
-    #[error(transparent)]
-    Publish(#[from] PublishError),
-    /// The reply queue can't be consumed, so the request was not sent.
-    #[error("cannot receive replies: {0}")]
-    Subscribe(#[from] ConsumeError),
-    /// No reply came in time. The request may still be processed.
-    #[error("no reply within {after:?}")]
-    TimedOut {
-        /// Time budget of the handler.
-        after: Duration,
-    },
-    /// The limit on requests in flight was reached until the deadline, or until the caller gave up, so
-    /// the request was never sent.
-    #[error("request not sent within {after:?}: {limit} requests are in flight")]
-    NeverSent {
-        /// Time budget of the request.
-        after: Duration,
-        /// Limit on requests in flight.
-        limit: usize,
-    },
-    /// Another pending request has this correlation id, or the envelope has none.
-    #[error("correlation id {id:?} is missing or in use")]
-    BadCorrelationId {
-        /// The id.
-        id: String,
-    },
-    /// The limit on pending requests is reached.
-    #[error("{limit} requests are already pending")]
-    TooManyPending {
-        /// The limit in force.
-        limit: usize,
-    },
-    /// The requester stopped before a reply arrived.
-    #[error("stopped before a reply arrived")]
-    Stopped,
 }
 
 /// Sends requests and receives the replies on one queue of its own, which it consumes from the first
@@ -220,7 +177,7 @@ impl Requester {
         self.request_with(request.into(), true)
     }
 
-    /// Sends a request that no limit on pending requests and requests in flight applies to. For health
+    /// Sends a request regardless of the limits on pending requests and requests in flight. For health
     /// probes, which matter most when all permits are taken; one at a time.
     ///
     /// # Errors
@@ -235,8 +192,8 @@ impl Requester {
         self.request_with(request.into(), false)
     }
 
-    /// Many calls wait here at the same time, so the future holds only what receives their replies; all
-    /// else is boxed and dropped by then.
+    /// Many calls wait here at the same time, so the future holds only the receiver of the reply; all
+    /// else is boxed and dropped before the wait.
     async fn request_with(
         &self,
         mut request: Box<Request>,
@@ -253,18 +210,19 @@ impl Requester {
             let id = request.envelope.correlation_id.clone().unwrap_or_default();
             let limit = bounded.then_some(self.max_pending);
             let (guard, reply) = self.pending.open(id, request.on_interim.take(), limit)?;
-            let permit = match bounded {
-                true => Some(match self.in_flight.try_acquire() {
+            let permit = if bounded {
+                Some(match self.in_flight.try_acquire() {
                     Ok(permit) => permit,
                     Err(_) => {
                         Box::pin(self.permit(after, deadline, request.abandoned.as_ref())).await?
                     }
-                }),
-                false => None,
+                })
+            } else {
+                None
             };
             request.envelope.reply_to = Some(self.reply_to.clone());
             let sent = Box::pin(self.send(request, deadline, &guard));
-            let reply = reply_of(sent, reply).await;
+            let reply = await_reply(sent, reply).await;
             guard.close(reply.is_ok());
             drop(permit);
             reply
@@ -329,9 +287,10 @@ impl Requester {
             let left = deadline.saturating_duration_since(Instant::now());
             let (retry, attempt) = (request.retry, request.envelope.attempt);
             let key = request.key.clone();
-            let (envelope, next) = match retry && attempt < MAX_ATTEMPTS {
-                true => (request.envelope.clone(), Some(request)),
-                false => (request.envelope, None),
+            let (envelope, next) = if retry && attempt < MAX_ATTEMPTS {
+                (request.envelope.clone(), Some(request))
+            } else {
+                (request.envelope, None)
             };
             let publication = Publication::mandatory(key, envelope.within(left));
             let error = match self.bus.publish(publication.within(left)).await {
@@ -374,9 +333,9 @@ impl Requester {
                 let pending = self.pending.clone();
                 let replies = tokio::spawn(async move {
                     while let Some(delivery) = consumer.next().await {
-                        pending.take(delivery.into_envelope());
+                        pending.deliver(delivery.into_envelope());
                     }
-                    // No reply can arrive any more: pending requests fail at once.
+                    // No reply can arrive any longer, so pending requests fail at once.
                     pending.close_all();
                 });
                 Ok(Listener { replies: AbortOnDropHandle::new(replies), reconnect_retries })
@@ -388,7 +347,7 @@ impl Requester {
 
 /// Waits for the reply while the publish is being confirmed: a reply can overtake the confirm, which is
 /// then no longer needed.
-async fn reply_of(
+async fn await_reply(
     publish: impl Future<Output = Result<(), PublishError>> + Unpin,
     mut reply: oneshot::Receiver<Envelope>,
 ) -> Result<Envelope, RequestError> {

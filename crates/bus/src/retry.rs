@@ -7,22 +7,20 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use rockbot_contracts::{Envelope, RoutingKey, trace};
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, debug, info};
+use tracing::{Instrument, debug, info};
 
 use crate::{
-    pending::Pending,
+    pending::{Pending, PendingRequest},
     port::{Bus, Publication},
-    request::MAX_ATTEMPTS,
 };
 
-/// Time after the last reconnect until a pending request may count as lost. By then consumers have
-/// reconnected as well, and have replied to what they held or hold it again.
+/// Time after the last reconnect until a pending request may count as lost. By then, consumers have
+/// reconnected as well and have either replied or received the request again.
 const QUIET_PERIOD: Duration = Duration::from_secs(5);
 
 /// Longest wait for a quiet period, from the first reconnect of a series.
@@ -35,20 +33,8 @@ const RETRY_AFTER_RECONNECTS: u64 = 3;
 /// Maximum number of concurrent retries.
 const CONCURRENCY: usize = 32;
 
-/// A published request that awaits its reply.
-pub(crate) struct PendingRequest {
-    pub(crate) key: RoutingKey,
-    pub(crate) envelope: Envelope,
-    pub(crate) deadline: Instant,
-    /// Cancelled when the caller no longer wants the reply.
-    pub(crate) abandoned: Option<CancellationToken>,
-    /// Number of reconnects when it was sent.
-    pub(crate) reconnects: u64,
-    /// The caller's trace context.
-    pub(crate) scope: trace::Scope,
-    /// The caller's span in log lines.
-    pub(crate) log_span: Span,
-}
+/// Maximum number of attempts for a request that may not have arrived.
+pub(crate) const MAX_ATTEMPTS: u32 = 8;
 
 impl PendingRequest {
     /// Returns whether the request should be sent again after `reconnects` reconnects.

@@ -26,7 +26,7 @@ use crate::{
     port::{Bus, ConsumeError, Consumer, Subscription},
 };
 
-/// Processes deliveries. Returns the settlement of each and never settles it at the bus itself.
+/// Processes deliveries. The worker settles each delivery as its handler returns.
 pub trait Handler: Send + Sync + 'static {
     /// Processes one delivery. A panic is caught and counts as [`Settlement::Retry`].
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement>;
@@ -35,29 +35,29 @@ pub trait Handler: Send + Sync + 'static {
 /// Counters of a worker since its start.
 #[derive(Debug)]
 pub struct WorkerStats {
-    acked: Tally,
-    retried: Tally,
-    dead_lettered: Tally,
-    unsettled: Tally,
+    acked: OutcomeCounter,
+    retried: OutcomeCounter,
+    dead_lettered: OutcomeCounter,
+    unsettled: OutcomeCounter,
     panicked: AtomicU64,
 }
 
 /// A counter of a worker and its series in `rockbot_bus_deliveries_total`.
 #[derive(Debug)]
-struct Tally {
+struct OutcomeCounter {
     outcome: &'static str,
     count: AtomicU64,
     series: Counter,
 }
 
-impl Tally {
-    fn of(family: &'static str, outcome: &'static str) -> Self {
+impl OutcomeCounter {
+    fn new(family: &'static str, outcome: &'static str) -> Self {
         let labels = [("queue", family), ("outcome", outcome)];
         let series = counter!("rockbot_bus_deliveries_total", &labels);
         Self { outcome, count: AtomicU64::default(), series }
     }
 
-    fn add(&self) {
+    fn increment(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.series.increment(1);
     }
@@ -68,12 +68,12 @@ impl Tally {
 }
 
 impl WorkerStats {
-    fn of(family: &'static str) -> Self {
+    fn new(family: &'static str) -> Self {
         Self {
-            acked: Tally::of(family, "acked"),
-            retried: Tally::of(family, "retried"),
-            dead_lettered: Tally::of(family, "dead_lettered"),
-            unsettled: Tally::of(family, "unsettled"),
+            acked: OutcomeCounter::new(family, "acked"),
+            retried: OutcomeCounter::new(family, "retried"),
+            dead_lettered: OutcomeCounter::new(family, "dead_lettered"),
+            unsettled: OutcomeCounter::new(family, "unsettled"),
             panicked: AtomicU64::default(),
         }
     }
@@ -83,7 +83,7 @@ impl WorkerStats {
         self.acked.get()
     }
 
-    /// Returns the number of deliveries handed back for a retry.
+    /// Returns the number of deliveries returned for a retry.
     pub fn retried(&self) -> u64 {
         self.retried.get()
     }
@@ -104,20 +104,20 @@ impl WorkerStats {
     }
 }
 
-/// A running consumer of one queue, with as many tasks as the prefetch of the subscription.
+/// A running consumer of one queue, with at most as many tasks as the prefetch of the subscription.
 ///
 /// Dropping it aborts its tasks; the bus redelivers their messages.
 #[derive(Debug)]
 pub struct Worker {
     stop: CancellationToken,
-    pump: JoinHandle<()>,
+    consume_loop: JoinHandle<()>,
     stats: Arc<WorkerStats>,
     queue: String,
 }
 
 impl Worker {
-    /// Starts to consume. The prefetch limits the concurrency: the bus sends no more deliveries until
-    /// some are settled.
+    /// Starts to consume. The prefetch limits concurrency: the bus delivers no more until some are
+    /// settled.
     ///
     /// # Errors
     /// When the queue can't be consumed.
@@ -136,10 +136,10 @@ impl Worker {
     pub fn from_consumer(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
         let stop = CancellationToken::new();
         let family = family_of(queue.as_str());
-        let stats = Arc::new(WorkerStats::of(family));
-        let work = Work { handler, stats: stats.clone(), family };
-        let pump = tokio::spawn(pump(consumer, work, stop.clone()));
-        Self { stop, pump, stats, queue: queue.to_string() }
+        let stats = Arc::new(WorkerStats::new(family));
+        let processor = Processor { handler, stats: stats.clone(), family };
+        let consume_loop = tokio::spawn(consume(consumer, processor, stop.clone()));
+        Self { stop, consume_loop, stats, queue: queue.to_string() }
     }
 
     /// Returns the counters.
@@ -152,7 +152,7 @@ impl Worker {
     /// completed within `grace`. The others are aborted, and the bus redelivers them.
     pub async fn drain(mut self, grace: Duration) -> bool {
         self.stop.cancel();
-        let drained = timeout(grace, &mut self.pump).await.is_ok();
+        let drained = timeout(grace, &mut self.consume_loop).await.is_ok();
         if drained {
             info!(queue = self.queue, "consumer drained");
         } else {
@@ -164,12 +164,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.pump.abort();
+        self.consume_loop.abort();
     }
 }
 
-/// Consumes until stopped. Owns the tasks, which end with it.
-async fn pump(mut consumer: Consumer, work: Work, stop: CancellationToken) {
+/// Consumes until stopped. Owns the tasks, so that dropping it aborts them.
+async fn consume(mut consumer: Consumer, processor: Processor, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
     let mut stopped = pin!(stop.cancelled());
     loop {
@@ -181,29 +181,28 @@ async fn pump(mut consumer: Consumer, work: Work, stop: CancellationToken) {
         let Some(delivery) = delivery else { break };
         // Frees completed tasks, a few hundred bytes each.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(work.clone().on(delivery));
+        tasks.spawn(processor.clone().run(delivery));
     }
-    // Deliveries already received are processed: handing them back would mark them as possibly
-    // started.
+    // Deliveries already received are processed: returning them would mark them as possibly started.
     consumer.cancel().await;
     while let Some(delivery) = consumer.next().await {
-        tasks.spawn(work.clone().on(delivery));
+        tasks.spawn(processor.clone().run(delivery));
     }
     while tasks.join_next().await.is_some() {}
 }
 
-/// The processing of a delivery.
+/// Processes and settles deliveries.
 #[derive(Clone)]
-struct Work {
+struct Processor {
     handler: Arc<dyn Handler>,
     stats: Arc<WorkerStats>,
     /// Family of the queue, as a label.
     family: &'static str,
 }
 
-impl Work {
+impl Processor {
     /// Processes and settles a delivery, in a span of its sender's trace.
-    async fn on(self, delivery: Delivery) {
+    async fn run(self, delivery: Delivery) {
         let span = self.span(&delivery);
         self.process(delivery).instrument(span).await;
     }
@@ -222,7 +221,7 @@ impl Work {
                 "handler panicked; retrying");
             Settlement::Retry
         });
-        let tally = match &settlement {
+        let counter = match &settlement {
             Settlement::Ack => &stats.acked,
             Settlement::Retry => &stats.retried,
             Settlement::DeadLetter { reason } => {
@@ -233,7 +232,7 @@ impl Work {
                     Cow::Owned(reason) => {
                         warn!(
                             correlation_id,
-                            "message dead-lettered; its reason is with the dead letter"
+                            "message dead-lettered; the dead letter holds the reason"
                         );
                         debug!(correlation_id, reason, "message dead-lettered");
                     }
@@ -249,16 +248,16 @@ impl Work {
                 "settle",
                 otel.name = format!("settle {}", self.family),
                 otel.kind = "client",
-                messaging.operation.name = tally.outcome,
+                messaging.operation.name = counter.outcome,
                 messaging.operation.type = "settle",
                 messaging.destination.name = self.family,
             ),
         };
         match delivery.settle(settlement).instrument(settling).await {
-            Ok(()) => tally.add(),
+            Ok(()) => counter.increment(),
             Err(error) => {
                 debug!(%error, "settlement failed");
-                stats.unsettled.add();
+                stats.unsettled.increment();
             }
         }
     }
@@ -290,7 +289,7 @@ mod tests {
         fn size<A, B, F: Future>(_: impl FnOnce(A, B) -> F) -> usize {
             size_of::<F>()
         }
-        let size = size(Work::on);
+        let size = size(Processor::run);
         assert!(size <= 448, "{size} bytes");
     }
 }

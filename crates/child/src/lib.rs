@@ -1,4 +1,4 @@
-//! Child processes in process groups of their own, which never outlive their owner.
+//! Child processes in their own process groups, which never outlive their owner.
 
 use std::{future::pending, io, process::ExitStatus, time::Duration};
 
@@ -11,8 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a killed process may take until it can be reaped: longer only in an uninterruptible system
-/// call.
+/// Maximum time until a killed process can be reaped. Only an uninterruptible system call takes longer.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The parent's ends of a child's standard streams.

@@ -103,7 +103,7 @@ impl Fleet {
         let instance = InstanceId::generate();
         let hooks =
             OperatorHooks::start(&settings.hooks, "rockbot", &instance).or_exit(exit::USAGE)?;
-        let mut options = JournalOptions::of(&settings.store, &url);
+        let mut options = JournalOptions::from_section(&settings.store, &url);
         // This process is the only one on the in-memory bus.
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);

@@ -117,7 +117,7 @@ impl Settings {
         let key = self.llm.known_key();
         let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
         let known = known.into_iter().flatten();
-        Redactor::of_process(known.map(|secret| secret.expose_secret().to_owned()))
+        Redactor::from_environment(known.map(|secret| secret.expose_secret().to_owned()))
     }
 
     /// Validates what only an embedded fleet needs. Not every command needs it, so only `--check-config`

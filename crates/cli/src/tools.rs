@@ -258,7 +258,7 @@ pub(crate) fn read_arguments(given: Option<&str>) -> Result<String, Failure> {
             None => given.to_owned(),
         },
     };
-    let read = rockbot_tools::arguments::read(&text);
+    let read = rockbot_tools::arguments::parse(&text);
     read.map_err(|error| {
         Failure::usage(format!("{error}; expected for example '{{\"path\":\"a\"}}'"))
     })?;

@@ -1,6 +1,6 @@
-//! A person is asked whether a tool call may run, and answers.
+//! Approvals of tool calls by users.
 //!
-//! The question is a reply of the agent: [`ReplyBody::ApprovalAsked`](crate::ReplyBody).
+//! An agent requests approval with the reply [`ReplyBody::ApprovalAsked`](crate::ReplyBody).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,19 +9,19 @@ use crate::{
     message::Message,
 };
 
-/// What a person says to the question whether a call may run. It goes to every process of the agent;
-/// the one that asked takes it, once, when all of it fits what was asked.
+/// A user's decision on an approval request. It is delivered to every process of the agent. The process
+/// that sent the request accepts one decision, and only if all fields match the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalAnswer {
-    /// The conversation in which was asked.
+    /// Conversation of the approval request.
     pub session_id: SessionId,
-    /// The question.
+    /// The approval request.
     pub approval_id: ApprovalId,
-    /// The call that the person saw: its tool and the hash of its exact arguments, as in the
-    /// question.
+    /// Hash of the tool and its exact arguments, copied from the approval request: identifies the call
+    /// that the user saw.
     pub call_hash: String,
-    /// What the person says.
+    /// The decision.
     pub decision: ApprovalDecision,
 }
 
@@ -29,15 +29,15 @@ impl Message for ApprovalAnswer {
     const TYPE: &'static str = "ApprovalAnswer";
 }
 
-/// What a person says about a call.
+/// Decision on a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalDecision {
-    /// It may run, once.
+    /// The call may run, once.
     Allow,
-    /// It may run, and so may later calls of the same tool in this conversation.
+    /// The call may run, and so may later calls of the same tool in this conversation.
     AllowInSession,
-    /// It may not run. Also what this build does not know.
+    /// The call may not run. Unknown decisions parse as this one.
     #[serde(other)]
     Deny,
 }

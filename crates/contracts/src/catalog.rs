@@ -1,4 +1,4 @@
-//! Who runs which tool: announced by handlers, discovered by agents.
+//! Tool catalogs: announced by handlers, discovered by agents.
 
 use std::{borrow::Cow, fmt};
 
@@ -7,47 +7,46 @@ use serde_json::Value;
 
 use crate::{ids::InstanceId, message::Message, tool::null_is_default, topology::stable_hash};
 
-/// What an agent needs to know to offer a tool to its model and to call it.
+/// Definition of a tool: everything that an agent needs to offer it to its model and to call it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolRegistration {
-    /// Unique in a registry.
+    /// Name, unique in a registry.
     pub name: String,
-    /// For people; the name when absent.
+    /// Display name; the name when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// For the model.
+    /// Description for the model.
     pub description: String,
-    /// Said to the model in place of the description, when configured.
+    /// Configured description that replaces `description` for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_description: Option<String>,
     /// JSON Schema of the arguments: an object schema.
     pub parameters: Value,
-    /// Which family it belongs to.
+    /// Origin of the tool.
     pub source: ToolSource,
-    /// What calling it may do.
+    /// Possible effects of a call.
     #[serde(default, deserialize_with = "null_is_default")]
     pub hints: ToolHints,
-    /// Its own time-out in milliseconds, where it has one.
+    /// Timeout of this tool in milliseconds, if it has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
 impl ToolRegistration {
-    /// What the model is told: the override where there is one.
+    /// Returns the description for the model.
     #[must_use]
     pub fn model_description(&self) -> &str {
         self.tool_description.as_deref().unwrap_or(&self.description)
     }
 
-    /// What people are shown.
+    /// Returns the display name.
     #[must_use]
     pub fn display_label(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.name)
     }
 
-    /// Changes when anything that a model or a caller relies on changes: name, description,
-    /// schema, hints.
+    /// Returns a hash of all that a model or a caller relies on: name, description, schema and hints.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let definition = (&self.name, self.model_description(), &self.parameters, &self.hints);
@@ -56,18 +55,18 @@ impl ToolRegistration {
     }
 }
 
-/// What calling a tool may do. The defaults are MCP's, which assume the worst; a statement from
-/// outside may add a restriction and never lift one.
+/// Possible effects of a tool. The defaults are those of MCP, which assume the worst. Hints from
+/// untrusted sources may add restrictions but never remove one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolHints {
-    /// It changes nothing. Default false.
+    /// The tool changes nothing. Default false.
     pub read_only: bool,
-    /// It may destroy. Default true; meaningless for a read-only tool.
+    /// The tool may delete or overwrite data. Default true; meaningless for a read-only tool.
     pub destructive: bool,
-    /// Doing it twice is doing it once. Default false.
+    /// Repeating a call has no further effect. Default false.
     pub idempotent: bool,
-    /// It reaches the world outside. Default true.
+    /// The tool accesses external systems. Default true.
     pub open_world: bool,
 }
 
@@ -78,29 +77,29 @@ impl Default for ToolHints {
 }
 
 impl ToolHints {
-    /// For a tool that only looks, at what it owns.
+    /// Hints of a tool that only reads, and accesses no external system.
     pub const READ_ONLY: Self =
         Self { read_only: true, destructive: false, idempotent: true, open_world: false };
 
-    /// Whether a call whose outcome is lost may be run again without being asked.
+    /// Returns whether a call with an unknown outcome may be retried automatically.
     #[must_use]
-    pub const fn may_run_again(self) -> bool {
+    pub const fn may_retry(self) -> bool {
         self.read_only || self.idempotent
     }
 
-    /// These hints with those of an outsider: each restriction of either side holds.
+    /// Returns hints with the restrictions of both sides, so that untrusted hints can't remove one.
     #[must_use]
-    pub const fn restricted_by(self, outside: Self) -> Self {
+    pub const fn restricted_by(self, untrusted: Self) -> Self {
         Self {
-            read_only: self.read_only && outside.read_only,
-            destructive: self.destructive || outside.destructive,
-            idempotent: self.idempotent && outside.idempotent,
-            open_world: self.open_world || outside.open_world,
+            read_only: self.read_only && untrusted.read_only,
+            destructive: self.destructive || untrusted.destructive,
+            idempotent: self.idempotent && untrusted.idempotent,
+            open_world: self.open_world || untrusted.open_world,
         }
     }
 }
 
-/// The family a tool belongs to: what profiles allow and deny.
+/// Origin of a tool. Profiles allow and deny tools by source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ToolSource {
     /// Search and browse.
@@ -123,7 +122,7 @@ pub enum ToolSource {
     Wisp,
     /// Other agents over the bus.
     A2a,
-    /// Search over known services.
+    /// Search across known services.
     ServiceSearch,
     /// The five tools that manage MCP servers.
     McpManagement,
@@ -131,9 +130,9 @@ pub enum ToolSource {
     Mcp(String),
     /// The named agent as a tool.
     Agent(String),
-    /// The agent's own workings.
+    /// Internals of the agent.
     Internal,
-    /// A family this build does not know.
+    /// A source that this build does not know.
     Other(String),
 }
 
@@ -154,12 +153,12 @@ impl ToolSource {
         ("internal", Self::Internal),
     ];
 
-    /// The families that are one source each.
+    /// Returns the sources without a name part.
     pub fn plain() -> impl Iterator<Item = Self> {
         Self::PLAIN.into_iter().map(|(_, source)| source)
     }
 
-    /// Its name, as patterns of sources have it: `files`, `mcp:github`.
+    /// Returns the text form, as used in patterns of sources: `files`, `mcp:github`.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         match self {
@@ -203,47 +202,47 @@ impl<'de> Deserialize<'de> for ToolSource {
     }
 }
 
-/// What one handler process runs, said on start, on a change, when asked, and as a heartbeat.
+/// Tools of one handler process: announced on start, on changes, on request, and as a heartbeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCatalog {
     /// Name of the handler service.
     pub handler: String,
-    /// The process.
+    /// Instance id of the process.
     pub instance: InstanceId,
-    /// Everything it runs.
+    /// All tools that it runs.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tools: Vec<ToolRegistration>,
-    /// Names it ran before and no longer runs; all of them when it stops.
+    /// Names of tools that it no longer runs; all of its tools when it stops.
     #[serde(default, deserialize_with = "null_is_default")]
     pub removed: Vec<String>,
-    /// Changes when `tools` changes, so that a heartbeat costs its reader one comparison.
+    /// Hash of `tools`, so that the receiver of a heartbeat detects changes with one comparison.
     pub fingerprint: String,
-    /// Version of the handler; older ones do not say it.
+    /// Version of the handler; absent from older handlers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How busy it was when it said this; older ones do not say it.
+    /// Current load; absent from older handlers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<HandlerLoad>,
 }
 
-/// How busy a handler is.
+/// Load of a handler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandlerLoad {
-    /// Calls that began and have not ended.
+    /// Running calls.
     #[serde(default, deserialize_with = "null_is_default")]
     pub running: u64,
-    /// Calls in hand that wait for room to run in.
+    /// Received calls that wait for a permit to run.
     #[serde(default, deserialize_with = "null_is_default")]
     pub waiting: u64,
-    /// For how long the oldest call in hand has been there, in milliseconds; none without a call.
+    /// Age of the oldest received call in milliseconds; `None` without calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_ms: Option<u64>,
 }
 
 impl ToolCatalog {
-    /// The fingerprint of a list of tools.
+    /// Returns the fingerprint of a list of tools.
     #[must_use]
     pub fn fingerprint_of(tools: &[ToolRegistration]) -> String {
         let all: String = tools.iter().map(ToolRegistration::fingerprint).collect();
@@ -255,7 +254,7 @@ impl Message for ToolCatalog {
     const TYPE: &'static str = "ToolCatalog";
 }
 
-/// Asks every handler to announce itself now.
+/// Request to every handler to announce its tools now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCatalogRefresh {}
@@ -269,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_keep_their_names() {
+    fn source_text_round_trips() {
         for name in ["web", "mcp:management", "mcp:GitHub", "agent:writer", "from-the-future"] {
             assert_eq!(ToolSource::parse(name).to_string(), name);
         }
@@ -279,10 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn hints_from_outside_only_restrict() {
-        let careless =
+    fn untrusted_hints_only_restrict() {
+        let permissive =
             ToolHints { read_only: true, destructive: false, idempotent: true, open_world: false };
-        assert_eq!(ToolHints::default().restricted_by(careless), ToolHints::default());
-        assert_eq!(careless.restricted_by(ToolHints::default()), ToolHints::default());
+        assert_eq!(ToolHints::default().restricted_by(permissive), ToolHints::default());
+        assert_eq!(permissive.restricted_by(ToolHints::default()), ToolHints::default());
     }
 }

@@ -1,4 +1,4 @@
-//! What a broker must know of a fleet before its processes come, as RabbitMQ imports it.
+//! RabbitMQ definitions of a fleet: users, permissions, exchanges, dead-letter queues and policies.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A fleet on a broker.
+/// The broker users of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fleet {
     namespace: String,
@@ -23,27 +23,27 @@ pub struct Fleet {
     users: Vec<User>,
 }
 
-/// A fleet that would let one user be taken for another.
+/// Errors for fleets in which one user could be mistaken for another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidFleet {
-    /// The namespace makes no names.
-    #[error("the namespace can't be used: {0}")]
+    /// The namespace is not valid in queue names.
+    #[error("invalid namespace: {0}")]
     Namespace(#[from] InvalidRoutingKey),
-    /// Its services would be called like agents.
-    #[error("a namespace must not end in `.agent`: its services would be taken for agents")]
-    LikeAnAgent,
-    /// An agent would own the addresses of the command line program.
+    /// Names of its services would look like names of agents.
     #[error(
-        "no agent may be called {CLI:?}: the addresses of that name are the `rockbot` command's"
+        "invalid namespace: it ends in `.agent`, so its services would look like agents; use another"
     )]
-    Reserved,
+    AmbiguousNamespace,
+    /// An agent has the name of the command line program, and would receive its replies.
+    #[error("invalid agent name {CLI:?}: it is reserved for the `rockbot` command; use another")]
+    ReservedAgentName,
 }
 
 impl Fleet {
-    /// Every service and these agents, in the virtual host `vhost`.
+    /// Creates a fleet of all services and the given agents, in the virtual host `vhost`.
     ///
     /// # Errors
-    /// When one user could be taken for another; see [`InvalidFleet`].
+    /// When one user could be mistaken for another; see [`InvalidFleet`].
     pub fn new(
         namespace: &str,
         vhost: &str,
@@ -51,14 +51,14 @@ impl Fleet {
     ) -> Result<Self, InvalidFleet> {
         QueueName::new(namespace)?;
         if namespace.ends_with(".agent") {
-            return Err(InvalidFleet::LikeAnAgent);
+            return Err(InvalidFleet::AmbiguousNamespace);
         }
         let mut users: Vec<_> = agents.into_iter().map(User::Agent).collect();
         if users
             .iter()
             .any(|user| matches!(user, User::Agent(name) if key_segment(name.as_str()) == CLI))
         {
-            return Err(InvalidFleet::Reserved);
+            return Err(InvalidFleet::ReservedAgentName);
         }
         users.sort();
         users.dedup();
@@ -66,15 +66,15 @@ impl Fleet {
         Ok(Self { namespace: namespace.to_owned(), vhost: vhost.to_owned(), users })
     }
 
-    /// The names of its users on the broker.
+    /// Returns the names of its broker users.
     pub fn users(&self) -> impl Iterator<Item = String> {
         self.users.iter().map(|user| user.name(&self.namespace))
     }
 
-    /// The document for `rabbitmqctl import_definitions` or `load_definitions`.
+    /// Returns the document for `rabbitmqctl import_definitions` or `load_definitions`.
     ///
-    /// `password_hashes` are by user, as RabbitMQ keeps them. A user without one is made, and can't
-    /// log in with a password.
+    /// `password_hashes` maps users to password hashes in RabbitMQ's format. A user without one is
+    /// created, and can't log in with a password.
     #[must_use]
     pub fn definitions(&self, password_hashes: &BTreeMap<String, String>) -> Value {
         let (namespace, vhost) = (&self.namespace, &self.vhost);
@@ -121,8 +121,8 @@ impl Fleet {
                 self.exchange(namespace, "topic"),
                 self.exchange(&dead_letter_exchange(namespace), "direct"),
             ],
-            // Only who prepares the broker may bind to the exchange of the dead letters: whoever can
-            // bind to it can read everybody's.
+            // No user may bind to the dead-letter exchange: a binding gives access to the dead letters of
+            // all queues. So their queues are part of the definitions.
             "queues": dead_letters,
             "bindings": bindings,
             "parameters": [self.replies_policy(), self.monitors_policy()],
@@ -151,14 +151,14 @@ impl Fleet {
         })
     }
 
-    /// Holds a process to the bounds that ours declare by themselves: the broker takes the smaller
-    /// of both. Work queues and dead letters are left alone.
+    /// Returns the policy of reply queues. It enforces the limits that RockBot's processes declare
+    /// themselves; the broker applies the smaller value. Work and dead-letter queues are not affected.
     fn replies_policy(&self) -> Value {
         let bounds = json!({ "max-length": PROCESS_QUEUE_LENGTH, "expires": expiry() });
         self.operator_policy("replies", &REPLY_FAMILIES, &bounds)
     }
 
-    /// The same for whoever watches: what it leaves behind collects no copies for long.
+    /// Returns the policy of monitor queues, so that an abandoned one is deleted soon.
     fn monitors_policy(&self) -> Value {
         let bounds = json!({
             "max-length": PROCESS_QUEUE_LENGTH, "max-length-bytes": MONITOR_QUEUE_BYTES,
@@ -181,11 +181,11 @@ impl Fleet {
         })
     }
 
-    /// What each user may do, as a table in Markdown.
+    /// Returns the rights of each user as a Markdown table.
     #[must_use]
     pub fn table(&self) -> String {
         let mut table = String::from(
-            "| user | publishes with | binds its queues to | declares and consumes | looks at |\n\
+            "| user | publishes with | binds its queues to | declares and consumes | inspects |\n\
              |---|---|---|---|---|\n",
         );
         for user in &self.users {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_no_password_unless_one_is_given() {
+    fn user_without_given_password_has_none() {
         let hashes = BTreeMap::from([("rockbot.cli".to_owned(), "hash".to_owned())]);
         let definitions = fleet(&["assistant"]).definitions(&hashes);
         for user in definitions["users"].as_array().unwrap() {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_user_has_permissions_and_every_work_queue_its_dead_letters() {
+    fn definitions_cover_all_users_and_work_queues() {
         let fleet = fleet(&["mallory", "assistant", "mallory"]);
         let names: Vec<_> = fleet.users().collect();
         assert_eq!(names[..2], ["rockbot.agent.assistant", "rockbot.agent.mallory"]);
@@ -253,28 +253,28 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_policies_are_for_answers_and_for_those_who_watch() {
+    fn operator_policies_match_reply_and_monitor_queues() {
         let fleet = fleet(&["assistant"]);
         let pattern =
             |policy: &Value| Regex::new(policy["value"]["pattern"].as_str().unwrap()).unwrap();
-        let (monitors, pattern) =
+        let (monitors, replies) =
             (pattern(&fleet.monitors_policy()), pattern(&fleet.replies_policy()));
         let monitor = QueueSpec::monitor(&InstanceId::new("i").unwrap(), Vec::new());
         assert!(monitors.is_match(&queue_name("rockbot", &monitor.name)));
         assert!(!monitors.is_match("rockbot.user.message.monitor.x"));
-        let answers =
+        let address =
             ReplyAddress::new(AgentName::new("assistant").unwrap(), InstanceId::new("i").unwrap());
-        assert!(pattern.is_match(&queue_name("rockbot", &answers.queue().name)));
+        assert!(replies.is_match(&queue_name("rockbot", &address.queue().name)));
         for work in ["tool.invoke", "tool.invoke.dlq", "user.message.tool.result.x"] {
-            assert!(!pattern.is_match(&format!("rockbot.{work}")), "{work}");
+            assert!(!replies.is_match(&format!("rockbot.{work}")), "{work}");
         }
     }
 
     #[test]
-    fn nobody_can_be_taken_for_somebody_else() {
+    fn ambiguous_user_names_are_rejected() {
         let fleet = |namespace, names: &[&str]| Fleet::new(namespace, "/", agents(names));
-        assert_eq!(fleet("a.agent", &[]), Err(InvalidFleet::LikeAnAgent));
-        assert_eq!(fleet("rockbot", &["cli"]), Err(InvalidFleet::Reserved));
+        assert_eq!(fleet("a.agent", &[]), Err(InvalidFleet::AmbiguousNamespace));
+        assert_eq!(fleet("rockbot", &["cli"]), Err(InvalidFleet::ReservedAgentName));
         assert!(matches!(fleet("a b", &[]), Err(InvalidFleet::Namespace(_))));
     }
 }

@@ -5,7 +5,13 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{headers::WIRE_VERSION, ids::MessageId, message::Message, topology::RoutingKey};
+use crate::{
+    headers::WIRE_VERSION,
+    ids::MessageId,
+    json,
+    message::{DecodeError, Message},
+    topology::RoutingKey,
+};
 
 /// Durability of a message across a restart of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -17,7 +23,7 @@ pub enum DeliveryMode {
     Transient,
 }
 
-/// Origin of content, which decides how far it is trusted. Tool output is untrusted.
+/// Origin of content, which determines its trust. Tool output is untrusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContentTrust {
     /// RockBot itself.
@@ -56,7 +62,7 @@ impl ContentTrust {
     }
 }
 
-/// W3C trace context on the wire; opaque here, written and read by the process kit.
+/// W3C trace context; see [`trace`](crate::trace).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceContext {
     /// `traceparent`.
@@ -93,8 +99,8 @@ impl TimeBudget {
     /// sender's clock is ahead.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
-        let began = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
-        Duration::from_millis(unix_ms(now).saturating_sub(began))
+        let start = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
+        Duration::from_millis(unix_ms(now).saturating_sub(start))
     }
 }
 
@@ -104,7 +110,7 @@ pub struct Envelope {
     /// Unique id of this message. Ids of one process sort by creation: a cancel applies to messages of
     /// its conversation that were created before it.
     pub message_id: MessageId,
-    /// Record name as received; read it with [`Envelope::message_type`].
+    /// Message type as received; [`Envelope::message_type`] returns it without its qualifier.
     pub raw_type: Arc<str>,
     /// Correlation id: the tool call id for messages about a call.
     pub correlation_id: Option<Arc<str>>,
@@ -119,7 +125,7 @@ pub struct Envelope {
     pub user_id: Option<Arc<str>>,
     /// Agent or service that sent it, as claimed by the sender.
     pub source: Option<Arc<str>>,
-    /// Agent or service it is meant for.
+    /// Agent or service that it is addressed to.
     pub destination: Option<Arc<str>>,
     /// Major version of its wire format.
     pub wire: u32,
@@ -133,7 +139,7 @@ pub struct Envelope {
     pub tool_provider: Option<Arc<str>>,
     /// Exact name of the MCP server.
     pub mcp_server: Option<Arc<str>>,
-    /// Why it was dead-lettered.
+    /// Reason of its dead-lettering.
     pub dead_letter_reason: Option<Arc<str>>,
     /// Trace context.
     pub trace: TraceContext,
@@ -181,11 +187,11 @@ impl Envelope {
         }
     }
 
-    /// Returns the bare record name. A qualifier up to the last `.` is ignored, as some peers send
-    /// qualified names.
+    /// Returns the bare message type. Some peers send qualified names; the qualifier up to the last `.` is
+    /// dropped.
     #[must_use]
     pub fn message_type(&self) -> &str {
-        // Names are too short for a search with a setup cost.
+        // Types are too short for a search algorithm with a setup cost.
         let qualifier = self.raw_type.bytes().rposition(|byte| byte == b'.');
         &self.raw_type[qualifier.map_or(0, |dot| dot + 1)..]
     }
@@ -225,7 +231,7 @@ impl Envelope {
         self
     }
 
-    /// Turns it into the next attempt: a message of its own under the same correlation id.
+    /// Turns it into the next attempt: a new message with the same correlation id.
     #[must_use]
     pub fn next_attempt(mut self) -> Self {
         self.message_id = MessageId::generate();
@@ -238,6 +244,32 @@ impl Envelope {
     pub fn transient(mut self) -> Self {
         self.delivery_mode = DeliveryMode::Transient;
         self
+    }
+
+    /// Decodes the payload after checking wire version, type and size, in this order.
+    ///
+    /// # Errors
+    /// See [`DecodeError`].
+    pub fn decode<M: Message>(&self, limits: json::Limits) -> Result<M, DecodeError> {
+        if self.wire > WIRE_VERSION {
+            return Err(DecodeError::NewerWire { got: self.wire, supported: WIRE_VERSION });
+        }
+        if self.message_type() != M::TYPE {
+            let got = self.message_type().chars().take(64).collect();
+            return Err(DecodeError::UnexpectedType { expected: M::TYPE, got });
+        }
+        if self.body.len() > limits.bytes {
+            return Err(DecodeError::TooLarge { bytes: self.body.len(), limit: limits.bytes });
+        }
+        let malformed = |reason| DecodeError::Malformed { expected: M::TYPE, reason };
+        // Validated as a whole, which is faster than string by string in the parser.
+        let text = str::from_utf8(&self.body).map_err(|error| malformed(error.to_string()))?;
+        serde_json::from_str(text).map_err(|source| {
+            if json::is_too_deep(&source) {
+                return DecodeError::TooDeep { limit: json::MAX_DEPTH };
+            }
+            malformed(json::describe_error(&source))
+        })
     }
 
     /// Returns the remaining time budget; `None` without a budget.
@@ -269,8 +301,8 @@ mod tests {
 
     #[test]
     fn message_ids_sort_within_a_millisecond() {
-        let made: Vec<_> = (0..100).map(|_| Envelope::raw("Any", Vec::new()).message_id).collect();
-        assert!(made.is_sorted());
+        let ids: Vec<_> = (0..100).map(|_| Envelope::raw("Any", Vec::new()).message_id).collect();
+        assert!(ids.is_sorted());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Names of message headers.
 //!
-//! RockBot's own headers carry the prefix `rb-`; it is added in exactly one function, `prefixed`.
-//! Older peers send some of them with the prefix twice; [`Header::from_wire`] accepts that.
+//! RockBot's own headers have the prefix `rb-`, added in exactly one function, `prefixed`. Older peers
+//! send some of them with the prefix twice, which [`Header::from_wire`] accepts.
 
 use std::{fmt, sync::LazyLock};
 
@@ -13,9 +13,9 @@ pub const WIRE_VERSION: u32 = 1;
 pub enum Header {
     /// Agent or service that sent the message.
     Source,
-    /// Agent or service it is meant for.
+    /// Agent or service that it is addressed to.
     Destination,
-    /// Major version of the wire.
+    /// Major version of the wire format.
     Wire,
     /// Remaining budget in milliseconds when the message was published.
     TimeoutMs,
@@ -29,7 +29,7 @@ pub enum Header {
     ToolProvider,
     /// Exact name of the MCP server.
     McpServer,
-    /// Why a message was dead-lettered.
+    /// Reason of the dead-lettering.
     DeadLetterReason,
     /// W3C trace context.
     TraceParent,
@@ -46,7 +46,7 @@ const PREFIX: &str = "rb-";
 
 static NAMES: LazyLock<[String; Header::ALL.len()]> = LazyLock::new(|| {
     Header::ALL.map(|header| match header.plain() {
-        // W3C names these two, so they go out as they are.
+        // These two are defined by W3C and have no prefix.
         name @ ("traceparent" | "tracestate") => name.to_owned(),
         name => prefixed(name),
     })
@@ -95,12 +95,12 @@ impl Header {
     /// Parses a header name, with the prefix once, or twice from older peers. `None` for foreign headers.
     #[must_use]
     pub fn from_wire(name: &str) -> Option<Self> {
-        let (plain, ours) = match name.strip_prefix(PREFIX) {
+        let (plain, is_prefixed) = match name.strip_prefix(PREFIX) {
             Some(rest) => (rest.strip_prefix(PREFIX).unwrap_or(rest), true),
             None => (name, false),
         };
         let header = Self::ALL.into_iter().find(|header| header.plain() == plain)?;
-        (ours || matches!(header, Self::TraceParent | Self::TraceState)).then_some(header)
+        (is_prefixed || matches!(header, Self::TraceParent | Self::TraceState)).then_some(header)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Broker users, and the callers that each may send requests for.
 //!
-//! Users are named `<namespace>.agent.<agent>`, `<namespace>.tool-handler`, and so on. A segment holds
-//! no dot, so a name has one reading only, whatever the name of an agent is.
+//! Users are named `<namespace>.agent.<agent>`, `<namespace>.tool-handler`, and so on. Segments are
+//! encoded without dots, so names are unambiguous for any agent name.
 
 use std::fmt;
 
@@ -31,12 +31,12 @@ pub enum User {
     McpBridge,
     /// Runs scripts.
     ScriptsManager,
-    /// A person at a terminal: sends messages to agents and calls tools.
+    /// A user at a terminal: sends messages to agents and calls tools.
     Cli,
-    /// A person who handles dead letters: reads, removes and replays them in the name of their
-    /// original sender.
+    /// An operator who handles dead letters: reads, removes and replays them on behalf of the original
+    /// sender.
     Operator,
-    /// A person who watches calls with their requests and replies, and can't publish.
+    /// A read-only observer of requests, replies and cancels.
     Monitor,
 }
 
@@ -220,16 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn a_known_user_asks_for_itself_alone() {
+    fn known_user_sends_requests_only_for_itself() {
         let check = |source, reply_to, expected: Result<Option<&str>, &str>| {
             let request = request(Some("rockbot.agent.mallory"), source, reply_to);
-            for askers in [CallerPolicy::Any, CallerPolicy::Known] {
-                let admitted = askers.admit(&request);
+            for policy in [CallerPolicy::Any, CallerPolicy::Known] {
+                let admitted = policy.admit(&request);
                 match expected {
-                    Ok(who) => assert_eq!(admitted, Ok(who.map(agent))),
-                    Err(words) => {
-                        let refused = admitted.unwrap_err().to_string();
-                        assert!(refused.contains(words), "{refused}");
+                    Ok(caller) => assert_eq!(admitted, Ok(caller.map(agent))),
+                    Err(text) => {
+                        let error = admitted.unwrap_err().to_string();
+                        assert!(error.contains(text), "{error}");
                     }
                 }
             }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_no_asker_is_heard_only_where_anybody_is() {
+    fn unknown_caller_is_admitted_only_by_policy_any() {
         for user in [None, Some("guest"), Some("rockbot.tool-handler")] {
             let request = request(user, Some("assistant"), Some("tool.result.assistant.1"));
             assert_eq!(CallerPolicy::Any.admit(&request), Ok(Some(agent("assistant"))));

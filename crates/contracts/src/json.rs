@@ -25,19 +25,19 @@ pub fn is_too_deep(error: &serde_json::Error) -> bool {
 }
 
 /// Maximum length of a parser error, in characters.
-const MAX_WORDS: usize = 300;
+const MAX_ERROR_CHARS: usize = 300;
 
-/// Formats a parser error, truncated in the middle: the quoted input goes, the position at the end
-/// stays.
+/// Formats a parser error. A long one is cut in the middle, which removes quoted input and keeps the
+/// position at the end.
 #[must_use]
 pub fn describe_error(error: &serde_json::Error) -> String {
-    let words = error.to_string();
-    let total = words.chars().count();
-    if total <= MAX_WORDS {
-        return words;
+    let text = error.to_string();
+    let total = text.chars().count();
+    if total <= MAX_ERROR_CHARS {
+        return text;
     }
-    let head: String = words.chars().take(MAX_WORDS / 2).collect();
-    let tail: String = words.chars().skip(total - MAX_WORDS / 2).collect();
+    let head: String = text.chars().take(MAX_ERROR_CHARS / 2).collect();
+    let tail: String = text.chars().skip(total - MAX_ERROR_CHARS / 2).collect();
     format!("{head} … {tail}")
 }
 
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn long_parser_error_is_truncated() {
-        let text = format!("\"{}\"", "x".repeat(1_000_000));
-        let error = serde_json::from_str::<u32>(&text).unwrap_err();
-        let words = describe_error(&error);
+        let json = format!("\"{}\"", "x".repeat(1_000_000));
+        let error = serde_json::from_str::<u32>(&json).unwrap_err();
+        let text = describe_error(&error);
         assert!(
-            words.chars().count() <= MAX_WORDS + 3 && words.contains("expected u32"),
-            "{words}"
+            text.chars().count() <= MAX_ERROR_CHARS + 3 && text.contains("expected u32"),
+            "{text}"
         );
     }
 }

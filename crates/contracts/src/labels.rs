@@ -1,5 +1,5 @@
-//! Label values of low cardinality for messages and queues, used in metrics and span names: an instance
-//! id or external text would create a new series each.
+//! Low-cardinality labels of messages and queues for metrics and span names. Instance ids or external
+//! text would create a new time series each.
 
 use crate::{
     approval::ApprovalAnswer,
@@ -15,10 +15,10 @@ use crate::{
     user::{AgentReply, UserMessage},
 };
 
-/// Label for everything else.
+/// Label of unknown names and types.
 pub const OTHER: &str = "other";
 
-/// What routing keys and bare queue names begin with; the longer ones before their beginnings.
+/// Prefixes of routing keys and bare queue names. A longer prefix precedes its own prefixes.
 const FAMILIES: [&str; 19] = [
     "tool.invoke.mcp.at",
     "tool.invoke.mcp",
@@ -65,18 +65,18 @@ const TYPES: [&str; 21] = [
     ApprovalAnswer::TYPE,
 ];
 
-/// The fixed beginning of a routing key or a bare queue name, such as `tool.result` of
-/// `tool.result.assistant.7`; [`OTHER`] for what is not of this fleet.
+/// Returns the prefix of a routing key or bare queue name, such as `tool.result` for
+/// `tool.result.assistant.7`; [`OTHER`] for foreign names.
 #[must_use]
 pub fn family_of(name: &str) -> &'static str {
-    let begins = |family: &&&str| {
+    let is_prefix = |family: &&&str| {
         let rest = name.strip_prefix(**family);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    FAMILIES.iter().find(begins).copied().unwrap_or(OTHER)
+    FAMILIES.iter().find(is_prefix).copied().unwrap_or(OTHER)
 }
 
-/// A message's type, if it is one of ours; else [`OTHER`].
+/// Returns the message type if it is known, otherwise [`OTHER`].
 #[must_use]
 pub fn type_of(message_type: &str) -> &'static str {
     TYPES.iter().find(|known| **known == message_type).copied().unwrap_or(OTHER)

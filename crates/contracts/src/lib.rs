@@ -1,17 +1,15 @@
-//! Every word that crosses the bus.
+//! The wire contract: envelopes, headers, names, payloads, error codes and ids.
 //!
-//! This crate is the ground floor: envelopes, headers, names of exchanges, queues and routing
-//! keys, payloads, error codes and id newtypes. It knows no runtime and does no I/O, so both ends
-//! of every conversation can agree on it, and a monitor can read it.
+//! This is the lowest layer. It depends on no runtime and does no I/O, so that callers, handlers and
+//! monitors share it.
 //!
-//! Where to find what:
-//! - [`envelope`]: the message around a payload, and the limits checked before it is parsed;
-//! - [`headers`]: the names of headers on the wire, and the one place that prefixes them;
-//! - [`topology`]: exchanges, queues, routing keys and bindings, and [`shape`], how the broker keeps
-//!   a queue;
-//! - [`identity`]: the broker's users, and whom each may speak for; [`permissions`], what each may
-//!   do; [`definitions`], both as RabbitMQ imports them;
-//! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`]: the payloads, one file per conversation.
+//! - [`envelope`]: the message around a payload, and the checks before it is parsed.
+//! - [`headers`]: names of headers and their prefix.
+//! - [`topology`]: exchanges, queues, routing keys and bindings; [`shape`]: the arguments that queues are
+//!   declared with.
+//! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
+//!   rights; [`definitions`]: both in the format that RabbitMQ imports.
+//! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`approval`]: payloads.
 
 pub mod approval;
 pub mod catalog;

@@ -1,7 +1,7 @@
-//! MCP servers behind a bridge: what they offer, and how one is shown, added and removed.
+//! MCP servers of a bridge: their index and details, registration and removal.
 //!
-//! A call of one of their tools is a [`ToolInvokeRequest`](crate::ToolInvokeRequest) like any other,
-//! with the server's name in the envelope and the tool's own name in the payload.
+//! A call of one of their tools is a [`ToolInvokeRequest`](crate::ToolInvokeRequest) with the server's
+//! name in the envelope and the tool's name on the server in the payload.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,28 +13,28 @@ use crate::{
     tool::null_is_default,
 };
 
-/// A bridge says which servers it serves: on start, on every change, when asked, and every ten
-/// seconds, so that a bridge that died is missed.
+/// Index of the MCP servers of a bridge process: announced on start, on changes, on request, and every
+/// ten seconds as a heartbeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServersIndexed {
-    /// The bridge's process.
+    /// Instance id of the bridge process.
     pub instance: InstanceId,
-    /// The servers that are new or changed since the last time; all of them when `is_complete`.
+    /// Servers added or changed since the last announcement; all servers when `is_complete`.
     #[serde(default, deserialize_with = "null_is_default")]
     pub servers: Vec<McpServerSummary>,
-    /// Names of servers that it no longer serves.
+    /// Names of removed servers.
     #[serde(default, deserialize_with = "null_is_default")]
     pub removed: Vec<String>,
-    /// Whether `servers` is everything that this process serves.
+    /// Set when `servers` contains all servers of the process.
     #[serde(default, deserialize_with = "null_is_default")]
     pub is_complete: bool,
-    /// The fingerprint of what this adds to, so that a lost delta is noticed; none when complete.
-    /// Whoever knows another one asks for everything.
+    /// Fingerprint of the index that this delta applies to; `None` when complete. A receiver with
+    /// another fingerprint has missed a delta and requests the complete index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Changes when anything about any of its servers changes. To be compared and not computed: a
-    /// reader may know less about a server than was said.
+    /// Hash of the complete index. Receivers compare it and don't compute it, since they may not know all
+    /// fields of a server.
     pub fingerprint: String,
 }
 
@@ -42,33 +42,33 @@ impl Message for McpServersIndexed {
     const TYPE: &'static str = "McpServersIndexed";
 }
 
-/// One server in the index: enough for a model to decide whether to look closer.
+/// Index entry of one server, from which a model decides whether to request details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerSummary {
-    /// Its name in the bridge's configuration; compared without regard to case.
+    /// Name in the bridge's configuration; compared case-insensitively.
     pub name: String,
-    /// What it calls itself. Outside text.
+    /// Title that the server reports. Untrusted text.
     #[serde(default, deserialize_with = "null_is_default")]
     pub display_name: String,
-    /// One or two sentences on what it is for. Outside text.
+    /// Purpose of the server in one or two sentences. Untrusted text.
     #[serde(default, deserialize_with = "null_is_default")]
     pub summary: String,
-    /// How many tools may be called.
+    /// Number of permitted tools.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tool_count: u32,
-    /// Their names on the server.
+    /// Names of the permitted tools on the server.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tool_names: Vec<String>,
-    /// Changes when a definition of one of its tools changes.
+    /// Hash of the definitions of its tools.
     pub fingerprint: String,
 }
 
-/// Asks every bridge for its index, or for the part of one server.
+/// Request to every bridge to announce its index, or the entry of one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpMetadataRefreshRequest {
-    /// The one server of interest; all when absent.
+    /// The requested server; all servers when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
 }
@@ -77,13 +77,13 @@ impl Message for McpMetadataRefreshRequest {
     const TYPE: &'static str = "McpMetadataRefreshRequest";
 }
 
-/// Asks for the definitions of a server's tools.
+/// Request for the definitions of a server's tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerDetailsRequest {
     /// The server.
     pub server_name: String,
-    /// The one tool of interest; all when absent.
+    /// The requested tool; all tools when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
 }
@@ -92,20 +92,20 @@ impl Message for McpServerDetailsRequest {
     const TYPE: &'static str = "McpServerDetailsRequest";
 }
 
-/// A server in full.
+/// Details of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerDetails {
     /// The server.
     #[serde(flatten)]
     pub server: McpServerSummary,
-    /// How to use it, in its own words. Outside text.
+    /// Instructions of the server. Untrusted text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
-    /// The revision of the protocol that is spoken with it.
+    /// Negotiated revision of the protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<String>,
-    /// Its tools that may be called, or the one asked for.
+    /// Permitted tools, or the requested one.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tools: Vec<McpToolDefinition>,
 }
@@ -114,32 +114,32 @@ impl Message for McpServerDetails {
     const TYPE: &'static str = "McpServerDetails";
 }
 
-/// A tool as its server defines it.
+/// Definition of a tool by its server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpToolDefinition {
-    /// Its name on the server: what a request carries.
+    /// Name on the server, as used in requests.
     pub name: String,
-    /// The name that it has in a model's list of tools.
+    /// Name in a model's list of tools.
     pub model_name: String,
-    /// A title for people.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, in its server's words. Outside text.
+    /// Description by the server. Untrusted text.
     #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
     /// JSON Schema of the arguments, unchanged.
     pub parameters: Value,
-    /// What calling it may do. A server's word never lifts a restriction.
+    /// Possible effects of a call. A server's hints never remove a restriction.
     #[serde(default, deserialize_with = "null_is_default")]
     pub hints: ToolHints,
-    /// Its time-out in milliseconds, where its server's configuration has one.
+    /// Timeout in milliseconds from the configuration of its server, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
 impl McpToolDefinition {
-    /// The tool as it is registered with a model: under its model name.
+    /// Returns the registration of the tool under its model name.
     #[must_use]
     pub fn registration(&self, server: &str) -> ToolRegistration {
         ToolRegistration {
@@ -155,19 +155,19 @@ impl McpToolDefinition {
     }
 }
 
-/// Asks a bridge to serve one more server, where its configuration lets callers do so.
+/// Request to add a server. The bridge's configuration must permit it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpRegisterServerRequest {
-    /// The name it gets.
+    /// Name of the new server.
     pub server_name: String,
-    /// A program to start, from the bridge's list of allowed ones. Never with `url`.
+    /// Program to start, from the bridge's list of permitted programs. Excludes `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The program's arguments.
+    /// Arguments of the program.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    /// Where it is served. Never with `command`.
+    /// URL of the server. Excludes `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
@@ -176,7 +176,7 @@ impl Message for McpRegisterServerRequest {
     const TYPE: &'static str = "McpRegisterServerRequest";
 }
 
-/// A server was added, is connected, and this is what it offers.
+/// Response for a server that was added and is connected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerRegistered {
@@ -189,7 +189,7 @@ impl Message for McpServerRegistered {
     const TYPE: &'static str = "McpServerRegistered";
 }
 
-/// Asks a bridge to drop a server that was added at run time.
+/// Request to remove a server that was added at run time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpUnregisterServerRequest {
@@ -201,11 +201,11 @@ impl Message for McpUnregisterServerRequest {
     const TYPE: &'static str = "McpUnregisterServerRequest";
 }
 
-/// A server was dropped.
+/// Response for a removed server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerUnregistered {
-    /// Its name.
+    /// Name of the removed server.
     pub server_name: String,
 }
 
@@ -213,16 +213,16 @@ impl Message for McpServerUnregistered {
     const TYPE: &'static str = "McpServerUnregistered";
 }
 
-/// Why a server was not shown, added or removed.
+/// Error of a request about an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 #[error("{message}")]
 pub struct McpManageError {
-    /// The server that was asked about.
+    /// The requested server.
     pub server_name: String,
-    /// What kind of refusal.
+    /// Error code.
     pub code: McpManageErrorCode,
-    /// What happened and what to do next; fit for a model.
+    /// Cause and remedy, suitable for a model.
     pub message: String,
 }
 
@@ -230,21 +230,21 @@ impl Message for McpManageError {
     const TYPE: &'static str = "McpManageError";
 }
 
-/// The kinds of refusal.
+/// Error codes of requests about MCP servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpManageErrorCode {
-    /// No server, or no tool, of that name.
+    /// No server or tool has that name.
     NotFound,
-    /// The configuration does not let callers do this.
+    /// The configuration does not permit it.
     NotPermitted,
-    /// The request can't be understood.
+    /// The request is malformed.
     InvalidRequest,
-    /// The name is taken.
+    /// The name is in use.
     Conflict,
-    /// The server can't be reached, or nobody serves it now.
+    /// The server can't be reached, or no bridge serves it.
     Unavailable,
-    /// A newer peer's code.
+    /// A code that this build does not know.
     #[serde(other)]
     Other,
 }

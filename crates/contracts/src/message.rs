@@ -1,12 +1,10 @@
-//! Payload types and their decoding.
+//! Payload types and decoding errors.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{envelope::Envelope, json};
-
-/// A payload type with a name on the wire.
+/// A payload type.
 pub trait Message: Serialize + DeserializeOwned + Send + 'static {
-    /// Bare record name, as in the message type of the envelope.
+    /// Message type: the bare record name, without a qualifier.
     const TYPE: &'static str;
 }
 
@@ -22,7 +20,9 @@ pub enum DecodeError {
         got: String,
     },
     /// The wire version of the peer is newer than that of this build.
-    #[error("wire version {got} is newer than the {supported} this process reads; upgrade it")]
+    #[error(
+        "wire version {got} is newer than the supported version {supported}; upgrade this process"
+    )]
     NewerWire {
         /// The version in the envelope.
         got: u32,
@@ -52,39 +52,4 @@ pub enum DecodeError {
         /// body.
         reason: String,
     },
-}
-
-impl Envelope {
-    /// Decodes the payload after checking wire version, type and size, in this order.
-    ///
-    /// # Errors
-    /// See [`DecodeError`].
-    pub fn decode<M: Message>(&self, limits: json::Limits) -> Result<M, DecodeError> {
-        if self.wire > crate::headers::WIRE_VERSION {
-            let supported = crate::headers::WIRE_VERSION;
-            return Err(DecodeError::NewerWire { got: self.wire, supported });
-        }
-        if self.message_type() != M::TYPE {
-            let got = self.message_type().chars().take(64).collect();
-            return Err(DecodeError::UnexpectedType { expected: M::TYPE, got });
-        }
-        if self.body.len() > limits.bytes {
-            return Err(DecodeError::TooLarge { bytes: self.body.len(), limit: limits.bytes });
-        }
-        let malformed = |reason| DecodeError::Malformed { expected: M::TYPE, reason };
-        // Checked as a whole here, or the parser checks string by string.
-        let text = str::from_utf8(&self.body).map_err(|error| malformed(error.to_string()))?;
-        serde_json::from_str(text).map_err(|source| {
-            if json::is_too_deep(&source) {
-                return DecodeError::TooDeep { limit: json::MAX_DEPTH };
-            }
-            malformed(json::describe_error(&source))
-        })
-    }
-}
-
-/// Returns whether messages of this type precede the reply to a request.
-#[must_use]
-pub fn is_interim(message_type: &str) -> bool {
-    message_type == crate::tool::ToolProgress::TYPE
 }

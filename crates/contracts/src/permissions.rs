@@ -56,22 +56,22 @@ impl Grants {
             User::Agent(agent) => {
                 let own = key_segment(agent.as_str());
                 let inbox = user_message(agent);
-                let mut grants = Self::asks_as(&own);
+                let mut grants = Self::caller(&own);
                 grants.publishes.extend([one(&script_invoke()), each(USER_RESPONSE)]);
-                grants.binds.push(each_of(SCRIPT_RESULT, &own));
-                grants.queues.push(each_of(SCRIPT_RESULT, &own));
+                grants.binds.push(each_instance(SCRIPT_RESULT, &own));
+                grants.queues.push(each_instance(SCRIPT_RESULT, &own));
                 let approvals = user_approval(agent);
                 grants.binds.push(one(&approvals));
                 grants.queues.push(each(approvals.as_str()));
-                grants.serves(inbox)
+                grants.with_work_queue(inbox)
             }
             User::Cli => {
-                let mut grants = Self::asks_as(CLI);
+                let mut grants = Self::caller(CLI);
                 let to_agents = [each(USER_MESSAGE), each(USER_APPROVAL)];
                 grants.publishes.push(one(&script_invoke()));
                 grants.publishes.extend(to_agents);
-                grants.binds.push(each_of(SCRIPT_RESULT, CLI));
-                grants.queues.push(each_of(SCRIPT_RESULT, CLI));
+                grants.binds.push(each_instance(SCRIPT_RESULT, CLI));
+                grants.queues.push(each_instance(SCRIPT_RESULT, CLI));
                 for own in [USER_RESPONSE, doctor_ping().as_str()] {
                     grants.binds.push(each(own));
                     grants.queues.push(each(own));
@@ -100,51 +100,51 @@ impl Grants {
                 work_queues: Vec::new(),
                 inspects: Vec::new(),
             },
-            User::ToolHandler => Self::runs_tools().serves_calls(tool_invoke()),
+            User::ToolHandler => Self::handler().with_call_queue(tool_invoke()),
             User::McpBridge => {
-                let mut grants = Self::runs_tools();
+                let mut grants = Self::handler();
                 grants.publishes.push(one(&tool_meta_mcp()));
-                grants.publishes.push(each_process(MCP_MANAGE_RESPONSE));
+                grants.publishes.push(each_caller_instance(MCP_MANAGE_RESPONSE));
                 grants.binds.push(one(&tool_meta_mcp_refresh()));
                 for own in [TOOL_INVOKE_MCP_AT, MCP_MANAGE_AT] {
                     grants.binds.push(each(own));
                     grants.queues.push(each(own));
                 }
                 grants.queues.push(each(tool_meta_mcp_refresh().as_str()));
-                grants.serves_calls(tool_invoke_mcp()).serves(mcp_manage())
+                grants.with_call_queue(tool_invoke_mcp()).with_work_queue(mcp_manage())
             }
             User::ScriptsManager => {
                 let grants = Self {
-                    publishes: vec![each_process(SCRIPT_RESULT)],
+                    publishes: vec![each_caller_instance(SCRIPT_RESULT)],
                     binds: vec![one(&tool_cancel())],
                     queues: vec![each(tool_cancel().as_str())],
                     work_queues: Vec::new(),
                     inspects: Vec::new(),
                 };
-                grants.serves_calls(script_invoke())
+                grants.with_call_queue(script_invoke())
             }
         }
     }
 
     /// Rights of a caller of tools, including those of MCP servers: requests out, its own replies in.
-    fn asks_as(own: &str) -> Self {
+    fn caller(own: &str) -> Self {
         let requests = [tool_invoke(), tool_cancel(), tool_catalog_refresh()];
         let of_mcp = [tool_invoke_mcp(), tool_meta_mcp_refresh(), mcp_manage()];
         let publishes = requests.iter().chain(&of_mcp).map(one);
         Self {
             publishes: publishes.chain([each(TOOL_INVOKE_MCP_AT), each(MCP_MANAGE_AT)]).collect(),
             binds: vec![
-                each_of(TOOL_RESULT, own),
-                each_of(TOOL_PROGRESS, own),
+                each_instance(TOOL_RESULT, own),
+                each_instance(TOOL_PROGRESS, own),
                 one(&tool_catalog_announce()),
                 one(&tool_meta_mcp()),
-                each_of(MCP_MANAGE_RESPONSE, own),
+                each_instance(MCP_MANAGE_RESPONSE, own),
             ],
             queues: vec![
-                each_of(TOOL_RESULT, own),
+                each_instance(TOOL_RESULT, own),
                 each(tool_catalog_announce().as_str()),
                 each(tool_meta_mcp().as_str()),
-                each_of(MCP_MANAGE_RESPONSE, own),
+                each_instance(MCP_MANAGE_RESPONSE, own),
             ],
             work_queues: Vec::new(),
             inspects: Vec::new(),
@@ -152,12 +152,12 @@ impl Grants {
     }
 
     /// Rights of a tool handler: replies and announcements out.
-    fn runs_tools() -> Self {
+    fn handler() -> Self {
         Self {
             publishes: vec![
                 one(&tool_result_default()),
-                each_process(TOOL_RESULT),
-                each_process(TOOL_PROGRESS),
+                each_caller_instance(TOOL_RESULT),
+                each_caller_instance(TOOL_PROGRESS),
                 one(&tool_catalog_announce()),
             ],
             binds: vec![one(&tool_cancel()), one(&tool_catalog_refresh())],
@@ -168,7 +168,7 @@ impl Grants {
     }
 
     /// Adds a work queue named after its key.
-    fn serves(mut self, key: RoutingKey) -> Self {
+    fn with_work_queue(mut self, key: RoutingKey) -> Self {
         self.binds.push(one(&key));
         self.queues.push(one(&key));
         self.inspects.push(dead_letters_of(&key));
@@ -177,12 +177,12 @@ impl Grants {
     }
 
     /// Adds a work queue of tool calls and its quarantine queue, which only handlers publish to.
-    fn serves_calls(mut self, key: RoutingKey) -> Self {
+    fn with_call_queue(mut self, key: RoutingKey) -> Self {
         let quarantine = quarantine_of(&key);
         self.publishes.push(one(&quarantine));
         self.binds.push(one(&quarantine));
         self.queues.push(one(&quarantine));
-        self.serves(key)
+        self.with_work_queue(key)
     }
 
     /// Returns the permissions at RabbitMQ.
@@ -203,10 +203,10 @@ impl Grants {
             write.push(expression(&dead_letter_exchange(namespace)));
         }
         write.extend(queues.iter().cloned());
-        // The weakest right that RabbitMQ requires to inspect a queue from 4.2.7 and 4.3.1 on. A user that
-        // may publish to a queue gains nothing by binding it.
-        let looks = self.inspects.iter().map(BindingPattern::as_str);
-        write.extend(looks.map(|queue| expression(&format!("{namespace}.{queue}"))));
+        // From 4.2.7 and 4.3.1 on, this is the least right that RabbitMQ requires to inspect a queue. A
+        // user that may publish to a queue gains nothing by binding it.
+        let inspected = self.inspects.iter().map(BindingPattern::as_str);
+        write.extend(inspected.map(|queue| expression(&format!("{namespace}.{queue}"))));
         let read = std::iter::once(exchange).chain(queues.iter().cloned()).collect::<Vec<_>>();
         let keys = |keys: &[BindingPattern]| {
             any_of(&keys.iter().map(|key| expression(key.as_str())).collect::<Vec<_>>())
@@ -229,32 +229,32 @@ fn dead_letters_of(key: &RoutingKey) -> BindingPattern {
     BindingPattern::new(QueueSpec::work(key).name.dead_letters().as_str())
 }
 
-/// `family.*`: one segment, such as a process.
+/// Returns `family.*`, which matches one segment, such as an instance id.
 fn each(family: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.*"))
 }
 
-/// `family.own.*`: every process of one caller.
-fn each_of(family: &str, own: &str) -> BindingPattern {
+/// Returns `family.own.*`, which matches every process of one caller.
+fn each_instance(family: &str, own: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.{own}.*"))
 }
 
-/// `family.*.*`: every process of every caller.
-fn each_process(family: &str) -> BindingPattern {
+/// Returns `family.*.*`, which matches every process of every caller.
+fn each_caller_instance(family: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.*.*"))
 }
 
-/// A segment as [`key_segment`] encodes it. It excludes wildcards: the right to bind one name is not a
-/// right to bind all of them.
-const WORD: &str = "[A-Za-z0-9_%~-]+";
+/// A segment as encoded by [`key_segment`]. It excludes wildcards, so that the right to bind one name is
+/// not a right to bind all names.
+const SEGMENT: &str = "[A-Za-z0-9_%~-]+";
 
 /// Returns a regular expression for the names that match `pattern`.
 pub(crate) fn expression(pattern: &str) -> String {
-    let words = pattern.split('.').map(|word| match word {
-        "*" => WORD.to_owned(),
-        word => word.chars().map(escaped).collect(),
+    let segments = pattern.split('.').map(|segment| match segment {
+        "*" => SEGMENT.to_owned(),
+        literal => literal.chars().map(escaped).collect(),
     });
-    words.collect::<Vec<_>>().join("\\.")
+    segments.collect::<Vec<_>>().join("\\.")
 }
 
 fn escaped(character: char) -> String {
@@ -263,7 +263,7 @@ fn escaped(character: char) -> String {
 }
 
 fn any_of(expressions: &[String]) -> String {
-    // `\z` and not `$`, which also matches before a line break at the end.
+    // `\z` rather than `$`, which also matches before a line break at the end.
     format!("\\A(?:{})\\z", expressions.join("|"))
 }
 
@@ -274,10 +274,9 @@ mod tests {
     use super::*;
     use crate::ids::AgentName;
 
-    /// What a user wants to do, and with which name: a queue or an exchange with its namespace, or
-    /// a routing key.
+    /// An operation on a queue or exchange, whose name has the namespace, or on a routing key.
     #[derive(Debug, Clone, Copy)]
-    enum Wish {
+    enum Operation {
         Declare,
         Consume,
         PublishTo,
@@ -285,30 +284,30 @@ mod tests {
         Publish,
         Bind,
     }
-    use Wish::{Bind, BindQueue, Consume, Declare, Publish, PublishTo};
+    use Operation::{Bind, BindQueue, Consume, Declare, Publish, PublishTo};
 
     fn agent(name: &str) -> User {
         User::Agent(AgentName::new(name).unwrap())
     }
 
     #[track_caller]
-    fn check(user: &User, wish: Wish, name: &str, expected: bool) {
+    fn check(user: &User, operation: Operation, name: &str, expected: bool) {
         let permissions = Grants::for_user(user).permissions("rockbot");
-        let asked = match wish {
+        let expression = match operation {
             Declare => &permissions.configure,
             Consume => &permissions.read,
             PublishTo | BindQueue => &permissions.write,
             Publish => &permissions.topic_write,
             Bind => &permissions.topic_read,
         };
-        let allowed = Regex::new(asked).unwrap().is_match(name);
-        assert_eq!(allowed, expected, "{user}: {wish:?} {name} by {asked}");
+        let allowed = Regex::new(expression).unwrap().is_match(name);
+        assert_eq!(allowed, expected, "{user}: {operation:?} {name} by {expression}");
     }
 
     #[test]
     fn agent_sends_requests_and_receives_only_its_replies() {
         let user = &agent("assistant");
-        for (wish, name, expected) in [
+        for (operation, name, expected) in [
             (Publish, "tool.invoke", true),
             (Publish, "tool.invoke.mcp", true),
             (Publish, "tool.cancel", true),
@@ -390,7 +389,7 @@ mod tests {
             (BindQueue, "rockbot.tool.invoke.dlq", false),
             (BindQueue, "rockbot.user.message.mallory.dlq", false),
         ] {
-            check(user, wish, name, expected);
+            check(user, operation, name, expected);
         }
     }
 
@@ -411,12 +410,12 @@ mod tests {
             (User::McpBridge, "mcp.manage", "tool.invoke"),
             (User::ScriptsManager, "script.invoke", "tool.invoke"),
         ] {
-            for (wish, prefix) in [(Declare, "rockbot."), (Consume, "rockbot."), (Bind, "")] {
-                check(&user, wish, &format!("{prefix}{own}"), true);
-                check(&user, wish, &format!("{prefix}{other}"), false);
+            for (operation, prefix) in [(Declare, "rockbot."), (Consume, "rockbot."), (Bind, "")] {
+                check(&user, operation, &format!("{prefix}{own}"), true);
+                check(&user, operation, &format!("{prefix}{other}"), false);
             }
-            for wish in [Declare, Consume] {
-                check(&user, wish, &format!("rockbot.{own}.dlq"), false);
+            for operation in [Declare, Consume] {
+                check(&user, operation, &format!("rockbot.{own}.dlq"), false);
             }
             check(&user, BindQueue, &format!("rockbot.{own}.dlq"), true);
             check(&user, BindQueue, &format!("rockbot.{other}.dlq"), false);
@@ -446,15 +445,15 @@ mod tests {
     #[test]
     fn quarantine_is_limited_to_handlers_of_its_queue() {
         let queues = [("tool.invoke", User::ToolHandler), ("tool.invoke.mcp", User::McpBridge)];
-        for (queue, worker) in queues {
-            let suspects = format!("{queue}.quarantine");
-            for user in [agent("assistant"), agent("suspect")].iter().chain(&User::SERVICES) {
-                let own = *user == worker;
-                check(user, Publish, &suspects, own);
-                check(user, Bind, &suspects, own);
-                for wish in [Declare, Consume, BindQueue] {
-                    check(user, wish, &format!("rockbot.{suspects}"), own);
-                    check(user, wish, &format!("rockbot.{suspects}.dlq"), false);
+        for (queue, handler) in queues {
+            let quarantine = format!("{queue}.quarantine");
+            for user in [agent("assistant"), agent("quarantine")].iter().chain(&User::SERVICES) {
+                let own = *user == handler;
+                check(user, Publish, &quarantine, own);
+                check(user, Bind, &quarantine, own);
+                for operation in [Declare, Consume, BindQueue] {
+                    check(user, operation, &format!("rockbot.{quarantine}"), own);
+                    check(user, operation, &format!("rockbot.{quarantine}.dlq"), false);
                 }
             }
         }
@@ -463,7 +462,7 @@ mod tests {
     #[test]
     fn monitor_receives_every_call_and_publishes_nothing() {
         let user = &User::Monitor;
-        for (wish, name, expected) in [
+        for (operation, name, expected) in [
             (Bind, "tool.invoke", true),
             (Bind, "tool.invoke.mcp", true),
             (Bind, "script.invoke", true),
@@ -501,14 +500,14 @@ mod tests {
             (Publish, "tool.cancel", false),
             (Publish, "tool.result.assistant.i", false),
         ] {
-            check(user, wish, name, expected);
+            check(user, operation, name, expected);
         }
     }
 
     #[test]
     fn cli_messages_agents_and_calls_tools() {
         let user = &User::Cli;
-        for (wish, name, expected) in [
+        for (operation, name, expected) in [
             (Publish, "user.message.assistant", true),
             (Publish, "doctor.ping.i", true),
             (Publish, "tool.invoke", true),
@@ -534,7 +533,7 @@ mod tests {
             (Declare, "rockbot.tool.invoke", false),
             (Consume, "rockbot.tool.invoke", false),
         ] {
-            check(user, wish, name, expected);
+            check(user, operation, name, expected);
         }
     }
 }

@@ -111,15 +111,14 @@ pub fn is_mcp_manage_reply(key: &RoutingKey) -> bool {
     key.is_in(MCP_MANAGE_RESPONSE)
 }
 
-/// Whether `key` is where one process's answers about scripts go.
+/// Returns whether `key` is the address of a process for script results.
 #[must_use]
 pub fn is_script_reply(key: &RoutingKey) -> bool {
     key.is_in(SCRIPT_RESULT) && caller_of(key).is_some()
 }
 
-/// The word for the asker in `tool.result.<asker>.<instance>`, the like for progress,
-/// `mcp.manage.response.<asker>.<instance>` or `script.result.<asker>.<instance>`; `None` for a key
-/// that is nobody's own.
+/// Returns the caller's segment of a reply address, such as `tool.result.<caller>.<instance>`, or of a
+/// progress address; `None` for other keys.
 #[must_use]
 pub fn caller_of(reply_to: &RoutingKey) -> Option<&str> {
     let key = reply_to.as_str();
@@ -128,14 +127,14 @@ pub fn caller_of(reply_to: &RoutingKey) -> Option<&str> {
     own?.strip_prefix('.')?.split('.').next()
 }
 
-/// Whether `key` is where an agent's answers to people go.
+/// Returns whether `key` is an address for an agent's replies to users.
 #[must_use]
 pub fn is_user_reply(key: &RoutingKey) -> bool {
     key.is_in(USER_RESPONSE)
 }
 
-/// The progress key that goes with a reply-to; `None` when it is the default one, which no process
-/// owns.
+/// Returns the progress address for a reply address; `None` for the default reply address, since no
+/// process owns it.
 #[must_use]
 pub fn progress_key(reply_to: &RoutingKey) -> Option<RoutingKey> {
     let rest = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_result_keys_are_reply_keys() {
+    fn reply_addresses_are_recognized_by_family() {
         let key = |key: &str| RoutingKey::new(key).unwrap();
         assert!(is_tool_reply(&key("tool.result")));
         assert!(is_tool_reply(&key("tool.result.a.b")));

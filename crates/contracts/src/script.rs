@@ -67,7 +67,7 @@ impl Message for ScriptInvokeResponse {
     const TYPE: &'static str = "ScriptInvokeResponse";
 }
 
-/// A limit that terminates a script.
+/// A limit whose excess terminates a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScriptLimit {

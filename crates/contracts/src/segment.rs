@@ -1,4 +1,4 @@
-//! Segments of routing keys, encoded from arbitrary text.
+//! Encoding of arbitrary text as segments of routing keys.
 
 /// Encodes external text as one segment of a routing key.
 ///

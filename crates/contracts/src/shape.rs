@@ -1,4 +1,4 @@
-//! How the broker keeps a queue: the arguments it is declared with.
+//! Arguments that queues are declared with at the broker.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use crate::topology::{
     DEAD_LETTER_DELIVERIES, DEAD_LETTER_TTL, QueueKind, QueueName, QueueSpec, REPLY_QUEUE_EXPIRY,
 };
 
-/// The value of an argument of a queue.
+/// Value of a queue argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Argument {
     /// Text.
     Text(String),
-    /// A whole number.
+    /// An integer.
     Number(u64),
 }
 
-/// The exchange that takes dead letters in `namespace`.
+/// Returns the name of the dead-letter exchange of `namespace`.
 #[must_use]
 pub fn dead_letter_exchange(namespace: &str) -> String {
     format!("{namespace}.dlx")
 }
 
-/// What `queue` is called on the broker.
+/// Returns the name of `queue` at the broker.
 #[must_use]
 pub fn queue_name(namespace: &str, queue: &QueueName) -> String {
     format!("{namespace}.{queue}")
 }
 
 impl QueueSpec {
-    /// What the broker is told when the queue is declared in `namespace`.
+    /// Returns the arguments for the declaration of the queue in `namespace`.
     #[must_use]
     pub fn arguments(&self, namespace: &str) -> Vec<(&'static str, Argument)> {
         let text = |text: &str| Argument::Text(text.to_owned());
@@ -39,7 +39,7 @@ impl QueueSpec {
         match self.kind {
             QueueKind::Work => arguments.extend([
                 ("x-queue-type", text("quorum")),
-                // The broker counts returns, not deliveries: n returns are n + 1 deliveries.
+                // The broker counts redeliveries.
                 (
                     "x-delivery-limit",
                     Argument::Number(u64::from(self.deliveries.saturating_sub(1))),
@@ -74,7 +74,7 @@ mod tests {
     use crate::ids::InstanceId;
 
     #[test]
-    fn the_queue_of_a_monitor_is_bounded_and_drops_its_oldest() {
+    fn monitor_queue_is_bounded_and_drops_its_oldest_message() {
         let queue = QueueSpec::monitor(&InstanceId::new("i").unwrap(), Vec::new());
         assert_eq!(queue_name("rockbot", &queue.name), "rockbot.monitor.i");
         let arguments = queue.arguments("rockbot");

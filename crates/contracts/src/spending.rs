@@ -57,14 +57,14 @@ impl AddAssign for Spending {
     }
 }
 
-/// What an answer took.
+/// Usage of a turn, and of its conversation so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TurnUsage {
-    /// The turn, with the loops of other agents that it began.
+    /// The turn, including the loops of other agents that it started.
     pub turn: Spending,
-    /// Of that, the loops of other agents.
+    /// The share of the loops of other agents.
     pub children: Spending,
-    /// The conversation so far, with this turn.
+    /// The conversation so far, including this turn.
     pub session: Spending,
 }

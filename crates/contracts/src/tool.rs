@@ -13,18 +13,18 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolInvokeRequest {
-    /// Correlates all messages about this call.
+    /// Id of the call, which correlates all of its messages.
     pub tool_call_id: ToolCallId,
     /// Name in the registry of the handler.
     pub tool_name: String,
-    /// The arguments: a JSON object, as text.
+    /// Arguments: a JSON object as text.
     pub arguments: String,
     /// The conversation it belongs to.
     pub session_id: SessionId,
 }
 
-/// Tool name of the reply probe, which checks that replies arrive. Handlers reply themselves; no tool can
-/// have this name. A handler without the probe replies `tool_not_found`, which is as conclusive.
+/// Tool name of the reply probe, which checks that replies arrive. Handlers reply without a tool; no tool
+/// can have this name. An older handler replies `tool_not_found`, which is as conclusive.
 pub const REPLY_PROBE: &str = "rockbot.reply_probe";
 
 impl Message for ToolInvokeRequest {
@@ -53,7 +53,7 @@ pub struct ToolInvokeResponse {
     /// The loop that a sub-agent ran for this call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_loop_id: Option<String>,
-    /// How long the tool ran, in milliseconds.
+    /// Run time of the tool in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_ms: Option<u64>,
 }
@@ -62,7 +62,7 @@ impl Message for ToolInvokeResponse {
     const TYPE: &'static str = "ToolInvokeResponse";
 }
 
-/// One piece of a tool's result.
+/// A part of a tool's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ContentBlock {
@@ -71,28 +71,28 @@ pub enum ContentBlock {
         /// The text.
         text: String,
     },
-    /// A picture.
+    /// An image.
     Image {
-        /// Base64.
+        /// Base64-encoded data.
         data: String,
-        /// Such as `image/png`.
+        /// MIME type, such as `image/png`.
         mime_type: String,
     },
-    /// Sound.
+    /// Audio.
     Audio {
-        /// Base64.
+        /// Base64-encoded data.
         data: String,
-        /// Such as `audio/wav`.
+        /// MIME type, such as `audio/wav`.
         mime_type: String,
     },
     /// A resource by reference, or included as text.
     Resource {
-        /// Where it is.
+        /// URI of the resource.
         uri: String,
-        /// Such as `text/plain`.
+        /// MIME type, such as `text/plain`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
-        /// Its text, if included.
+        /// Text of the resource, if included.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
@@ -137,7 +137,7 @@ pub enum ToolErrorCode {
     Cancelled,
     /// Refused by a profile, a hook or a limit.
     NotPermitted,
-    /// No capacity.
+    /// No capacity is left.
     Overloaded,
     /// No handler is available.
     Unavailable,
@@ -161,7 +161,7 @@ impl ToolErrorCode {
         Self::OutcomeUnknown,
     ];
 
-    /// The code on the wire.
+    /// Returns the code on the wire.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -243,6 +243,12 @@ pub struct ToolProgress {
 
 impl Message for ToolProgress {
     const TYPE: &'static str = "ToolProgress";
+}
+
+/// Returns whether messages of this type precede the reply to a request.
+#[must_use]
+pub fn is_interim(message_type: &str) -> bool {
+    message_type == ToolProgress::TYPE
 }
 
 /// Request to every handler to cancel a call.

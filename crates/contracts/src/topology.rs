@@ -30,7 +30,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// An invalid routing key or queue name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} is not a routing key: 1 to {MAX_NAME_BYTES} bytes of words joined by single dots, no `*`, `#`, space or control character"
+    "{name:?} is not a routing key: use 1 to {MAX_NAME_BYTES} bytes of segments joined by single dots, without `*`, `#`, spaces and control characters"
 )]
 pub struct InvalidRoutingKey {
     name: String,
@@ -49,7 +49,7 @@ impl RoutingKey {
     /// character.
     pub fn new(key: impl AsRef<str> + Into<Arc<str>>) -> Result<Self, InvalidRoutingKey> {
         let text = key.as_ref();
-        if text.len() > MAX_NAME_BYTES || has_empty_word(text) || has_bad_char(text) {
+        if text.len() > MAX_NAME_BYTES || has_empty_segment(text) || has_bad_char(text) {
             return Err(InvalidRoutingKey { name: text.chars().take(64).collect() });
         }
         Ok(Self(key.into()))
@@ -72,7 +72,7 @@ impl RoutingKey {
     }
 }
 
-fn has_empty_word(key: &str) -> bool {
+fn has_empty_segment(key: &str) -> bool {
     let mut after_dot = true;
     for byte in key.bytes() {
         let dot = byte == b'.';
@@ -151,7 +151,7 @@ impl BindingPattern {
                     retry = Some((at_pattern, at_key));
                     at_pattern += 1;
                 }
-                Some(&word) if word == "*" || word == key[at_key] => {
+                Some(&segment) if segment == "*" || segment == key[at_key] => {
                     at_pattern += 1;
                     at_key += 1;
                 }
@@ -163,7 +163,7 @@ impl BindingPattern {
                 }
             }
         }
-        pattern[at_pattern..].iter().all(|word| *word == "#")
+        pattern[at_pattern..].iter().all(|segment| *segment == "#")
     }
 }
 
@@ -246,7 +246,8 @@ pub struct QueueSpec {
 
 /// Deliveries of a message before a work queue dead-letters it.
 pub const MAX_DELIVERIES: u32 = 5;
-/// The same for a quarantine queue: its messages were delivered twice before, so the total is equal.
+/// Deliveries of a message before a quarantine queue dead-letters it. Its messages were delivered twice
+/// before, so the total is [`MAX_DELIVERIES`].
 pub const QUARANTINE_DELIVERIES: u32 = MAX_DELIVERIES - 2;
 /// Reason of a dead letter that was delivered [`MAX_DELIVERIES`] times.
 pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
@@ -411,7 +412,7 @@ fixed_key!(
     mcp_manage = "mcp.manage"
 );
 fixed_key!(
-    /// Messages of the command line program to itself, which measure the round trip.
+    /// Messages that the command line program sends to itself to measure the round trip.
     doctor_ping = "doctor.ping"
 );
 fixed_key!(
@@ -436,7 +437,7 @@ pub fn mcp_manage_at(bridge: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{MCP_MANAGE_AT}.{}", key_segment(bridge.as_str())))
 }
 
-/// `<key>.quarantine`: requests of `key` that may have crashed handlers. Only handlers publish there.
+/// Requests of `key` that may have crashed handlers: `<key>.quarantine`. Only handlers publish there.
 #[must_use]
 pub fn quarantine_of(key: &RoutingKey) -> RoutingKey {
     RoutingKey::built(format!("{key}.quarantine"))
@@ -461,19 +462,19 @@ pub fn monitored_replies() -> Vec<BindingPattern> {
     patterns
 }
 
-/// `user.message.<agent>`.
+/// Messages of users to an agent: `user.message.<agent>`.
 #[must_use]
 pub fn user_message(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_MESSAGE}.{}", key_segment(agent.as_str())))
 }
 
-/// `user.approval.<agent>`: what people say to questions of the agent's processes.
+/// Decisions of users on approval requests of an agent: `user.approval.<agent>`.
 #[must_use]
 pub fn user_approval(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_APPROVAL}.{}", key_segment(agent.as_str())))
 }
 
-/// `user.response.<proxy>`.
+/// Replies of agents to the users of a client process: `user.response.<proxy>`.
 #[must_use]
 pub fn user_response(proxy: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{USER_RESPONSE}.{}", key_segment(proxy.as_str())))
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_as_a_topic_exchange_does() {
+    fn patterns_match_like_a_topic_exchange() {
         check("tool.invoke", "tool.invoke", true);
         check("tool.invoke", "tool.invoke.mcp", false);
         check("tool.*", "tool.invoke", true);
@@ -508,14 +509,14 @@ mod tests {
     }
 
     #[test]
-    fn many_hashes_stay_quick() {
+    fn many_hashes_match_in_polynomial_time() {
         let pattern = vec!["#.a"; 30].join(".");
         let key = vec!["a"; 100].join(".") + ".b";
         check(&pattern, &key, false);
     }
 
     #[test]
-    fn bad_keys_are_refused() {
+    fn invalid_routing_key_is_rejected() {
         for bad in ["", ".", "a..b", "a.", "a.*", "#", "a b", "a\u{7}", &"x".repeat(256)] {
             assert!(RoutingKey::new(bad).is_err(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! Traces: RockBot's spans, and how a trace continues across messages.
+//! Trace spans and their propagation in messages.
 //!
 //! A span of a trace is a `tracing` span with the target [`TARGET`]; the fields `otel.name` and
 //! `otel.kind` give its name and kind. The process kit exports these spans through OpenTelemetry, and
@@ -24,10 +24,10 @@ use crate::envelope::TraceContext;
 /// Target of the spans that are exported.
 pub const TARGET: &str = "rockbot::trace";
 
-/// Minimum length of a `traceparent`, in bytes: that of version 00. The propagator accepts flags of one
-/// digit too.
+/// Minimum length of a `traceparent` in bytes: that of version 00. The propagator alone would also accept
+/// flags of one digit.
 const MIN_PARENT_BYTES: usize = 55;
-/// Maximum length of an accepted `tracestate`, in bytes; the specification asks for at least that.
+/// Maximum length of an accepted `tracestate` in bytes, the minimum that the specification requires.
 const MAX_STATE_BYTES: usize = 512;
 
 static RECORDS_CONTENT: AtomicBool = AtomicBool::new(false);
@@ -56,7 +56,7 @@ pub fn continue_from(span: &Span, parent: &TraceContext) {
     let context =
         get_text_map_propagator(|propagator| propagator.extract_with_context(&base, &carrier));
     if context.span().span_context().is_valid() {
-        // It fails without an exporter and after the span was entered. Both leave the span as it is.
+        // This fails without an exporter and after the span was entered; the span is unchanged then.
         let _ = span.set_parent(context);
     }
 }

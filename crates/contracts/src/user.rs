@@ -1,4 +1,4 @@
-//! People and agents: a message in, progress and an answer out.
+//! Conversations of users with agents: messages, progress and answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ use crate::{
     tool::{Executed, ToolErrorCode},
 };
 
-/// What a person says to an agent. In a session whose turn is running it steers that turn.
+/// A user's message to an agent. During a turn, it steers that turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserMessage {
-    /// The conversation; a new one starts with a new id.
+    /// The conversation; a new id starts a new one.
     pub session_id: SessionId,
-    /// The words. Empty with `cancel`.
+    /// Text of the message; empty with `cancel`.
     pub text: String,
-    /// Stops the running turn instead of saying something.
+    /// Cancels the running turn.
     #[serde(default, deserialize_with = "crate::tool::null_is_default")]
     pub cancel: bool,
 }
@@ -26,21 +26,21 @@ impl Message for UserMessage {
     const TYPE: &'static str = "UserMessage";
 }
 
-/// What an agent says back: progress while a turn runs, then exactly one final answer.
+/// A reply of an agent: progress during the turn, then exactly one final reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReply {
     /// The conversation.
     pub session_id: SessionId,
-    /// The message that is answered.
+    /// The user's message.
     pub in_reply_to: MessageId,
-    /// Who answers.
+    /// The agent.
     pub agent: AgentName,
-    /// Grows by one with each reply to a message, from 1.
+    /// Sequence number among the replies to a message, from 1.
     pub sequence: u64,
-    /// Whether this is the last reply to that message.
+    /// Set on the last reply to a message.
     pub is_final: bool,
-    /// What happened.
+    /// Content of the reply.
     #[serde(flatten)]
     pub body: ReplyBody,
 }
@@ -49,88 +49,88 @@ impl Message for AgentReply {
     const TYPE: &'static str = "AgentReply";
 }
 
-/// The kinds of reply.
+/// Content of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum ReplyBody {
-    /// A piece of the model's text, as it streams.
+    /// A chunk of the model's text, as it streams.
     TextDelta {
-        /// The piece.
+        /// The chunk.
         text: String,
     },
-    /// A tool call goes out.
+    /// A tool call was sent.
     ToolStarted {
         /// The call.
         tool_call_id: ToolCallId,
         /// The tool.
         tool_name: String,
-        /// The arguments as sent, shortened.
+        /// The arguments as sent, truncated.
         arguments: String,
     },
-    /// A sign of life from a running call.
+    /// Progress of a running call.
     ToolProgressed {
         /// The call.
         tool_call_id: ToolCallId,
-        /// A line for people.
+        /// A human-readable line.
         text: String,
     },
-    /// A tool call came back.
+    /// A tool call completed or failed.
     ToolFinished {
         /// The call.
         tool_call_id: ToolCallId,
         /// The tool.
         tool_name: String,
-        /// Which process ran it, where that is known.
+        /// Process that ran the tool, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ran_on: Option<String>,
-        /// From asking to answer, in microseconds.
+        /// Time from request to reply in microseconds.
         elapsed_us: u64,
-        /// Size of the result, in bytes.
+        /// Size of the result in bytes.
         bytes: u64,
-        /// Why it failed, when it did.
+        /// Error code of a failed call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<ToolErrorCode>,
-        /// Whether the tool ran.
+        /// Execution state of the tool.
         executed: Executed,
     },
-    /// A person is asked whether a call may run, which waits for the answer: an
-    /// [`ApprovalAnswer`](crate::ApprovalAnswer) to `user.approval.<agent>`.
+    /// A request for approval of a call, which waits for an
+    /// [`ApprovalAnswer`](crate::ApprovalAnswer) at `user.approval.<agent>`.
     ApprovalAsked {
-        /// The question.
+        /// The approval request.
         approval_id: ApprovalId,
-        /// The agent that wants to call, which may work for the one that replies.
+        /// The agent that makes the call: the replying agent, or a sub-agent of it.
         asking_agent: AgentName,
         /// The call.
         tool_call_id: ToolCallId,
-        /// The tool's own name.
+        /// Name of the tool at its source.
         tool_name: String,
-        /// Where the tool comes from.
+        /// Source of the tool.
         tool_source: String,
-        /// The arguments as JSON, shortened.
+        /// The arguments as JSON, truncated.
         arguments: String,
-        /// How many bytes of them are not shown.
+        /// Number of truncated bytes.
         #[serde(default, deserialize_with = "crate::tool::null_is_default")]
         arguments_left_out: u64,
-        /// To give back with the answer: of the tool and the exact arguments.
+        /// Hash of the tool and the exact arguments, to be returned with the decision.
         call_hash: String,
-        /// How long the question stands, in milliseconds. Nobody's answer is a refusal.
+        /// Time until the request expires in milliseconds; an expired request counts as denied.
         expires_in_ms: u64,
     },
-    /// The message was taken into a turn that was already running; that turn's answer follows.
+    /// The message was added to the running turn, whose answer follows.
     Steered {},
     /// The answer. Always final.
     Answer {
-        /// The words.
+        /// Text of the answer.
         text: String,
-        /// How the turn ended.
+        /// Outcome of the turn.
         outcome: TurnOutcome,
-        /// What it took; absent when no turn ran.
+        /// Usage; absent when no turn ran.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<TurnUsage>,
     },
 }
 
-/// How a turn ended.
+/// Outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnOutcome {
@@ -140,15 +140,15 @@ pub enum TurnOutcome {
     IterationLimit,
     /// Tools timed out too often in a row.
     ToolTimeouts,
-    /// The person cancelled.
+    /// The user cancelled.
     Cancelled,
-    /// The model could not be reached or refused; the text says why.
+    /// The model was unreachable or refused; the text has the cause.
     ModelFailed,
-    /// The agent had no room for another conversation or message.
+    /// The agent had no capacity for another conversation or message.
     Overloaded,
-    /// The message waited for longer than its sender did; nothing was done.
+    /// The message expired before the agent processed it; nothing was done.
     Expired,
-    /// An outcome this build does not know.
+    /// An outcome that this build does not know.
     #[serde(other)]
     Other,
 }

@@ -321,7 +321,7 @@ async fn buses(kind: &str) -> (Arc<dyn Bus>, Arc<dyn Bus>) {
 fn options(instance: &InstanceId) -> InvokeOptions {
     let store = Arc::new(MemoryStore::new(Clock::System));
     let journal = CallJournal::start(store, instance, JournalOptions::default());
-    InvokeOptions::running(64).journaled(journal)
+    InvokeOptions::new(64).with_journal(journal)
 }
 
 fn registration() -> ToolRegistration {

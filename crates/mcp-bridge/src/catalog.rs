@@ -8,7 +8,7 @@ use rockbot_contracts::{
     ToolRegistration,
     mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
 };
-use rockbot_tool_rpc::mcp::{McpIndex, outside_text::plain};
+use rockbot_tool_rpc::mcp::{McpIndex, untrusted_text::plain};
 use rockbot_tools::{
     CallPolicy, RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
     fingerprint::server_fingerprint,

@@ -76,7 +76,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let options = JournalOptions::of(&store, &url);
+    let options = JournalOptions::from_section(&store, &url);
     let key = llm.known_key();
     let known = [Some(&bus.url), store.url.as_ref(), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
@@ -105,7 +105,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         namespace: namespace.as_str().into(),
         instance: instance.as_str().into(),
     };
-    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let layers = handler.layers(Some(&fleet), Redactor::from_environment(secrets));
     let layers = LayerOptions { hooks: hooks.hooks(), ..layers };
     let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..mcp.options() });
     health.refresh_with(bridge.gauges());
@@ -116,7 +116,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         Box::pin(std::future::ready(status))
     });
     let journal = CallJournal::start(store.clone(), &instance, options);
-    let invoke = handler.options().journaled(journal);
+    let invoke = handler.options().with_journal(journal);
     let started = BridgeService::start(bus.clone(), bridge, mcp.config, invoke, instance);
     let running = tokio::select! {
         started = started => started.map_err(|error| ServeError::Unavailable(error.to_string()))?,

@@ -46,18 +46,20 @@ impl BridgeService {
         options: InvokeOptions,
         instance: InstanceId,
     ) -> Result<Self, ConsumeError> {
-        let askers = options.askers;
+        let callers = options.callers;
         let options = {
             let bridge = bridge.clone();
-            options.addressed(Arc::new(move |server, tool| bridge.registry_name(server, tool)))
+            options.with_tool_resolver(Arc::new(move |server, tool| {
+                bridge.registry_name(server, tool)
+            }))
         };
         let executor = bridge.executor().clone();
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke_mcp(), &instance).await?;
         let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));
-        let own = handler.start_also(inbox).await?;
+        let own = handler.start_worker(inbox).await?;
         let gateway = bridge.clone();
-        let manage = ManageWorker::start(&bus, gateway, SERVICE, &instance, askers).await?;
+        let manage = ManageWorker::start(&bus, gateway, SERVICE, &instance, callers).await?;
         let file_watcher = file.map(|path| tokio::spawn(watch_file(bridge.clone(), path)));
         // Announced last: the tools of an announced server can be called.
         let announcer = IndexAnnouncer::start(bus, bridge.as_ref(), SERVICE, instance).await?;

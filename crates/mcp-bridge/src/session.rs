@@ -250,7 +250,7 @@ fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> To
         ServiceError::Timeout { .. } => ToolFailure::TimedOut {
             after,
             executed: Executed::Unknown,
-            repeatable: tool.hints.may_run_again(),
+            repeatable: tool.hints.may_retry(),
         },
         ServiceError::Cancelled { .. } => ToolFailure::Cancelled { executed: Executed::Unknown },
         ServiceError::TransportSend(error) if error.error.is::<StdioError>() => {
@@ -260,7 +260,9 @@ fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> To
             }
         }
         ServiceError::TransportSend(_) | ServiceError::TransportClosed => unanswered_call(&error),
-        error => ToolFailure::caused("the server returned an unexpected response", error),
+        error => {
+            ToolFailure::failed_with_source("the server returned an unexpected response", error)
+        }
     }
 }
 

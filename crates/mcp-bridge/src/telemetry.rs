@@ -34,7 +34,7 @@ pub(crate) fn call_span(protocol: &str, tool: &McpToolDefinition, context: &Tool
 
 /// Records the outcome of a call in its span.
 pub(crate) fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailure>) {
-    let status = CallStatus::of(outcome);
+    let status = CallStatus::from_outcome(outcome);
     if !status.is_ok() {
         trace::fail(span, status.as_str());
     }

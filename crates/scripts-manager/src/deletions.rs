@@ -27,8 +27,8 @@ pub(crate) struct PodDeletion {
     pub(crate) name: String,
     /// Restricts the deletion to this pod; any pod of the name if absent.
     pub(crate) uid: Option<String>,
-    /// Whether to delete without waiting for its node, which may be gone. Otherwise the pod exists, and
-    /// counts towards the quota, until its processes have exited.
+    /// Deletes without waiting for the node, which may be lost. Otherwise the pod exists, and counts
+    /// towards the quota, until its processes have exited.
     pub(crate) forced: bool,
 }
 
@@ -115,7 +115,7 @@ async fn delete(pods: Api<Pod>, deletion: PodDeletion) {
         .await;
     let Err(error) = deleted else { return };
     match error.kind() {
-        // It is gone, or another pod has its name.
+        // It was deleted already, or another pod has its name.
         FailureKind::NotFound | FailureKind::Conflict => {}
         FailureKind::Rejected => {
             warn!(%error, pod = name, "pod deletion rejected; check the manager's permissions");

@@ -35,12 +35,12 @@ pub(crate) fn value_error(value: &str) -> Option<String> {
     })
 }
 
-fn is_label_text(word: &str) -> bool {
+fn is_label_text(text: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_alphanumeric();
-    word.len() <= MAX_LENGTH
-        && word.starts_with(is_alphanumeric)
-        && word.ends_with(is_alphanumeric)
-        && word.chars().all(|c| is_alphanumeric(c) || matches!(c, '-' | '_' | '.'))
+    text.len() <= MAX_LENGTH
+        && text.starts_with(is_alphanumeric)
+        && text.ends_with(is_alphanumeric)
+        && text.chars().all(|c| is_alphanumeric(c) || matches!(c, '-' | '_' | '.'))
 }
 
 #[cfg(test)]

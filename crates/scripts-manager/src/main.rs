@@ -65,17 +65,15 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let instance = service.instance();
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let options = JournalOptions::of(&store, &url);
+    let options = JournalOptions::from_section(&store, &url);
     let cluster_error = |error: &dyn std::fmt::Display| {
         ServeError::Configuration(format!(
             "Kubernetes cluster unavailable: {error}; run in a pod with a service account, or set KUBECONFIG"
         ))
     };
     let cluster = Config::infer().await.map_err(|error| cluster_error(&error))?;
-    let probe_addresses = match scripts.probe_network {
-        true => api_server_addresses(&cluster).await,
-        false => Vec::new(),
-    };
+    let probe_addresses =
+        if scripts.probe_network { api_server_addresses(&cluster).await } else { Vec::new() };
     let client = Client::try_from(cluster).map_err(|error| cluster_error(&error))?;
     let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
     let opened =

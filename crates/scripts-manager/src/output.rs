@@ -14,15 +14,15 @@ use crate::{
     pod::CONTAINER,
 };
 
-/// The longest line of the log that is kept. `run.py` writes lines of base64 of at most 64 KiB; longer
-/// ones come from a script.
+/// The longest accepted line of the log. `run.py` writes lines of base64 of at most 64 KiB; longer lines
+/// are written by a script.
 const MAX_LINE_BYTES: usize = 128 * 1024;
 
 /// The output that was read.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
-    /// Whether there is more output than the limit.
+    /// Set when the output exceeds the limit.
     pub(crate) is_over_limit: bool,
 }
 

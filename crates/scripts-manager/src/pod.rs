@@ -43,7 +43,7 @@ const INPUT: &str = "rockbot.dev/input";
 const RUN: &str = include_str!("run.py");
 /// The space on the node for a pod's log, beside its temporary folder.
 const LOG_BYTES: u128 = 32 * 1024 * 1024;
-/// How much longer than its start and its script's timeout a pod may exist, in seconds.
+/// The time that a pod may exist beyond its start and its script's timeout, in seconds.
 const END_SECONDS: u64 = 15;
 
 /// An error when a script does not fit into a pod; for the model.
@@ -196,10 +196,8 @@ fn container(script: &Script, image: &str, section: &PodsSection) -> Container {
 
 /// Requests equal limits, so that scripts do not compete for resources.
 fn resources(section: &PodsSection) -> ResourceRequirements {
-    let on_disk = match section.disk_in_memory {
-        true => 0,
-        false => thousandths(&section.disk).unwrap_or(0) / 1000,
-    };
+    let on_disk =
+        if section.disk_in_memory { 0 } else { thousandths(&section.disk).unwrap_or(0) / 1000 };
     let amounts = BTreeMap::from([
         ("cpu".to_owned(), Quantity(section.cpu.clone())),
         ("memory".to_owned(), Quantity(section.memory.clone())),

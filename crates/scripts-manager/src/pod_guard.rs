@@ -9,8 +9,8 @@ use tracing::info;
 
 use crate::deletions::{DeletionQueue, PodDeletion};
 
-/// The pod of a run, and whether its script has run. Deletes the pod when dropped, unless the manager
-/// is detaching from running scripts.
+/// The pod of a run, with the execution state of its script. Deletes the pod when dropped, unless the
+/// manager is detaching from running scripts.
 pub(crate) struct PodGuard<'a> {
     deletions: &'a DeletionQueue,
     is_detaching: &'a AtomicBool,
@@ -20,7 +20,7 @@ pub(crate) struct PodGuard<'a> {
 struct GuardState {
     pod: PodDeletion,
     executed: Executed,
-    /// Whether the pod may exist.
+    /// Set while the pod may exist.
     exists: bool,
     finished: bool,
 }

@@ -12,7 +12,7 @@ use crate::pod::CONTAINER;
 pub(crate) enum PodPhase {
     /// The pod has no node, or its container was not created yet.
     Pending {
-        /// Whether it has a node. Then it may run already without a report of the node.
+        /// Set when it has a node. Then it may be running without a report of the node yet.
         assigned: bool,
         /// The reason of the scheduler.
         reason: Option<String>,
@@ -32,7 +32,7 @@ pub(crate) enum PodPhase {
         reason: String,
         /// The details of the cluster.
         message: String,
-        /// Whether the container was started, as far as the node reported.
+        /// Set when the container was started, as far as the node reported.
         started: bool,
     },
 }
@@ -45,7 +45,7 @@ pub(crate) struct ContainerExit {
     pub(crate) out_of_memory: bool,
     /// The termination message.
     pub(crate) message: String,
-    /// Whether the pod was deleted before the exit.
+    /// Set when the pod was deleted before the exit.
     pub(crate) was_deleted: bool,
     /// The run time, in whole seconds.
     pub(crate) elapsed: Duration,
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn exited_container_has_code_message_and_time() {
-        let end = json!({"exitCode": 3, "reason": "Error", "message": "words",
+        let end = json!({"exitCode": 3, "reason": "Error", "message": "text",
             "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:02Z"});
         let status = |end: &Value| json!({"phase": "Failed", "containerStatuses": container(end)});
         assert_eq!(
@@ -213,7 +213,7 @@ mod tests {
             PodPhase::Exited(ContainerExit {
                 code: 3,
                 out_of_memory: false,
-                message: "words".to_owned(),
+                message: "text".to_owned(),
                 was_deleted: false,
                 elapsed: Duration::from_secs(2),
             })

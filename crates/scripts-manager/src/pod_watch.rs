@@ -16,11 +16,10 @@ use tracing::debug;
 
 use crate::api::{REQUEST_TIMEOUT, retry_pauses};
 
-/// How long the API server keeps one watch open, in seconds. Short, so that a connection that died
-/// silently is noticed.
+/// The time that the API server keeps a watch open, in seconds. Short, so that a dead connection is
+/// detected.
 const WATCH_SECONDS: u32 = 60;
-/// How long the watch may be silent until it is started again. Also bounds the requests that the
-/// watcher makes by itself.
+/// The time without events after which the watch is restarted. Also limits the watcher's own requests.
 const IDLE_TIMEOUT: Duration =
     Duration::from_secs(WATCH_SECONDS as u64).saturating_add(REQUEST_TIMEOUT);
 
@@ -30,7 +29,7 @@ pub(crate) struct PodWatch {
     name: String,
     uid: Option<String>,
     events: BoxStream<'static, Result<Event<Pod>, Error>>,
-    /// Whether the pod is in the list with which a watch starts.
+    /// Set when the initial list of a watch contains the pod.
     is_listed: bool,
 }
 
@@ -96,8 +95,8 @@ impl PodWatch {
 }
 
 fn watch(pods: &Api<Pod>, name: &str) -> BoxStream<'static, Result<Event<Pod>, Error>> {
-    // Pauses of 2 s at most, not of 30 s as by default: a script that exited while the API server was
-    // away must be noticed before its time limit is up.
+    // Pauses of 2 s at most instead of the default 30 s: the exit of a script while the API server is
+    // unavailable must be detected within the time limit of the script.
     let config = Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
     watcher(pods.clone(), config).backoff(ExponentialBackoff::from(retry_pauses())).boxed()
 }

@@ -1,7 +1,7 @@
 //! A check whether the network policies of a namespace close the network to scripts.
 //!
-//! Policies add up: what one of them allows is open, whatever the others deny. The manager has no
-//! permission to list them, so an operator runs the check with `rockbot-scripts-check`.
+//! Policies are additive: one policy can allow traffic that others deny. The manager has no permission to
+//! list them, so an operator runs the check with `rockbot-scripts-check`.
 
 use k8s_openapi::{
     api::networking::v1::{NetworkPolicy, NetworkPolicySpec},
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_opens_something_to_scripts_is_named_and_others_are_not() {
+    fn opening_policies_are_named_and_others_ignored() {
         let other = json!({"matchLabels": {"app": "web"}});
         let harmless = [
             deny_all(),
@@ -208,26 +208,26 @@ mod tests {
             spec["podSelector"] = selector;
             let found = find_openings(&[deny_all(), policy("dns", &spec)]);
             assert_eq!(found.len(), 1, "{found:?}");
-            let words = format!("the policy \"dns\" selects {which} script pods");
-            assert!(found[0].starts_with(&words) && found[0].contains(direction), "{found:?}");
+            let start = format!("the policy \"dns\" selects {which} script pods");
+            assert!(found[0].starts_with(&start) && found[0].contains(direction), "{found:?}");
         }
     }
 
     #[test]
-    fn selectors_are_read_as_the_cluster_reads_them() {
-        let (name, ours) = ("app.kubernetes.io/name", "rockbot-script");
+    fn selectors_match_like_kubernetes() {
+        let (name, own) = ("app.kubernetes.io/name", "rockbot-script");
         let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         for (selector, expected) in [
             (json!({}), Selected::All),
-            (json!({"matchLabels": {name: ours}}), Selected::All),
-            (json!({"matchLabels": {name: ours, "app": "x"}}), Selected::None),
+            (json!({"matchLabels": {name: own}}), Selected::All),
+            (json!({"matchLabels": {name: own, "app": "x"}}), Selected::None),
             (json!({"matchLabels": {name: "other"}}), Selected::None),
-            (expression(name, "In", &["other", ours]), Selected::All),
+            (expression(name, "In", &["other", own]), Selected::All),
             (expression(name, "In", &["other"]), Selected::None),
             (expression("app", "In", &["x"]), Selected::None),
-            (expression(name, "NotIn", &[ours]), Selected::None),
+            (expression(name, "NotIn", &[own]), Selected::None),
             (expression(name, "NotIn", &["other"]), Selected::All),
-            // Who has no such label is not in.
+            // A missing label has none of the values.
             (expression("app", "NotIn", &["x"]), Selected::All),
             (expression(name, "Exists", &[]), Selected::All),
             (expression(CALL, "Exists", &[]), Selected::All),
@@ -240,8 +240,8 @@ mod tests {
         ] {
             assert_eq!(is_selected(&selector), expected, "{selector}");
         }
-        let both = json!({"matchLabels": {name: ours},
+        let both = json!({"matchLabels": {name: own},
             "matchExpressions": [{"key": "app", "operator": "Exists"}]});
-        assert_eq!(is_selected(&both), Selected::None, "all of it has to hold");
+        assert_eq!(is_selected(&both), Selected::None, "all requirements must match");
     }
 }

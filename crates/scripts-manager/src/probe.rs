@@ -30,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl KubernetesRunner {
     /// Probes the network isolation and returns the isolation of scripts. Without addresses, or when
-    /// the probe fails, the network counts as a gap and every result says so.
+    /// the probe fails, the network counts as a gap and every result reports it.
     ///
     /// Takes at most 90 s.
     pub async fn probe(&self, addresses: &[SocketAddr]) -> Isolation {

@@ -32,7 +32,7 @@ def become_script(out, err):
 
 
 def take(pipe):
-    """Returns the content of a pipe, or `None` if there is none yet."""
+    """Returns the available content of a pipe, or `None` without any."""
     try:
         return os.read(pipe, 65536)
     except BlockingIOError:
@@ -44,21 +44,21 @@ class Log:
     long, and small writes are combined."""
 
     def __init__(self):
-        self.held, self.since, self.printed = b"", None, 0
+        self.buffer, self.since, self.printed = b"", None, 0
 
     def append(self, data):
         """Appends what fits; returns whether all of it did."""
-        room = OUTPUT - self.printed
-        self.held += data[:room]
-        self.printed += len(data[:room])
+        capacity = OUTPUT - self.printed
+        self.buffer += data[:capacity]
+        self.printed += len(data[:capacity])
         self.since = self.since or time.monotonic()
-        if len(self.held) >= LINE:
+        if len(self.buffer) >= LINE:
             self.flush()
-        return len(data) <= room
+        return len(data) <= capacity
 
     def flush(self):
-        line = binascii.b2a_base64(self.held) if self.held else b""
-        self.held, self.since = b"", None
+        line = binascii.b2a_base64(self.buffer) if self.buffer else b""
+        self.buffer, self.since = b"", None
         while line:
             line = line[os.write(1, line):]
 

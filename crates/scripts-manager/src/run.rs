@@ -1,4 +1,4 @@
-//! One script in its pod, from the request to its end.
+//! A run of a script in its pod, from creation to outcome.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use crate::{
     timing::RunTiming,
 };
 
-/// How much longer than its timeout a script may take before its pod is deleted: its parent process in
-/// the pod stops it, and the cluster reports that some seconds later.
+/// The time beyond a script's timeout after which its pod is deleted: the wrapper in the pod stops the
+/// script, and the cluster reports the exit some seconds later.
 const EXIT_REPORT_MARGIN: Duration = Duration::from_secs(15);
-/// How long the log of a pod that the cluster terminated may go on.
+/// Maximum wait for the rest of the log of a pod that the cluster terminated.
 const LOG_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts, with jitter.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
@@ -38,12 +38,12 @@ pub(crate) struct Run<'a> {
     pub(crate) isolation: Isolation,
     pub(crate) script: &'a Script,
     pub(crate) guard: &'a PodGuard<'a>,
-    /// Whether to use an existing pod only, because the script may have run with effects.
+    /// Permits only an existing pod, because the script may have run with effects.
     pub(crate) adopt_only: bool,
 }
 
 impl Run<'_> {
-    /// Creates the pod, or adopts the existing one, and follows it to its end.
+    /// Creates the pod, or adopts the existing one, and follows it until its script has finished.
     pub(crate) async fn execute(&self, spec: &Pod) -> Result<ScriptOutcome, ToolFailure> {
         let mut timing = RunTiming::start();
         let start_deadline = Instant::now() + self.section.start_timeout();

@@ -1,4 +1,4 @@
-//! A runner that runs each script in a pod of its own.
+//! A runner with one pod per script.
 
 use std::{
     sync::{
@@ -27,10 +27,9 @@ use crate::{
 /// The gap in the isolation where the network is not known to be closed.
 pub(crate) const NETWORK: &str = "the network";
 
-/// Runs every script in a pod of its own, which is deleted when the script has finished or was
-/// cancelled.
+/// Runs every script in its own pod, which is deleted when the script has finished or was cancelled.
 ///
-/// The pod's name is derived from the call. So a request that is sent again after a manager was lost
+/// The pod's name is derived from the call, so a request that is redelivered after the loss of a manager
 /// finds the running pod, and the script runs once.
 pub struct KubernetesRunner {
     pods: Api<Pod>,

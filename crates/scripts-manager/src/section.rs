@@ -31,15 +31,15 @@ pub struct PodsSection {
     pub memory: String,
     /// The size of its temporary folder, in memory unless `disk_in_memory` is false. Default `64Mi`.
     pub disk: String,
-    /// Whether the temporary folder is in memory: then a full folder is an error that the script sees,
-    /// and its content counts as memory. Otherwise it is on the node's disk, and a full folder stops
-    /// the script some seconds later. Default true.
+    /// Keeps the temporary folder in memory: then a full folder is an error that the script gets, and its
+    /// content counts as memory. Otherwise it is on the node's disk, and a full folder stops the script
+    /// some seconds later. Default true.
     pub disk_in_memory: bool,
     /// The most processes and threads of a script. Default 128.
     pub processes: u32,
     /// The most output of a script, in bytes. Default 1 MiB.
     pub max_output_bytes: usize,
-    /// How long a pod may take to start, including scheduling and pulling its image. Default 60 s.
+    /// Time limit for a pod to start, including scheduling and pulling its image. Default 60 s.
     #[serde(deserialize_with = "duration")]
     pub start_timeout: Duration,
     /// The runtime class, such as gVisor or Kata. Default: the nodes' own runtime.
@@ -50,7 +50,7 @@ pub struct PodsSection {
     pub node_selector: BTreeMap<String, String>,
     /// The tolerations of the pods. Default none.
     pub tolerations: Vec<TolerationSection>,
-    /// Whether a script probes at start whether it can reach the cluster's API. If it can, if the probe
+    /// Enables a script at startup that tries to reach the cluster's API. If it succeeds, if the probe
     /// fails, or if this is false, every result reports the network as a gap. Default true.
     pub probe_network: bool,
 }
@@ -126,7 +126,7 @@ impl Default for PodsSection {
 }
 
 impl PodsSection {
-    /// Returns how long a pod may take to start.
+    /// Returns the time limit for a pod to start.
     #[must_use]
     pub fn start_timeout(&self) -> Duration {
         self.start_timeout
@@ -161,9 +161,9 @@ impl PodsSection {
             ("memory", &self.memory, thousandths("32Mi"), "32Mi, such as 256Mi"),
             ("disk", &self.disk, mebibyte, "1Mi, such as 64Mi"),
         ];
-        for (key, text, least, words) in amounts {
+        for (key, text, least, expected) in amounts {
             if thousandths(text) < least {
-                add(key, &format!("{text:?}: must be an amount of at least {words}"));
+                add(key, &format!("{text:?}: must be an amount of at least {expected}"));
             }
         }
         let fits = thousandths(&self.disk) < thousandths(&self.memory);
@@ -268,7 +268,7 @@ mod tests {
             with_effect("NoExecute"),
         ];
         assert_eq!(errors(good.into()), Vec::<String>::new());
-        for (bad, words) in [
+        for (bad, expected) in [
             (toleration(None, Some("Equal"), None), "without a key"),
             (toleration(None, None, Some("c")), "without a key"),
             (toleration(Some(""), None, None), "\"\" is not a key"),
@@ -282,7 +282,7 @@ mod tests {
             let found = errors(vec![bad.clone()]);
             let is_reported = found.len() == 1
                 && found[0].starts_with("scripts.tolerations: ")
-                && found[0].contains(words);
+                && found[0].contains(expected);
             assert!(is_reported, "{bad:?}: {found:?}");
         }
         for (key, value) in [("a/b/c", "d"), ("a", "d e"), ("", "d"), ("A.example/b", "d")] {

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::script_invoke};
-use rockbot_scripts::{RunScript, ScriptConversation};
+use rockbot_scripts::{RunScript, ScriptProtocol};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, ToolInvokeHandler, invoke::InvokeWorkers};
 use rockbot_tools::{Redactor, RegisterError, ToolExecutor, ToolRegistry};
 use tracing::warn;
@@ -13,7 +13,7 @@ use crate::runner::KubernetesRunner;
 
 /// The name of the service on the bus.
 pub const SERVICE: &str = "scripts-manager";
-/// How long pod deletions may take when the process stops. Others are left to the sweep of another manager.
+/// Time limit for pod deletions at shutdown. Others are left to the sweep of another manager.
 const DELETION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An error that keeps the manager from starting.
@@ -58,12 +58,12 @@ impl ScriptsManager {
         // A lost script is adopted where it runs; if it may have had effects, the runner does not run it
         // twice.
         registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
-        let layers = section.layers(None, Redactor::of_process([]));
+        let layers = section.layers(None, Redactor::from_environment([]));
         let executor = ToolExecutor::with_layers(registry, layers);
-        // There is only one tool, which needs no share of the concurrency for others.
+        // There is only one tool, which may use all of the concurrency.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));
         let options = HandlerSection { per_tool, ..section.clone() }.options();
-        let options = options.journaled(journal).in_words_of(ScriptConversation);
+        let options = options.with_journal(journal).with_protocol(ScriptProtocol);
         let handler = ToolInvokeHandler::new(Arc::new(executor), bus, SERVICE, &instance, options);
         let workers = handler.start(&script_invoke(), &instance).await?;
         Ok(Self { runner, handler, workers })

@@ -14,7 +14,7 @@ use crate::{
 };
 
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How long the pod of a finished script is kept, so that a resent request finds its result.
+/// Retention of the pods of finished scripts, so that a redelivered request finds its result.
 const RETENTION_SECONDS: i64 = 60;
 /// The tolerated difference between clocks.
 const CLOCK_SKEW_SECONDS: i64 = 60;

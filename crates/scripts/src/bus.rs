@@ -9,7 +9,7 @@ use rockbot_contracts::{
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
     topology::{ReplyAddress, script_invoke},
 };
-use rockbot_tool_rpc::{RemoteCall, remote_call::unreadable};
+use rockbot_tool_rpc::{RemoteCall, remote_call::unreadable_reply};
 use rockbot_tools::{ToolContext, ToolFailure};
 
 use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
@@ -47,10 +47,10 @@ impl BusRunner {
             // Whether a repeated run is harmless depends on the runner, which is not known here.
             repeatable: false,
         };
-        let reply = call.ask(Envelope::from_payload(&request), context).await;
+        let reply = call.execute(Envelope::from_payload(&request), context).await;
         let (response, ran_on): (ScriptInvokeResponse, _) = reply?;
         if response.tool_call_id != context.tool_call_id {
-            return Err(unreadable(&context.tool_call_id, &"it belongs to another call"));
+            return Err(unreadable_reply(&context.tool_call_id, &"it belongs to another call"));
         }
         let mechanism = response.isolation.or(ran_on).unwrap_or_else(|| "unknown".to_owned());
         Ok(ScriptOutcome {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::{
         requirement::Requirements,
-        served::{RunScript, ScriptConversation},
+        served::{RunScript, ScriptProtocol},
         tool::ExecutePythonScript,
     };
 
@@ -144,7 +144,7 @@ mod tests {
             registry.register(Arc::new(RunScript::new(echo.clone(), true))).unwrap();
             let instance = InstanceId::generate();
             let executor = Arc::new(ToolExecutor::new(registry));
-            let options = InvokeOptions::running(4).in_words_of(ScriptConversation);
+            let options = InvokeOptions::new(4).with_protocol(ScriptProtocol);
             let handler =
                 ToolInvokeHandler::new(executor, bus.clone(), "scripts", &instance, options);
             let workers = handler.start(&script_invoke(), &instance).await.unwrap();
@@ -230,7 +230,7 @@ mod tests {
             repeatable: true,
         };
         let reply =
-            call.ask::<ScriptInvokeResponse>(Envelope::from_payload(&request), &context).await;
+            call.execute::<ScriptInvokeResponse>(Envelope::from_payload(&request), &context).await;
         let failure = reply.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::InvalidArguments);
         assert_eq!(fixture.echo.runs.load(Ordering::Relaxed), 0);

@@ -1,4 +1,4 @@
-//! Scripts in Docker containers, one each, for local development.
+//! Scripts in Docker containers, one per script, for local development.
 //!
 //! No argument of Docker's command line comes from the model. Script and input are sent over standard
 //! input to the first process of the container (`run.py`), which runs the script as a child.
@@ -41,10 +41,10 @@ use crate::{
     runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
 };
 
-/// How long after its deadline a container is removed by the sweep of another runner.
+/// The time after its deadline until a container is removed by the sweep of another runner.
 const SWEEP_MARGIN: Duration = Duration::from_secs(120);
 
-/// Runs every script in a container of its own, which is removed when the script has finished or was
+/// Runs every script in its own container, which is removed when the script has finished or was
 /// cancelled.
 ///
 /// The container's name is derived from the call. A call whose script is already running is rejected

@@ -5,7 +5,7 @@
 //! - [`ExecutePythonScript`]: the tool that a model calls, on any runner;
 //! - [`LocalRunner`]: a sandbox on this machine;
 //! - [`DockerRunner`]: one Docker container per script;
-//! - [`BusRunner`] and [`served`]: the two ends of `script.invoke`;
+//! - [`BusRunner`] and [`served`]: the two sides of `script.invoke`;
 //! - [`PreparedImages`]: packages for scripts that have no network;
 //! - [`ScriptsSection`]: the configuration that selects a runner.
 
@@ -31,5 +31,5 @@ pub use requirement::{InvalidRequirement, Requirements};
 pub use rockbot_contracts::script::ScriptLimit;
 pub use runner::{InvalidScript, Isolation, Script, ScriptOutcome, ScriptRunner};
 pub use section::{LazyScripts, RunnerName, Scripts, ScriptsSection, ScriptsStartError};
-pub use served::{RunScript, ScriptConversation};
+pub use served::{RunScript, ScriptProtocol};
 pub use tool::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, GUIDE, input_hint};

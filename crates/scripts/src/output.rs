@@ -16,9 +16,9 @@ impl HeadBuffer {
 
     /// Appends what fits. Returns `false` if bytes were dropped.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
-        let room = self.limit - self.bytes.len();
-        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        bytes.len() <= room
+        let capacity = self.limit - self.bytes.len();
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(capacity)]);
+        bytes.len() <= capacity
     }
 
     /// Returns the text without an incomplete character at the limit.

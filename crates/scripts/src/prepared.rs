@@ -49,7 +49,7 @@ impl PreparedImages {
     /// Returns the first image that has all requested packages.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no image has all of them.
     pub fn find(&self, requested: &Requirements) -> Result<&str, NoPreparedImage> {
         if self.0.is_empty() {
             return Err(NoPreparedImage::Disabled);

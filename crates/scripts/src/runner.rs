@@ -172,9 +172,9 @@ pub struct ScriptOutcome {
 /// The isolation of a runner's scripts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
-    /// The mechanism, for people, such as `bubblewrap` or `pod`.
+    /// The mechanism, human-readable, such as `bubblewrap` or `pod`.
     pub mechanism: String,
-    /// What a script can still reach, for people. Empty when the isolation is complete.
+    /// Resources that a script can still reach, human-readable. Empty when the isolation is complete.
     pub gaps: Vec<String>,
 }
 

@@ -54,9 +54,9 @@ pub struct ScriptsSection {
     pub concurrency: usize,
     /// The scripts that wait for a permit; more are rejected as overloaded. Default 64.
     pub waiting: usize,
-    /// Whether to keep an interpreter warm for local scripts. Default true.
+    /// Keeps an interpreter warm for local scripts. Default true.
     pub warm: bool,
-    /// Whether local scripts may use PyPI packages, as wheels. Default false. Needs `package_folder`.
+    /// Permits PyPI packages for local scripts, as wheels. Default false. Needs `package_folder`.
     pub packages: bool,
     /// The folder of installed packages. Default `script-packages` in the state folder; without a state
     /// folder, packages are disabled.
@@ -143,7 +143,7 @@ impl ScriptsSection {
     /// Starts the runner of this process. Returns `None` if scripts are off or run elsewhere.
     ///
     /// # Errors
-    /// When the runner can't start; the error says what to do.
+    /// When the runner can't start; the error has the remedy.
     pub async fn start(&self) -> Result<Option<Scripts>, ScriptsStartError> {
         Ok(match self.runner {
             RunnerName::Off | RunnerName::Bus => None,
@@ -214,7 +214,7 @@ pub enum ScriptsStartError {
     Images(#[from] InvalidRequirement),
 }
 
-/// How long containers may take to be removed when their process stops.
+/// Time limit for the removal of containers at shutdown.
 const CONTAINER_REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The started runner of a process.

@@ -1,7 +1,7 @@
-//! The handler's end of `script.invoke`: a runner behind the tool invocation handler.
+//! The handler's side of `script.invoke`: a script runner as a tool.
 //!
-//! Script requests have messages of their own and are served as calls of one tool, [`RunScript`]. So
-//! scripts share deadlines, cancellation, fair scheduling, journal, redelivery and draining with tools.
+//! Script requests have their own message types and are processed as calls of one tool, [`RunScript`], so
+//! that deadlines, cancellation, fair scheduling, journal, redelivery and draining apply to scripts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use rockbot_contracts::{
     script::{ScriptInvokeRequest, ScriptInvokeResponse, ScriptLimit},
     topology::is_script_reply,
 };
-use rockbot_tool_rpc::Conversation;
+use rockbot_tool_rpc::CallProtocol;
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ const RUN_SCRIPT: &str = "run_script";
 
 /// The messages of `script.invoke` and `script.result`.
 #[derive(Debug, Clone, Copy)]
-pub struct ScriptConversation;
+pub struct ScriptProtocol;
 
 /// The content of a request as tool arguments.
 #[derive(Serialize, Deserialize)]
@@ -50,7 +50,7 @@ struct ScriptDetails {
     not_kept_from: Vec<String>,
 }
 
-impl Conversation for ScriptConversation {
+impl CallProtocol for ScriptProtocol {
     fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
         let request: ScriptInvokeRequest = request.decode(Limits::default())?;
         let arguments = ScriptArguments {
@@ -99,11 +99,11 @@ impl Conversation for ScriptConversation {
         })
     }
 
-    fn answers_at(&self, key: &RoutingKey) -> bool {
+    fn accepts_reply_key(&self, key: &RoutingKey) -> bool {
         is_script_reply(key)
     }
 
-    fn default_reply(&self) -> Option<RoutingKey> {
+    fn default_reply_key(&self) -> Option<RoutingKey> {
         None
     }
 }
@@ -115,8 +115,8 @@ pub struct RunScript {
 }
 
 impl RunScript {
-    /// Creates the tool on a runner. `isolated` states whether scripts can reach nothing outside their
-    /// sandbox: then a lost one is run again.
+    /// Creates the tool with a runner. If `isolated`, scripts can't reach anything outside their sandbox,
+    /// and a lost one is retried.
     #[must_use]
     pub fn new(runner: Arc<dyn ScriptRunner>, isolated: bool) -> Self {
         let hints = hints(isolated);

@@ -31,7 +31,7 @@ pub const GUIDE: Guide = Guide {
 
 /// The time that a runner may need beside the script's own, such as for fetching an image.
 const START_ALLOWANCE: Duration = Duration::from_secs(90);
-/// How much of a failed script's output is shown beside its stderr.
+/// Size limit of a failed script's output beside its stderr.
 const MAX_SHOWN_BYTES: usize = 2048;
 
 /// Runs a Python script written by a model, on any runner.
@@ -51,8 +51,8 @@ struct Arguments {
 }
 
 impl ExecutePythonScript {
-    /// Creates the tool on a runner. `isolated` states whether scripts can reach nothing outside their
-    /// sandbox: then running one twice is harmless, and a lost one is run again.
+    /// Creates the tool with a runner. If `isolated`, scripts can't reach anything outside their sandbox:
+    /// running one twice is harmless, and a lost one is retried.
     #[must_use]
     pub fn new(runner: Arc<dyn ScriptRunner>, isolated: bool) -> Self {
         Self { registration: registration(isolated), runner }

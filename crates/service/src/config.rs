@@ -13,8 +13,7 @@ use figment::{
 use serde::de::DeserializeOwned;
 
 const PREFIX: &str = "ROCKBOT_";
-/// Keys whose value is a path. Their variables end in `_FILE` too, and the file is read where it is
-/// used.
+/// Keys whose value is a path. Their variables end in `_FILE` as well, and the file is read by its user.
 const PATHS: [&str; 3] = ["bus.tls.ca_file", "bus.tls.cert_file", "bus.tls.key_file"];
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
@@ -101,8 +100,8 @@ impl Configuration {
         Self { layers, sections: Vec::new(), file_sections, problems }
     }
 
-    /// Reads one section; an absent section has its defaults. A problem is kept for
-    /// [`Configuration::finish`], and the default is returned.
+    /// Reads one section. An absent section has its defaults. On an error it records the problem for
+    /// [`Configuration::finish`] and returns the defaults.
     pub fn section<S: DeserializeOwned + Default>(&mut self, name: &'static str) -> S {
         let again = self.sections.contains(&name);
         self.sections.push(name);
@@ -112,12 +111,12 @@ impl Configuration {
         self.layers.extract_inner::<S>(name).unwrap_or_else(|errors| {
             // The first read has reported them.
             for error in errors.into_iter().filter(|_| !again) {
-                // The library puts the section behind the key it was found in.
+                // The library appends the section to the key's path.
                 let keys = error.path.iter().map(String::as_str).filter(|key| *key != name);
                 let key = std::iter::once(name).chain(keys).collect::<Vec<_>>().join(".");
                 let from = error.metadata.as_ref().map(|from| format!(" ({})", from.name));
                 let from = from.unwrap_or_default();
-                // The error's own text would show the value, which may be a secret.
+                // The error's own text contains the value, which may be a secret.
                 self.problems.push(format!("{key}: {}{from}", describe(&error.kind)));
             }
             S::default()

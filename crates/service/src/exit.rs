@@ -18,7 +18,7 @@ pub const IO: u8 = 74;
 pub const TEMPORARY: u8 = 75;
 
 /// Returns the exit code for a failed write to the output. A closed pipe is not a failure: the reader
-/// has seen enough.
+/// needs no more output.
 #[must_use]
 pub fn unwritten(error: &io::Error) -> u8 {
     match error.kind() {

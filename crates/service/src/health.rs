@@ -46,11 +46,11 @@ type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Syn
 /// Response to a readiness probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    /// Whether the process is ready for work.
+    /// `true` if the process is ready for work.
     pub ready: bool,
     /// Phase of the process.
     pub stage: Stage,
-    /// Result of each check by name: `ok`, or why the resource is unavailable.
+    /// Result of each check by name: `ok`, or the reason why the resource is unavailable.
     pub needs: BTreeMap<&'static str, String>,
 }
 

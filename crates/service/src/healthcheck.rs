@@ -1,7 +1,7 @@
-//! `--healthcheck`: probes the readiness of the process beside this one.
+//! `--healthcheck`: probes the readiness of the process in the same container.
 //!
-//! The health check of a container can only start a program of its image, and an image may contain
-//! RockBot's alone. The shared configuration has the address of the admin port.
+//! The health check of a container can only start a program of its image, and the image may contain
+//! only RockBot's. The shared configuration contains the address of the admin port.
 
 use std::{
     io::{self, Read, Write},
@@ -46,7 +46,7 @@ pub(crate) fn check(configuration: &mut Configuration) -> Result<(), Unready> {
     probe(loopback(address))
 }
 
-/// Replaces the unspecified address of a process that listens everywhere by the loopback address.
+/// Replaces an unspecified address by the loopback address.
 fn loopback(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -108,8 +108,8 @@ mod tests {
 
     #[tokio::test]
     async fn process_that_does_not_listen_is_not_ready() {
-        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let unready = run_check(Some(gone)).await.unwrap_err();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let unready = run_check(Some(closed)).await.unwrap_err();
         assert!(matches!(unready, Unready::NoResponse(..)), "{unready}");
         assert_eq!(unready.exit_code(), exit::UNAVAILABLE);
         for unset in [None, Some(([127, 0, 0, 1], 0).into())] {

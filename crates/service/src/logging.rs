@@ -24,7 +24,7 @@ pub struct InvalidFilter {
     reason: String,
 }
 
-/// Parses a filter; `RUST_LOG` in the environment wins over the configuration.
+/// Parses a filter. `RUST_LOG` in the environment takes precedence over the configuration.
 fn filter(level: &str) -> Result<EnvFilter, InvalidFilter> {
     let level = std::env::var("RUST_LOG").unwrap_or_else(|_| level.to_owned());
     let invalid = |reason: String| InvalidFilter { level: level.clone(), reason };
@@ -64,7 +64,7 @@ pub fn start(section: &LogSection, traces: Option<&Traces>) -> Result<(), Invali
         lines.with_ansi(terminal).with_target(false).with_filter(filter).boxed()
     };
     let registry = tracing_subscriber::registry().with(lines).with(traces.map(Traces::layer));
-    // It fails only after an earlier start, as in tests that share a process.
+    // Initialization fails only after an earlier start, as in tests that share a process.
     if registry.try_init().is_ok()
         && let Some(traces) = traces
     {

@@ -38,10 +38,10 @@ pub struct Process {
     pub defaults: &'static str,
 }
 
-/// Reason why a service stopped by itself.
+/// Reason why a service stopped without a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The configuration is invalid in a way that only shows at run time.
+    /// The configuration is invalid in a way that is detected only at run time.
     #[error("{0}")]
     Configuration(String),
     /// A resource that the service needs is unavailable.
@@ -65,7 +65,7 @@ enum Print {
 }
 
 impl Process {
-    /// Runs the service as [`Self::run`] does, with the admin port if one is configured. `serve` adds its
+    /// Runs the service like [`Self::run`], with the admin port if one is configured. `serve` adds its
     /// checks to the [`Health`] and marks it as ready.
     pub fn serve<C>(
         self,
@@ -159,7 +159,7 @@ impl Process {
             })?;
             serve(settings, &shutdown).await
         });
-        // The last export blocks this thread, for 1 s at most, while the runtime still carries it.
+        // The last export blocks this thread for 1 s at most and needs the runtime.
         if let Some(traces) = traces {
             traces.shut_down();
         }

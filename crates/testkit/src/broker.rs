@@ -41,7 +41,7 @@ const SERVER_FOLDERS: [&str; 6] = [
     "/usr/sbin",
 ];
 
-/// What to do when there is no broker, for error messages.
+/// Hint for error messages when no broker is available.
 pub const HOW_TO_GET_A_BROKER: &str = "install RabbitMQ 3.10 or later (Debian and Ubuntu: apt-get \
      install rabbitmq-server; macOS: brew install rabbitmq), or set ROCKBOT_TEST_AMQP_URL to a \
      broker that the tests may write to";
@@ -200,7 +200,7 @@ impl PrivateBroker {
     /// Stops the node and removes its data; returns when both are done. Dropping does the same.
     pub fn stop(self) {}
 
-    /// Returns whether the node's process runs.
+    /// Returns `true` while the node's process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.server.try_wait(), Ok(None))
     }
@@ -244,7 +244,7 @@ struct Layout {
     mapper_port: u16,
     distribution_port: u16,
     cookie: String,
-    /// Whether another node owns the port mapper.
+    /// `true` if another node owns the port mapper.
     shares_mapper: bool,
 }
 
@@ -283,8 +283,8 @@ impl Layout {
         Ok(path)
     }
 
-    /// Returns the node's `rabbitmq.conf`. The alarms for memory and disk are relaxed: a publisher that
-    /// is blocked by a full disk of the test machine says nothing about the code under test.
+    /// Returns the node's `rabbitmq.conf`. The alarms for memory and disk are relaxed, so that a full disk
+    /// of the test machine does not block publishers.
     fn configuration(&self) -> String {
         format!(
             "listeners.tcp.1 = 127.0.0.1:{}\n\
@@ -417,7 +417,7 @@ pub fn free_port() -> Result<u16> {
     bail!("no port between {FIRST_PORT} and {} is free on 127.0.0.1", FIRST_PORT + PORTS - 1)
 }
 
-/// Returns whether a server on 127.0.0.1 accepts connections on `port`.
+/// Returns `true` if a server on 127.0.0.1 accepts connections on `port`.
 #[must_use]
 pub fn accepts(port: u16) -> bool {
     connect(port).is_ok()
@@ -435,7 +435,7 @@ pub fn connect(port: u16) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns whether the reply to the AMQP 0-9-1 protocol header is the method `connection.start`.
+/// Returns `true` if the reply to the AMQP 0-9-1 protocol header is the method `connection.start`.
 fn speaks_amqp(port: u16) -> bool {
     const METHOD_FRAME: u8 = 1;
     const CONNECTION_START: [u8; 4] = [0, 10, 0, 10];
@@ -467,13 +467,13 @@ pub fn tail(log: &Path) -> String {
     }
 }
 
-/// How a [`ProcessGuard`] stops the processes that it watches.
+/// Signal with which a [`ProcessGuard`] stops the processes that it watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopSignal {
     /// SIGKILL: for servers whose state is discarded.
     Kill,
-    /// SIGTERM, then SIGKILL after ten seconds: for programs with children in other process groups,
-    /// which only they can stop.
+    /// SIGTERM, then SIGKILL after ten seconds: for programs that must stop their
+    /// children in other process groups themselves.
     Terminate,
     /// Like [`StopSignal::Terminate`] with SIGQUIT: PostgreSQL then disconnects its clients, frees its
     /// shared memory and saves nothing.

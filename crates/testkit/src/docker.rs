@@ -18,10 +18,10 @@ use crate::broker::{ProcessGuard, StopSignal, find_program, pause, tail};
 
 /// The time limit from the start of a daemon until it replies. About 2 s is usual.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Where packages install programs for root, which are not on every user's `PATH`.
+/// Directories where packages install programs for root, which are not on every user's `PATH`.
 const FOLDERS: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
 
-/// What to do when there is no Docker, for error messages.
+/// Hint for error messages when Docker is not available.
 pub const HOW_TO_GET_DOCKER: &str = "a private Docker daemon needs root on Linux and Docker 20.10 or \
      later (Debian and Ubuntu: apt-get install docker.io); elsewhere set ROCKBOT_TEST_DOCKER_HOST to \
      a Docker that tests may use, such as unix:///var/run/docker.sock, and ROCKBOT_TEST_DOCKER_IMAGE \
@@ -98,7 +98,7 @@ impl PrivateDocker {
         tail(&self.folder.path().join("daemon.log"))
     }
 
-    /// Returns whether the daemon's process runs.
+    /// Returns `true` while the daemon's process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.daemon.try_wait(), Ok(None))
     }
@@ -162,7 +162,7 @@ fn serve(program: &Path, folder: &Path, data: &Path) -> Result<Child> {
         .context("cannot start dockerd")
 }
 
-/// Returns whether root owns `folder`, which this process just created.
+/// Returns `true` if root owns `folder`, which this process just created.
 fn is_root(folder: &Path) -> Result<bool> {
     Ok(fs::metadata(folder)?.uid() == 0)
 }

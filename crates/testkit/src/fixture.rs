@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// The time limit for one event of a test, long enough for a busy machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a test watches for an event that must not happen.
+/// Period during which an event must not happen.
 pub const QUIET_PERIOD: Duration = Duration::from_millis(300);
 
 /// Two connections to one fleet.

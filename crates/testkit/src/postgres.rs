@@ -32,7 +32,7 @@ const FOLDERS: [&str; 4] = [
 /// exists is used.
 const SERVER_USERS: [&str; 2] = ["postgres", "nobody"];
 
-/// What to do when there is no server, for error messages.
+/// Hint for error messages when no server is available.
 pub const HOW_TO_GET_POSTGRESQL: &str = "install PostgreSQL 13 or later (Debian and Ubuntu: \
      apt-get install postgresql; macOS: brew install postgresql), or set ROCKBOT_TEST_POSTGRES_URL \
      to a database that the tests may write to";
@@ -91,7 +91,7 @@ impl PrivatePostgres {
     /// Stops the server and removes its data; returns when both are done. Dropping does the same.
     pub fn stop(self) {}
 
-    /// Returns whether the server's process runs.
+    /// Returns `true` while the server's process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.server.try_wait(), Ok(None))
     }
@@ -216,7 +216,7 @@ impl User {
     }
 }
 
-/// Returns whether root owns `folder`, which this process just created.
+/// Returns `true` if root owns `folder`, which this process just created.
 fn is_root(folder: &Path) -> Result<bool> {
     use std::os::unix::fs::MetadataExt;
     Ok(fs::metadata(folder)?.uid() == 0)

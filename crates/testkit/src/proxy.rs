@@ -179,7 +179,7 @@ impl Faults {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Returns whether to truncate this chunk: once after each request.
+    /// Returns `true` if this chunk must be truncated: once after each request.
     fn takes_truncation(&self, direction: Direction) -> bool {
         self.truncated
             .compare_exchange(direction as u8, NO_DIRECTION, Ordering::SeqCst, Ordering::SeqCst)

@@ -43,9 +43,9 @@ const LOOKALIKES: [(char, &str); 14] = [
     ('v', "ѵν"),
 ];
 
-/// Returns a thousand ways to write the name of a tool: other case, other separators, look-alikes and
-/// names that normalize to the same one, namespaces, white space, and wrappers that models add. The
-/// result is deterministic; the name itself is the first.
+/// Returns a thousand spellings of a tool's name: other case, other separators, look-alikes, names that
+/// normalize to the same one, namespaces, white space, and wrappers that models add. The result is
+/// deterministic, and the name itself comes first.
 #[must_use]
 pub fn variants(name: &str) -> Vec<String> {
     let mut all = vec![name.to_owned()];
@@ -55,7 +55,7 @@ pub fn variants(name: &str) -> Vec<String> {
     all.extend(lookalikes(name));
     all.extend(typos(name));
     all.extend(cases(name));
-    // All of them again behind each joint.
+    // Each of them with each prefix.
     let simple = all.clone();
     all.extend(
         JOINTS.iter().flat_map(|joint| simple.iter().map(move |one| format!("{joint}{one}"))),
@@ -124,9 +124,9 @@ fn lookalikes(name: &str) -> Vec<String> {
     let wide = |c: char| char::from_u32(u32::from(c) + 0xfee0).unwrap_or(c);
     all.push(name.chars().map(wide).collect());
     for (at, letter) in name.char_indices() {
-        let alike = LOOKALIKES.iter().find(|(plain, _)| *plain == letter);
-        let alike = alike.map_or("", |(_, alike)| *alike).chars();
-        all.extend(alike.map(|other| format!("{}{other}{}", &name[..at], &name[at + 1..])));
+        let similar = LOOKALIKES.iter().find(|(plain, _)| *plain == letter);
+        let similar = similar.map_or("", |(_, similar)| *similar).chars();
+        all.extend(similar.map(|other| format!("{}{other}{}", &name[..at], &name[at + 1..])));
         all.extend(INVISIBLE.map(|invisible| format!("{}{invisible}{}", &name[..at], &name[at..])));
     }
     all

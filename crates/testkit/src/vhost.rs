@@ -72,7 +72,7 @@ fn manage(method: &str, path: &str, body: &str) -> Result<()> {
     )?;
     let address = url.strip_prefix("http://").context("not an http URL")?;
     let (login, host) = address.rsplit_once('@').context("no user and password in the URL")?;
-    let mut stream = TcpStream::connect(host).context("the management API is out of reach")?;
+    let mut stream = TcpStream::connect(host).context("the management API is unavailable")?;
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     write!(

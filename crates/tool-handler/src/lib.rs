@@ -1,6 +1,6 @@
-//! The process behind `tool.invoke`: it runs tools and answers whoever asked.
+//! The tool handler: a process that serves `tool.invoke` requests by running tools.
 //!
-//! [`ToolHandler`] is the process without its main: the `rockbot` command runs it beside an agent
+//! [`ToolHandler`] is the process without its `main`: the `rockbot` command embeds it next to an agent
 //! on the in-memory bus.
 
 use std::{sync::Arc, time::Duration};
@@ -14,27 +14,27 @@ use rockbot_tool_rpc::{
 use rockbot_toolkit::files::{self, FilesConfig, FilesError};
 use rockbot_tools::{LayerOptions, RegisterError, Tool, ToolExecutor, ToolRegistry};
 
-/// The name of the service on the bus.
+/// Name of the service on the bus.
 pub const SERVICE: &str = "tool-handler";
 
-/// The commented defaults.
+/// Default configuration with comments, in TOML.
 pub const DEFAULT_CONFIG: &str = include_str!("../config.default.toml");
 
-/// Why a handler does not start.
+/// Error of starting a handler.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The file tools can't be made.
+    /// The file tools cannot be created.
     #[error("[files]: {0}")]
     Files(#[from] FilesError),
-    /// Two tools have one name, or a definition is unusable.
+    /// Two tools have the same name, or a definition is invalid.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// The bus refuses a queue.
+    /// The bus rejected a queue.
     #[error(transparent)]
     Consume(#[from] ConsumeError),
 }
 
-/// The built-in tools: files and shell, and scripts where somebody runs them.
+/// Creates the built-in tools: files and shell, and scripts if a runner is configured.
 ///
 /// # Errors
 /// See [`StartError::Files`].
@@ -44,13 +44,13 @@ pub fn tools(
 ) -> Result<Vec<Arc<dyn Tool>>, StartError> {
     let mut tools = files::tools(files)?;
     if let Some(scripts) = scripts {
-        let contained = scripts.isolation().is_complete();
-        tools.push(Arc::new(ExecutePythonScript::new(scripts.runner(), contained)));
+        let is_isolated = scripts.isolation().is_complete();
+        tools.push(Arc::new(ExecutePythonScript::new(scripts.runner(), is_isolated)));
     }
     Ok(tools)
 }
 
-/// A running handler.
+/// A running tool handler.
 #[derive(Debug)]
 pub struct ToolHandler {
     handler: Arc<ToolInvokeHandler>,
@@ -59,7 +59,7 @@ pub struct ToolHandler {
 }
 
 impl ToolHandler {
-    /// Starts a handler of these tools, whose calls pass through `layers`.
+    /// Starts a handler for these tools. Their calls pass through `layers`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -76,25 +76,25 @@ impl ToolHandler {
             registry.register(tool)?;
         }
         let executor = ToolExecutor::with_layers(registry.clone(), layers);
-        let options = section.options().journaled(journal);
+        let options = section.options().with_journal(journal);
         let executor = Arc::new(executor);
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke(), &instance).await?;
-        // Announced last: whoever hears of a tool can call it.
+        // Announced last, so that a requester can call a tool as soon as it is announced.
         let observed = handler.clone();
         let load = move || observed.load();
         let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance, load).await?;
         Ok(Self { handler, workers, announcer })
     }
 
-    /// The handler's counts.
+    /// Returns the request handler, for its metrics.
     #[must_use]
     pub fn handler(&self) -> &Arc<ToolInvokeHandler> {
         &self.handler
     }
 
-    /// Says goodbye, stops taking calls, and finishes those under way within `grace`. Whether all
-    /// of them ended in time.
+    /// Withdraws the announcement, stops accepting calls, and finishes the running ones within `grace`.
+    /// Returns `true` if all of them finished in time.
     pub async fn drain(self, grace: Duration) -> bool {
         self.announcer.stop().await;
         self.workers.drain(grace).await

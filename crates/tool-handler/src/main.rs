@@ -1,4 +1,4 @@
-//! `rockbot-tool-handler`: runs tools for agents that ask over RabbitMQ.
+//! `rockbot-tool-handler`: runs tools for agents over RabbitMQ.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -19,13 +19,13 @@ use rockbot_tools::{
 };
 use secrecy::ExposeSecret;
 
-/// Calls are many small allocations that cross threads; this allocator is made for those.
+/// Calls cause many small allocations that cross threads, which this allocator is optimized for.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PROCESS: Process = Process {
     name: "rockbot-tool-handler",
-    about: "Runs tools for agents that ask over RabbitMQ.",
+    about: "Runs tools for agents over RabbitMQ.",
     version: env!("CARGO_PKG_VERSION"),
     defaults: DEFAULT_CONFIG,
 };
@@ -68,7 +68,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in rabbit.problems(production).into_iter().chain(scripts) {
         configuration.problem(problem);
     }
-    // With a user of its own on the broker, everybody has one: who does not sign is nobody.
+    // If this service has its own broker user, all services have one, so requests must name their user.
     settings.handler.identify(rabbit.user(), production || rabbit.has_own_user());
     if let Err(problem) = rockbot_toolkit::files::tools(&settings.files) {
         configuration.problem(format!("files: {problem}"));
@@ -83,11 +83,11 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
-    let options = JournalOptions::of(&store, &url);
+    let options = JournalOptions::from_section(&store, &url);
     let addresses = [Some(&bus.url), store.url.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = addresses.map(|url| url.expose_secret().to_owned()).collect();
     let namespace = bus.namespace.clone();
-    // Before anything else is begun: what isolates scripts may not be enough.
+    // First of all, because the isolation of scripts may be insufficient.
     let scripts = scripts.start().await;
     let scripts =
         scripts.map_err(|error| ServeError::Configuration(format!("scripts: {error}")))?;
@@ -95,9 +95,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };
-    let works_on = QueueSpec::work(&tool_invoke()).name;
-    let joined = join(&RabbitConfig::from_section(&bus, &name), works_on, health, shutdown).await?;
-    let Some(FleetConnection { bus, queue }) = joined else { return Ok(()) };
+    let queue = QueueSpec::work(&tool_invoke()).name;
+    let connection =
+        join(&RabbitConfig::from_section(&bus, &name), queue, health, shutdown).await?;
+    let Some(FleetConnection { bus, queue: queue_check }) = connection else { return Ok(()) };
     health.needs("store", reachable(store.clone()));
     let journal = CallJournal::start(store.clone(), &instance, options);
     let mut tools = tools(&files, scripts.as_ref())
@@ -107,7 +108,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         namespace: namespace.as_str().into(),
         instance: instance.as_str().into(),
     };
-    let layers = handler.layers(Some(&fleet), Redactor::of_process(secrets));
+    let layers = handler.layers(Some(&fleet), Redactor::from_environment(secrets));
     let outputs = outputs.enabled.then(|| Outputs::new(store.clone(), outputs));
     if let Some(outputs) = &outputs {
         tools.push(Arc::new(ToolOutput::new(outputs.clone())));
@@ -118,16 +119,16 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         started = started => started,
         () = shutdown.requested() => return Ok(()),
     };
-    let running = started.map_err(|error| match error {
+    let tool_handler = started.map_err(|error| match error {
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => ServeError::Configuration(other.to_string()),
     })?;
-    health.refresh_with(running.handler().gauges());
+    health.refresh_with(tool_handler.handler().gauges());
     health.serving();
     tracing::info!(%name, %url, shared = options.shared, "ready");
     shutdown.requested().await;
-    running.drain(service.drain()).await;
-    drop(queue);
+    tool_handler.drain(service.drain()).await;
+    drop(queue_check);
     if let Some(scripts) = scripts {
         scripts.close().await;
     }

@@ -1,11 +1,11 @@
-//! What the in-memory bus adds to a tool: the same tool called directly, through the layers, and
-//! across the bus, alternated call by call in one run.
+//! Overhead of the in-memory bus: one tool called directly, through the layers, and across the bus, with
+//! alternating calls in one run.
 //!
 //! `cargo xtask bench embedded` runs it.
 
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::expect_used, reason = "a benchmark stops by panicking")]
-#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+#![allow(clippy::print_stdout, reason = "results go to standard output")]
 
 use std::{
     sync::Arc,
@@ -26,7 +26,7 @@ use rockbot_tools::{
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
-/// As the binaries have it.
+/// The allocator of the binaries.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -54,7 +54,7 @@ fn registration() -> ToolRegistration {
     ToolRegistration {
         name: "echo".to_owned(),
         label: None,
-        description: "Says its argument.".to_owned(),
+        description: "Returns its argument.".to_owned(),
         tool_description: None,
         parameters: json!({"type": "object", "properties": {"text": {"type": "string"}},
             "required": ["text"], "additionalProperties": false}),
@@ -70,23 +70,23 @@ fn executor_of(tool: Arc<dyn Tool>) -> Arc<ToolExecutor> {
     Arc::new(ToolExecutor::new(registry))
 }
 
-fn call() -> ToolCall {
-    let session = SessionId::new("session").expect("an id");
-    let agent = AgentName::new("bench").expect("a name");
+fn new_call() -> ToolCall {
+    let session = SessionId::new("session").expect("a valid id");
+    let agent = AgentName::new("bench").expect("a valid name");
     let context = ToolContext::new("echo", session, agent);
     ToolCall { context, arguments: r#"{"text":"hello"}"#.into() }
 }
 
 fn main() {
-    // The runtime that the rockbot command runs on.
+    // The runtime of the rockbot command.
     run(Builder::new_multi_thread(), "multi-threaded runtime");
     run(Builder::new_current_thread(), "single-threaded runtime");
 }
 
 fn run(mut runtime: Builder, name: &'static str) {
     let runtime = runtime.enable_all().build().expect("a runtime");
-    // As a task, like a turn of an agent: the runtime looks for news of sockets whenever the future
-    // that it blocks on has waited.
+    // As a task, like a turn of an agent: `block_on` polls the I/O driver whenever its own future has
+    // waited.
     runtime.block_on(async { tokio::spawn(measure(name)).await.expect("no panic") });
 }
 
@@ -94,33 +94,34 @@ async fn measure(runtime: &str) {
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
     let instance = InstanceId::generate();
     let tool = Arc::new(Echo(registration()));
-    let (executor, options) = (executor_of(tool.clone()), InvokeOptions::running(64));
+    let (executor, options) = (executor_of(tool.clone()), InvokeOptions::new(64));
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
     let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
-    let address = ReplyAddress::new(AgentName::new("bench").expect("a name"), instance.clone());
+    let address =
+        ReplyAddress::new(AgentName::new("bench").expect("a valid name"), instance.clone());
     let requester = Arc::new(Requester::new(bus.clone(), address));
     let remote = executor_of(Arc::new(RemoteTool::new(registration(), requester, tool_invoke())));
     let local = executor_of(tool.clone());
     let mut times = [const { Vec::new() }; 3];
     for round in 0..ROUNDS + ROUNDS / 10 {
-        let began = Instant::now();
-        let bare = call();
-        let arguments = serde_json::from_str(&bare.arguments).expect("JSON");
-        tool.call(arguments, &bare.context).await.expect("a result");
-        let direct = began.elapsed();
-        let began = Instant::now();
-        local.execute(call()).await.expect("a result");
-        let layered = began.elapsed();
-        let began = Instant::now();
-        remote.execute(call()).await.expect("a result");
-        let crossed = began.elapsed();
+        let start = Instant::now();
+        let call = new_call();
+        let arguments = serde_json::from_str(&call.arguments).expect("JSON");
+        tool.call(arguments, &call.context).await.expect("a result");
+        let direct = start.elapsed();
+        let start = Instant::now();
+        local.execute(new_call()).await.expect("a result");
+        let layered = start.elapsed();
+        let start = Instant::now();
+        remote.execute(new_call()).await.expect("a result");
+        let crossed = start.elapsed();
         if round >= ROUNDS / 10 {
             for (times, time) in times.iter_mut().zip([direct, layered, crossed]) {
                 times.push(time);
             }
         }
     }
-    let [direct, layered, crossed] = times.map(Percentiles::of);
+    let [direct, layered, crossed] = times.map(Percentiles::from_times);
     println!("{runtime}, {ROUNDS} calls each:");
     println!("  the tool alone           {direct}");
     println!("  through the layers       {layered}");
@@ -137,7 +138,7 @@ struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(mut times: Vec<Duration>) -> Self {
+    fn from_times(mut times: Vec<Duration>) -> Self {
         times.sort();
         Self { p50: times[times.len() / 2], p99: times[times.len() * 99 / 100] }
     }

@@ -1,12 +1,11 @@
-//! What the layers add to a tool: the same tool called directly, through the layers as they are by
-//! default, and with more and more of them switched on, none of which has anything to do. Alternated
-//! call by call in one run.
+//! Overhead of the layers: one tool called directly, through the default layers, and through more and
+//! more enabled layers, none of which limits a call. The calls alternate in one run.
 //!
 //! `cargo xtask bench layers` runs it.
 
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::expect_used, reason = "a benchmark stops by panicking")]
-#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+#![allow(clippy::print_stdout, reason = "results go to standard output")]
 
 use std::{
     sync::Arc,
@@ -23,7 +22,7 @@ use rockbot_tools::{
 };
 use serde_json::{Value, json};
 
-/// As the binaries have it.
+/// The allocator of the binaries.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -51,7 +50,7 @@ fn registration() -> ToolRegistration {
     ToolRegistration {
         name: "echo".to_owned(),
         label: None,
-        description: "Says its argument.".to_owned(),
+        description: "Returns its argument.".to_owned(),
         tool_description: None,
         parameters: json!({"type": "object", "properties": {"text": {"type": "string"}},
             "required": ["text"], "additionalProperties": false}),
@@ -62,26 +61,26 @@ fn registration() -> ToolRegistration {
 }
 
 fn call(text: &str) -> ToolCall {
-    let session = SessionId::new("session").expect("an id");
-    let agent = AgentName::new("bench").expect("a name");
+    let session = SessionId::new("session").expect("a valid id");
+    let agent = AgentName::new("bench").expect("a valid name");
     let context = ToolContext::new("echo", session, agent);
     ToolCall { context, arguments: format!(r#"{{"text":"{text}"}}"#).into() }
 }
 
-/// An executor whose layers are configured so.
+/// Returns an executor with layers of this policy.
 fn configured(policy: &Value) -> ToolExecutor {
     let section: HandlerSection = serde_json::from_value(json!({
         "queues": {"all": {"concurrency": 64}},
         "tools": {"echo": policy},
     }))
     .expect("a section");
-    let at = FleetStore {
+    let fleet = FleetStore {
         store: Arc::new(MemoryStore::new(Clock::System)),
         namespace: "bench".into(),
         instance: "one".into(),
     };
-    let known = (0..16).map(|number| format!("secret-number-{number}"));
-    executor(section.layers_with_queues(Some(&at), Redactor::knowing(known)))
+    let secrets = (0..16).map(|number| format!("secret-number-{number}"));
+    executor(section.layers_with_queues(Some(&fleet), Redactor::knowing(secrets)))
 }
 
 fn executor(layers: LayerOptions) -> ToolExecutor {
@@ -104,21 +103,21 @@ async fn measure() {
         policy[key] = value;
         configured(&policy)
     };
-    let ways: [(&str, Option<ToolExecutor>, bool); 6] = [
+    let variants: [(&str, Option<ToolExecutor>, bool); 6] = [
         ("the tool alone", None, false),
-        ("layers as by default", Some(executor(LayerOptions::default())), false),
-        ("all that are in this process", Some(configured(&all)), false),
-        ("the same, result kept", Some(with("cache", json!("1h"))), false),
-        ("the same, kept result returned", Some(with("cache", json!("1h"))), true),
-        ("all, and a place in a store", Some(with("fleet", json!({"concurrency": 64}))), false),
+        ("default layers", Some(executor(LayerOptions::default())), false),
+        ("all in-process layers", Some(configured(&all)), false),
+        ("the same, with a cache miss", Some(with("cache", json!("1h"))), false),
+        ("the same, with a cache hit", Some(with("cache", json!("1h"))), true),
+        ("all, with a fleet limit", Some(with("fleet", json!({"concurrency": 64}))), false),
     ];
     let tool = Echo(registration());
     let mut times = [const { Vec::new() }; 6];
     for round in 0..ROUNDS + ROUNDS / 10 {
-        for ((_, executor, again), times) in ways.iter().zip(&mut times) {
-            let text = if *again { "again".to_owned() } else { format!("number {round}") };
+        for ((_, executor, repeat), times) in variants.iter().zip(&mut times) {
+            let text = if *repeat { "again".to_owned() } else { format!("number {round}") };
             let call = call(&text);
-            let began = Instant::now();
+            let start = Instant::now();
             match executor {
                 Some(executor) => drop(executor.execute(call).await.expect("a result")),
                 None => {
@@ -126,16 +125,16 @@ async fn measure() {
                     drop(tool.call(arguments, &call.context).await.expect("a result"));
                 }
             }
-            let took = began.elapsed();
+            let took = start.elapsed();
             if round >= ROUNDS / 10 {
                 times.push(took);
             }
         }
     }
-    let figures = times.map(Percentiles::of);
+    let figures = times.map(Percentiles::from_times);
     let alone = figures[0].p50;
     println!("{ROUNDS} calls each, a policy of {} bytes:", size_of::<CallPolicy>());
-    for ((name, ..), Percentiles { p50, p99 }) in ways.iter().zip(figures) {
+    for ((name, ..), Percentiles { p50, p99 }) in variants.iter().zip(figures) {
         let [more, p50, p99] = [p50.saturating_sub(alone), p50, p99].map(|t| t.as_secs_f64() * 1e6);
         let ratio = p50 / (alone.as_secs_f64() * 1e6);
         println!(
@@ -151,7 +150,7 @@ struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(mut times: Vec<Duration>) -> Self {
+    fn from_times(mut times: Vec<Duration>) -> Self {
         times.sort();
         Self { p50: times[times.len() / 2], p99: times[times.len() * 99 / 100] }
     }

@@ -1,11 +1,11 @@
-//! Both ends of a tool call on the bus, side by side because they are one protocol.
+//! Both ends of a tool call on the bus, in one crate because they implement one protocol.
 //!
 //! - [`RemoteTool`] and [`RemoteCall`]: the caller's end;
-//! - [`ToolInvokeHandler`]: the handler's end, with its journal, admission and quarantine;
+//! - [`ToolInvokeHandler`]: the handler's end, with journal, admission control and quarantine;
 //! - [`HandlerSection`]: the configuration of a process that runs tools;
-//! - [`catalog`]: how agents learn which tools the handlers run;
+//! - [`catalog`]: announcements of tools, and the directory that agents build from them;
 //! - [`mcp`]: MCP servers over the bus;
-//! - [`ReplyProbe`]: checks that replies still arrive.
+//! - [`ReplyProbe`]: checks that replies arrive.
 
 pub mod catalog;
 pub mod invoke;
@@ -17,10 +17,10 @@ pub mod section;
 
 pub use catalog::{CatalogAnnouncer, CatalogDirectory};
 pub use invoke::{
-    Addressing, AdmissionLimits, CallJournal, Conversation, HandlerStats, InvokeOptions,
-    JournalOptions, QueueLimits, ToolInvokeHandler,
+    AdmissionLimits, CallJournal, CallProtocol, HandlerStats, InvokeOptions, JournalOptions,
+    QueueLimits, ToolInvokeHandler, ToolResolver,
 };
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;
-pub use reply_probe::{Replies, ReplyProbe};
+pub use reply_probe::{ReplyProbe, ReplyState};
 pub use section::{HandlerSection, QueueSection};

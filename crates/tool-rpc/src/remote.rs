@@ -1,4 +1,4 @@
-//! The near end of a tool call: a tool that runs somewhere else on the bus.
+//! Tools that run in another process, for the caller's registry.
 
 use std::sync::Arc;
 
@@ -10,55 +10,55 @@ use rockbot_contracts::{
 use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 use serde_json::Value;
 
-use crate::remote_call::{RemoteCall, unreadable};
+use crate::remote_call::{RemoteCall, unreadable_reply};
 
-/// The provider of tools of MCP servers, as the header has it.
+/// Value of the provider header for tools of MCP servers.
 const MCP: &str = "mcp";
 
-/// A tool that a handler runs, asked for over the bus.
+/// A tool that a handler runs, called over the bus.
 #[derive(Debug)]
 pub struct RemoteTool {
     registration: ToolRegistration,
     requester: Arc<Requester>,
     key: RoutingKey,
-    /// The MCP server that has it, and its name there.
-    of_server: Option<(Box<str>, Box<str>)>,
+    /// MCP server of the tool, and the tool's name there.
+    mcp_tool: Option<(Box<str>, Box<str>)>,
 }
 
 impl RemoteTool {
-    /// The tool that `registration` describes, served by whoever consumes `key`.
+    /// Creates the tool that `registration` describes, which the consumers of `key` run.
     #[must_use]
     pub fn new(registration: ToolRegistration, requester: Arc<Requester>, key: RoutingKey) -> Self {
-        Self { registration, requester, key, of_server: None }
+        Self { registration, requester, key, mcp_tool: None }
     }
 
-    /// The same as a tool of the MCP server `server`, which calls it `tool`.
+    /// Makes it the tool `tool` of the MCP server `server`.
     #[must_use]
-    pub fn of_server(mut self, server: &str, tool: &str) -> Self {
-        self.of_server = Some((server.into(), tool.into()));
+    pub fn with_mcp_server(mut self, server: &str, tool: &str) -> Self {
+        self.mcp_tool = Some((server.into(), tool.into()));
         self
     }
 
     #[expect(clippy::expect_used, reason = "a JSON value always serializes")]
-    fn question(&self, arguments: &Value, context: &ToolContext) -> Envelope {
-        let (server, tool) = match &self.of_server {
+    fn request(&self, arguments: &Value, context: &ToolContext) -> Envelope {
+        let (server, tool) = match &self.mcp_tool {
             Some((server, tool)) => (Some(server), tool.as_ref()),
             None => (None, self.registration.name.as_str()),
         };
-        let mut question = Envelope::from_payload(&ToolInvokeRequest {
+        let mut request = Envelope::from_payload(&ToolInvokeRequest {
             tool_call_id: context.tool_call_id.clone(),
             tool_name: tool.to_owned(),
             arguments: serde_json::to_string(arguments).expect("a JSON value serializes"),
             session_id: context.session_id.clone(),
         });
         if let Some(server) = server {
-            question.tool_provider = Some(MCP.into());
-            question.mcp_server = Some(server.as_ref().into());
+            request.tool_provider = Some(MCP.into());
+            request.mcp_server = Some(server.as_ref().into());
         }
-        question
+        request
     }
 
-    async fn ask(
+    async fn execute(
         &self,
         arguments: Value,
         context: &ToolContext,
@@ -67,14 +67,14 @@ impl RemoteTool {
             requester: &self.requester,
             key: &self.key,
             name: &self.registration.name,
-            repeatable: self.registration.hints.may_run_again(),
+            repeatable: self.registration.hints.may_retry(),
         };
-        let asked = call.ask(self.question(&arguments, context), context);
-        // They are text by now.
+        let reply = call.execute(self.request(&arguments, context), context);
+        // Already serialized into the request; dropped to save memory while the call waits.
         drop(arguments);
-        let (response, ran_on): (ToolInvokeResponse, _) = asked.await?;
+        let (response, ran_on): (ToolInvokeResponse, _) = reply.await?;
         if response.tool_call_id != context.tool_call_id {
-            return Err(unreadable(&context.tool_call_id, &"it is of another call"));
+            return Err(unreadable_reply(&context.tool_call_id, &"it belongs to another call"));
         }
         let content = match response.blocks {
             blocks if blocks.is_empty() => vec![ContentBlock::Text { text: response.content }],
@@ -105,7 +105,7 @@ impl Tool for RemoteTool {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(self.ask(arguments, context))
+        Box::pin(self.execute(arguments, context))
     }
 
     fn keeps_deadline(&self) -> bool {

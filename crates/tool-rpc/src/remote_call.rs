@@ -1,4 +1,4 @@
-//! Asking somebody else on the bus to run something.
+//! Calls of tools and services in other processes.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -15,42 +15,40 @@ use rockbot_tools::{
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-/// How much longer than the call's budget the asker waits, so that the worker's own word on a
-/// time-out (which says whether the tool ran) arrives, even from a tool that ends its children in
-/// good order.
+/// Time beyond the call's budget that the caller waits for a reply. The handler's own timeout error then
+/// still arrives and reports whether the tool ran, even if the tool stops its child processes first.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Something that runs elsewhere: asked for with a deadline, cancelled when nobody waits for it any
-/// more, and always with a word on whether it ran.
+/// A call to another process: it has a deadline, is cancelled when its caller stops waiting, and every
+/// failure reports whether the tool ran.
 #[derive(Debug)]
 pub struct RemoteCall<'a> {
-    /// Asks.
+    /// Sends the request.
     pub requester: &'a Requester,
-    /// Who is asked: whoever consumes this key.
+    /// Key of the request; its consumers run the call.
     pub key: &'a RoutingKey,
-    /// What is asked for, in the words of failures.
+    /// Name of the called tool or service in failure messages.
     pub name: &'a str,
-    /// Whether running it twice does no harm.
+    /// Set when a second run is harmless.
     pub repeatable: bool,
 }
 
 impl RemoteCall<'_> {
-    /// Asks with `question`, a payload of the conversation of this key, and waits for the answer,
-    /// which is of the type `A`. With it comes who gave it.
+    /// Sends `request` and waits for its reply, of the type `R`. Also returns the source of the reply.
     ///
     /// # Errors
-    /// Whatever became of it instead; see [`ToolFailure`].
+    /// When there is no such reply; see [`ToolFailure`].
     ///
     /// # Cancellation
-    /// On the context's cancellation, and when the future is dropped, whoever runs it is told.
-    pub fn ask<A: Message>(
+    /// A cancel is published when the context is cancelled and when the future is dropped.
+    pub fn execute<R: Message>(
         &self,
-        question: Envelope,
+        request: Envelope,
         context: &ToolContext,
-    ) -> impl Future<Output = Result<(A, Option<String>), ToolFailure>> + Send {
-        let envelope = question
+    ) -> impl Future<Output = Result<(R, Option<String>), ToolFailure>> + Send {
+        let envelope = request
             .with_correlation_id(context.tool_call_id.clone())
-            // As whom the broker knows this process, also for an agent that works for another.
+            // The broker user of this process, even if the agent works for another one.
             .with_source(self.requester.address().agent().clone())
             .with_trust(ContentTrust::ToolRequest);
         let budget = context.remaining();
@@ -60,32 +58,32 @@ impl RemoteCall<'_> {
             timeout: budget,
             grace: GRACE,
             on_interim: context.updates.is_some().then(|| on_progress(context)),
-            // Handlers know the second of two by the id.
+            // Handlers recognize a repeated request by its call id.
             retry: true,
             abandoned: Some(context.cancellation.clone()),
         });
-        // Many calls wait in here at once, so what they ask is not kept beside.
+        // Built before the future, which stays small that way: many calls wait at once.
         async move {
-            let mut cancel = CancelOnDrop::armed(self.requester.bus(), &context.tool_call_id);
-            let mut asked = pin!(self.requester.request(request));
-            let answered = tokio::select! {
+            let mut cancel = CancelOnDrop::new(self.requester.bus(), &context.tool_call_id);
+            let mut reply = pin!(self.requester.request(request));
+            let replied = tokio::select! {
                 biased;
-                answered = &mut asked => answered,
+                replied = &mut reply => replied,
                 () = context.cancellation.cancelled() => {
-                    cancel.fire("cancelled by the asker");
-                    // The worker says whether the tool had begun.
-                    match Box::pin(timeout(GRACE, &mut asked)).await {
-                        Ok(answered) => answered,
+                    cancel.publish("cancelled by the caller");
+                    // The handler's reply reports whether the tool had started.
+                    match Box::pin(timeout(GRACE, &mut reply)).await {
+                        Ok(replied) => replied,
                         Err(_) => {
                             return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
                         }
                     }
                 }
             };
-            match answered {
-                Ok(answer) => {
+            match replied {
+                Ok(reply) => {
                     cancel.disarm();
-                    read(&answer, &context.tool_call_id)
+                    decode(&reply, &context.tool_call_id)
                 }
                 Err(RequestError::NeverSent { .. }) if context.cancellation.is_cancelled() => {
                     cancel.disarm();
@@ -95,41 +93,41 @@ impl RemoteCall<'_> {
                     if !matches!(error, RequestError::TimedOut { .. } | RequestError::Stopped) {
                         cancel.disarm();
                     }
-                    Err(self.explain(error, budget))
+                    Err(self.to_failure(error, budget))
                 }
             }
         }
     }
 
-    /// What a failed question means for the call: above all, whether the tool may have run.
-    fn explain(&self, error: RequestError, after: Duration) -> ToolFailure {
+    /// Converts an error of the request to a failure that reports whether the tool may have run.
+    fn to_failure(&self, error: RequestError, after: Duration) -> ToolFailure {
         let name = self.name;
         let no = Executed::No;
         match error {
             RequestError::Publish(error) => match error {
                 PublishError::Unroutable { .. } => ToolFailure::Unavailable {
-                    message: format!("nobody serves {name} now"),
+                    message: format!("no handler is available for {name}"),
                     executed: no,
                 },
                 PublishError::Refused { .. } => {
                     ToolFailure::Overloaded { message: format!("the queue of {name} is full") }
                 }
                 PublishError::TooLarge { bytes, limit } => ToolFailure::invalid(format!(
-                    "the arguments make a message of {bytes} bytes, at most {limit}"
+                    "the request with these arguments has {bytes} bytes, over the limit of {limit}"
                 )),
                 PublishError::Unsendable { .. } => {
                     ToolFailure::invalid(format!("the call can't be sent: {error}"))
                 }
                 PublishError::Disconnected { .. } | PublishError::Closed => {
-                    unreachable_bus(no, &error)
+                    bus_unavailable(no, &error)
                 }
                 PublishError::Unconfirmed { .. } => {
-                    warn!(%error, "a request may or may not have gone out");
+                    warn!(%error, "request not confirmed");
                     let message = "the request may or may not have arrived".to_owned();
                     ToolFailure::OutcomeUnknown { message }
                 }
             },
-            RequestError::Subscribe(error) => unreachable_bus(no, &error),
+            RequestError::Subscribe(error) => bus_unavailable(no, &error),
             RequestError::TimedOut { .. } => ToolFailure::TimedOut {
                 after,
                 executed: Executed::Unknown,
@@ -139,44 +137,45 @@ impl RemoteCall<'_> {
                 ToolFailure::TimedOut { after, executed: no, repeatable: self.repeatable }
             }
             RequestError::TooManyPending { limit } => {
-                ToolFailure::Overloaded { message: format!("{limit} calls are waiting already") }
+                ToolFailure::Overloaded { message: format!("{limit} calls are already pending") }
             }
-            RequestError::BadCorrelationId { .. } => {
-                ToolFailure::NotPermitted { reason: "another call with this id is open".to_owned() }
-            }
+            RequestError::BadCorrelationId { .. } => ToolFailure::NotPermitted {
+                reason: "another call with this id is pending".to_owned(),
+            },
             RequestError::Stopped => ToolFailure::OutcomeUnknown {
-                message: "this process stopped before the answer came".to_owned(),
+                message: "this process stopped before the reply arrived".to_owned(),
             },
         }
     }
 }
 
-fn unreachable_bus(
+fn bus_unavailable(
     executed: Executed,
     error: &(dyn std::error::Error + Send + Sync),
 ) -> ToolFailure {
-    warn!(%error, "the bus is out of reach");
-    // Without the error's own words: they name the broker, which is not a model's business.
-    ToolFailure::Unavailable { message: "the bus is out of reach".to_owned(), executed }
+    warn!(%error, "bus unavailable");
+    // Without the error text: it names the broker, which models must not see.
+    ToolFailure::Unavailable { message: "the message bus is unavailable".to_owned(), executed }
 }
 
-fn read<A: Message>(
-    answer: &Envelope,
-    asked: &ToolCallId,
-) -> Result<(A, Option<String>), ToolFailure> {
-    let ran_on = answer.source.as_deref().map(ToOwned::to_owned);
-    if answer.message_type() == ToolError::TYPE {
-        let error = answer.decode(Limits::default()).map_err(|error| unreadable(asked, &error))?;
+fn decode<R: Message>(
+    reply: &Envelope,
+    call: &ToolCallId,
+) -> Result<(R, Option<String>), ToolFailure> {
+    let ran_on = reply.source.as_deref().map(ToOwned::to_owned);
+    let limits = Limits::default();
+    if reply.message_type() == ToolError::TYPE {
+        let error = reply.decode(limits).map_err(|error| unreadable_reply(call, &error))?;
         return Err(ToolFailure::Remote { error: Box::new(error), ran_on });
     }
-    let answer = answer.decode(Limits::default()).map_err(|error| unreadable(asked, &error))?;
-    Ok((answer, ran_on))
+    let reply = reply.decode(limits).map_err(|error| unreadable_reply(call, &error))?;
+    Ok((reply, ran_on))
 }
 
-/// An answer that came and says nothing: what was asked for may have run.
-pub fn unreadable(asked: &ToolCallId, error: &dyn std::fmt::Display) -> ToolFailure {
-    warn!(tool_call_id = %asked, %error, "unreadable answer");
-    ToolFailure::OutcomeUnknown { message: "the answer could not be read".to_owned() }
+/// Returns the failure of a call whose reply is unreadable: the call may have run.
+pub fn unreadable_reply(call: &ToolCallId, error: &dyn std::fmt::Display) -> ToolFailure {
+    warn!(tool_call_id = %call, %error, "unreadable reply");
+    ToolFailure::OutcomeUnknown { message: "the reply could not be read".to_owned() }
 }
 
 fn on_progress(context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
@@ -193,14 +192,14 @@ fn on_progress(context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
     })
 }
 
-/// Tells the workers that nobody waits any more, when the asker goes away without an answer.
+/// Publishes a cancel when its caller stops waiting without a reply.
 struct CancelOnDrop<'a> {
     bus: &'a Arc<dyn Bus>,
     call: Option<ToolCallId>,
 }
 
 impl<'a> CancelOnDrop<'a> {
-    fn armed(bus: &'a Arc<dyn Bus>, call: &ToolCallId) -> Self {
+    fn new(bus: &'a Arc<dyn Bus>, call: &ToolCallId) -> Self {
         Self { bus, call: Some(call.clone()) }
     }
 
@@ -208,19 +207,19 @@ impl<'a> CancelOnDrop<'a> {
         self.call = None;
     }
 
-    fn fire(&mut self, reason: &str) {
+    fn publish(&mut self, reason: &str) {
         let Some(tool_call_id) = self.call.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let cancel = ToolCancel { tool_call_id, reason: reason.to_owned() };
         let envelope =
             Envelope::from_payload(&cancel).with_correlation_id(cancel.tool_call_id.as_str());
         let bus = self.bus.clone();
-        // Bounded by the publish's own time-out.
+        // The publish itself has a timeout.
         runtime.spawn(async move {
             if let Err(error) =
                 bus.publish(Publication::announcement(tool_cancel(), envelope)).await
             {
-                debug!(%error, "a cancel was lost; the call ends by its deadline");
+                debug!(%error, "cancel not published; the call ends at its deadline");
             }
         });
     }
@@ -228,6 +227,6 @@ impl<'a> CancelOnDrop<'a> {
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        self.fire("nobody waits for it any more");
+        self.publish("the caller stopped waiting");
     }
 }

@@ -1,7 +1,7 @@
-//! Whether answers still arrive: a call that does nothing, again and again.
+//! Probe of the reply path: a call without effect, repeated every 5 s.
 //!
-//! A process can be connected, publish well, and wait in vain: when its queue of answers is gone, or
-//! when nobody works on what it asks for. Calls then end by time-outs, minutes later. The probe knows
+//! A process can be connected and publish, and still receive no replies: its reply queue may be gone, or
+//! its requests may have no consumer. Calls then fail by timeout, minutes later. The probe detects it
 //! within 15 s.
 
 use std::{sync::Arc, time::Duration};
@@ -19,72 +19,72 @@ use tokio::{
 };
 use tracing::{error, info};
 
-/// How often it asks.
-const EVERY: Duration = Duration::from_secs(5);
-/// How long it waits for an answer. A probe that was sent just before answers stopped may still be
-/// answered, or be excused by the answer to another question; the next one is not. So the promise of
-/// 15 s is three times this, with [`GRACE`].
-const WITHIN: Duration = Duration::from_secs(4);
+/// Interval between probes.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Longest wait for a reply. A probe sent just before replies stopped may still get one, or count as
+/// successful because of another request's reply; the next one does not. Three times this, with
+/// [`GRACE`], is the detection time of 15 s.
+const TIMEOUT: Duration = Duration::from_secs(4);
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What the last probe showed.
+/// Result of the last probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replies {
-    /// Nothing yet, or nobody is there to answer.
+pub enum ReplyState {
+    /// No conclusive probe yet.
     Unknown,
-    /// They arrive.
-    Arrive,
-    /// None came in time.
+    /// Replies arrive.
+    Arriving,
+    /// No reply arrived in time.
     Missing,
 }
 
-/// Probes until dropped.
+/// Probes the reply path until dropped.
 #[derive(Debug)]
 pub struct ReplyProbe {
-    state: watch::Receiver<Replies>,
+    state: watch::Receiver<ReplyState>,
     task: JoinHandle<()>,
 }
 
 impl ReplyProbe {
-    /// Asks whoever consumes `key` every 5 s. Sets `rockbot_reply_probe_up`, and logs when answers
-    /// stop and when they come again.
+    /// Starts to send a probe to the consumers of `key` every 5 s. Sets `rockbot_reply_probe_up`, and
+    /// logs when replies stop and when they arrive again.
     ///
-    /// A probe that is not answered while answers to other questions arrive has only a long queue
-    /// before it, and means nothing.
+    /// A probe without a reply counts as successful if replies to other requests arrive meanwhile: it
+    /// only waits in a long queue.
     #[must_use]
     pub fn start(requester: Arc<Requester>, key: RoutingKey) -> Self {
-        let (sender, state) = watch::channel(Replies::Unknown);
+        let (sender, state) = watch::channel(ReplyState::Unknown);
         let task = tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(EVERY);
+            let mut ticks = tokio::time::interval(INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
                 let before = sender.borrow().to_owned();
                 let now = probe(&requester, &key).await.unwrap_or(before);
-                tell(before, now);
+                report(before, now);
                 sender.send_replace(now);
             }
         });
         Self { state, task }
     }
 
-    /// What it knows, and what comes.
+    /// Returns the current state, as a receiver of changes.
     #[must_use]
-    pub fn state(&self) -> watch::Receiver<Replies> {
+    pub fn state(&self) -> watch::Receiver<ReplyState> {
         self.state.clone()
     }
 
-    /// Whether answers arrive, for whoever asks how the process is: not when the last probe failed.
-    pub fn arrive(
+    /// Returns a readiness check that fails after a probe without a reply.
+    pub fn health_check(
         &self,
     ) -> impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
         let state = self.state.clone();
         move || {
-            let told = match *state.borrow() {
-                Replies::Missing => Err("answers to calls do not arrive".to_owned()),
-                Replies::Unknown | Replies::Arrive => Ok(()),
+            let health = match *state.borrow() {
+                ReplyState::Missing => Err("replies to calls do not arrive".to_owned()),
+                ReplyState::Unknown | ReplyState::Arriving => Ok(()),
             };
-            Box::pin(std::future::ready(told))
+            Box::pin(std::future::ready(health))
         }
     }
 }
@@ -95,61 +95,61 @@ impl Drop for ReplyProbe {
     }
 }
 
-/// Asks once. None when that shows nothing new.
-async fn probe(requester: &Requester, key: &RoutingKey) -> Option<Replies> {
+/// Sends one probe. Returns `None` if the result is inconclusive.
+async fn probe(requester: &Requester, key: &RoutingKey) -> Option<ReplyState> {
     let id = ToolCallId::generate();
-    let question = ToolInvokeRequest {
+    let request = ToolInvokeRequest {
         tool_call_id: id.clone(),
         tool_name: REPLY_PROBE.to_owned(),
         arguments: "{}".to_owned(),
         session_id: SessionId::generate(),
     };
-    let mut envelope = Envelope::from_payload(&question)
+    let mut envelope = Envelope::from_payload(&request)
         .with_correlation_id(id.as_str())
         .with_source(requester.address().agent().as_str())
         .transient();
-    envelope.trace = unrecorded(&id);
-    let answers_before = requester.stats().answered();
-    let asked = Instant::now();
-    let answer = requester.request_unbounded(Request {
+    envelope.trace = unsampled_trace(&id);
+    let replies_before = requester.stats().answered();
+    let sent = Instant::now();
+    let reply = requester.request_unbounded(Request {
         key: key.clone(),
         envelope,
-        timeout: WITHIN,
+        timeout: TIMEOUT,
         grace: GRACE,
         on_interim: None,
         retry: false,
         abandoned: None,
     });
-    match answer.await {
+    match reply.await {
         Ok(_) => {
-            histogram!("rockbot_reply_probe_duration_seconds").record(asked.elapsed());
-            Some(Replies::Arrive)
+            histogram!("rockbot_reply_probe_duration_seconds").record(sent.elapsed());
+            Some(ReplyState::Arriving)
         }
-        // Others say so: no worker is there, or its queue is full.
+        // Other metrics cover these: there is no handler, or its queue is full.
         Err(RequestError::Publish(
             PublishError::Unroutable { .. } | PublishError::Refused { .. },
         )) => None,
-        Err(_) if requester.stats().answered() > answers_before => Some(Replies::Arrive),
-        Err(_) => Some(Replies::Missing),
+        Err(_) if requester.stats().answered() > replies_before => Some(ReplyState::Arriving),
+        Err(_) => Some(ReplyState::Missing),
     }
 }
 
-fn tell(before: Replies, now: Replies) {
+fn report(before: ReplyState, now: ReplyState) {
     match now {
-        Replies::Unknown => return,
-        Replies::Arrive => gauge!("rockbot_reply_probe_up").set(1.0),
-        Replies::Missing => gauge!("rockbot_reply_probe_up").set(0.0),
+        ReplyState::Unknown => return,
+        ReplyState::Arriving => gauge!("rockbot_reply_probe_up").set(1.0),
+        ReplyState::Missing => gauge!("rockbot_reply_probe_up").set(0.0),
     }
-    if now == Replies::Missing && before != now {
-        error!("answers to calls do not arrive; see the queue of results and its consumer");
+    if now == ReplyState::Missing && before != now {
+        error!("replies to calls do not arrive; check the reply queue and its consumer");
     }
-    if now == Replies::Arrive && before == Replies::Missing {
-        info!("answers to calls arrive again");
+    if now == ReplyState::Arriving && before == ReplyState::Missing {
+        info!("replies to calls arrive again");
     }
 }
 
-/// A trace that nobody records: a probe every few seconds is nothing to look at.
-fn unrecorded(id: &ToolCallId) -> TraceContext {
+/// Returns an unsampled trace context: probes are too frequent to be worth recording.
+fn unsampled_trace(id: &ToolCallId) -> TraceContext {
     let digits: String = id.as_str().chars().filter(char::is_ascii_hexdigit).collect();
     let digits = digits.to_ascii_lowercase();
     let parent = format!("00-{digits:0>32.32}-{digits:1>16.16}-00");
@@ -161,8 +161,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_has_a_trace_that_nobody_records() {
-        let context = unrecorded(&ToolCallId::generate());
+    fn probe_trace_is_unsampled() {
+        let context = unsampled_trace(&ToolCallId::generate());
         let parent = context.parent.unwrap();
         assert_eq!(parent.len(), 55, "{parent}");
         assert!(parent.ends_with("-00"), "{parent}");

@@ -1,4 +1,4 @@
-//! The section of the configuration that every process which runs tools has.
+//! Configuration section of processes that run tools.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,54 +18,54 @@ use rockbot_tools::{
 use serde::Deserialize;
 use tracing::warn;
 
-use crate::invoke::{AdmissionLimits, InvokeOptions, QueueLimits, queue_of_server};
+use crate::invoke::{AdmissionLimits, InvokeOptions, QueueLimits, server_queue_key};
 
-/// `[handler]`.
+/// Section `[handler]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HandlerSection {
-    /// Calls that run at once. Default 64, at least 1.
+    /// Most calls that run at once. Default 64, at least 1.
     pub concurrency: u16,
-    /// Calls of one tool that run at once, of tools in no queue. Default three quarters of
-    /// `concurrency`, so that one that hangs leaves room for the others.
+    /// Most calls that run at once of a tool in no queue. Default three quarters of `concurrency`, so that
+    /// a hung tool leaves capacity for the others.
     pub per_tool: Option<u16>,
-    /// Calls that wait here for room, beyond those that run; at most half of them of one tool that is
-    /// in no queue. Default sixteen times `concurrency`.
+    /// Most calls that wait in the handler, beyond the running ones; at most half of them for one tool in
+    /// no queue. Default sixteen times `concurrency`.
     pub backlog: Option<u16>,
-    /// The largest result, in bytes of content. Default 1 MiB.
+    /// Largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
-    /// Whether to refuse a request whose sender is not a user that the broker knows as an agent or
-    /// as the command line program. Default false; always true in the production profile.
+    /// Accept only requests that the broker validated as sent by an agent's or the command line program's
+    /// user. Default false; always true in the production profile.
     pub require_identity: bool,
-    /// As whom the broker knows the handler. Taken from the URL of the bus, not from a file.
+    /// Broker user of the handler, from the URL of the bus.
     #[serde(skip)]
     pub user: Option<String>,
-    /// Tools that share bounds of their own, by the name of their queue.
+    /// Queues of tools with shared bounds, by name.
     pub queues: BTreeMap<String, QueueSection>,
-    /// What holds for the calls of single tools, by their names.
+    /// Policies of single tools, by name.
     pub tools: BTreeMap<String, CallSection>,
-    /// What holds for the calls of all tools of an MCP server, by its name without regard to case,
-    /// or of a source such as `files`. They share it.
+    /// Policies that the tools of an MCP server share, by the case-insensitive name of the server or of a
+    /// source such as `files`.
     pub servers: BTreeMap<String, CallSection>,
-    /// Room for kept results, in bytes. Default 64 MiB.
+    /// Size of the result cache, in bytes. Default 64 MiB.
     pub cache_bytes: u64,
 }
 
-/// `[handler.queues.<name>]`.
+/// Section `[handler.queues.<name>]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSection {
-    /// The tools in it, by name, beside those whose own section names the queue.
+    /// Names of its tools, in addition to the tools whose own section names the queue.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Calls of these tools that run at once, at least 1. Default twice as many as there are cores,
-    /// at most 64.
+    /// Most calls of these tools that run at once, at least 1. Default twice the number of cores, at most
+    /// 64.
     #[serde(default = "QueueSection::default_concurrency")]
     pub concurrency: u16,
-    /// Calls of these tools that wait; one more is answered `overloaded`. Default: all that the
-    /// handler takes.
+    /// Most calls of these tools that wait; further calls fail with `overloaded`. Default: the backlog of
+    /// the handler.
     pub waiting: Option<u16>,
-    /// How long a call waits before it is answered `overloaded`. Default: until its deadline.
+    /// Longest time that a call waits before it fails with `overloaded`. Default: until its deadline.
     pub wait: Option<Period>,
 }
 
@@ -93,7 +93,7 @@ impl Default for HandlerSection {
 }
 
 impl HandlerSection {
-    /// What is wrong with it, in words for an operator.
+    /// Validates the section. Returns the problems, as messages for an operator.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -103,67 +103,72 @@ impl HandlerSection {
         if self.per_tool == Some(0) {
             problems.push("handler.per_tool: must be at least 1".to_owned());
         }
-        let most = 3 * 1024 * 1024;
-        if !(1024..=most).contains(&self.max_result_bytes) {
-            problems.push(format!("handler.max_result_bytes: must be 1024 to {most}"));
+        let max = 3 * 1024 * 1024;
+        if !(1024..=max).contains(&self.max_result_bytes) {
+            problems.push(format!("handler.max_result_bytes: must be 1024 to {max}"));
         }
-        let mut owners = BTreeMap::new();
+        let mut queue_of_tool = BTreeMap::new();
         for (name, queue) in &self.queues {
             if queue.concurrency == 0 {
                 problems.push(format!("handler.queues.{name}.concurrency: must be at least 1"));
             }
             for tool in self.tools_in(name) {
-                if let Some(other) = owners.insert(tool, name) {
-                    problems.push(format!("handler.queues.{name}: {tool} is in {other} already"));
+                if let Some(other) = queue_of_tool.insert(tool, name) {
+                    problems.push(format!(
+                        "handler.queues.{name}: tool {tool} is already in queue {other}"
+                    ));
                 }
             }
         }
         let mut servers = BTreeMap::new();
         for name in self.servers.keys() {
             if let Some(other) = servers.insert(name.to_lowercase(), name) {
-                problems.push(format!("handler.servers.{name}: it is the same as {other}"));
+                problems.push(format!(
+                    "handler.servers.{name}: is a duplicate of {other}; names are case-insensitive"
+                ));
             }
         }
         for (kind, sections) in [("tools", &self.tools), ("servers", &self.servers)] {
             for (name, section) in sections {
-                let at = format!("handler.{kind}.{name}");
-                problems.extend(section.problems(&at));
+                let path = format!("handler.{kind}.{name}");
+                problems.extend(section.problems(&path));
                 let unknown = |queue: &&String| !self.queues.contains_key(*queue);
                 if let Some(queue) = section.queue.as_ref().filter(unknown) {
-                    problems.push(format!("{at}.queue: there is no [handler.queues.{queue}]"));
+                    problems
+                        .push(format!("{path}.queue: section [handler.queues.{queue}] is missing"));
                 }
             }
         }
         problems
     }
 
-    /// Takes over what the bus knows: as whom the broker knows the handler, and whether everybody on
-    /// it is known, so that who is not is nobody.
-    pub fn identify(&mut self, user: Option<String>, everybody_is_known: bool) {
+    /// Sets the broker user of the handler. With `users_required`, every client has its own broker user,
+    /// and a request without a validated one is rejected.
+    pub fn identify(&mut self, user: Option<String>, users_required: bool) {
         self.user = user;
-        self.require_identity |= everybody_is_known;
+        self.require_identity |= users_required;
     }
 
-    /// How much the handler takes on.
+    /// Returns the options of the handler.
     #[must_use]
     pub fn options(&self) -> InvokeOptions {
-        let mut options = InvokeOptions::running(self.concurrency);
-        let AdmissionLimits { each, queues, .. } = &mut options.admission;
-        if let Some(per_tool) = self.per_tool {
-            each.running = per_tool.into();
+        let mut options = InvokeOptions::new(self.concurrency);
+        let AdmissionLimits { per_tool, queues, .. } = &mut options.admission;
+        if let Some(running) = self.per_tool {
+            per_tool.running = running.into();
         }
         queues.extend(self.queues.iter().map(|(name, queue)| {
             let waiting = queue.waiting.map_or(usize::MAX, usize::from);
             let wait = queue.wait.and_then(Period::duration);
             let limits = QueueLimits { running: queue.concurrency.into(), waiting, wait };
             let tools = self.tools_in(name).cloned();
-            let of_queue = |server: &&CallSection| server.queue.as_ref() == Some(name);
-            let servers = self.servers.iter().filter(|(_, server)| of_queue(server));
-            let servers = servers.map(|(server, _)| queue_of_server(server));
+            let in_queue = |server: &&CallSection| server.queue.as_ref() == Some(name);
+            let servers = self.servers.iter().filter(|(_, server)| in_queue(server));
+            let servers = servers.map(|(server, _)| server_queue_key(server));
             (tools.chain(servers).collect(), limits)
         }));
         if self.require_identity {
-            options.askers = CallerPolicy::Known;
+            options.callers = CallerPolicy::Known;
         }
         options.user = self.user.as_deref().map(Into::into);
         match self.backlog {
@@ -172,24 +177,23 @@ impl HandlerSection {
         }
     }
 
-    /// The tools that are in a queue, as its own section or theirs says.
+    /// Returns the tools of a queue, from its own section and from theirs.
     fn tools_in<'a>(&'a self, queue: &'a String) -> impl Iterator<Item = &'a String> {
         let listed = self.queues.get(queue).into_iter().flat_map(|section| &section.tools);
-        let said = |(_, tool): &(&String, &CallSection)| tool.queue.as_ref() == Some(queue);
-        listed.chain(self.tools.iter().filter(said).map(|(tool, _)| tool))
+        let names_queue = |(_, tool): &(&String, &CallSection)| tool.queue.as_ref() == Some(queue);
+        listed.chain(self.tools.iter().filter(names_queue).map(|(tool, _)| tool))
     }
 
-    /// What every call passes through. `fleet` is where limits for all handlers are kept, and
-    /// `redactor` knows the secrets of this process.
+    /// Returns the layers that every call passes through. `fleet` stores the limits that all handlers
+    /// share, and `redactor` removes the secrets of this process from errors.
     ///
-    /// Queues are not among it: in a handler, calls have waited for their turn before they get
-    /// there.
+    /// Queues are not included: a handler's admission control applies them.
     #[must_use]
     pub fn layers(&self, fleet: Option<&FleetStore>, redactor: Arc<Redactor>) -> LayerOptions {
-        self.layers_of(&BTreeMap::new(), fleet, redactor)
+        self.build_layers(&BTreeMap::new(), fleet, redactor)
     }
 
-    /// The same with the queues, where there is no handler in front.
+    /// Returns the layers with the queues, for calls that do not pass a handler's admission control.
     #[must_use]
     pub fn layers_with_queues(
         &self,
@@ -203,10 +207,10 @@ impl HandlerSection {
             let rules = QueueRules { running: section.concurrency.into(), waiting, wait };
             (name.clone(), Queue::new(name, rules))
         };
-        self.layers_of(&self.queues.iter().map(queue).collect(), fleet, redactor)
+        self.build_layers(&self.queues.iter().map(queue).collect(), fleet, redactor)
     }
 
-    fn layers_of(
+    fn build_layers(
         &self,
         queues: &BTreeMap<String, Arc<Queue>>,
         fleet: Option<&FleetStore>,
@@ -214,15 +218,16 @@ impl HandlerSection {
     ) -> LayerOptions {
         let mut policies = CallPolicies::default();
         let sections = self.tools.iter().chain(&self.servers);
-        for (name, _) in sections.filter(|(_, one)| one.fleet.is_some() && fleet.is_none()) {
-            warn!(%name, "its limit for the fleet does not hold: there is no store for it");
+        let ignored = sections.filter(|(_, section)| section.fleet.is_some() && fleet.is_none());
+        for (name, _) in ignored {
+            warn!(%name, "fleet limit not enforced: no shared store is configured");
         }
         for (name, section) in &self.tools {
             policies.set_tool(name, section.policy(name, &format!("tool:{name}"), queues, fleet));
         }
         for (name, section) in &self.servers {
-            let place = format!("server:{}", name.to_lowercase());
-            policies.set_server(name, section.policy(name, &place, queues, fleet));
+            let scope = format!("server:{}", name.to_lowercase());
+            policies.set_server(name, section.policy(name, &scope, queues, fleet));
         }
         LayerOptions {
             max_result_bytes: self.max_result_bytes,
@@ -241,7 +246,7 @@ mod tests {
     use rockbot_tools::limits::{CallPolicy, Tenant};
 
     #[test]
-    fn a_tool_is_in_one_queue() {
+    fn tool_in_two_queues_is_a_problem() {
         let queue = |tools: &[&str]| QueueSection {
             tools: tools.iter().map(ToString::to_string).collect(),
             concurrency: 0,
@@ -256,13 +261,13 @@ mod tests {
             [
                 "handler.queues.a.concurrency: must be at least 1",
                 "handler.queues.b.concurrency: must be at least 1",
-                "handler.queues.b: bash is in a already",
+                "handler.queues.b: tool bash is already in queue a",
             ]
         );
     }
 
     #[test]
-    fn a_tool_or_a_server_says_which_queue_it_is_in() {
+    fn tool_and_server_sections_assign_queues() {
         let section: HandlerSection = serde_json::from_value(serde_json::json!({
             "queues": {"slow": {"tools": ["bash"], "concurrency": 1}},
             "tools": {"search": {"queue": "slow"}, "echo": {"queue": "fast"}},
@@ -271,14 +276,15 @@ mod tests {
         .unwrap();
         assert_eq!(
             section.problems(),
-            ["handler.tools.echo.queue: there is no [handler.queues.fast]"]
+            ["handler.tools.echo.queue: section [handler.queues.fast] is missing"]
         );
         let queues = section.options().admission.queues;
-        assert_eq!(queues[0].0, ["bash", "search", &queue_of_server("github")]);
+        assert_eq!(queues[0].0, ["bash", "search", &server_queue_key("github")]);
     }
 
-    /// What holds for the call of a tool of a server whose configuration says the rest.
-    fn held(section: serde_json::Value, own: &CallPolicy) -> CallPolicy {
+    /// Returns the effective policy of a tool with the definition `own`, from a `tool` and a `server`
+    /// section.
+    fn effective_policy(section: serde_json::Value, own: &CallPolicy) -> CallPolicy {
         let section: CallSections = serde_json::from_value(section).unwrap();
         let policy =
             |one: &CallSection| one.policy("search", "tool:search", &BTreeMap::new(), None);
@@ -293,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn how_long_and_for_whom_results_are_kept_is_inherited_each_by_itself() {
+    fn cache_ttl_and_tenant_are_inherited_separately() {
         let own = CallPolicy {
             cache: Some("1h".parse().unwrap()),
             cache_for: None,
             ..CallPolicy::default()
         };
-        for (section, keep, tenant) in [
+        for (section, ttl, tenant) in [
             (
                 serde_json::json!({"tool": {"cache": "5m"}, "server": {"cache_for": "session"}}),
                 "5m",
@@ -314,13 +320,13 @@ mod tests {
             (serde_json::json!({"server": {"cache_for": "session"}}), "1h", Some(Tenant::Session)),
             (serde_json::json!({"tool": {"cache": "off"}}), "off", None),
         ] {
-            let held = held(section, &own);
-            assert_eq!((held.cache, held.cache_for), (Some(keep.parse().unwrap()), tenant));
+            let policy = effective_policy(section, &own);
+            assert_eq!((policy.cache, policy.cache_for), (Some(ttl.parse().unwrap()), tenant));
         }
     }
 
     #[test]
-    fn a_tool_and_a_server_of_one_name_have_places_of_their_own() {
+    fn tool_and_server_of_same_name_have_separate_limits() {
         let section: HandlerSection = serde_json::from_value(serde_json::json!({
             "tools": {"web": {"fleet": {"concurrency": 1}}},
             "servers": {"Web": {"fleet": {"concurrency": 1}}},
@@ -331,22 +337,25 @@ mod tests {
             namespace: "rockbot".into(),
             instance: "one".into(),
         };
-        let options = section.layers(Some(&store), Redactor::by_looks());
+        let options = section.layers(Some(&store), Redactor::from_patterns());
         let policies = format!("{:?}", options.policies);
-        for place in ["tool:web", "server:web"] {
-            assert!(policies.contains(&format!("of: {place:?}")), "{policies}");
+        for scope in ["tool:web", "server:web"] {
+            assert!(policies.contains(&format!("{scope:?}")), "{policies}");
         }
     }
 
     #[test]
-    fn a_server_is_named_once_whatever_the_case() {
+    fn server_names_differing_in_case_are_duplicates() {
         let section: HandlerSection =
             serde_json::from_value(serde_json::json!({"servers": {"Web": {}, "web": {}}})).unwrap();
-        assert_eq!(section.problems(), ["handler.servers.web: it is the same as Web"]);
+        assert_eq!(
+            section.problems(),
+            ["handler.servers.web: is a duplicate of Web; names are case-insensitive"]
+        );
     }
 
     #[test]
-    fn what_can_not_hold_is_told() {
+    fn impossible_limits_are_problems() {
         let section: HandlerSection = serde_json::from_value(serde_json::json!({
             "tools": {"bash": {
                 "rate": {"calls": 1, "per": "off"},
@@ -360,7 +369,7 @@ mod tests {
             [
                 "handler.tools.bash.rate.per: must be at least a nanosecond for each call",
                 "handler.tools.bash.breaker.failures: must be at least 1",
-                "handler.tools.bash.breaker.open: must be longer than nothing",
+                "handler.tools.bash.breaker.open: must be longer than zero",
                 "handler.tools.bash.fleet.concurrency: must be 1 to 64",
             ]
         );

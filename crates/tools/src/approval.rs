@@ -1,4 +1,4 @@
-//! Which calls a person is asked about before they run.
+//! Approval of calls by a user before they run.
 
 use std::{fmt, time::Duration};
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::{context::ToolContext, filter::matches, hooks::Verdict};
 
-/// Says whether a call may run.
+/// Backend that decides whether a call may run.
 pub trait Approver: Send + Sync + 'static {
-    /// Decides about one call, which waits for it.
+    /// Decides about a call. The call waits for the decision.
     ///
     /// # Cancellation
-    /// The future is dropped when the call is cancelled; nobody's answer counts then.
-    fn decide<'a>(&'a self, question: ApprovalQuestion<'a>) -> BoxFuture<'a, Verdict>;
+    /// The future is dropped when the call is cancelled. A later response is ignored.
+    fn decide<'a>(&'a self, request: ApprovalRequest<'a>) -> BoxFuture<'a, Verdict>;
 }
 
 impl fmt::Debug for dyn Approver {
@@ -24,69 +24,69 @@ impl fmt::Debug for dyn Approver {
     }
 }
 
-/// The call that is decided about, exactly as it will run.
+/// The call to approve, exactly as it will run.
 #[derive(Debug, Clone, Copy)]
-pub struct ApprovalQuestion<'a> {
-    /// What the system says about the call.
+pub struct ApprovalRequest<'a> {
+    /// Facts about the call.
     pub context: &'a ToolContext,
-    /// The tool's own name, whatever the model called it.
+    /// Registered name of the tool; the model may have used another.
     pub name: &'a str,
-    /// Where the tool comes from.
+    /// Source of the tool.
     pub source: &'a ToolSource,
-    /// What calling it may do.
+    /// Side effects of the tool.
     pub hints: ToolHints,
-    /// Changes when the definition of the tool does.
+    /// Digest of the tool's definition.
     pub fingerprint: &'a str,
-    /// Read and valid.
+    /// Validated arguments.
     pub arguments: &'a Value,
 }
 
-/// What a rule says about a call, the more lenient first.
+/// Effect of a rule, from lenient to strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalPolicy {
-    /// It runs.
+    /// The call runs.
     #[default]
     Allow,
-    /// A person is asked.
+    /// A user must approve the call.
     Ask,
-    /// It does not run.
+    /// The call is rejected.
     Deny,
 }
 
-/// What holds for some calls. All that is given must fit; what is not given fits everything.
+/// A rule for some calls. A call matches if every given condition holds.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalRule {
-    /// Pattern of the tool's name, where `*` stands for any text.
+    /// Pattern of the tool's name, where `*` matches any text.
     #[serde(default)]
     pub tool: Option<String>,
     /// Pattern of its source, such as `files` or `mcp:*`.
     #[serde(default)]
     pub source: Option<String>,
-    /// Whether it may destroy: not of tools that only read.
+    /// Matches tools that may destroy data. Read-only tools never do.
     #[serde(default)]
     pub destructive: Option<bool>,
-    /// Whether it only reads.
+    /// Matches read-only tools.
     #[serde(default)]
     pub read_only: Option<bool>,
-    /// Whether it reaches the world outside.
+    /// Matches tools that interact with external systems.
     #[serde(default)]
     pub open_world: Option<bool>,
-    /// What holds then. A rule must say it.
+    /// Policy for matching calls. Required.
     pub policy: ApprovalPolicy,
 }
 
-/// `[approval]`: which calls a person is asked about. By default none.
+/// `[approval]`: calls that a user must approve. By default none.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalSection {
-    /// What holds for calls that no rule fits. Default `allow`.
+    /// Policy for calls that match no rule. Default `allow`.
     pub policy: ApprovalPolicy,
-    /// How long a person has to answer, from 1 s to 1 h. Default 2 min.
+    /// Time that a user has to respond, from 1 s to 1 h. Default 2 min.
     #[serde(deserialize_with = "duration")]
     pub expiry: Duration,
-    /// The first rule that fits holds. At most 256.
+    /// Rules; the first match decides. At most 256.
     pub rules: Vec<ApprovalRule>,
 }
 
@@ -97,7 +97,7 @@ impl Default for ApprovalSection {
 }
 
 impl ApprovalRule {
-    fn fits(&self, name: &str, source: &ToolSource, hints: ToolHints) -> bool {
+    fn matches_tool(&self, name: &str, source: &ToolSource, hints: ToolHints) -> bool {
         let pattern = |pattern: &Option<String>, text: &str| {
             pattern.as_ref().is_none_or(|pattern| matches(pattern, text))
         };
@@ -111,14 +111,14 @@ impl ApprovalRule {
 }
 
 impl ApprovalSection {
-    /// What holds for calls of this tool.
+    /// Returns the policy for calls of this tool.
     #[must_use]
     pub fn policy_for(&self, name: &str, source: &ToolSource, hints: ToolHints) -> ApprovalPolicy {
-        let rule = self.rules.iter().find(|rule| rule.fits(name, source, hints));
+        let rule = self.rules.iter().find(|rule| rule.matches_tool(name, source, hints));
         rule.map_or(self.policy, |rule| rule.policy)
     }
 
-    /// What the first rule says that fits and names the tool or its source, if there is one.
+    /// Returns the policy of the first matching rule, if that rule names the tool or its source.
     #[must_use]
     pub fn named(
         &self,
@@ -126,18 +126,18 @@ impl ApprovalSection {
         source: &ToolSource,
         hints: ToolHints,
     ) -> Option<ApprovalPolicy> {
-        let rule = self.rules.iter().find(|rule| rule.fits(name, source, hints))?;
+        let rule = self.rules.iter().find(|rule| rule.matches_tool(name, source, hints))?;
         (rule.tool.is_some() || rule.source.is_some()).then_some(rule.policy)
     }
 
-    /// Whether it lets every call run.
+    /// Returns `true` if every call may run.
     #[must_use]
     pub fn allows_all(&self) -> bool {
         let allows = |policy| policy == ApprovalPolicy::Allow;
         allows(self.policy) && self.rules.iter().all(|rule| allows(rule.policy))
     }
 
-    /// What is wrong with it, in words for an operator.
+    /// Returns the errors of the section, for an operator.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -145,12 +145,14 @@ impl ApprovalSection {
             problems.push("approval.expiry: must be from 1s to 1h".to_owned());
         }
         if self.rules.len() > 256 {
-            problems.push("approval.rules: has more than 256 rules".to_owned());
+            problems.push("approval.rules: more than 256 rules".to_owned());
         }
         for (at, rule) in self.rules.iter().enumerate() {
-            let long = |one: &Option<String>| one.as_ref().is_some_and(|one| one.len() > 128);
-            if long(&rule.tool) || long(&rule.source) {
-                problems.push(format!("approval.rules[{at}]: a pattern may have 128 bytes"));
+            let too_long = |pattern: &Option<String>| {
+                pattern.as_ref().is_some_and(|pattern| pattern.len() > 128)
+            };
+            if too_long(&rule.tool) || too_long(&rule.source) {
+                problems.push(format!("approval.rules[{at}]: pattern longer than 128 bytes"));
             }
         }
         problems
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_that_fits_holds() {
+    fn first_matching_rule_decides() {
         let section: ApprovalSection = serde_json::from_value(json!({"policy": "deny", "rules": [
             {"tool": "read_*", "policy": "allow"},
             {"source": "mcp:*", "read_only": true, "policy": "allow"},
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_and_nothing_denied_by_default() {
+    fn default_allows_all_calls() {
         let section = ApprovalSection::default();
         assert!(section.problems().is_empty());
         let policy = section.policy_for("bash", &ToolSource::Files, ToolHints::default());

@@ -1,4 +1,4 @@
-//! Arguments as a model writes them: read, repaired where that is unambiguous, and validated.
+//! Parsing, repair and validation of the arguments that a model wrote.
 
 use jsonschema::Validator;
 use rockbot_contracts::json;
@@ -6,32 +6,34 @@ use serde_json::Value;
 
 use crate::failure::ToolFailure;
 
-/// The largest arguments a model may send, in bytes.
+/// Maximum size of arguments, in bytes.
 pub const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
 
-/// Problems listed in one error; the model mends those and hears of the rest next time.
+/// Maximum number of problems in one error. The rest is reported after the model has corrected these.
 const MAX_PROBLEMS: usize = 5;
 
-/// Arguments that were read, and whether they had to be repaired.
+/// Parsed arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arguments {
-    /// A JSON object.
+    /// JSON object.
     pub value: Value,
-    /// Whether the text was not quite JSON.
+    /// `true` if the text was not valid JSON and had to be repaired.
     pub repaired: bool,
 }
 
-/// Reads the arguments of a call: a JSON object, or nothing at all for a tool without parameters.
+/// Parses the arguments of a call: a JSON object, or empty text for a tool without parameters.
 ///
-/// Text that stops in the middle, is wrapped in a code fence or in a JSON string, or has commas
-/// before a closing bracket is repaired; anything that could mean two things is refused.
+/// It repairs truncated text, code fences, an object inside a JSON string, and trailing commas. Text
+/// that allows more than one meaning is rejected.
 ///
 /// # Errors
-/// [`ToolFailure::InvalidArguments`] with what was expected.
-pub fn read(text: &str) -> Result<Arguments, ToolFailure> {
+/// [`ToolFailure::InvalidArguments`] with the expected form.
+pub fn parse(text: &str) -> Result<Arguments, ToolFailure> {
     if text.len() > MAX_ARGUMENT_BYTES {
         let (bytes, limit) = (text.len(), MAX_ARGUMENT_BYTES);
-        return Err(ToolFailure::invalid(format!("{bytes} bytes of arguments, at most {limit}")));
+        return Err(ToolFailure::invalid(format!(
+            "{bytes} bytes of arguments; send at most {limit}"
+        )));
     }
     let trimmed = text.trim();
     if trimmed.is_empty() || trimmed == "null" {
@@ -39,7 +41,7 @@ pub fn read(text: &str) -> Result<Arguments, ToolFailure> {
     }
     let error = match serde_json::from_str(trimmed) {
         Ok(value @ Value::Object(_)) => return Ok(Arguments { value, repaired: false }),
-        // Some models send the object as a string of JSON.
+        // Some models send the object as a JSON string.
         Ok(Value::String(inner)) => match serde_json::from_str(&inner) {
             Ok(value @ Value::Object(_)) => return Ok(Arguments { value, repaired: true }),
             _ => return Err(ToolFailure::invalid("expected a JSON object, got a string")),
@@ -57,12 +59,13 @@ pub fn read(text: &str) -> Result<Arguments, ToolFailure> {
     }
 }
 
-/// One repair that has a single meaning: fences off, trailing commas off, open brackets closed.
-/// A text that ends inside a string, a number or a key could have gone on, so it stays broken.
+/// Applies the repairs that have a single meaning: removes fences and trailing commas, and closes
+/// open brackets. Text that ends inside a string, a number or a key could have continued, so it is
+/// not repaired.
 fn repair(text: &str) -> Option<Value> {
     let text = text.strip_prefix("```json").or_else(|| text.strip_prefix("```")).unwrap_or(text);
     let text = text.strip_suffix("```").unwrap_or(text).trim();
-    let mut mended = String::with_capacity(text.len() + 8);
+    let mut repaired = String::with_capacity(text.len() + 8);
     let mut open = Vec::new();
     let mut in_string = false;
     let mut escaped = false;
@@ -79,20 +82,20 @@ fn repair(text: &str) -> Option<Value> {
                     if open.pop() != Some(c) {
                         return None;
                     }
-                    drop_trailing_comma(&mut mended);
+                    drop_trailing_comma(&mut repaired);
                 }
                 _ => {}
             }
         }
-        mended.push(c);
+        repaired.push(c);
     }
     let complete = |c: char| matches!(c, '"' | '}' | ']' | '{' | '[' | ',');
-    if in_string || !mended.trim_end().ends_with(complete) {
+    if in_string || !repaired.trim_end().ends_with(complete) {
         return None;
     }
-    drop_trailing_comma(&mut mended);
-    mended.extend(open.iter().rev());
-    serde_json::from_str(&mended).ok()
+    drop_trailing_comma(&mut repaired);
+    repaired.extend(open.iter().rev());
+    serde_json::from_str(&repaired).ok()
 }
 
 fn drop_trailing_comma(text: &mut String) {
@@ -102,32 +105,32 @@ fn drop_trailing_comma(text: &mut String) {
     }
 }
 
-/// The arguments without those that are null and need not be there; none when there are no such.
+/// Returns the arguments without optional ones that are null, or `None` if there are none.
 #[must_use]
 pub fn without_nulls(schema: &Value, arguments: &Value) -> Option<Value> {
     let given = arguments.as_object()?;
     let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
-    let needless = |name: &str, value: &Value| {
+    let is_omittable = |name: &str, value: &Value| {
         value.is_null() && !required.iter().any(|required| required == name)
     };
-    let kept: serde_json::Map<_, _> = given
+    let remaining: serde_json::Map<_, _> = given
         .iter()
-        .filter(|(name, value)| !needless(name, value))
+        .filter(|(name, value)| !is_omittable(name, value))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    (kept.len() < given.len()).then_some(Value::Object(kept))
+    (remaining.len() < given.len()).then_some(Value::Object(remaining))
 }
 
-/// Whether arguments can be checked against this schema.
+/// Returns `true` if arguments can be validated against this schema.
 #[must_use]
 pub fn is_schema(schema: &Value) -> bool {
     jsonschema::validator_for(schema).is_ok()
 }
 
-/// Checks arguments against a tool's schema.
+/// Validates arguments against a tool's schema.
 ///
 /// # Errors
-/// [`ToolFailure::InvalidArguments`] with the path of each problem and what was expected there.
+/// [`ToolFailure::InvalidArguments`] with the path and the expected form of each problem.
 pub fn validate(validator: &Validator, arguments: &Value) -> Result<(), ToolFailure> {
     if validator.is_valid(arguments) {
         return Ok(());
@@ -138,7 +141,7 @@ pub fn validate(validator: &Validator, arguments: &Value) -> Result<(), ToolFail
         .map(|error| {
             let path = error.instance_path().to_string();
             let path = if path.is_empty() { "arguments" } else { path.as_str() };
-            // Without the value: it may be long, and the model knows what it sent.
+            // Without the value: it may be long, and the model knows it.
             format!("{path}: {}", error.masked_with("the value"))
         })
         .collect();
@@ -154,20 +157,20 @@ mod tests {
 
     #[expect(clippy::needless_pass_by_value, reason = "the cases below read better without `&`")]
     fn check(text: &str, expected: Option<(Value, bool)>) {
-        let read = read(text).ok().map(|arguments| (arguments.value, arguments.repaired));
-        assert_eq!(read, expected, "{text}");
+        let parsed = parse(text).ok().map(|arguments| (arguments.value, arguments.repaired));
+        assert_eq!(parsed, expected, "{text}");
     }
 
     #[test]
-    fn null_stands_for_what_is_left_out_where_it_need_not_be_there() {
+    fn optional_nulls_are_removed() {
         let schema = json!({"type": "object", "required": ["a"]});
-        let mended = without_nulls(&schema, &json!({"a": null, "b": null, "c": 1}));
-        assert_eq!(mended, Some(json!({"a": null, "c": 1})));
+        let repaired = without_nulls(&schema, &json!({"a": null, "b": null, "c": 1}));
+        assert_eq!(repaired, Some(json!({"a": null, "c": 1})));
         assert_eq!(without_nulls(&schema, &json!({"a": null})), None);
     }
 
     #[test]
-    fn whole_objects_are_taken_as_they_are() {
+    fn valid_objects_are_unchanged() {
         check(r#"{"a": 1}"#, Some((json!({"a": 1}), false)));
         check("", Some((json!({}), false)));
         check(" null ", Some((json!({}), false)));
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_damage_is_refused() {
+    fn ambiguous_damage_is_rejected() {
         check(r#"{"a": 1"#, None); // 1 may have been 12
         check(r#"{"a"#, None);
         check(r#"{"a":"#, None);
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_names_its_path_and_what_was_expected() {
+    fn problems_name_path_and_expectation() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}},
             "required": ["path"], "additionalProperties": false});
         let validator = jsonschema::validator_for(&schema).unwrap();
@@ -210,28 +213,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_never_panics_and_repair_keeps_a_prefix(text in ".{0,200}") {
-            let _ = read(&text);
+        fn parsing_never_panics(text in ".{0,200}") {
+            let _ = parse(&text);
         }
 
         #[test]
-        fn a_cut_object_is_repaired_to_nothing_it_did_not_say(cut in 0_usize..60) {
+        fn repair_adds_no_content(length in 0_usize..60) {
             let whole = r#"{"path": "notes/a.md", "lines": [1, 22, 333], "deep": {"x": true}}"#;
-            let text: String = whole.chars().take(cut).collect();
-            if let Ok(Arguments { value, .. }) = read(&text) {
+            let text: String = whole.chars().take(length).collect();
+            if let Ok(Arguments { value, .. }) = parse(&text) {
                 let whole: Value = serde_json::from_str(whole).unwrap();
-                prop_assert!(within(&value, &whole), "{} became {}", text, value);
+                prop_assert!(is_part_of(&value, &whole), "{} became {}", text, value);
             }
         }
     }
 
-    fn within(part: &Value, whole: &Value) -> bool {
+    fn is_part_of(part: &Value, whole: &Value) -> bool {
         match (part, whole) {
-            (Value::Object(part), Value::Object(whole)) => {
-                part.iter().all(|(key, value)| whole.get(key).is_some_and(|of| within(value, of)))
-            }
+            (Value::Object(part), Value::Object(whole)) => part
+                .iter()
+                .all(|(key, value)| whole.get(key).is_some_and(|of| is_part_of(value, of))),
             (Value::Array(part), Value::Array(whole)) => {
-                part.len() <= whole.len() && part.iter().zip(whole).all(|(a, b)| within(a, b))
+                part.len() <= whole.len() && part.iter().zip(whole).all(|(a, b)| is_part_of(a, b))
             }
             (part, whole) => part == whole,
         }

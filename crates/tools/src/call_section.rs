@@ -1,4 +1,4 @@
-//! What an operator says about the calls of a tool or of a server: `[handler.tools.<name>]` and
+//! Configuration of the calls of a tool or a server: `[handler.tools.<name>]` and
 //! `[handler.servers.<name>]`.
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
@@ -9,33 +9,33 @@ use crate::{
     limits::{
         CallPolicy, Tenant,
         breaker::{Breaker, BreakerRules},
-        fleet::{FleetLimit, FleetRules, FleetStore, MOST_PLACES, WithoutStore},
+        fleet::{FleetLimit, FleetRules, FleetStore, MAX_FLEET_CONCURRENCY, WithoutStore},
         queue::Queue,
         rate::Rate,
     },
     period::Period,
 };
 
-/// `[handler.tools.<name>]`, `[handler.servers.<name>]`. What is absent does not hold; for a tool,
-/// what is absent is as its server's section says.
+/// `[handler.tools.<name>]`, `[handler.servers.<name>]`. Absent settings impose no limit; for a tool,
+/// they default to the section of its server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallSection {
-    /// How long results are kept that are no errors, of tools whose repetition changes nothing.
+    /// Time for which successful results are cached, for tools that are safe to repeat.
     pub cache: Option<Period>,
-    /// Who may be given a kept result. Default the agent that called.
+    /// Callers that share a cached result. Default: the agent that called.
     pub cache_for: Option<Tenant>,
-    /// The queue that its calls wait in: one of `[handler.queues]`.
+    /// Queue that calls wait in: one of `[handler.queues]`.
     pub queue: Option<String>,
-    /// The longest that a call may run.
+    /// Maximum duration of a call.
     pub timeout: Option<Period>,
-    /// The longest that it may be silent while it runs.
+    /// Maximum time without progress of a running call.
     pub idle_timeout: Option<Period>,
-    /// How often each agent may call.
+    /// Rate limit of each agent.
     pub rate: Option<RateSection>,
-    /// When it is left alone because it fails.
+    /// Circuit breaker.
     pub breaker: Option<BreakerSection>,
-    /// How many calls run at once in all handlers on one store.
+    /// Limit of concurrent calls across all handlers on one store.
     pub fleet: Option<FleetSection>,
 }
 
@@ -43,9 +43,9 @@ pub struct CallSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateSection {
-    /// So many calls; they may come all at once.
+    /// Number of calls. They may arrive in one burst.
     pub calls: NonZeroU32,
-    /// In so much time.
+    /// Period in which they are allowed.
     pub per: Period,
 }
 
@@ -53,9 +53,9 @@ pub struct RateSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakerSection {
-    /// Failures in a row that open it. Default 5.
+    /// Consecutive failures that open the breaker. Default 5.
     pub failures: u32,
-    /// How long it stays open before one call may try. Default 30 s.
+    /// Time that it stays open before one call may probe. Default 30 s.
     pub open: Period,
 }
 
@@ -70,12 +70,12 @@ impl Default for BreakerSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetSection {
-    /// Calls that run at once in all handlers, 1 to 64.
+    /// Concurrent calls across all handlers, 1 to 64.
     pub concurrency: u16,
-    /// How long a call waits for a place; until its deadline when off. Default 30 s.
+    /// Maximum time that a call waits for a permit; until its deadline when off. Default 30 s.
     #[serde(default = "FleetSection::default_wait")]
     pub wait: Period,
-    /// What happens while the store is out of reach. Default: the limit holds in each handler.
+    /// Behavior while the store is unavailable. Default: each handler enforces the limit by itself.
     #[serde(default)]
     pub without_store: WithoutStore,
 }
@@ -87,11 +87,11 @@ impl FleetSection {
 }
 
 impl CallSection {
-    /// What is wrong with it, in words for an operator; `at` is where it is.
+    /// Returns the errors of the section, for an operator. `path` is its configuration key.
     #[must_use]
-    pub fn problems(&self, at: &str) -> Vec<String> {
+    pub fn problems(&self, path: &str) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut problem = |key: &str, what: &str| problems.push(format!("{at}.{key}: {what}"));
+        let mut problem = |key: &str, what: &str| problems.push(format!("{path}.{key}: {what}"));
         if let Some(rate) = &self.rate
             && (rate.per.duration().unwrap_or_default() / rate.calls.get()).is_zero()
         {
@@ -102,24 +102,24 @@ impl CallSection {
                 problem("breaker.failures", "must be at least 1");
             }
             if breaker.open.duration().is_none() {
-                problem("breaker.open", "must be longer than nothing");
+                problem("breaker.open", "must be longer than zero");
             }
         }
         if let Some(fleet) = &self.fleet
-            && !(1..=MOST_PLACES).contains(&fleet.concurrency)
+            && !(1..=MAX_FLEET_CONCURRENCY).contains(&fleet.concurrency)
         {
-            problem("fleet.concurrency", &format!("must be 1 to {MOST_PLACES}"));
+            problem("fleet.concurrency", &format!("must be 1 to {MAX_FLEET_CONCURRENCY}"));
         }
         problems
     }
 
-    /// The policy of what is called `of`; limits for the fleet only where there is a store for them,
-    /// with their places under `place`.
+    /// Creates the policy of the tool or server `target`. A fleet limit is created only with a store, and
+    /// its leases are stored under `lease_prefix`.
     #[must_use]
     pub fn policy(
         &self,
-        of: &str,
-        place: &str,
+        target: &str,
+        lease_prefix: &str,
         queues: &BTreeMap<String, Arc<Queue>>,
         fleet: Option<&FleetStore>,
     ) -> CallPolicy {
@@ -130,9 +130,9 @@ impl CallSection {
         };
         let breaker = |section: &BreakerSection| {
             let open = section.open.duration().unwrap_or_default();
-            Breaker::new(of, BreakerRules { failures: section.failures, open })
+            Breaker::new(target, BreakerRules { failures: section.failures, open })
         };
-        // Off is zero: it goes before what the server's section says.
+        // `off` becomes zero, which overrides the server's section.
         let limit = |time: Option<Period>| Some(time?.duration().unwrap_or_default());
         CallPolicy {
             cache: self.cache,
@@ -140,14 +140,12 @@ impl CallSection {
             queue: self.queue.as_ref().and_then(|queue| queues.get(queue)).cloned(),
             timeout: limit(self.timeout),
             idle_timeout: limit(self.idle_timeout),
-            // What can't be made is a problem.
-            rate: self.rate.and_then(|rate| Rate::new(of, rate.calls, rate.per.duration()?)),
+            // An invalid rate is reported by `problems`.
+            rate: self.rate.and_then(|rate| Rate::new(target, rate.calls, rate.per.duration()?)),
             breaker: self.breaker.as_ref().map(breaker),
-            fleet: self
-                .fleet
-                .as_ref()
-                .zip(fleet)
-                .and_then(|(section, at)| FleetLimit::new(place, at.clone(), rules(section)).ok()),
+            fleet: self.fleet.as_ref().zip(fleet).and_then(|(section, store)| {
+                FleetLimit::new(lease_prefix, store.clone(), rules(section)).ok()
+            }),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! JSON written in one way only, for what is compared by its bytes.
+//! Canonical JSON, for comparison by bytes.
 
 use serde_json::Value;
 
-/// JSON with the keys of its objects in order, as deep as the parser lets it nest.
+/// Writes JSON with sorted object keys. The parser's depth limit bounds the recursion.
 pub(crate) fn canonical(value: &Value) -> String {
     let mut text = String::with_capacity(64);
     write(value, &mut text);
@@ -40,7 +40,7 @@ fn write(value: &Value, text: &mut String) {
 }
 
 fn write_plain(value: &(impl serde::Serialize + ?Sized), text: &mut String) {
-    // Text and plain values can always be written.
+    // Serializing strings and plain values cannot fail.
     text.push_str(&serde_json::to_string(value).unwrap_or_default());
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_keys_does_not_matter() {
+    fn keys_are_sorted() {
         assert_eq!(
             canonical(&json!({"b": [1, {"d": 1, "c": "ü\n"}], "a": "x"})),
             r#"{"a":"x","b":[1,{"c":"ü\n","d":1}]}"#

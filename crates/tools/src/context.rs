@@ -1,4 +1,4 @@
-//! The context of a call: what the system states about it, and where its updates go.
+//! Context of a call.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,47 +8,47 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{result::ToolResult, scope::ToolScope};
 
-/// What the system says about a call. Never read from a model's arguments.
+/// Facts about a call that the system provides. Never read from a model's arguments.
 #[derive(Clone)]
 pub struct ToolContext {
-    /// The call.
+    /// Identifier of the call.
     pub tool_call_id: ToolCallId,
-    /// The name it was called by.
+    /// Name that the tool was called by.
     pub tool_name: Arc<str>,
-    /// The conversation.
+    /// Conversation that the call belongs to.
     pub session_id: SessionId,
-    /// Who asks: the agent, or the service that acts for a person.
+    /// Caller: an agent, or the service that acts for a user.
     pub agent: AgentName,
-    /// When the call must have ended.
+    /// Time by which the call must finish.
     pub deadline: Instant,
-    /// Cancelled when the caller cancels the call; a child of the turn's token.
+    /// Cancelled when the caller cancels the call. A child of the turn's token.
     pub cancellation: CancellationToken,
-    /// True if an earlier delivery of the same call may have run, to an unknown extent. Only set for
+    /// `true` if an earlier delivery of the call may have run, completely or in part. Set only for
     /// tools that may run again.
     pub may_have_run: bool,
-    /// Where progress and partial results go; dropped when absent.
+    /// Receiver of progress and partial results. They are dropped when this is `None`.
     pub updates: Option<UpdateSink>,
-    /// What the work that this call belongs to may use. A tool that calls other tools hands it on.
+    /// Tools that the turn may use. A tool that calls other tools passes it on.
     pub scope: Arc<ToolScope>,
 }
 
-/// Takes a tool's signs of life. Must not block.
+/// Receives a tool's updates. Must not block.
 pub type UpdateSink = Arc<dyn Fn(ToolUpdate) + Send + Sync>;
 
-/// A sign of life from a running tool: for people and logs, never for the model.
+/// An update from a running tool, for users and logs; never sent to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolUpdate {
-    /// A line of text.
+    /// A line of progress.
     Progress(String),
-    /// What the result would be if the tool ended now.
+    /// The result so far.
     Partial(ToolResult),
 }
 
 impl ToolContext {
-    /// The default time-out of a tool call.
+    /// Default timeout of a call.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Returns the context of a new call with an unrestricted scope, the default timeout and no watchers.
+    /// Creates the context of a new call with an unrestricted scope and the default timeout.
     #[must_use]
     pub fn new(tool_name: &str, session_id: SessionId, agent: AgentName) -> Self {
         Self {
@@ -64,21 +64,21 @@ impl ToolContext {
         }
     }
 
-    /// Reports a line of progress to the watchers of the call.
+    /// Reports a line of progress.
     pub fn progress(&self, text: impl Into<String>) {
         if let Some(updates) = &self.updates {
             updates(ToolUpdate::Progress(text.into()));
         }
     }
 
-    /// Reports a partial result to the watchers of the call.
+    /// Reports a partial result.
     pub fn partial(&self, result: ToolResult) {
         if let Some(updates) = &self.updates {
             updates(ToolUpdate::Partial(result));
         }
     }
 
-    /// What is left until the deadline.
+    /// Returns the time left until the deadline.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())

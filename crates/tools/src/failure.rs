@@ -1,4 +1,4 @@
-//! Why a call has no result, and the one place that turns that into words on the wire.
+//! Failures of calls and their representation on the wire.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -6,125 +6,125 @@ use rockbot_contracts::{Executed, ToolCallId, ToolError, ToolErrorCode};
 use rockbot_store::{ShelfError, StoreError};
 use tracing::warn;
 
-/// Why a call has no result.
+/// Reason why a call has no result.
 ///
-/// `Display` is the short text for a model and a caller: no hosts, no paths of the handler, no
-/// stack. The chain of causes is for the log.
+/// `Display` is a short text for models and callers: it contains no host names, no paths of the tool
+/// handler and no stack traces. The chain of causes is for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolFailure {
-    /// No tool of that name.
+    /// No tool has the name.
     #[error("tool not found: {name}")]
     NotFound {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
     },
-    /// The arguments don't fit the schema, or can't be read at all.
+    /// The arguments cannot be parsed or do not match the schema.
     #[error("invalid arguments: {message}")]
     InvalidArguments {
-        /// Where, and what was expected.
+        /// Location of the error, and the expected value.
         message: String,
     },
     /// The deadline passed.
     #[error("timeout")]
     TimedOut {
-        /// How long the caller had.
+        /// Time that the caller had set.
         after: Duration,
-        /// Whether the tool ran.
+        /// Execution status: `no`, `yes` or `unknown`.
         executed: Executed,
-        /// Whether running it again does no harm.
+        /// `true` if running the tool again is harmless.
         repeatable: bool,
     },
     /// The tool failed.
     #[error("{message}")]
     Failed {
-        /// For the model.
+        /// Message for the model.
         message: String,
-        /// For the log.
+        /// Cause, for the log.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// The asker gave up.
+    /// The caller cancelled the call.
     #[error("cancelled")]
     Cancelled {
-        /// Whether the tool ran.
+        /// Execution status: `no`, `yes` or `unknown`.
         executed: Executed,
     },
-    /// A profile, a hook or a limit refused the call.
+    /// A profile, a hook or an approver refused the call.
     #[error("not permitted: {reason}")]
     NotPermitted {
-        /// Why.
+        /// Reason, for the model.
         reason: String,
     },
-    /// No room now.
+    /// A limit was reached.
     #[error("overloaded: {message}")]
     Overloaded {
-        /// What was full.
+        /// The limit that was reached.
         message: String,
     },
-    /// Nobody serves the tool now, or the bus is gone.
+    /// No handler is available, or the bus is down.
     #[error("unavailable: {message}")]
     Unavailable {
-        /// What is missing.
+        /// The missing part.
         message: String,
-        /// Whether the tool ran.
+        /// Execution status: `no`, `yes` or `unknown`.
         executed: Executed,
     },
-    /// It may have run; nobody can say.
+    /// The tool may have run.
     #[error("outcome unknown: {message}")]
     OutcomeUnknown {
-        /// What was lost.
+        /// Cause.
         message: String,
     },
-    /// The other end of the bus answered with an error.
+    /// The tool handler replied with an error.
     #[error("{}", .error.message)]
     Remote {
-        /// What it said.
+        /// The error it sent.
         error: Box<ToolError>,
-        /// Which process said it.
+        /// Name of the process that sent it.
         ran_on: Option<String>,
     },
 }
 
 impl ToolFailure {
-    /// A failure of the tool with words for the model.
+    /// Creates a failure of the tool with a message for the model.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self::Failed { message: message.into(), source: None }
     }
 
-    /// A failure of the tool with words for the model and a cause for the log.
+    /// Creates a failure of the tool with a message for the model and a cause for the log.
     #[must_use]
-    pub fn caused(
+    pub fn failed_with_source(
         message: impl Into<String>,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         Self::Failed { message: message.into(), source: Some(source.into()) }
     }
 
-    /// Arguments that the tool can't use, found after the schema accepted them.
+    /// Creates a failure for arguments that match the schema but are not usable.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::InvalidArguments { message: message.into() }
     }
 
-    /// The code on the wire.
+    /// Returns the error code on the wire.
     #[must_use]
     pub fn code(&self) -> ToolErrorCode {
         self.classify().0
     }
 
-    /// Whether the tool ran.
+    /// Returns whether the tool ran.
     #[must_use]
     pub fn executed(&self) -> Executed {
         self.classify().1
     }
 
-    /// Whether the same call may succeed if sent again, without doing its work twice.
+    /// Returns `true` if the same call may succeed when sent again, without running its work twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.classify().2
     }
 
-    /// Code, executed and retryable of every failure: the only place that decides them.
+    /// Returns the code, `executed` and `retryable`. They are decided only here.
     fn classify(&self) -> (ToolErrorCode, Executed, bool) {
         match self {
             Self::NotFound { .. } => (ToolErrorCode::ToolNotFound, Executed::No, false),
@@ -146,10 +146,10 @@ impl ToolFailure {
         }
     }
 
-    /// The same of a call that may have run before: that it did not begin this time does not mean
-    /// that it never did.
+    /// Adapts the failure of a call that may have run earlier: not having started this time does not
+    /// prove that it never ran.
     #[must_use]
-    pub fn of_a_second_run(mut self) -> Self {
+    pub fn after_earlier_run(mut self) -> Self {
         if let Self::TimedOut { executed, .. } | Self::Cancelled { executed } = &mut self
             && *executed == Executed::No
         {
@@ -158,8 +158,8 @@ impl ToolFailure {
         self
     }
 
-    /// The same for another asker of the same call; causes become words.
-    pub(crate) fn retold(&self) -> Self {
+    /// Clones the failure for another caller of the same call. Causes become text.
+    pub(crate) fn clone_for_caller(&self) -> Self {
         match self {
             Self::NotFound { name } => Self::NotFound { name: name.clone() },
             Self::InvalidArguments { message } => {
@@ -185,22 +185,22 @@ impl ToolFailure {
         }
     }
 
-    /// The words that a model and a caller read, where there are any beside the kind of failure.
-    pub(crate) fn words_mut(&mut self) -> Option<&mut String> {
+    /// Returns the message for models and callers, if the failure has one.
+    pub(crate) fn message_mut(&mut self) -> Option<&mut String> {
         match self {
-            Self::NotFound { name: words }
-            | Self::InvalidArguments { message: words }
-            | Self::Failed { message: words, .. }
-            | Self::NotPermitted { reason: words }
-            | Self::Overloaded { message: words }
-            | Self::Unavailable { message: words, .. }
-            | Self::OutcomeUnknown { message: words } => Some(words),
+            Self::NotFound { name: message }
+            | Self::InvalidArguments { message }
+            | Self::Failed { message, .. }
+            | Self::NotPermitted { reason: message }
+            | Self::Overloaded { message }
+            | Self::Unavailable { message, .. }
+            | Self::OutcomeUnknown { message } => Some(message),
             Self::Remote { error, .. } => Some(&mut error.message),
             Self::TimedOut { .. } | Self::Cancelled { .. } => None,
         }
     }
 
-    /// The error as it crosses the bus.
+    /// Converts the failure into an error for the wire.
     #[must_use]
     pub fn to_wire(&self, tool_call_id: ToolCallId, tool_name: &str) -> ToolError {
         let (code, executed, is_retryable) = self.classify();
@@ -209,13 +209,13 @@ impl ToolFailure {
         ToolError { tool_call_id, tool_name, code, message, is_retryable, executed }
     }
 
-    /// What the model reads in place of a result.
+    /// Returns the text that the model reads in place of a result.
     #[must_use]
     pub fn model_text(&self) -> String {
         format!("(tool failed: {})", shorten(&self.to_string()))
     }
 
-    /// Which process failed, where that is known.
+    /// Returns the name of the process that failed, if known.
     #[must_use]
     pub fn ran_on(&self) -> Option<&str> {
         match self {
@@ -224,7 +224,7 @@ impl ToolFailure {
         }
     }
 
-    /// The failure with its causes, for the log.
+    /// Returns the failure with its causes, for the log.
     #[must_use]
     pub fn chain(&self) -> Chain<'_> {
         Chain(self)
@@ -232,22 +232,22 @@ impl ToolFailure {
 }
 
 impl From<StoreError> for ToolFailure {
-    /// Why it failed names hosts and files, so it goes to the log and not to the model.
+    /// The cause contains host names and paths, so it goes to the log and not to the model.
     fn from(error: StoreError) -> Self {
-        warn!(%error, "a tool can't use the store");
-        let (message, executed) = ("the store is out of reach now; try again later", Executed::No);
+        warn!(%error, "store access of a tool failed");
+        let (message, executed) = ("the store is unavailable; try again later", Executed::No);
         match error {
             StoreError::Unavailable { .. } | StoreError::Closed => {
                 Self::Unavailable { message: message.to_owned(), executed }
             }
             StoreError::Unconfirmed { .. } => Self::OutcomeUnknown {
-                message: "the store did not say whether it was done; look before you try again"
+                message: "the store did not confirm the write; check the state before trying again"
                     .to_owned(),
             },
             StoreError::TooLarge { .. } => Self::invalid(error.to_string()),
-            StoreError::Full { .. } => Self::failed("the store is full; tell an operator"),
+            StoreError::Full { .. } => Self::failed("the store is full; notify an operator"),
             StoreError::Unusable { .. } => {
-                Self::failed("what is stored there can't be read; tell an operator")
+                Self::failed("the stored data cannot be read; notify an operator")
             }
         }
     }
@@ -262,7 +262,7 @@ impl From<ShelfError> for ToolFailure {
     }
 }
 
-/// The longest error message on the wire, in characters.
+/// Maximum length of an error message on the wire, in characters.
 const MAX_MESSAGE_CHARS: usize = 2000;
 
 fn shorten(message: &str) -> String {
@@ -272,7 +272,7 @@ fn shorten(message: &str) -> String {
     }
 }
 
-/// Displays an error and all its causes on one line.
+/// Displays an error and its causes on one line.
 #[derive(Debug)]
 pub struct Chain<'a>(&'a (dyn Error + 'static));
 
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_is_retryable_only_where_nothing_can_run_twice() {
+    fn timeout_is_retryable_only_without_double_execution() {
         let timeout = |executed, repeatable| {
             ToolFailure::TimedOut { after: Duration::from_secs(1), executed, repeatable }
                 .is_retryable()
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn model_texts_are_short() {
+    fn model_text_is_truncated() {
         let failure = ToolFailure::failed("x".repeat(1_000_000));
         assert!(failure.model_text().len() < 2100);
         let failure = ToolFailure::TimedOut {

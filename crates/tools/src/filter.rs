@@ -1,15 +1,15 @@
-//! Which tools a definition lets an agent use.
+//! Tool filters of agent definitions.
 
 use serde::Deserialize;
 
-/// Which tools an agent may use, by name. In a pattern `*` stands for any text. A denied tool stays
-/// denied whatever the other list says. By default every tool is allowed.
+/// The tools that an agent may use, by name. In a pattern `*` matches any text. `deny` takes
+/// precedence over `allow`. By default every tool is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolFilter {
-    /// Patterns of tools that may be used. Default: `["*"]`; an empty list allows nothing.
+    /// Patterns of allowed tools. Default: `["*"]`; an empty list allows nothing.
     pub allow: Vec<String>,
-    /// Patterns of tools that may not. Default: none.
+    /// Patterns of denied tools. Default: none.
     pub deny: Vec<String>,
 }
 
@@ -20,7 +20,7 @@ impl Default for ToolFilter {
 }
 
 impl ToolFilter {
-    /// Whether the tool of this name may be used.
+    /// Returns `true` if the tool may be used.
     #[must_use]
     pub fn permits(&self, name: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
@@ -28,17 +28,17 @@ impl ToolFilter {
     }
 }
 
-/// Whether `name` is as `pattern` says, where `*` stands for any text.
+/// Returns `true` if `name` matches `pattern`, where `*` matches any text.
 ///
-/// One point of return, so that many `*` can't take exponential time.
+/// It backtracks only to the last `*`, so that many of them cannot take exponential time.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut at_pattern, mut at_name) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
+    let mut backtrack: Option<(usize, usize)> = None;
     while at_name < name.len() {
         match pattern.get(at_pattern) {
             Some(b'*') => {
-                retry = Some((at_pattern, at_name));
+                backtrack = Some((at_pattern, at_name));
                 at_pattern += 1;
             }
             Some(byte) if *byte == name[at_name] => {
@@ -46,8 +46,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
                 at_name += 1;
             }
             _ => {
-                let Some((star, consumed)) = retry else { return false };
-                retry = Some((star, consumed + 1));
+                let Some((star, consumed)) = backtrack else { return false };
+                backtrack = Some((star, consumed + 1));
                 at_pattern = star + 1;
                 at_name = consumed + 1;
             }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_matches_any_text() {
         for (pattern, name, expected) in [
             ("*", "read_file", true),
             ("read_*", "read_file", true),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_tool_stays_denied() {
+    fn denied_tool_is_not_permitted() {
         let filter = ToolFilter { allow: vec!["*".into()], deny: vec!["bash".into()] };
         assert!(filter.permits("read_file"));
         assert!(!filter.permits("bash"));

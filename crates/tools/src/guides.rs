@@ -1,4 +1,4 @@
-//! Guides: how a family of tools is used, for a model to read when it needs it.
+//! Guides on families of tools, which a model reads when it needs them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,32 +8,32 @@ use serde_json::{Value, json};
 
 use crate::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 
-/// How a family of tools is used.
+/// A guide on a family of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guide {
-    /// What a model asks for it by.
+    /// Name that a model requests it by.
     pub name: &'static str,
-    /// What it is about, on one line.
+    /// Subject, on one line.
     pub summary: &'static str,
-    /// The guide: less than 120 lines of Markdown.
+    /// Text in Markdown, less than 120 lines.
     pub markdown: &'static str,
 }
 
-/// The files and the shell that a handler works with. It is here and not beside its tools, since
-/// agents show it, and know handlers over the bus only.
+/// Guide on the file and shell tools of a handler. It lives here and not beside its tools because
+/// agents show it, and agents know handlers only over the bus.
 pub const FILES: Guide = Guide {
     name: "files-and-shell",
     summary: "Reading, searching and changing files, and running commands",
     markdown: include_str!("../guides/files-and-shell.md"),
 };
 
-/// The most lines of a guide.
+/// Line limit of a guide; a guide must stay below it.
 pub const MAX_GUIDE_LINES: usize = 120;
 
 impl Guide {
-    /// What keeps a guide from being useful beside these tools: that it is long, and names of tools
-    /// and arguments in it that do not exist. A name is what stands in backticks, has an underscore,
-    /// and nothing else but letters, digits and hyphens.
+    /// Returns the defects of the guide: excessive length, and names of tools and arguments that do not
+    /// exist. A name is text in backticks with an underscore that otherwise consists of letters, digits
+    /// and hyphens.
     #[must_use]
     pub fn problems<'a>(
         &self,
@@ -47,17 +47,17 @@ impl Guide {
         }
         let lines = self.markdown.lines().count();
         let long = (lines >= MAX_GUIDE_LINES)
-            .then(|| format!("{} has {lines} lines, of less than {MAX_GUIDE_LINES}", self.name));
+            .then(|| format!("{} has {lines} lines; use less than {MAX_GUIDE_LINES}", self.name));
         let in_code = self.markdown.split('`').skip(1).step_by(2);
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let is_name = |text: &&str| text.contains('_') && text.chars().all(is_part);
         let unknown = in_code.filter(is_name).filter(|name| !known.contains(*name));
-        let unknown = unknown.map(|name| format!("{} mentions {name}: there is none", self.name));
+        let unknown = unknown.map(|name| format!("{} mentions unknown name {name}", self.name));
         long.into_iter().chain(unknown).collect()
     }
 }
 
-/// `list_tool_guides` and `get_tool_guide` over these guides; none without guides.
+/// Creates `list_tool_guides` and `get_tool_guide` for these guides. Empty without guides.
 #[must_use]
 pub fn guide_tools(guides: &[Guide]) -> Vec<Arc<dyn Tool>> {
     if guides.is_empty() {
@@ -125,7 +125,7 @@ impl GuideTool {
         let found = self.guides.iter().find(|guide| guide.name == name);
         let guide = found.ok_or_else(|| {
             let names: Vec<_> = self.guides.iter().map(|guide| guide.name).collect();
-            ToolFailure::invalid(format!("there is no such guide; there are: {}", names.join(", ")))
+            ToolFailure::invalid(format!("unknown guide; use one of: {}", names.join(", ")))
         })?;
         Ok(ToolResult::text(guide.markdown))
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_guide_and_one_that_mentions_what_is_not_there_are_told() {
+    fn long_guides_and_unknown_names_are_reported() {
         let tools = [registration("save_it", "", json!({"properties": {"the_key": {}}}))];
         let markdown = "`save_it` with `the_key`, and `save_it(key)`, `plain`, `a_b c`";
         let guide = Guide { name: "a", summary: "", markdown };
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guides_are_listed_and_read() {
+    async fn guides_are_listed_and_returned() {
         let listed = call("list_tool_guides", json!({})).await.unwrap();
         assert_eq!(listed, "- a: about a\n- b: about b");
         assert_eq!(call("get_tool_guide", json!({"name": "b"})).await.unwrap(), "# B");

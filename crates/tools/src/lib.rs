@@ -1,14 +1,14 @@
-//! What a tool is, and how a call runs in one process.
+//! Tools: their definitions, and the execution of calls within one process.
 //!
-//! - [`Tool`], [`ToolContext`], [`ToolResult`], [`ToolFailure`]: what a tool is;
+//! - [`Tool`], [`ToolContext`], [`ToolResult`], [`ToolFailure`]: the interface of a tool;
 //! - [`ToolRegistry`]: the tools of a process, by name;
-//! - [`ToolProfile`], [`ToolFilter`], [`ToolScope`]: which of them a kind of work, an agent, and
-//!   one turn may use;
-//! - [`ToolExecutor`]: runs a call through the [`layers`], with [`hooks`] around it;
-//! - [`fingerprint`] and [`ToolPins`]: changes of a tool's definition, and which are trusted;
-//! - [`guides`]: how families of tools are used, for models;
-//! - [`chunk`] and [`outline`]: long texts in pieces, and in few words;
-//! - [`outputs`]: results that are too large, kept whole and read in parts.
+//! - [`ToolProfile`], [`ToolFilter`], [`ToolScope`]: the tools that an entry point, an agent and a
+//!   single turn may use;
+//! - [`ToolExecutor`]: runs a call through the [`layers`] and its [`hooks`];
+//! - [`fingerprint`] and [`ToolPins`]: detection and approval of changed tool definitions;
+//! - [`guides`]: usage guides for families of tools, written for models;
+//! - [`chunk`] and [`outline`]: splitting and summarizing long texts;
+//! - [`outputs`]: storage of large results, which models read in parts.
 
 pub mod approval;
 pub mod arguments;
@@ -38,7 +38,7 @@ pub mod status;
 mod testing;
 pub mod tool;
 
-pub use approval::{ApprovalPolicy, ApprovalQuestion, ApprovalRule, ApprovalSection, Approver};
+pub use approval::{ApprovalPolicy, ApprovalRequest, ApprovalRule, ApprovalSection, Approver};
 pub use call_section::CallSection;
 pub use context::{ToolContext, ToolUpdate, UpdateSink};
 pub use executor::ToolExecutor;
@@ -58,6 +58,6 @@ pub use result::ToolResult;
 pub use rockbot_contracts::{
     ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource, period,
 };
-pub use scope::{Refused, ToolScope};
+pub use scope::{ScopeError, ToolScope};
 pub use status::CallStatus;
 pub use tool::Tool;

@@ -1,4 +1,4 @@
-//! Which definitions of tools an agent trusts.
+//! Pinned tool definitions, which an agent trusts.
 
 use std::{
     collections::HashMap,
@@ -15,37 +15,37 @@ use tokio::time::Instant;
 
 use crate::fingerprint::registration_fingerprint;
 
-/// How long a definition that was found to be trusted is not asked about again. So long an old
-/// definition may be used after another process approved a new one.
-const REMEMBERED_FOR: Duration = Duration::from_secs(30);
-/// The most definitions that are remembered so.
-const MOST_REMEMBERED: usize = 4096;
-/// The most tools that [`ToolPins::quarantined`] tells.
-const MOST_TOLD: usize = 1000;
+/// Time for which a trusted definition is not looked up again. After another process approves a new
+/// definition, this process may use the old one for that long.
+const TRUST_TTL: Duration = Duration::from_secs(30);
+/// Maximum number of cached trusted definitions.
+const MAX_CACHED: usize = 4096;
+/// Maximum number of tools that [`ToolPins::pending`] returns.
+const MAX_PENDING: usize = 1000;
 
-/// Remembers the definition that each tool had when it was first used, so that nobody can change
-/// what a tool says and does behind everybody's back.
+/// Records the definition that each tool had when it was first used, so that a server cannot change
+/// the description or effects of a tool without notice.
 ///
-/// The first definition is trusted. A tool whose definition is another one later is neither offered
-/// nor called until an operator approves the new one, from any process on the same store. The pins
-/// of each agent are its own.
+/// The first definition is trusted. A tool whose definition changes later is neither offered nor
+/// called until an operator approves the change, from any process on the same store. Each agent has
+/// its own pins.
 pub struct ToolPins {
     store: Arc<dyn Store>,
     agent: AgentName,
-    remembered: Mutex<HashMap<(Key, String), Instant>>,
+    trusted: Mutex<HashMap<(Key, String), Instant>>,
 }
 
-/// What a model and a caller rely on in a tool.
+/// The parts of a definition that a model and a caller rely on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedDefinition {
-    /// Its fingerprint.
+    /// Digest of the definition.
     pub fingerprint: String,
-    /// For the model.
+    /// Description for the model.
     pub description: String,
     /// JSON Schema of the arguments.
     pub parameters: Value,
-    /// What calling it may do.
+    /// Side effects of a call.
     pub hints: ToolHints,
 }
 
@@ -53,40 +53,40 @@ pub struct PinnedDefinition {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pin {
-    /// The name that models know it by.
+    /// Name for models.
     pub name: String,
-    /// Where it comes from, as in [`ToolRegistration::source`].
+    /// Source, as in [`ToolRegistration::source`].
     pub source: String,
-    /// The definition that is trusted.
+    /// Trusted definition.
     pub approved: PinnedDefinition,
-    /// The definition that it has now, when that waits for an operator.
+    /// Current definition, if it waits for approval by an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<PinnedDefinition>,
 }
 
-/// Which tool it is that has a definition.
+/// Identity of a tool.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedTool<'a> {
-    /// Where its own name is unique: a server, or [`PinnedTool::HANDLERS`].
-    pub place: &'a str,
-    /// Its own name there.
+    /// Namespace in which `tool` is unique: a server, or [`PinnedTool::HANDLERS`].
+    pub namespace: &'a str,
+    /// Name within the namespace.
     pub tool: &'a str,
-    /// Where it says it comes from.
+    /// Source that the tool claims.
     pub source: &'a str,
-    /// The name that models know it by.
+    /// Name for models.
     pub name: &'a str,
 }
 
 impl PinnedTool<'_> {
-    /// The place of all tools that handlers announce. A handler tells the source of a tool itself,
-    /// so another source does not make it another tool.
+    /// Namespace of all tools that handlers announce. A handler claims the source of a tool itself, so
+    /// another source does not make it another tool.
     pub const HANDLERS: &'static str = "handlers";
 }
 
 impl PinnedDefinition {
-    /// Of a tool as its registry has it.
+    /// Returns the definition in a registration.
     #[must_use]
-    pub fn of(tool: &ToolRegistration) -> Self {
+    pub fn from_registration(tool: &ToolRegistration) -> Self {
         Self {
             fingerprint: registration_fingerprint(tool),
             description: tool.model_description().to_owned(),
@@ -97,36 +97,37 @@ impl PinnedDefinition {
 }
 
 impl ToolPins {
-    /// The pins of `agent` in `store`.
+    /// Creates the pins of `agent` in `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, agent: AgentName) -> Self {
-        Self { store, agent, remembered: Mutex::default() }
+        Self { store, agent, trusted: Mutex::default() }
     }
 
-    /// Whether the tool may be used with the definition of this fingerprint, which `definition` makes where it is needed. The first one
-    /// that is asked about is trusted from then on.
+    /// Returns `true` if the tool may be used with the definition that has this fingerprint. The first
+    /// definition of a tool is pinned and trusted. `definition` creates the definition if it must be
+    /// stored.
     ///
     /// # Errors
-    /// When the store can't be used; then nobody knows.
-    pub async fn trusts(
+    /// When the store cannot be used. Trust is then unknown.
+    pub async fn is_trusted(
         &self,
-        PinnedTool { place, tool, source, name }: PinnedTool<'_>,
+        PinnedTool { namespace, tool, source, name }: PinnedTool<'_>,
         fingerprint: &str,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
-        let key = self.key(place, tool)?;
+        let key = self.key(namespace, tool)?;
         let known = (key, fingerprint.to_owned());
         let now = Instant::now();
-        if self.remembered().get(&known).is_some_and(|since| now - *since < REMEMBERED_FOR) {
+        if self.trusted().get(&known).is_some_and(|since| now - *since < TRUST_TTL) {
             return Ok(true);
         }
         let trusts = self.look_up(&known, (source, name), definition).await?;
         if trusts {
-            let mut remembered = self.remembered();
-            if remembered.len() >= MOST_REMEMBERED {
-                remembered.clear();
+            let mut trusted = self.trusted();
+            if trusted.len() >= MAX_CACHED {
+                trusted.clear();
             }
-            remembered.insert(known, now);
+            trusted.insert(known, now);
         }
         Ok(trusts)
     }
@@ -155,21 +156,21 @@ impl ToolPins {
         }
         if pin.pending.as_ref().is_none_or(|pending| pending.fingerprint != *fingerprint) {
             pin.pending = Some(definition());
-            // Whoever was faster says the same, or the next look says it again.
+            // After a conflict the other writer stored the same definition, or the next check stores it.
             self.write(key.clone(), &pin, Expected::Version(found.version)).await?;
         }
         Ok(false)
     }
 
-    /// The tools that wait for an approval, in the order of their names, at most 1,000.
+    /// Returns the tools that wait for approval, sorted by name, at most 1,000.
     ///
     /// # Errors
-    /// When the store can't be used.
-    pub async fn quarantined(&self) -> Result<Vec<Pin>, StoreError> {
-        let prefix = Prefix::new(self.place()).map_err(|error| unusable(&error))?;
+    /// When the store cannot be used.
+    pub async fn pending(&self) -> Result<Vec<Pin>, StoreError> {
+        let prefix = Prefix::new(self.prefix()).map_err(|error| unusable(&error))?;
         let (mut waiting, mut after) = (Vec::new(), None);
-        while waiting.len() < MOST_TOLD {
-            let page = self.store.list(&prefix, after.as_ref(), MOST_TOLD).await?;
+        while waiting.len() < MAX_PENDING {
+            let page = self.store.list(&prefix, after.as_ref(), MAX_PENDING).await?;
             let Some((last, _)) = page.last() else { break };
             after = Some(last.clone());
             for (_, entry) in &page {
@@ -179,33 +180,32 @@ impl ToolPins {
                 }
             }
         }
-        waiting.sort_by(|(one, _), (other, _)| one.cmp(other));
-        waiting.truncate(MOST_TOLD);
+        waiting.sort_by(|(left, _), (right, _)| left.cmp(right));
+        waiting.truncate(MAX_PENDING);
         Ok(waiting.into_iter().map(|(_, pin)| pin).collect())
     }
 
-    /// Trusts the pending definition of a tool that [`quarantined`](Self::quarantined) told of, if
-    /// it still waits for an approval of just that one. Whether it did: what changed again since the
-    /// operator looked is not approved.
+    /// Approves the pending definition of a tool that [`pending`](Self::pending) returned. Returns
+    /// `false` if the pin has changed since: only the definition that the operator saw is approved.
     ///
     /// # Errors
-    /// When the store can't be used.
-    pub async fn approve(&self, seen: &Pin) -> Result<bool, StoreError> {
-        let prefix = Prefix::new(self.place()).map_err(|error| unusable(&error))?;
+    /// When the store cannot be used.
+    pub async fn approve(&self, expected: &Pin) -> Result<bool, StoreError> {
+        let prefix = Prefix::new(self.prefix()).map_err(|error| unusable(&error))?;
         let mut after = None;
         loop {
-            let page = self.store.list(&prefix, after.as_ref(), MOST_TOLD).await?;
+            let page = self.store.list(&prefix, after.as_ref(), MAX_PENDING).await?;
             let Some((last, _)) = page.last() else { return Ok(false) };
             after = Some(last.clone());
             for (key, entry) in &page {
                 let mut pin = read(entry)?;
-                if pin != *seen {
+                if pin != *expected {
                     continue;
                 }
                 let Some(pending) = pin.pending.take() else { return Ok(false) };
                 pin.approved = pending;
-                let expected = Expected::Version(entry.version);
-                let written = self.write(key.clone(), &pin, expected).await?;
+                let version = Expected::Version(entry.version);
+                let written = self.write(key.clone(), &pin, version).await?;
                 return Ok(matches!(written, Written::Done(_)));
             }
         }
@@ -216,24 +216,24 @@ impl ToolPins {
         self.store.write(Write::new(key, value).expecting(expected)).await
     }
 
-    fn place(&self) -> [String; 2] {
+    fn prefix(&self) -> [String; 2] {
         ["tool-pins".to_owned(), key_segment(self.agent.as_str())]
     }
 
-    /// Names of tools may be longer than a key, so their hash is in it.
-    fn key(&self, place: &str, tool: &str) -> Result<Key, StoreError> {
+    /// Returns the key of a tool. It contains a hash, because tool names may be longer than a key.
+    fn key(&self, namespace: &str, tool: &str) -> Result<Key, StoreError> {
         let mut hash = Sha256::new();
-        for part in [place, tool] {
+        for part in [namespace, tool] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
         let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let [kind, agent] = self.place();
+        let [kind, agent] = self.prefix();
         Key::new([kind, agent, hash]).map_err(|error| unusable(&error))
     }
 
-    fn remembered(&self) -> MutexGuard<'_, HashMap<(Key, String), Instant>> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn trusted(&self) -> MutexGuard<'_, HashMap<(Key, String), Instant>> {
+        self.trusted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -260,53 +260,56 @@ mod tests {
 
     fn definition(description: &str) -> PinnedDefinition {
         let description = description.to_owned();
-        PinnedDefinition::of(&ToolRegistration { description, ..registration("log") })
+        PinnedDefinition::from_registration(&ToolRegistration {
+            description,
+            ..registration("log")
+        })
     }
 
     async fn trusts(pins: &ToolPins, tool: &str, description: &str) -> bool {
         let now = definition(description);
-        let place = "mcp:git";
-        let tool = PinnedTool { place, tool, source: place, name: "git__log" };
-        pins.trusts(tool, &now.fingerprint, || now.clone()).await.unwrap()
+        let namespace = "mcp:git";
+        let tool = PinnedTool { namespace, tool, source: namespace, name: "git__log" };
+        pins.is_trusted(tool, &now.fingerprint, || now.clone()).await.unwrap()
     }
 
     #[tokio::test]
-    async fn the_first_definition_is_trusted_and_another_waits_for_an_operator() {
+    async fn changed_definition_waits_for_approval() {
         let store = Arc::new(MemoryStore::new(Clock::System));
-        let pins_of = |agent| ToolPins::new(store.clone(), AgentName::new(agent).unwrap());
-        let pins = pins_of("tester");
+        let pins_for = |agent| ToolPins::new(store.clone(), AgentName::new(agent).unwrap());
+        let pins = pins_for("tester");
         assert!(trusts(&pins, "log", "one").await);
         assert!(trusts(&pins, "log", "one").await);
         assert!(!trusts(&pins, "log", "two").await);
         assert!(trusts(&pins, "diff", "two").await, "another tool");
-        assert!(trusts(&pins_of("other"), "log", "two").await, "another agent");
-        let waiting = pins.quarantined().await.unwrap();
+        assert!(trusts(&pins_for("other"), "log", "two").await, "another agent");
+        let waiting = pins.pending().await.unwrap();
         let [pin] = waiting.as_slice() else { panic!("{waiting:?}") };
         assert_eq!((pin.name.as_str(), pin.source.as_str()), ("git__log", "mcp:git"));
         assert_eq!(pin.approved, definition("one"));
         assert_eq!(pin.pending, Some(definition("two")));
 
-        // It changes again before the operator says yes.
+        // The definition changes again before the operator approves it.
         assert!(!trusts(&pins, "log", "three").await);
-        assert!(!pins.approve(pin).await.unwrap(), "nobody saw that one");
-        let seen = pins.quarantined().await.unwrap().remove(0);
-        assert!(pins.approve(&seen).await.unwrap());
-        assert!(pins.quarantined().await.unwrap().is_empty());
+        assert!(!pins.approve(pin).await.unwrap(), "changed since the operator saw it");
+        let expected = pins.pending().await.unwrap().remove(0);
+        assert!(pins.approve(&expected).await.unwrap());
+        assert!(pins.pending().await.unwrap().is_empty());
         assert!(trusts(&pins, "log", "three").await);
-        let elsewhere = pins_of("tester");
-        assert!(!trusts(&elsewhere, "log", "one").await, "the old one is not, any more");
+        let elsewhere = pins_for("tester");
+        assert!(!trusts(&elsewhere, "log", "one").await, "the old definition is no longer trusted");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_trusted_is_looked_up_again_after_a_while() {
+    async fn cached_trust_expires() {
         let store = Arc::new(MemoryStore::new(Clock::System));
         let pins = ToolPins::new(store.clone(), AgentName::new("tester").unwrap());
         assert!(trusts(&pins, "log", "one").await);
         let elsewhere = ToolPins::new(store, AgentName::new("tester").unwrap());
         assert!(!trusts(&elsewhere, "log", "two").await);
-        let seen = elsewhere.quarantined().await.unwrap().remove(0);
-        assert!(elsewhere.approve(&seen).await.unwrap());
-        tokio::time::advance(REMEMBERED_FOR).await;
+        let expected = elsewhere.pending().await.unwrap().remove(0);
+        assert!(elsewhere.approve(&expected).await.unwrap());
+        tokio::time::advance(TRUST_TTL).await;
         assert!(!trusts(&pins, "log", "one").await);
         assert!(trusts(&pins, "log", "two").await);
     }

@@ -1,4 +1,4 @@
-//! Which tools a kind of work may use.
+//! Profiles: the tools that an entry point may use.
 
 use std::sync::LazyLock;
 
@@ -6,165 +6,168 @@ use rockbot_contracts::ToolSource;
 
 use crate::filter::matches;
 
-/// Which tools a kind of work may use, by their source and by their name.
+/// The tools that a turn may use, depending on its entry point.
 ///
-/// A tool belongs to it when its name or its source is allowed and neither is denied. In a pattern
-/// `*` stands for any text, so `*` is everything and `mcp:*` every MCP server.
+/// A profile permits a tool if the tool's name or source is allowed and neither is denied. In a
+/// pattern `*` matches any text, so `*` matches everything and `mcp:*` every MCP server.
 ///
-/// A profile is a boundary: what works for a model without a person beside it must not widen its
-/// own reach. So profiles are in the code, and no configuration and no model changes them.
+/// A profile is a security boundary: a turn that no user supervises must not widen its own rights.
+/// Profiles are therefore part of the code, and neither configuration nor a model can change them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolProfile {
     name: &'static str,
-    allowed: Tools,
-    denied: Tools,
+    allowed: ToolSet,
+    denied: ToolSet,
 }
 
-/// Patterns of sources and of names.
+/// A set of tools, given by patterns of sources and names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tools {
+pub struct ToolSet {
     sources: Vec<&'static str>,
     names: Vec<&'static str>,
 }
 
-impl Tools {
-    /// The tools of these sources.
+impl ToolSet {
+    /// Creates a set of the tools with these sources.
     #[must_use]
-    pub fn of_sources(patterns: &[&'static str]) -> Self {
+    pub fn from_sources(patterns: &[&'static str]) -> Self {
         Self { sources: patterns.to_vec(), names: Vec::new() }
     }
 
-    /// The tools of these names.
+    /// Creates a set of the tools with these names.
     #[must_use]
-    pub fn named(patterns: &[&'static str]) -> Self {
+    pub fn from_names(patterns: &[&'static str]) -> Self {
         Self { sources: Vec::new(), names: patterns.to_vec() }
     }
 
-    fn join(&mut self, other: Self) {
+    fn extend(&mut self, other: Self) {
         self.sources.extend(other.sources);
         self.names.extend(other.names);
     }
 
-    fn contain(&self, name: &str, source: &str) -> bool {
+    fn contains(&self, name: &str, source: &str) -> bool {
         let any = |patterns: &[&str], text| patterns.iter().any(|pattern| matches(pattern, text));
         any(&self.names, name) || any(&self.sources, source)
     }
 }
 
 impl ToolProfile {
-    /// No tool at all.
+    /// Creates a profile without tools.
     #[must_use]
-    pub fn nothing(name: &'static str) -> Self {
-        Self { name, allowed: Tools::default(), denied: Tools::default() }
+    pub fn deny_all(name: &'static str) -> Self {
+        Self { name, allowed: ToolSet::default(), denied: ToolSet::default() }
     }
 
-    /// Every tool.
+    /// Creates a profile with all tools.
     #[must_use]
-    pub fn everything(name: &'static str) -> Self {
-        Self::nothing(name).with(Tools::of_sources(&["*"]))
+    pub fn allow_all(name: &'static str) -> Self {
+        Self::deny_all(name).allowing(ToolSet::from_sources(&["*"]))
     }
 
-    /// The same under another name.
+    /// Renames the profile.
     #[must_use]
-    pub fn renamed(self, name: &'static str) -> Self {
+    pub fn with_name(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
 
-    /// The same with these tools. What was denied stays denied.
+    /// Allows more tools. Denied tools stay denied.
     #[must_use]
-    pub fn with(mut self, tools: Tools) -> Self {
-        self.allowed.join(tools);
+    pub fn allowing(mut self, tools: ToolSet) -> Self {
+        self.allowed.extend(tools);
         self
     }
 
-    /// The same without these tools, whatever is allowed before or after.
+    /// Denies tools. A denied tool cannot be allowed again.
     #[must_use]
-    pub fn without(mut self, tools: Tools) -> Self {
-        self.denied.join(tools);
+    pub fn denying(mut self, tools: ToolSet) -> Self {
+        self.denied.extend(tools);
         self
     }
 
-    /// Its name, for people and logs.
+    /// Returns the name, for users and logs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether the tool of this name and source belongs to it.
+    /// Returns `true` if the profile permits the tool with this name and source.
     #[must_use]
     pub fn permits(&self, name: &str, source: &ToolSource) -> bool {
         let source = source.text();
-        self.allowed.contain(name, &source) && !self.denied.contain(name, &source)
+        self.allowed.contains(name, &source) && !self.denied.contains(name, &source)
     }
 
-    /// `Main`: everything. For turns that a person began.
+    /// `Main`: all tools. For turns that a user started.
     #[must_use]
     pub fn main() -> &'static Self {
-        static MAIN: LazyLock<ToolProfile> = LazyLock::new(|| ToolProfile::everything("Main"));
+        static MAIN: LazyLock<ToolProfile> = LazyLock::new(|| ToolProfile::allow_all("Main"));
         &MAIN
     }
 
-    /// `Scheduled`: starts no sub-agents, and adds and removes no MCP servers.
+    /// `Scheduled`: without starting sub-agents, and without adding or removing MCP servers.
     #[must_use]
     pub fn scheduled() -> &'static Self {
         static SCHEDULED: LazyLock<ToolProfile> = LazyLock::new(|| {
             ToolProfile::main()
                 .clone()
-                .renamed("Scheduled")
-                .without(Tools::of_sources(&["subagent"]))
-                .without(Tools::named(&["mcp_register_server", "mcp_unregister_server"]))
+                .with_name("Scheduled")
+                .denying(ToolSet::from_sources(&["subagent"]))
+                .denying(ToolSet::from_names(&["mcp_register_server", "mcp_unregister_server"]))
         });
         &SCHEDULED
     }
 
-    /// `Subagent`: like `Scheduled`, and it cancels no scheduled tasks.
+    /// `Subagent`: like `Scheduled`, and without cancelling scheduled tasks.
     #[must_use]
     pub fn subagent() -> &'static Self {
         static SUBAGENT: LazyLock<ToolProfile> = LazyLock::new(|| {
             ToolProfile::scheduled()
                 .clone()
-                .renamed("Subagent")
-                .without(Tools::named(&["cancel_scheduled_task"]))
+                .with_name("Subagent")
+                .denying(ToolSet::from_names(&["cancel_scheduled_task"]))
         });
         &SUBAGENT
     }
 
-    /// `A2ASynthesis`: asks no other agents. For turns about what another agent answered, which
-    /// could else go back and forth for ever.
+    /// `A2ASynthesis`: without calling other agents. For turns about a message from another agent,
+    /// because two agents could otherwise reply to each other forever.
     #[must_use]
     pub fn a2a_synthesis() -> &'static Self {
         static A2A_SYNTHESIS: LazyLock<ToolProfile> = LazyLock::new(|| {
-            ToolProfile::main().clone().renamed("A2ASynthesis").without(Tools::of_sources(&["a2a"]))
+            ToolProfile::main()
+                .clone()
+                .with_name("A2ASynthesis")
+                .denying(ToolSet::from_sources(&["a2a"]))
         });
         &A2A_SYNTHESIS
     }
 }
 
-/// Why a turn begins. Each names its profile, also those that nothing in this build begins yet.
+/// Reason why a turn starts. Each has a profile, including those that this build does not start yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryPoint {
-    /// A person said something.
+    /// Message of a user.
     UserTurn,
-    /// A person judged an answer.
+    /// Feedback of a user on an answer.
     Feedback,
-    /// Another agent's model handed work over.
+    /// Work handed over by another agent's model.
     Subagent,
-    /// A scheduled task is due.
+    /// Due scheduled task.
     ScheduledTask,
-    /// Another agent answered.
+    /// Result from another agent.
     A2aResult,
-    /// Another agent said how far it is.
+    /// Progress report from another agent.
     A2aStatus,
-    /// Another agent failed.
+    /// Error from another agent.
     A2aError,
-    /// Another agent wants to know something.
+    /// Request for input from another agent.
     A2aInputRequired,
-    /// Another agent answered after its time was over.
+    /// Result from another agent after its deadline.
     LateA2aReply,
 }
 
 impl EntryPoint {
-    /// All of them.
+    /// All entry points.
     pub const ALL: [Self; 9] = [
         Self::UserTurn,
         Self::Feedback,
@@ -177,7 +180,7 @@ impl EntryPoint {
         Self::LateA2aReply,
     ];
 
-    /// What such a turn may use.
+    /// Returns the profile of such a turn.
     #[must_use]
     pub fn profile(self) -> &'static ToolProfile {
         match self {
@@ -198,12 +201,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_is_allowed_by_its_name_or_its_source_and_deny_wins() {
-        let profile = ToolProfile::nothing("test")
-            .with(Tools::of_sources(&["files", "mcp:*"]))
-            .with(Tools::named(&["web_search", "bash"]))
-            .without(Tools::named(&["bash", "write_*"]))
-            .without(Tools::of_sources(&["mcp:git*"]));
+    fn deny_wins_over_allowed_name_or_source() {
+        let profile = ToolProfile::deny_all("test")
+            .allowing(ToolSet::from_sources(&["files", "mcp:*"]))
+            .allowing(ToolSet::from_names(&["web_search", "bash"]))
+            .denying(ToolSet::from_names(&["bash", "write_*"]))
+            .denying(ToolSet::from_sources(&["mcp:git*"]));
         for (name, source, expected) in [
             ("read_file", ToolSource::Files, true),
             ("web_search", ToolSource::Web, true),
@@ -220,19 +223,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_once_is_not_allowed_again_by_composition() {
-        let bash = Tools::named(&["bash"]);
-        let profile = ToolProfile::everything("test").without(bash.clone()).with(bash);
+    fn denied_tool_stays_denied_after_composition() {
+        let bash = ToolSet::from_names(&["bash"]);
+        let profile = ToolProfile::allow_all("test").denying(bash.clone()).allowing(bash);
         assert!(!profile.permits("bash", &ToolSource::Files));
-        let nothing = ToolProfile::nothing("test");
-        assert!(!nothing.permits("bash", &ToolSource::Files));
+        let deny_all = ToolProfile::deny_all("test");
+        assert!(!deny_all.permits("bash", &ToolSource::Files));
     }
 
     #[test]
-    fn only_people_begin_turns_that_may_use_everything() {
+    fn only_user_turns_get_main_profile() {
         for entry in EntryPoint::ALL {
-            let by_person = matches!(entry, EntryPoint::UserTurn | EntryPoint::Feedback);
-            assert_eq!(entry.profile().name() == "Main", by_person, "{entry:?}");
+            let by_user = matches!(entry, EntryPoint::UserTurn | EntryPoint::Feedback);
+            assert_eq!(entry.profile().name() == "Main", by_user, "{entry:?}");
         }
     }
 }

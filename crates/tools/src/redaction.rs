@@ -1,4 +1,4 @@
-//! Finds secrets in text and takes them out.
+//! Redaction of secrets in text.
 
 use std::{
     borrow::Cow,
@@ -8,43 +8,44 @@ use std::{
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 
-/// What stands in place of a secret.
+/// Replacement of a secret.
 pub const REDACTED: &str = "[secret]";
 
-/// The most text that is searched, in bytes; what is beyond is left out.
-pub const MOST_SEARCHED: usize = 2 * 1024 * 1024;
+/// Maximum length of the text that is searched, in bytes. The rest is omitted.
+pub const MAX_SEARCHED_BYTES: usize = 2 * 1024 * 1024;
 
-/// A known secret shorter than that could be any word.
-const SHORTEST: usize = 8;
-/// The most secrets that are known, and the longest, in bytes.
-const MOST_KNOWN: usize = 1024;
-const LONGEST: usize = 16 * 1024;
+/// Minimum length of a known secret, in bytes. A shorter one could be an ordinary word.
+const MIN_SECRET_BYTES: usize = 8;
+/// Maximum number of known secrets.
+const MAX_SECRETS: usize = 1024;
+/// Maximum length of a known secret, in bytes.
+const MAX_SECRET_BYTES: usize = 16 * 1024;
 
-/// Takes secrets out of text: those of this process that are known, and whatever looks like one.
+/// Removes secrets from text: known secrets of this process, and text in the format of a secret.
 ///
-/// Time grows with the length of the text and with nothing else.
+/// The running time is linear in the length of the text.
 #[derive(Clone)]
 pub struct Redactor {
-    /// None when no secret is known.
+    /// Matcher of known secrets. `None` without any.
     known: Option<AhoCorasick>,
 }
 
-/// A kind of secret that can be told by its looks, and what stands in its place.
+/// Format of a kind of secret, and its replacement.
 type Pattern = (Regex, &'static str);
 
 static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     let patterns = [
-        // PEM, also where its end was cut off.
+        // PEM, even if its end was cut off.
         (
             r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
             REDACTED,
         ),
-        // The user and the password in a URL.
+        // User and password in a URL.
         (r"(?i)\b([a-z][a-z0-9+.-]{1,31}://)[^\s/?#]+@", "${1}[secret]@"),
-        // In a header any, elsewhere those that are no words.
+        // In a header any credentials; elsewhere only those that cannot be words.
         (r"(?i)\b(authorization\W{1,4}(?:bearer|basic|token)\s+)[^\s\x22',;]+", "${1}[secret]"),
         (r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/-]{20,}=*", "${1} [secret]"),
-        // OpenAI, OpenRouter, Anthropic and those who took after them.
+        // OpenAI, OpenRouter, Anthropic and compatible providers.
         (r"\bsk-[A-Za-z0-9_-]{16,}", REDACTED),
         (r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})", REDACTED),
         (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", REDACTED),
@@ -58,42 +59,42 @@ static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
 });
 
 impl Redactor {
-    /// Takes out what looks like a secret.
+    /// Creates a redactor that removes text in the format of a secret.
     #[must_use]
-    pub fn by_looks() -> Arc<Self> {
-        static BY_LOOKS: LazyLock<Arc<Redactor>> =
+    pub fn from_patterns() -> Arc<Self> {
+        static PATTERNS_ONLY: LazyLock<Arc<Redactor>> =
             LazyLock::new(|| Arc::new(Redactor { known: None }));
-        BY_LOOKS.clone()
+        PATTERNS_ONLY.clone()
     }
 
-    /// Takes out these as well, and the form that each has in a URL. Those shorter than 8 bytes are
-    /// not looked for: they could be any word.
+    /// Creates a redactor that also removes these secrets, and each of them in its URL-encoded form.
+    /// Secrets shorter than 8 bytes are ignored, because they could be ordinary words.
     #[must_use]
-    pub fn knowing(secrets: impl IntoIterator<Item = String>) -> Arc<Self> {
-        let usable = |secret: &String| (SHORTEST..=LONGEST).contains(&secret.len());
-        let secrets = secrets.into_iter().filter(usable).take(MOST_KNOWN);
-        let forms: Vec<_> = secrets.flat_map(|secret| [in_a_url(&secret), secret]).collect();
+    pub fn with_secrets(secrets: impl IntoIterator<Item = String>) -> Arc<Self> {
+        let usable =
+            |secret: &String| (MIN_SECRET_BYTES..=MAX_SECRET_BYTES).contains(&secret.len());
+        let secrets = secrets.into_iter().filter(usable).take(MAX_SECRETS);
+        let forms: Vec<_> = secrets.flat_map(|secret| [url_encoded(&secret), secret]).collect();
         if forms.is_empty() {
-            return Self::by_looks();
+            return Self::from_patterns();
         }
         let known = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(forms);
-        // It fails when there are more of them than fit into memory, which the bounds prevent.
+        // Building fails only when the patterns do not fit into memory, which the limits prevent.
         Arc::new(Self { known: known.ok() })
     }
 
-    /// The same, knowing the values of this process's environment variables whose names say that
-    /// they are secret, and what its configuration says beside them: keys, and addresses, of which
-    /// the password is the secret.
+    /// Creates a redactor that also removes the values of secret environment variables, recognized by
+    /// their names, and the configured secrets: keys, and addresses, whose password is the secret.
     #[must_use]
-    pub fn of_process(configured: impl IntoIterator<Item = String>) -> Arc<Self> {
+    pub fn from_environment(configured: impl IntoIterator<Item = String>) -> Arc<Self> {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         let secrets = secret_values(variables);
-        Self::knowing(secrets.chain(configured.into_iter().map(secret_part)))
+        Self::with_secrets(secrets.chain(configured.into_iter().map(secret_part)))
     }
 
-    /// The text without its secrets.
+    /// Returns the text without secrets.
     #[must_use]
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = bounded(text);
@@ -123,20 +124,20 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
-/// So much of the text as is searched. A word that the cut goes through is left out whole: half of a
-/// secret does not look like one.
+/// Truncates the text to the length that is searched. A word at the cut is omitted entirely, because
+/// half of a secret has no recognizable format.
 fn bounded(text: &str) -> Cow<'_, str> {
-    if text.len() <= MOST_SEARCHED {
+    if text.len() <= MAX_SEARCHED_BYTES {
         return Cow::Borrowed(text);
     }
-    let searched = &text[..text.floor_char_boundary(MOST_SEARCHED)];
+    let searched = &text[..text.floor_char_boundary(MAX_SEARCHED_BYTES)];
     let whole_words = searched.rfind(char::is_whitespace).unwrap_or(0);
     let searched = &searched[..whole_words];
     let omitted = text.len() - searched.len();
     Cow::Owned(format!("{searched}\n[text left out — {omitted} bytes]"))
 }
 
-/// The password of an address with one; anything else is a secret as a whole.
+/// Returns the password of an address that has one, otherwise the whole text.
 fn secret_part(text: String) -> String {
     let authority = text.split_once("://").map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
     let user = authority.and_then(|authority| Some(authority.rsplit_once('@')?.0));
@@ -146,22 +147,22 @@ fn secret_part(text: String) -> String {
     }
 }
 
-/// The values of variables whose names say that they are secret.
+/// Returns the values of variables whose names mark them as secret.
 fn secret_values(
     variables: impl Iterator<Item = (String, String)>,
 ) -> impl Iterator<Item = String> {
     variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value)
 }
 
-/// Whether a variable of this name holds a secret.
+/// Returns `true` if a variable of this name holds a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let ends = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
     ends.iter().any(|end| name.ends_with(end))
 }
 
-/// As a secret is written in a URL.
-fn in_a_url(secret: &str) -> String {
+/// Returns the URL-encoded form of a secret.
+fn url_encoded(secret: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let written = |byte: u8| match plain(byte) {
         true => char::from(byte).to_string(),
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_is_taken_out() {
+    fn secret_formats_are_redacted() {
         let aws = format!("AKIA{}", "ABCDEFGH12345678");
         let cases = [
             ("Authorization: Bearer abc.def-ghi_123==", "Authorization: Bearer [secret]"),
@@ -201,12 +202,12 @@ mod tests {
             ("cut -----BEGIN PRIVATE KEY-----\nMIIE", "cut [secret]"),
         ];
         for (text, clean) in cases {
-            assert_eq!(Redactor::by_looks().redact(text), clean);
+            assert_eq!(Redactor::from_patterns().redact(text), clean);
         }
     }
 
     #[test]
-    fn what_does_not_is_left_as_it_is() {
+    fn ordinary_text_is_unchanged() {
         let plain = [
             "a bearer of bad news, basic arithmetic",
             "authorization: denied",
@@ -218,15 +219,15 @@ mod tests {
         ];
         for text in plain {
             assert!(
-                matches!(Redactor::by_looks().redact(text), Cow::Borrowed(same) if same == text)
+                matches!(Redactor::from_patterns().redact(text), Cow::Borrowed(same) if same == text)
             );
         }
     }
 
     #[test]
-    fn known_secrets_are_found_in_any_text_and_in_urls() {
+    fn known_secrets_are_redacted_plain_and_url_encoded() {
         let secrets = ["p@ss word/1", "hunter2hunter2", "short"].map(str::to_owned);
-        let redactor = Redactor::knowing(secrets);
+        let redactor = Redactor::with_secrets(secrets);
         assert_eq!(redactor.redact("x=hunter2hunter2hunter2hunter2."), "x=[secret][secret].");
         assert_eq!(redactor.redact("p@ss word/1 p%40ss%20word%2F1"), "[secret] [secret]");
         assert_eq!(redactor.redact("short"), "short");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_known_by_the_names_of_its_variables() {
+    fn secret_variables_are_redacted() {
         let variables = [
             ("OPENAI_API_KEY", "value-one"),
             ("BRAVE_TOKEN", "value-two"),
@@ -242,7 +243,7 @@ mod tests {
             ("HOME", "/home/value-four"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let redactor = Redactor::knowing(secret_values(variables.into_iter()));
+        let redactor = Redactor::with_secrets(secret_values(variables.into_iter()));
         assert_eq!(
             redactor.redact("value-one value-two value-three /home/value-four"),
             "[secret] [secret] [secret] /home/value-four"
@@ -250,18 +251,18 @@ mod tests {
     }
 
     #[test]
-    fn of_an_address_the_password_is_the_secret() {
+    fn password_of_address_is_redacted() {
         let address = "amqp://user:hunter2hunter2@broker:5672/%2f".to_owned();
-        let redactor = Redactor::of_process([address, "a-key-of-a-model".to_owned()]);
+        let redactor = Redactor::from_environment([address, "a-key-of-a-model".to_owned()]);
         assert_eq!(redactor.redact("hunter2hunter2 a-key-of-a-model"), "[secret] [secret]");
         assert_eq!(redactor.redact("amqp://broker:5672/%2f"), "amqp://broker:5672/%2f");
     }
 
     #[test]
-    fn a_secret_at_the_end_of_what_is_searched_is_not_half_shown() {
+    fn secret_at_search_limit_is_omitted() {
         let secret = "hunter2hunter2";
-        let redactor = Redactor::knowing([secret.to_owned()]);
-        for before in [secret.len(), 7, 1, 0].map(|inside| MOST_SEARCHED - inside) {
+        let redactor = Redactor::with_secrets([secret.to_owned()]);
+        for before in [secret.len(), 7, 1, 0].map(|inside| MAX_SEARCHED_BYTES - inside) {
             let text = format!("{} {secret}", "x".repeat(before - 1));
             let clean = redactor.redact(&text);
             assert!(!clean.contains("hunter"), "{before} bytes before it");

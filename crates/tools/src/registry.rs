@@ -1,4 +1,4 @@
-//! The directory of tools in one process.
+//! Registry of the tools in one process.
 
 use std::{
     collections::BTreeMap,
@@ -12,62 +12,62 @@ use tokio::sync::watch;
 
 use crate::{
     fingerprint::registration_fingerprint,
-    names::{MAX_NAME_BYTES, sanitise},
+    names::{MAX_NAME_BYTES, sanitize},
     tool::Tool,
 };
 
-/// The longest description or schema of a tool, in bytes.
+/// Maximum size of a tool's description and schema together, in bytes.
 pub const MAX_DEFINITION_BYTES: usize = 64 * 1024;
 
-/// Why a tool was not registered.
+/// Error of a registration.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// Another tool has the name.
+    /// Another tool has the same name.
     #[error("tool {name} of {new} is already registered by {existing}; rename one of them")]
     Duplicate {
-        /// The name.
+        /// Name of both tools.
         name: String,
-        /// Who has it.
+        /// Source of the registered tool.
         existing: ToolSource,
-        /// Who wants it.
+        /// Source of the rejected tool.
         new: ToolSource,
     },
-    /// No model provider would take the name.
-    #[error("{name:?} is not a tool name: 1 to {MAX_NAME_BYTES} letters, digits, `_` or `-`")]
+    /// No model provider accepts the name.
+    #[error("invalid tool name {name:?}: use 1 to {MAX_NAME_BYTES} letters, digits, `_` or `-`")]
     InvalidName {
-        /// The name, shortened.
+        /// Name, truncated.
         name: String,
     },
-    /// The parameters are not a usable schema.
-    #[error("the parameters of tool {name} are not a JSON Schema for an object: {reason}")]
+    /// The parameters are not a valid schema.
+    #[error("invalid parameters of tool {name}: {reason}; use a JSON Schema for an object")]
     InvalidSchema {
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// What is wrong.
+        /// Cause.
         reason: String,
     },
-    /// The definition is larger than a model should be told.
-    #[error("the definition of tool {name} has {bytes} bytes, at most {MAX_DEFINITION_BYTES}")]
+    /// The definition exceeds [`MAX_DEFINITION_BYTES`].
+    #[error("definition of tool {name} too large: {bytes} bytes; at most {MAX_DEFINITION_BYTES}")]
     TooLarge {
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Its size.
+        /// Size of its description and schema.
         bytes: usize,
     },
 }
 
 /// A tool with its compiled schema.
-pub struct Registered {
+pub struct RegisteredTool {
     tool: Arc<dyn Tool>,
     validator: Validator,
     fingerprint: OnceLock<String>,
 }
 
-impl Registered {
+impl RegisteredTool {
     fn new(tool: Arc<dyn Tool>) -> Result<Self, RegisterError> {
         let registration = tool.registration();
         let name = &registration.name;
-        if *name != sanitise(name, MAX_NAME_BYTES) {
+        if *name != sanitize(name, MAX_NAME_BYTES) {
             let name = name.chars().take(MAX_NAME_BYTES + 1).collect();
             return Err(RegisterError::InvalidName { name });
         }
@@ -85,78 +85,78 @@ impl Registered {
         Ok(Self { tool, validator, fingerprint: OnceLock::new() })
     }
 
-    /// The tool.
+    /// Returns the tool.
     #[must_use]
     pub fn tool(&self) -> &Arc<dyn Tool> {
         &self.tool
     }
 
-    /// Its definition.
+    /// Returns the definition.
     #[must_use]
     pub fn registration(&self) -> &ToolRegistration {
         self.tool.registration()
     }
 
-    /// Changes when its definition does: name, description, schema or hints.
+    /// Returns a digest of the definition: name, description, schema, hints and source.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         self.fingerprint.get_or_init(|| registration_fingerprint(self.registration()))
     }
 
-    /// Its compiled schema.
+    /// Returns the compiled schema.
     #[must_use]
     pub fn validator(&self) -> &Validator {
         &self.validator
     }
 }
 
-impl fmt::Debug for Registered {
+impl fmt::Debug for RegisteredTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(&self.registration().name).finish()
+        f.debug_tuple("RegisteredTool").field(&self.registration().name).finish()
     }
 }
 
-/// The tools that a process can call, by name. Cheap to share; listing is in name order.
+/// The tools that a process can call, by name. Cheap to share. Lists are sorted by name.
 #[derive(Debug)]
 pub struct ToolRegistry {
     tools: RwLock<Tools>,
     changes: watch::Sender<u64>,
-    below: Option<Arc<ToolRegistry>>,
+    base: Option<Arc<ToolRegistry>>,
 }
 
 #[derive(Debug, Default)]
 struct Tools {
-    by_name: BTreeMap<String, Arc<Registered>>,
+    by_name: BTreeMap<String, Arc<RegisteredTool>>,
     aliases: BTreeMap<String, String>,
 }
 
 impl Default for ToolRegistry {
     fn default() -> Self {
-        Self { tools: RwLock::default(), changes: watch::Sender::new(0), below: None }
+        Self { tools: RwLock::default(), changes: watch::Sender::new(0), base: None }
     }
 }
 
 impl ToolRegistry {
-    /// An empty registry.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty registry in front of another, whose tools are found and listed as well. Of two
-    /// tools of one name, that of `below` is meant, so that nothing added here takes its place.
-    /// Subscribers hear of changes here only.
+    /// Creates an empty registry on top of `base`, whose tools are found and listed as well. A tool of
+    /// `base` takes precedence over one of the same name here. Subscribers are notified only of changes
+    /// made here.
     #[must_use]
-    pub fn over(below: Arc<Self>) -> Self {
-        Self { below: Some(below), ..Self::default() }
+    pub fn with_base(base: Arc<Self>) -> Self {
+        Self { base: Some(base), ..Self::default() }
     }
 
-    /// Adds a tool and tells subscribers.
+    /// Adds a tool and notifies subscribers.
     ///
     /// # Errors
-    /// See [`RegisterError`]; the registry is unchanged then.
+    /// See [`RegisterError`]. The registry is then unchanged.
     pub fn register(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
-        let registered = Arc::new(Registered::new(tool)?);
+        let registered = Arc::new(RegisteredTool::new(tool)?);
         let registration = registered.registration();
         let mut tools = self.write();
         if let Some(existing) = tools.by_name.get(&registration.name) {
@@ -168,71 +168,71 @@ impl ToolRegistry {
         }
         tools.by_name.insert(registration.name.clone(), registered);
         drop(tools);
-        self.changed();
+        self.notify();
         Ok(())
     }
 
-    /// Removes a tool and tells subscribers. False when there was none.
+    /// Removes a tool and notifies subscribers. Returns `false` if the tool was not registered.
     pub fn unregister(&self, name: &str) -> bool {
         let removed = self.write().by_name.remove(name).is_some();
         if removed {
-            self.changed();
+            self.notify();
         }
         removed
     }
 
-    /// Lets a tool be found by another name as well.
+    /// Adds another name for a tool.
     pub fn alias(&self, alias: impl Into<String>, name: impl Into<String>) {
         self.write().aliases.insert(alias.into(), name.into());
     }
 
-    /// Finds a tool as a model names it: exactly, else as the name would be sanitised, else by
-    /// alias. So an alias never takes the place of a tool, whichever registry either is in.
+    /// Finds a tool by the name that a model used: the exact name, then the sanitized name, then an
+    /// alias. An alias therefore never shadows a tool, in either registry.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<Arc<Registered>> {
-        if let Some(exact) = self.named(name) {
+    pub fn get(&self, name: &str) -> Option<Arc<RegisteredTool>> {
+        if let Some(exact) = self.find(name) {
             return Some(exact);
         }
-        self.named(&sanitise(name, MAX_NAME_BYTES)).or_else(|| self.aliased(name))
+        self.find(&sanitize(name, MAX_NAME_BYTES)).or_else(|| self.find_alias(name))
     }
 
-    fn named(&self, name: &str) -> Option<Arc<Registered>> {
-        let below = self.below.as_ref().and_then(|below| below.named(name));
-        below.or_else(|| self.read().by_name.get(name).cloned())
+    fn find(&self, name: &str) -> Option<Arc<RegisteredTool>> {
+        let base = self.base.as_ref().and_then(|base| base.find(name));
+        base.or_else(|| self.read().by_name.get(name).cloned())
     }
 
-    fn aliased(&self, alias: &str) -> Option<Arc<Registered>> {
-        let below = self.below.as_ref().and_then(|below| below.aliased(alias));
-        below.or_else(|| {
+    fn find_alias(&self, alias: &str) -> Option<Arc<RegisteredTool>> {
+        let base = self.base.as_ref().and_then(|base| base.find_alias(alias));
+        base.or_else(|| {
             let name = self.read().aliases.get(alias).cloned()?;
-            self.named(&name)
+            self.find(&name)
         })
     }
 
-    /// Every tool, in name order.
+    /// Returns all tools, sorted by name.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<Registered>> {
-        let own = self.read().by_name.clone();
-        let Some(below) = &self.below else { return own.into_values().collect() };
-        let mut all = own;
-        let below = below.all().into_iter();
-        all.extend(below.map(|tool| (tool.registration().name.clone(), tool)));
-        all.into_values().collect()
+    pub fn all(&self) -> Vec<Arc<RegisteredTool>> {
+        let mut tools = self.read().by_name.clone();
+        if let Some(base) = &self.base {
+            let base = base.all().into_iter();
+            tools.extend(base.map(|tool| (tool.registration().name.clone(), tool)));
+        }
+        tools.into_values().collect()
     }
 
-    /// Every definition, in name order.
+    /// Returns all definitions, sorted by name.
     #[must_use]
     pub fn list(&self) -> Vec<ToolRegistration> {
         self.all().iter().map(|tool| tool.registration().clone()).collect()
     }
 
-    /// Sees a new number after every change.
+    /// Returns a receiver that is notified of every change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    fn changed(&self) {
+    fn notify(&self) {
         self.changes.send_modify(|version| *version += 1);
     }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_names_both_sources() {
+    fn duplicate_error_names_both_sources() {
         let registry = ToolRegistry::new();
         registry.register(echo("read")).unwrap();
         let mut other = registration("read");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn resolution_goes_exact_then_sanitised_then_alias() {
+    fn names_resolve_exact_then_sanitized_then_alias() {
         let registry = ToolRegistry::new();
         registry.register(echo("read_file")).unwrap();
         registry.alias("cat", "read_file");
@@ -278,10 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_in_front_takes_nobodys_place() {
-        let below = Arc::new(ToolRegistry::new());
-        let front = ToolRegistry::over(below.clone());
-        below.register(echo("read")).unwrap();
+    fn base_tool_takes_precedence() {
+        let base = Arc::new(ToolRegistry::new());
+        let front = ToolRegistry::with_base(base.clone());
+        base.register(echo("read")).unwrap();
         let mut other = registration("read");
         other.description = "another".to_owned();
         front.register(Arc::new(Echo(other))).unwrap();
@@ -290,11 +290,11 @@ mod tests {
         assert_eq!(found, "a tool of a test");
         let all: Vec<_> = front.list().into_iter().map(|tool| tool.description).collect();
         assert_eq!(all, ["a tool of a test"; 2]);
-        assert!(below.get("a").is_none());
+        assert!(base.get("a").is_none());
     }
 
     #[test]
-    fn changes_are_told_and_lists_are_sorted() {
+    fn subscribers_see_changes_and_lists_are_sorted() {
         let registry = ToolRegistry::new();
         let mut changes = registry.subscribe();
         for name in ["b", "c", "a"] {
@@ -310,10 +310,10 @@ mod tests {
     }
 
     #[test]
-    fn unusable_definitions_are_refused() {
+    fn invalid_definitions_are_rejected() {
         let registry = ToolRegistry::new();
-        for bad in ["", "a b", &"x".repeat(129)] {
-            let error = registry.register(echo(bad)).unwrap_err();
+        for name in ["", "a b", &"x".repeat(129)] {
+            let error = registry.register(echo(name)).unwrap_err();
             assert!(matches!(error, RegisterError::InvalidName { .. }), "{error}");
         }
         for schema in [json!(true), json!({"type": "string"}), json!({"properties": 7})] {

@@ -1,48 +1,48 @@
-//! What a tool hands back.
+//! Results of tools.
 
 use std::borrow::Cow;
 
 use rockbot_contracts::{ContentBlock, Spending};
 use serde_json::Value;
 
-/// Content for the model, facts for programs, and whether the tool says that it failed.
+/// The result of a call: content for the model and structured data for programs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolResult {
-    /// In order; what the model reads.
+    /// Content blocks for the model, in order.
     pub content: Vec<ContentBlock>,
-    /// For programs; never sent to a model.
+    /// Structured data for programs. Never sent to a model.
     pub details: Option<Value>,
-    /// The loop that a sub-agent ran.
+    /// Identifier of the sub-agent loop that the call ran.
     pub child_loop_id: Option<String>,
-    /// What that loop took, for the account of whoever began it.
+    /// Tokens and costs of that loop, charged to the calling loop.
     pub child_spending: Option<Box<Spending>>,
-    /// Whether the tool failed in its own words.
+    /// `true` if the tool reported an error.
     pub is_error: bool,
-    /// Which process ran it; filled in by the end that asked over the bus.
+    /// Name of the process that ran the tool. Set by the requester.
     pub ran_on: Option<String>,
 }
 
 impl ToolResult {
-    /// A result of plain text.
+    /// Creates a result of plain text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![ContentBlock::Text { text: text.into() }], ..Self::default() }
     }
 
-    /// A failure in the tool's own words, such as the output of a command that exited with 1.
+    /// Creates an error reported by the tool, such as the output of a command that exited with 1.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
     }
 
-    /// Adds facts for programs.
+    /// Sets the structured data.
     #[must_use]
     pub fn with_details(mut self, details: Value) -> Self {
         self.details = Some(details);
         self
     }
 
-    /// The content as text: text blocks joined by a newline, a short note for anything else.
+    /// Returns the content as text: text blocks joined by a newline, a short note for any other block.
     #[must_use]
     pub fn to_text(&self) -> Cow<'_, str> {
         match self.content.as_slice() {
@@ -52,7 +52,7 @@ impl ToolResult {
         }
     }
 
-    /// Size of the content, in bytes.
+    /// Returns the size of the content, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.content.iter().map(block_bytes).sum()

@@ -1,4 +1,4 @@
-//! What one turn may use.
+//! Tools that a turn may use.
 
 use std::{
     fmt,
@@ -9,44 +9,44 @@ use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
 
 use crate::{filter::ToolFilter, profile::ToolProfile};
 
-/// How often work is handed over from agent to agent.
+/// Maximum number of handovers between agents within one piece of work.
 pub const MAX_HANDOVERS: usize = 3;
 
-/// What one turn may use: what its kind of work may, and what its agent may.
+/// Tools that a turn may use: those that both its profile and its agent's filter permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolScope {
-    /// All of them must permit a tool. At least one.
+    /// Profiles, at least one. A tool needs the permission of each.
     profiles: Vec<&'static ToolProfile>,
     filter: ToolFilter,
-    /// The agents that handed the work over to each other; the one that works is the last.
+    /// Chain of agents that handed over the work. The last one is the current agent.
     agents: Vec<AgentName>,
 }
 
-/// Why a tool is outside of a scope, in words for a model.
+/// Reason why a tool is outside of a scope, addressed to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The work may not use it.
+pub enum ScopeError {
+    /// A profile does not permit the tool.
     #[error("a turn of the profile {0} may not use that tool; use another")]
-    ByProfile(&'static str),
-    /// The definition of the agent does not permit it.
+    DeniedByProfile(&'static str),
+    /// The agent's filter does not permit the tool.
     #[error("this agent may not use that tool; use another")]
-    ByFilter,
-    /// The tool is an agent that waits for this work, or does it.
-    #[error("that agent waits for this very work; do it with other tools")]
-    InACircle,
-    /// Too many agents handed the work over already.
-    #[error("this work was handed over {MAX_HANDOVERS} times already; do it with other tools")]
-    TooDeep,
+    DeniedByFilter,
+    /// The tool is an agent that is already in the chain.
+    #[error("that agent already works on this request; use other tools")]
+    Cycle,
+    /// The chain of agents is too long.
+    #[error("this request was already handed over {MAX_HANDOVERS} times; use other tools")]
+    TooManyHandovers,
 }
 
 impl ToolScope {
-    /// What both allow.
+    /// Creates a scope from a profile and a filter.
     #[must_use]
     pub fn new(profile: &'static ToolProfile, filter: ToolFilter) -> Self {
         Self { profiles: vec![profile], filter, agents: Vec::new() }
     }
 
-    /// Every tool: for a process that serves calls, whose askers are bound by their own scopes.
+    /// Returns a scope of all tools, for tool handlers: callers enforce their own scopes.
     #[must_use]
     pub fn everything() -> Arc<Self> {
         static EVERYTHING: LazyLock<Arc<ToolScope>> =
@@ -54,19 +54,19 @@ impl ToolScope {
         EVERYTHING.clone()
     }
 
-    /// The same for a turn of this agent, which is no tool of its own.
+    /// Sets the agent of the turn, which must not call itself as a tool.
     #[must_use]
-    pub fn of_agent(mut self, agent: AgentName) -> Self {
+    pub fn with_agent(mut self, agent: AgentName) -> Self {
         self.agents.push(agent);
         self
     }
 
-    /// The same, and nothing that the work may not use which handed this over: that is no way around
-    /// a profile. The filter of an agent does not bind another agent.
+    /// Restricts the scope to that of the turn that handed over the work, so that a handover cannot
+    /// bypass a profile. The parent's filter does not apply: it is specific to the parent's agent.
     #[must_use]
-    pub fn on_behalf_of(mut self, asking: &Self) -> Self {
-        self.agents.splice(..0, asking.agents.iter().cloned());
-        for profile in &asking.profiles {
+    pub fn with_parent(mut self, parent: &Self) -> Self {
+        self.agents.splice(..0, parent.agents.iter().cloned());
+        for profile in &parent.profiles {
             if !self.profiles.contains(profile) {
                 self.profiles.push(profile);
             }
@@ -74,33 +74,33 @@ impl ToolScope {
         self
     }
 
-    /// Whether the turn may use the tool of this name and source.
+    /// Checks that the turn may use the tool with this name and source.
     ///
     /// # Errors
-    /// Why it may not.
-    pub fn judge(&self, name: &str, source: &ToolSource) -> Result<(), Refused> {
+    /// Returns the reason why it may not.
+    pub fn check(&self, name: &str, source: &ToolSource) -> Result<(), ScopeError> {
         let denies = |profile: &&&ToolProfile| !profile.permits(name, source);
         if let Some(profile) = self.profiles.iter().find(denies) {
-            return Err(Refused::ByProfile(profile.name()));
+            return Err(ScopeError::DeniedByProfile(profile.name()));
         }
         if !self.filter.permits(name) {
-            return Err(Refused::ByFilter);
+            return Err(ScopeError::DeniedByFilter);
         }
         let ToolSource::Agent(agent) = source else { return Ok(()) };
         if self.agents.iter().any(|working| working.as_str() == agent) {
-            return Err(Refused::InACircle);
+            return Err(ScopeError::Cycle);
         }
-        if self.agents.len() > MAX_HANDOVERS { Err(Refused::TooDeep) } else { Ok(()) }
+        if self.agents.len() > MAX_HANDOVERS { Err(ScopeError::TooManyHandovers) } else { Ok(()) }
     }
 
-    /// The same as a yes or no.
+    /// Returns `true` if the turn may use the tool.
     #[must_use]
     pub fn permits(&self, tool: &ToolRegistration) -> bool {
-        self.judge(&tool.name, &tool.source).is_ok()
+        self.check(&tool.name, &tool.source).is_ok()
     }
 }
 
-/// The names of the profiles.
+/// Writes the names of the profiles.
 impl fmt::Display for ToolScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.profiles.iter().map(|profile| profile.name()).collect();
@@ -116,48 +116,48 @@ mod tests {
     use crate::testing::registration;
 
     #[test]
-    fn a_tool_must_please_the_profile_and_the_filter() {
+    fn tool_needs_permission_of_profile_and_filter() {
         let filter = ToolFilter { deny: vec!["ba*".to_owned()], ..ToolFilter::default() };
         let scope = ToolScope::new(ToolProfile::subagent(), filter);
-        let judge = |name| scope.judge(name, &ToolSource::Internal);
-        assert_eq!(judge("read"), Ok(()));
-        assert_eq!(judge("bash"), Err(Refused::ByFilter));
-        assert_eq!(judge("mcp_register_server"), Err(Refused::ByProfile("Subagent")));
+        let check = |name| scope.check(name, &ToolSource::Internal);
+        assert_eq!(check("read"), Ok(()));
+        assert_eq!(check("bash"), Err(ScopeError::DeniedByFilter));
+        assert_eq!(check("mcp_register_server"), Err(ScopeError::DeniedByProfile("Subagent")));
     }
 
     #[test]
-    fn work_that_is_handed_over_gains_nothing() {
+    fn handover_does_not_widen_scope() {
         let ask = ToolRegistration { source: ToolSource::A2a, ..registration("invoke_agent") };
         let nothing = ToolFilter { allow: Vec::new(), deny: Vec::new() };
-        let asking = ToolScope::new(ToolProfile::a2a_synthesis(), nothing);
+        let parent = ToolScope::new(ToolProfile::a2a_synthesis(), nothing);
         let child = ToolScope::new(ToolProfile::subagent(), ToolFilter::default());
         assert!(child.permits(&ask));
-        let child = child.on_behalf_of(&asking);
+        let child = child.with_parent(&parent);
         assert!(!child.permits(&ask));
         assert!(child.permits(&registration("read")), "it has tools of its own");
         assert_eq!(child.to_string(), "Subagent+A2ASynthesis");
     }
 
     #[test]
-    fn agents_ask_each_other_neither_in_a_circle_nor_without_end() {
-        let judge = |scope: &ToolScope, agent: &str| {
-            scope.judge(&format!("agent__{agent}"), &ToolSource::Agent(agent.to_owned()))
+    fn handovers_reject_cycles_and_long_chains() {
+        let check = |scope: &ToolScope, agent: &str| {
+            scope.check(&format!("agent__{agent}"), &ToolSource::Agent(agent.to_owned()))
         };
         let turn = |agent: &str| {
             ToolScope::new(ToolProfile::main(), ToolFilter::default())
-                .of_agent(AgentName::new(agent).unwrap())
+                .with_agent(AgentName::new(agent).unwrap())
         };
         let mut scope = turn("a0");
         for handovers in 1..=MAX_HANDOVERS {
             let next = format!("a{handovers}");
-            assert_eq!(judge(&scope, &next), Ok(()));
-            scope = turn(&next).on_behalf_of(&scope);
-            for asked in 0..=handovers {
-                let refused = judge(&scope, &format!("a{asked}"));
-                assert_eq!(refused, Err(Refused::InACircle), "{handovers} asks {asked}");
+            assert_eq!(check(&scope, &next), Ok(()));
+            scope = turn(&next).with_parent(&scope);
+            for previous in 0..=handovers {
+                let error = check(&scope, &format!("a{previous}"));
+                assert_eq!(error, Err(ScopeError::Cycle), "{handovers} calls {previous}");
             }
         }
-        assert_eq!(judge(&scope, "another"), Err(Refused::TooDeep));
-        assert_eq!(scope.judge("bash", &ToolSource::Files), Ok(()));
+        assert_eq!(check(&scope, "another"), Err(ScopeError::TooManyHandovers));
+        assert_eq!(scope.check("bash", &ToolSource::Files), Ok(()));
     }
 }

@@ -1,68 +1,69 @@
-//! How a call ended, in one of few words.
+//! Status of a finished call, for logs and metrics.
 
 use rockbot_contracts::ToolErrorCode;
 
 use crate::{failure::ToolFailure, result::ToolResult};
 
-/// How a call ended, as logs and metrics say it: `ok`, `tool_error` for a tool that says that it
-/// failed, else the code of the failure, and `other` for a code of a newer peer, which is outside
-/// text.
+/// Status of a finished call.
+///
+/// `ok`, `tool_error` if the tool reported an error, otherwise the error code. A code that this
+/// version does not know becomes `other`, because it is untrusted text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallStatus(usize);
 
 static CODES: [ToolErrorCode; ToolErrorCode::KNOWN.len()] = ToolErrorCode::KNOWN;
-/// Places before those of the codes.
-const BEFORE: usize = 2;
+/// Number of statuses before those of the error codes.
+const RESULT_STATUSES: usize = 2;
 
 impl CallStatus {
-    /// How many there are.
-    pub const COUNT: usize = BEFORE + ToolErrorCode::KNOWN.len() + 1;
+    /// Number of statuses.
+    pub const COUNT: usize = RESULT_STATUSES + ToolErrorCode::KNOWN.len() + 1;
 
-    /// Every one, in their order.
+    /// Returns all statuses, in index order.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT).map(Self)
     }
 
-    /// Of a call that ended so.
+    /// Returns the status of a call with this outcome.
     #[must_use]
-    pub fn of(ended: &Result<ToolResult, ToolFailure>) -> Self {
-        match ended {
+    pub fn from_outcome(outcome: &Result<ToolResult, ToolFailure>) -> Self {
+        match outcome {
             Ok(result) if !result.is_error => Self(0),
             Ok(_) => Self(1),
-            Err(failure) => Self::failed(&failure.code()),
+            Err(failure) => Self::from_code(&failure.code()),
         }
     }
 
-    /// Of a failure with this code.
+    /// Returns the status of a call that failed with this code.
     #[must_use]
-    pub fn failed(code: &ToolErrorCode) -> Self {
+    pub fn from_code(code: &ToolErrorCode) -> Self {
         let at = CODES.iter().position(|known| known == code).unwrap_or(CODES.len());
-        Self(BEFORE + at)
+        Self(RESULT_STATUSES + at)
     }
 
-    /// The word.
+    /// Returns the label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self.0 {
             0 => "ok",
             1 => "tool_error",
-            at => CODES.get(at - BEFORE).map_or("other", ToolErrorCode::as_str),
+            at => CODES.get(at - RESULT_STATUSES).map_or("other", ToolErrorCode::as_str),
         }
     }
 
-    /// Its place among all, below [`Self::COUNT`].
+    /// Returns the index, below [`Self::COUNT`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0
     }
 
-    /// Whether the call ended with a result, be it one that says that the tool failed.
+    /// Returns `true` if the call returned a result, including one with `is_error` set.
     #[must_use]
     pub fn is_result(self) -> bool {
-        self.0 < BEFORE
+        self.0 < RESULT_STATUSES
     }
 
-    /// Whether the call ended well.
+    /// Returns `true` if the call succeeded.
     #[must_use]
     pub fn is_ok(self) -> bool {
         self.0 == 0
@@ -74,17 +75,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_end_has_a_place_and_a_word_of_its_own() {
-        let mut ends = vec![
-            CallStatus::of(&Ok(ToolResult::text("4"))),
-            CallStatus::of(&Ok(ToolResult::error("no"))),
+    fn statuses_have_unique_indices_and_labels() {
+        let mut statuses = vec![
+            CallStatus::from_outcome(&Ok(ToolResult::text("4"))),
+            CallStatus::from_outcome(&Ok(ToolResult::error("no"))),
         ];
-        ends.extend(CODES.iter().map(CallStatus::failed));
-        ends.push(CallStatus::failed(&ToolErrorCode::Other("<newer>".into())));
-        let places: Vec<_> = ends.iter().map(|end| end.index()).collect();
-        assert_eq!(places, (0..CallStatus::COUNT).collect::<Vec<_>>());
-        let words: Vec<_> = ends.iter().map(|end| end.as_str()).collect();
-        assert_eq!((words[0], words[1], words[words.len() - 1]), ("ok", "tool_error", "other"));
-        assert_eq!(words[2], ToolErrorCode::KNOWN[0].as_str());
+        statuses.extend(CODES.iter().map(CallStatus::from_code));
+        statuses.push(CallStatus::from_code(&ToolErrorCode::Other("<newer>".into())));
+        let indices: Vec<_> = statuses.iter().map(|status| status.index()).collect();
+        assert_eq!(indices, (0..CallStatus::COUNT).collect::<Vec<_>>());
+        let labels: Vec<_> = statuses.iter().map(|status| status.as_str()).collect();
+        assert_eq!((labels[0], labels[1], labels[labels.len() - 1]), ("ok", "tool_error", "other"));
+        assert_eq!(labels[2], ToolErrorCode::KNOWN[0].as_str());
     }
 }

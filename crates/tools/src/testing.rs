@@ -1,4 +1,4 @@
-//! Small tools for the tests of this crate.
+//! Test helpers of this crate.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::{
     tool::Tool,
 };
 
-/// A fresh call of `tool`, of an agent of tests.
+/// Creates the context of a new call of `tool`.
 pub(crate) fn context(tool: &str) -> ToolContext {
     let session = SessionId::new("session").expect("an id");
     ToolContext::new(tool, session, AgentName::new("agent").expect("a name"))
 }
 
-/// A call of a tool that only reads, on its way through the layers.
+/// Creates a call of a read-only tool that has passed name resolution.
 pub(crate) fn call(tool: &str, arguments: &str) -> Call {
     let registry = ToolRegistry::new();
     let registration = ToolRegistration { hints: ToolHints::READ_ONLY, ..registration(tool) };
@@ -35,7 +35,7 @@ pub(crate) fn call(tool: &str, arguments: &str) -> Call {
     })
 }
 
-/// The end of the way of a call, made of a closure.
+/// Creates an innermost service from a closure.
 pub(crate) fn service<F>(run: impl Fn(Call) -> F + Send + Sync) -> impl CallService<Call>
 where
     F: Future<Output = Result<ToolResult, ToolFailure>> + Send,
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// A definition without parameters.
+/// Creates a definition without parameters.
 pub(crate) fn registration(name: &str) -> ToolRegistration {
     ToolRegistration {
         name: name.to_owned(),
@@ -69,7 +69,7 @@ pub(crate) fn registration(name: &str) -> ToolRegistration {
     }
 }
 
-/// Says its arguments.
+/// Returns its arguments as text.
 pub(crate) struct Echo(pub(crate) ToolRegistration);
 
 impl Tool for Echo {

@@ -1,4 +1,4 @@
-//! A tool: a definition for the model, and a call.
+//! The interface of a tool.
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::ToolRegistration;
@@ -6,44 +6,43 @@ use serde_json::Value;
 
 use crate::{context::ToolContext, failure::ToolFailure, limits::CallPolicy, result::ToolResult};
 
-/// Something a model can call by name.
+/// A function that a model can call by name.
 ///
-/// `arguments` come from the model and have been validated against the schema; everything else the
+/// `arguments` come from the model and are validated against the schema. Everything else that the
 /// tool may rely on comes from the system, in the [`ToolContext`].
 ///
 /// # Cancellation
-/// The future is dropped when the deadline passes or the call is cancelled; work that outlives a
+/// The future is dropped when the deadline passes or the call is cancelled. Work that outlives the
 /// future (child processes, remote calls) must be stopped by a guard or on
 /// [`ToolContext::cancellation`].
 pub trait Tool: Send + Sync + 'static {
-    /// Name, description, schema, source and hints.
+    /// Returns the name, description, schema, source and hints.
     fn registration(&self) -> &ToolRegistration;
 
     /// Runs the tool.
     ///
     /// # Errors
-    /// A failure becomes a result that the model can read and correct itself from, so its message
-    /// says what to do differently.
+    /// A failure becomes a result that the model reads, so its message must say how to correct the call.
     fn call<'a>(
         &'a self,
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>;
 
-    /// Whether the tool ends by its deadline, and on cancellation, by itself, because it can then
-    /// say whether it ran. Default false: its future is dropped instead.
+    /// Returns `true` if the tool enforces its deadline and cancellation itself, because it can then
+    /// report whether it ran. Default `false`: the future is dropped.
     fn keeps_deadline(&self) -> bool {
         false
     }
 
-    /// Whether its definition is what another process announces, so that it may change at any time.
-    /// Default false.
+    /// Returns `true` if another process announced the definition, so that it may change at any time.
+    /// Default `false`.
     fn is_announced(&self) -> bool {
         false
     }
 
-    /// What whoever made the tool says about its calls. What an operator says of it goes before.
-    /// Asked on every call. Default nothing.
+    /// Returns the tool's own policy for its calls. The operator's policy takes precedence. Read on
+    /// every call. Default `None`.
     fn policy(&self) -> Option<CallPolicy> {
         None
     }

@@ -51,7 +51,7 @@ async fn processes_recover_within_five_seconds_of_broker_restart() {
     let (broker, ()) = act(broker, PrivateBroker::shut_down).await;
     let back = Instant::now() + AWAY;
     for process in [&mut handler, &mut agent] {
-        process.says("lost the connection to the broker").await;
+        process.says("broker connection lost").await;
     }
     let during = fleet.run(&["--bus", &url, "tools", "call", "list_files"]).await;
     during.assert_code(69);
@@ -64,8 +64,8 @@ async fn processes_recover_within_five_seconds_of_broker_restart() {
     assert!(timeout_at(back, dies).await.is_err(), "a process ended with the broker");
     let (_broker, ()) = act(broker, PrivateBroker::restart).await;
     let since = Instant::now();
-    handler.says("consuming again queue=\"tool.invoke\"").await;
-    agent.says("consuming again queue=\"user.message.assistant\"").await;
+    handler.says("consumer resubscribed queue=\"tool.invoke\"").await;
+    agent.says("consumer resubscribed queue=\"user.message.assistant\"").await;
     assert!(since.elapsed() < BACK_WITHIN, "{:?}", since.elapsed());
     chat(&fleet, &url).await;
     assert!(handler.is_alive() && agent.is_alive());

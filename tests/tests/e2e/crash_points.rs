@@ -103,7 +103,7 @@ async fn handler_killed_before_tool_start_retries_elsewhere() {
     let _group = Group::from_file(&fleet, "pid").await;
     let marks = r#"{"command": "echo ran >> mark; echo done"}"#;
     let waiting = fleet.start(&["--json", "tools", "call", "bash", marks]);
-    first.says("the call waits for room").await;
+    first.says("call waits for a permit").await;
     let _second = fleet.handler_with("handler-2", &[SHARED]).await;
     first.send(Signal::KILL);
     let told = waiting.ended().await.json();

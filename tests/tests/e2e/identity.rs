@@ -152,7 +152,7 @@ async fn handler_may_quarantine_request_under_own_user() {
     let mut handler = guarded.program("rockbot-tool-handler", "tool-handler");
     handler.env("ROCKBOT_STORE__SHARED", "true").env("ROCKBOT_FILES__ROOT", guarded.fleet.path(""));
     let mut handler = Running::start(handler);
-    handler.says("it runs alone").await;
+    handler.says("call moved to the quarantine queue").await;
     guarded.fleet.exists("forged").await;
     assert_eq!(guarded.waiting(asker.as_ref(), "tool.invoke.dlq").await, 0);
 }

@@ -58,7 +58,7 @@ async fn handler_waits_for_broker_then_serves() {
     let fleet = Fleet::new();
     let detour = Detour::closed().await;
     let mut handler = handler(&fleet, &detour);
-    handler.says("cannot connect to the broker; trying again").await;
+    handler.says("broker connection failed; retrying").await;
     let _open = detour.open().await;
     handler.says("ready").await;
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
@@ -107,7 +107,7 @@ async fn handler_waiting_for_broker_stops_immediately() {
     let fleet = Fleet::new();
     let detour = Detour::closed().await;
     let mut handler = handler(&fleet, &detour);
-    handler.says("cannot connect to the broker; trying again").await;
+    handler.says("broker connection failed; retrying").await;
     handler.send(Signal::TERM);
     handler.ended_within(Duration::from_secs(5)).await.assert_code(0);
 }

@@ -80,7 +80,7 @@ impl Stage {
         let section = json!({"concurrency": 300, "tools": {"count": policy}});
         let section: HandlerSection = serde_json::from_value(section).expect("a section");
         let (registry, instance) = (Arc::new(ToolRegistry::new()), InstanceId::generate());
-        let layers = section.layers(None, Redactor::by_looks());
+        let layers = section.layers(None, Redactor::from_patterns());
         let executor = Arc::new(ToolExecutor::with_layers(registry.clone(), layers));
         let options = section.options();
         let handler = ToolInvokeHandler::new(executor, bus, "handler", &instance, options);

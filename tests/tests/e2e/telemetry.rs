@@ -163,13 +163,13 @@ async fn agent_detects_missing_replies() {
     // It still holds its queue, and answers nothing.
     handler.send(Signal::STOP);
     let stopped = std::time::Instant::now();
-    agent.says("answers to calls do not arrive").await;
+    agent.says("replies to calls do not arrive").await;
     assert!(stopped.elapsed().as_secs() < 15, "after {:?}", stopped.elapsed());
     assert_says(&text().await, &["rockbot_reply_probe_up 0"]);
     let (status, readiness) = http::ask(&admin, "/readyz").await;
     assert_eq!(status, 503, "{readiness}");
     handler.send(Signal::CONT);
-    agent.says("answers to calls arrive again").await;
+    agent.says("replies to calls arrive again").await;
     agent.send(Signal::TERM);
     agent.ended().await.assert_code(0);
 }

@@ -9,7 +9,7 @@ use rockbot_contracts::{
 };
 use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
 use rockbot_tools::{
-    ApprovalQuestion, Approver, ToolContext, ToolFailure, ToolPins, ToolRegistry, ToolResult,
+    ApprovalRequest, Approver, ToolContext, ToolFailure, ToolPins, ToolRegistry, ToolResult,
     ToolScope, ToolSource,
     layers::{approve, pin},
 };
@@ -119,7 +119,9 @@ impl Desk {
     /// Whether the tool has a definition that is trusted.
     pub(super) async fn trusts(&self, tool: &KnownTool) -> Result<bool, ToolFailure> {
         match &self.pins {
-            Some(pins) => tool.is_trusted(pins).await.map_err(|error| pin::out_of_reach(&error)),
+            Some(pins) => {
+                tool.is_trusted(pins).await.map_err(|error| pin::pins_unavailable(&error))
+            }
             None => Ok(true),
         }
     }
@@ -195,7 +197,7 @@ impl Desk {
             return self.call_now(server, tool, arguments, context).await;
         };
         let found = self.callable(server, tool, context).await?;
-        let question = ApprovalQuestion {
+        let question = ApprovalRequest {
             context,
             name: &found.name,
             source: &ToolSource::Mcp(found.server.clone()),
@@ -228,7 +230,7 @@ impl Desk {
             if !self.trusts(&found).await? {
                 warn!(agent = %self.agent, server = %found.server,
                     "the definition of an MCP tool changed; not calling it");
-                return Err(pin::changed());
+                return Err(pin::not_approved());
             }
             Ok(found)
         };

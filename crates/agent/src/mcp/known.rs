@@ -12,12 +12,12 @@ use rockbot_contracts::{
 use rockbot_store::StoreError;
 use rockbot_tool_rpc::mcp::{
     McpIndex,
-    outside_text::{is_name, plain},
+    untrusted_text::{is_name, plain},
 };
 use rockbot_tools::{
-    PinnedDefinition, PinnedTool, Refused, ToolPins, ToolRegistry, ToolScope, ToolSource,
+    PinnedDefinition, PinnedTool, ScopeError, ToolPins, ToolRegistry, ToolScope, ToolSource,
     fingerprint::definition_fingerprint,
-    names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, sanitise, with_hash},
+    names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, sanitize, with_hash},
 };
 
 /// Most tools of one server that are looked at.
@@ -76,8 +76,8 @@ impl KnownTool {
     }
 
     /// Whether it is within a scope.
-    pub(super) fn judge(&self, scope: &ToolScope) -> Result<(), Refused> {
-        scope.judge(&self.name, &ToolSource::Mcp(self.server.clone()))
+    pub(super) fn judge(&self, scope: &ToolScope) -> Result<(), ScopeError> {
+        scope.check(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
     /// Whether its definition is one that is trusted.
@@ -90,8 +90,8 @@ impl KnownTool {
             hints: self.definition.hints,
         };
         let (place, tool, name) = (source.as_str(), &self.definition.name, &self.name);
-        let tool = PinnedTool { place, tool, source: place, name };
-        pins.trusts(tool, &self.fingerprint, pinned).await
+        let tool = PinnedTool { namespace: place, tool, source: place, name };
+        pins.is_trusted(tool, &self.fingerprint, pinned).await
     }
 }
 
@@ -136,7 +136,7 @@ impl KnownServers {
         // Who gets a name that several want does not hang on the order in which the server tells: the
         // one whose own name was not altered, else the first of the alphabet.
         let mut order: Vec<_> = tools.iter().collect();
-        let is_altered = |tool: &str| sanitise(tool, MAX_NAME_BYTES) != tool;
+        let is_altered = |tool: &str| sanitize(tool, MAX_NAME_BYTES) != tool;
         order.sort_by_key(|tool| (is_altered(&tool.name), tool.name.as_str()));
         for definition in order {
             self.name(&mut state.names, &lower, definition);
@@ -174,7 +174,7 @@ impl KnownServers {
         if let Some((name, _)) = names.iter().find(|(_, has)| **has == owner) {
             return name.clone();
         }
-        let wanted = sanitise(&definition.model_name, DEFAULT_NAME_BYTES);
+        let wanted = sanitize(&definition.model_name, DEFAULT_NAME_BYTES);
         let is_free = |name: &String| !names.contains_key(name) && self.others.get(name).is_none();
         let whole = format!("{server}\n{}", definition.name);
         let name = Some(wanted.clone())

@@ -161,8 +161,9 @@ impl ConversationLog {
             let found = found.search(&asked, most).into_iter();
             found.map(|hit| messages[hit.text].clone()).collect::<Vec<_>>()
         });
-        let found =
-            ranked.await.map_err(|error| ToolFailure::caused("the search broke off", error))?;
+        let found = ranked
+            .await
+            .map_err(|error| ToolFailure::failed_with_source("the search broke off", error))?;
         if found.is_empty() {
             return Ok(ToolResult::text("Nothing that was said fits. Try other words."));
         }

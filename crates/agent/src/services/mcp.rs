@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use rockbot_contracts::AgentName;
 use rockbot_tool_rpc::mcp::{
     McpGateway,
-    outside_text::{is_name, plain},
+    untrusted_text::{is_name, plain},
 };
 
 use super::{KnownService, KnownServices, ServiceKind};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rockbot_contracts::ToolErrorCode;
-use rockbot_tools::{ToolPins, layers::pin, registry::Registered};
+use rockbot_tools::{ToolPins, layers::pin, registry::RegisteredTool};
 use tokio::time::{Instant, timeout_at};
 
 /// How long the pins of a whole list may take. What is not known then is not offered.
@@ -23,7 +23,7 @@ impl<'a> Trust<'a> {
     }
 
     /// Whether the tool may be offered.
-    pub(super) async fn has(&mut self, tool: &Registered) -> bool {
+    pub(super) async fn has(&mut self, tool: &RegisteredTool) -> bool {
         let Some(pins) = self.pins.filter(|_| tool.tool().is_announced()) else { return true };
         if self.is_out_of_reach {
             return false;

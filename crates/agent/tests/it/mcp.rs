@@ -398,7 +398,7 @@ async fn a_definition_that_changed_is_refused_until_an_operator_approves_it() {
     assert_eq!(servers.calls().len(), 1);
 
     let pins = ToolPins::new(store.clone(), first.name().clone());
-    let waiting = pins.quarantined().await.unwrap();
+    let waiting = pins.pending().await.unwrap();
     assert_eq!((waiting.len(), waiting[0].name.as_str()), (1, "git__log"));
     assert!(pins.approve(&waiting[0]).await.unwrap());
     say(&first, "go").await;

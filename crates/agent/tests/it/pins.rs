@@ -41,7 +41,7 @@ async fn a_changed_definition_is_neither_offered_nor_called_until_it_is_approved
     assert!(call(&store, &first).await.0, "what was approved still is");
 
     assert!(!call(&store, &changed).await.0);
-    let waiting = pins(&store).quarantined().await.unwrap();
+    let waiting = pins(&store).pending().await.unwrap();
     assert_eq!(waiting.len(), 1);
     assert_eq!(waiting[0].approved.description, "a tool of a test");
     assert!(pins(&store).approve(&waiting[0]).await.unwrap());

@@ -116,7 +116,7 @@ async fn agents_are_offered_nobody_who_waits_for_them() {
     ]);
     say(&company.tester(&model), "go").await;
     assert_eq!(inner.results().len(), 1);
-    assert!(inner.results()[0].contains("waits for this very work"), "{:?}", inner.results());
+    assert!(inner.results()[0].contains("already works on this request"), "{:?}", inner.results());
     let names: Vec<_> = offered(&inner).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["agent__c"]);
 }

@@ -1,4 +1,4 @@
-//! This program again, in another role.
+//! Child processes: this program in another role.
 
 use std::{
     io::{BufRead, BufReader},
@@ -8,7 +8,7 @@ use std::{
 pub struct Child(std::process::Child);
 
 impl Child {
-    /// Starts it and returns when it says that it is ready.
+    /// Starts a child and waits until it is ready.
     pub fn start(role: &[&str]) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
@@ -40,7 +40,7 @@ impl Drop for Child {
     }
 }
 
-/// Says that this child is ready, and waits until its parent is gone.
+/// Reports that this child is ready, and waits until its parent exits.
 pub async fn ready_until_orphaned() {
     use tokio::io::AsyncReadExt;
     println!("ready");

@@ -1,5 +1,5 @@
-//! What each guarantee costs: the same call with one after the other switched on, all alternated in
-//! one run, and beside them the exchange by hand with the same guarantees as the bus.
+//! Cost of each guarantee: calls with guarantees enabled one by one, compared with an exchange on the
+//! plain AMQP client that has the guarantees of the bus. All variants alternate in one run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,15 +19,15 @@ use crate::{
     raw, rockbot,
 };
 
-/// The steps, each with everything of those before it.
+/// Steps, each with the guarantees of the earlier ones.
 pub const STEPS: [&str; 6] =
     ["unguarded", "confirms", "quorum", "late-ack", "journal-sqlite", "journal-postgres"];
 
-const SHOWN: [&str; 6] = [
+const LABELS: [&str; 6] = [
     "none",
     "+ publisher confirms",
     "+ quorum queue",
-    "+ ack after the confirmed answer: the safe mode",
+    "+ ack after the confirmed reply: the safe mode",
     "+ journal on SQLite",
     "the same with the journal on PostgreSQL",
 ];
@@ -38,19 +38,19 @@ fn level(step: &str) -> usize {
     STEPS.iter().position(|known| *known == step).expect("a step")
 }
 
-/// A bus without some of its guarantees.
-pub struct Loosened {
+/// A bus with fewer guarantees.
+pub struct Relaxed {
     bus: Arc<dyn Bus>,
     level: usize,
 }
 
-impl Loosened {
-    pub fn over(bus: Arc<dyn Bus>, step: &str) -> Arc<dyn Bus> {
+impl Relaxed {
+    pub fn wrap(bus: Arc<dyn Bus>, step: &str) -> Arc<dyn Bus> {
         Arc::new(Self { bus, level: level(step) })
     }
 }
 
-impl Bus for Loosened {
+impl Bus for Relaxed {
     fn publish(&self, mut publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
         if self.level < level("confirms") {
             publication.assurance = Assurance::Sent;
@@ -90,7 +90,7 @@ impl Bus for Loosened {
     }
 }
 
-/// The journal of a step, if it has one.
+/// Starts the journal of a step, if it has one.
 pub async fn journal(
     step: &str,
     namespace: &str,
@@ -112,51 +112,52 @@ pub async fn journal(
     Some(CallJournal::start(store, instance, options))
 }
 
-/// Rounds of all steps and of the exchange by hand, alternated.
+/// Compares all steps and the plain client, in alternating rounds.
 pub async fn compare(rounds: usize, span: Duration) {
     let mut handlers = Vec::new();
     let mut agents = Vec::new();
     for step in STEPS {
         let namespace = fresh(step);
         handlers.push(Child::start(&["guarded-handler", &namespace, step]));
-        agents.push(rockbot::Agent::loosened(&namespace, step).await);
+        agents.push(rockbot::Agent::relaxed(&namespace, step).await);
     }
-    let theirs = fresh("raw");
-    handlers.push(Child::start(&["raw-server", &theirs]));
-    let client = raw::Client::connect(&theirs).await;
-    println!("| in flight | guarantees | calls/s | p50 | to none | to the client alone |");
+    let raw = fresh("raw");
+    handlers.push(Child::start(&["raw-server", &raw]));
+    let client = raw::Client::connect(&raw).await;
+    println!("| in flight | guarantees | calls/s | p50 | to none | to the plain client |");
     println!("|---:|---|---:|---:|---:|---:|");
     for in_flight in IN_FLIGHT {
         let mut samples: Vec<Vec<Sample>> = Vec::new();
         // The first round warms up.
         for round in 0..=rounds {
-            let mut of_round = vec![None; STEPS.len() + 1];
-            // Each round begins with another, so that none always follows the same one.
-            for turn in 0..of_round.len() {
-                let which = (turn + round) % of_round.len();
-                of_round[which] = Some(match agents.get(which) {
+            let mut round_samples = vec![None; STEPS.len() + 1];
+            // Each round starts with another variant, so that none always follows the same one.
+            for turn in 0..round_samples.len() {
+                let which = (turn + round) % round_samples.len();
+                round_samples[which] = Some(match agents.get(which) {
                     Some(agent) => measure::load(in_flight, span, || agent.call()).await,
                     None => measure::load(in_flight, span, || client.call()).await,
                 });
             }
             if round > 0 {
-                samples.push(of_round.into_iter().map(|sample| sample.expect("ran")).collect());
+                samples
+                    .push(round_samples.into_iter().map(|sample| sample.expect("ran")).collect());
             }
         }
-        let of =
+        let median_of =
             |pick: &dyn Fn(&[Sample]) -> f64| median(samples.iter().map(|s| pick(s)).collect());
         let row = |name: &str, which: usize| {
             println!(
                 "| {in_flight} | {name} | {:.0} | {:.2} ms | {:.2} | {:.2} |",
-                of(&|s| s[which].per_second),
-                of(&|s| s[which].p50_ms),
-                of(&|s| s[which].per_second / s[0].per_second),
-                of(&|s| s[which].per_second / s[STEPS.len()].per_second),
+                median_of(&|s| s[which].per_second),
+                median_of(&|s| s[which].p50_ms),
+                median_of(&|s| s[which].per_second / s[0].per_second),
+                median_of(&|s| s[which].per_second / s[STEPS.len()].per_second),
             );
         };
-        for (which, name) in SHOWN.iter().enumerate() {
+        for (which, name) in LABELS.iter().enumerate() {
             row(name, which);
         }
-        row("the client alone, as the safe mode", STEPS.len());
+        row("the plain client in the safe mode", STEPS.len());
     }
 }

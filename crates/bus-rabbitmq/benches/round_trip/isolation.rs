@@ -1,4 +1,4 @@
-//! Whether a tool that hangs slows the others down: the same calls with and without it, alternated.
+//! Isolation: calls with and without another tool that hangs, in alternating rounds.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::{
     rockbot,
 };
 
-/// More than run of one tool at once and wait in the handler.
+/// More than the calls of one tool that run and wait in a handler.
 const HANGING: usize = 300;
 
-/// The handler's setting: 48 of a tool run, up to 512 wait.
+/// Concurrency of the handler: 48 calls of a tool run, up to 512 wait.
 pub const CONCURRENCY: u16 = 64;
 
 pub async fn compare(rounds: usize, span: Duration) {
     let namespace = fresh("isolation");
     let _handler = Child::start(&["shared-handler", &namespace]);
     let caller = rockbot::Agent::connect(&namespace).await;
-    // As another process, so that its calls do not wait behind the others' in this one.
+    // A separate connection, so that its calls don't delay the others in this process.
     let hanging = rockbot::Agent::connect(&namespace).await;
     println!("| in flight | alone, p99 | beside {HANGING} hanging calls, p99 | ratio |");
     println!("|---:|---:|---:|---:|");
@@ -31,7 +31,7 @@ pub async fn compare(rounds: usize, span: Duration) {
             let beside = async || {
                 let held = rockbot::hang(&hanging, HANGING).await;
                 let sample = measure::load(in_flight, span, || caller.call()).await;
-                held.give_up().await;
+                held.cancel().await;
                 sample
             };
             samples.push(if round % 2 == 0 {
@@ -42,12 +42,13 @@ pub async fn compare(rounds: usize, span: Duration) {
                 (alone().await, beside)
             });
         }
-        let of = |pick: fn(&(Sample, Sample)) -> f64| median(samples.iter().map(pick).collect());
+        let median_of =
+            |pick: fn(&(Sample, Sample)) -> f64| median(samples.iter().map(pick).collect());
         println!(
             "| {in_flight} | {:.2} ms | {:.2} ms | {:.3} |",
-            of(|pair| pair.0.p99_ms),
-            of(|pair| pair.1.p99_ms),
-            of(|pair| pair.1.p99_ms / pair.0.p99_ms),
+            median_of(|pair| pair.0.p99_ms),
+            median_of(|pair| pair.1.p99_ms),
+            median_of(|pair| pair.1.p99_ms / pair.0.p99_ms),
         );
     }
 }

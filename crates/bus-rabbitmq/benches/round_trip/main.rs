@@ -1,11 +1,11 @@
-//! A tool call over RabbitMQ, against the same exchange written by hand on the AMQP client.
+//! Tool calls over RabbitMQ, compared with an equivalent exchange on the plain AMQP client.
 //!
-//! Agent and handler are separate processes in both: this program starts itself again in another
-//! role. Both sides of the comparison use the same kinds of queue, publisher confirms on both ways,
-//! `mandatory`, manual acks after the confirmed reply, and a task for each delivery. They are
-//! alternated in one run, and what is reported is the median of the ratios of the rounds.
+//! Agent and handler are separate processes: this program starts itself in another role. Both sides use
+//! the same kinds of queues, publisher confirms for requests and replies, `mandatory`, manual acks after
+//! the confirmed reply, and a task for each delivery. They alternate in one run, which reports the
+//! median of the ratios of all rounds.
 //!
-//! `cargo xtask bench` provides the broker and runs it.
+//! `cargo xtask bench` provides the broker and runs the benchmark.
 
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a benchmark stops by panicking")]
@@ -26,7 +26,7 @@ use self::{
     measure::{Sample, median},
 };
 
-/// As the binaries have it; the raw side has it too.
+/// The allocator of the binaries, used on both sides.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,18 +35,18 @@ const IN_FLIGHT: [usize; 3] = [1, 16, 256];
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     arguments.retain(|argument| argument != "--bench");
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let role: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         telemetry::start();
-        match words.as_slice() {
+        match role.as_slice() {
             ["handler", namespace, concurrency, pause_ms] => {
                 let pause = Duration::from_millis(pause_ms.parse().expect("a number"));
                 let concurrency = concurrency.parse().expect("a number");
                 rockbot::serve(namespace, concurrency, pause).await;
             }
-            ["guarded-handler", namespace, step] => rockbot::serve_loosened(namespace, step).await,
+            ["guarded-handler", namespace, step] => rockbot::serve_relaxed(namespace, step).await,
             ["guarantees"] => guarantees::compare(7, Duration::from_secs(1)).await,
             ["shared-handler", namespace] => rockbot::serve_shared(namespace).await,
             ["isolation"] => isolation::compare(7, Duration::from_secs(2)).await,
@@ -55,12 +55,12 @@ fn main() {
             ["raw-server", namespace] => raw::serve(namespace, usize::MAX).await,
             ["raw-client", namespace, calls, in_flight] => {
                 let client = raw::Client::connect(namespace).await;
-                measure::so_many(number(calls), number(in_flight), || client.call()).await;
+                measure::run_calls(number(calls), number(in_flight), || client.call()).await;
             }
             ["raw-serve-calls", namespace, calls] => raw::serve(namespace, number(calls)).await,
             ["agent", namespace, calls, in_flight] => {
                 let agent = rockbot::Agent::connect(namespace).await;
-                measure::so_many(number(calls), number(in_flight), || agent.call()).await;
+                measure::run_calls(number(calls), number(in_flight), || agent.call()).await;
             }
             ["serve-calls", namespace, calls] => {
                 rockbot::serve_counted(namespace, number(calls)).await;
@@ -74,13 +74,13 @@ fn main() {
     });
 }
 
-/// Rounds of both at each load, alternated.
+/// Compares both sides at each load, in alternating rounds.
 async fn compare(rounds: usize, span: Duration) {
-    let (ours, theirs) = (fresh("bench"), fresh("raw"));
-    let _handler = Child::start(&["handler", &ours, "256", "0"]);
-    let _server = Child::start(&["raw-server", &theirs]);
-    let agent = rockbot::Agent::connect(&ours).await;
-    let client = raw::Client::connect(&theirs).await;
+    let (rockbot, raw) = (fresh("bench"), fresh("raw"));
+    let _handler = Child::start(&["handler", &rockbot, "256", "0"]);
+    let _server = Child::start(&["raw-server", &raw]);
+    let agent = rockbot::Agent::connect(&rockbot).await;
+    let client = raw::Client::connect(&raw).await;
     println!(
         "| in flight | RockBot calls/s | raw calls/s | ratio | RockBot p50 | raw p50 | ratio |"
     );
@@ -91,30 +91,31 @@ async fn compare(rounds: usize, span: Duration) {
         measure::load(in_flight, warm, || client.call()).await;
         let mut samples: Vec<(Sample, Sample)> = Vec::new();
         for round in 0..rounds {
-            // Which goes first changes, so that neither always follows the other.
+            // The order alternates, so that neither always follows the other.
             let pair = if round % 2 == 0 {
-                let ours = measure::load(in_flight, span, || agent.call()).await;
-                (ours, measure::load(in_flight, span, || client.call()).await)
+                let rockbot = measure::load(in_flight, span, || agent.call()).await;
+                (rockbot, measure::load(in_flight, span, || client.call()).await)
             } else {
-                let theirs = measure::load(in_flight, span, || client.call()).await;
-                (measure::load(in_flight, span, || agent.call()).await, theirs)
+                let raw = measure::load(in_flight, span, || client.call()).await;
+                (measure::load(in_flight, span, || agent.call()).await, raw)
             };
             samples.push(pair);
         }
-        let of = |pick: fn(&(Sample, Sample)) -> f64| median(samples.iter().map(pick).collect());
+        let median_of =
+            |pick: fn(&(Sample, Sample)) -> f64| median(samples.iter().map(pick).collect());
         println!(
             "| {in_flight} | {:.0} | {:.0} | {:.3} | {:.2} ms | {:.2} ms | {:.3} |",
-            of(|pair| pair.0.per_second),
-            of(|pair| pair.1.per_second),
-            of(|pair| pair.0.per_second / pair.1.per_second),
-            of(|pair| pair.0.p50_ms),
-            of(|pair| pair.1.p50_ms),
-            of(|pair| pair.0.p50_ms / pair.1.p50_ms),
+            median_of(|pair| pair.0.per_second),
+            median_of(|pair| pair.1.per_second),
+            median_of(|pair| pair.0.per_second / pair.1.per_second),
+            median_of(|pair| pair.0.p50_ms),
+            median_of(|pair| pair.1.p50_ms),
+            median_of(|pair| pair.0.p50_ms / pair.1.p50_ms),
         );
     }
 }
 
-/// Memory that a call in flight takes on either side: the slope between few and many.
+/// Memory per call in flight on either side: the difference between few and many calls.
 async fn memory(calls: usize) {
     let namespace = fresh("memory");
     let few = calls / 4;
@@ -122,14 +123,14 @@ async fn memory(calls: usize) {
     let handler = Child::start(&["handler", &namespace, &concurrency, "12000"]);
     let agent = rockbot::Agent::connect(&namespace).await;
     let resident = || (measure::rss(std::process::id()), measure::rss(handler.id()));
-    // Once before, so that what is allocated once is there.
+    // Before the first measurement, so that one-time allocations are not counted.
     let first = rockbot::hold(&agent, few).await;
     let before = resident();
     let more = rockbot::hold(&agent, calls).await;
     let after = resident();
     let per_call = |before: usize, after: usize| after.saturating_sub(before) / calls;
     println!(
-        "{calls} calls more in flight: agent {} bytes a call, handler {} bytes a call",
+        "{calls} more calls in flight: agent {} bytes a call, handler {} bytes a call",
         per_call(before.0, after.0),
         per_call(before.1, after.1)
     );
@@ -137,7 +138,7 @@ async fn memory(calls: usize) {
     more.finish().await;
 }
 
-/// Four handlers against one, with a tool of 5 ms.
+/// Compares four handlers with one, for a tool that takes 5 ms.
 async fn scaling() {
     let mut rates = Vec::new();
     for handlers in [1, 4] {

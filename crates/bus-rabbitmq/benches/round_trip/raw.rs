@@ -1,5 +1,4 @@
-//! The same exchange by hand: what somebody would write on the AMQP client alone who wants the
-//! same guarantees.
+//! The equivalent exchange on the plain AMQP client, with the guarantees of the bus.
 
 use std::{
     collections::HashMap,
@@ -80,8 +79,8 @@ fn properties(kind: &str, id: &str) -> BasicProperties {
         .with_headers(headers)
 }
 
-/// Serves until the parent is gone, or until it answered `enough` calls.
-pub async fn serve(namespace: &str, enough: usize) {
+/// Serves until the parent exits, or until it has replied to `limit` calls.
+pub async fn serve(namespace: &str, limit: usize) {
     let (_connection, channel) = connect(namespace).await;
     let mut arguments = FieldTable::default();
     let name = format!("{namespace}.tool.invoke");
@@ -108,12 +107,12 @@ pub async fn serve(namespace: &str, enough: usize) {
     let replies = _connection.create_channel().await.expect("a channel");
     replies.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
     let exchange: Arc<str> = namespace.into();
-    let (left, done) = (Arc::new(AtomicUsize::new(enough)), Arc::new(Notify::new()));
-    let told = done.clone();
+    let (left, done) = (Arc::new(AtomicUsize::new(limit)), Arc::new(Notify::new()));
+    let notify = done.clone();
     tokio::spawn(async move {
         while let Some(Ok(delivery)) = consumer.next().await {
             let (replies, exchange) = (replies.clone(), exchange.clone());
-            let (left, told) = (left.clone(), told.clone());
+            let (left, notify) = (left.clone(), notify.clone());
             tokio::spawn(async move {
                 let request: serde_json::Value =
                     serde_json::from_slice(&delivery.data).expect("JSON");
@@ -121,27 +120,27 @@ pub async fn serve(namespace: &str, enough: usize) {
                 let text: serde_json::Value =
                     serde_json::from_str(request["arguments"].as_str().expect("text"))
                         .expect("JSON");
-                let answer = serde_json::json!({"toolCallId": id, "toolName": "echo",
+                let reply = serde_json::json!({"toolCallId": id, "toolName": "echo",
                     "content": text["text"], "isError": false, "elapsedMs": 0});
                 let correlation = delivery.properties.correlation_id().clone().expect("an id");
                 let to = delivery.properties.reply_to().clone().expect("an address");
                 let properties = properties("ToolInvokeResponse", correlation.as_str());
-                let body = serde_json::to_vec(&answer).expect("JSON");
+                let body = serde_json::to_vec(&reply).expect("JSON");
                 publish(&replies, &exchange, to.as_str(), &body, properties).await;
                 delivery.ack(BasicAckOptions::default()).await.expect("acked");
                 if left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                    told.notify_one();
+                    notify.notify_one();
                 }
             });
         }
     });
     tokio::select! {
-        () = ready_until_orphaned(), if enough == usize::MAX => {}
+        () = ready_until_orphaned(), if limit == usize::MAX => {}
         () = done.notified() => {}
     }
 }
 
-type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<Vec<u8>>>>>;
+type PendingReplies = Arc<Mutex<HashMap<String, oneshot::Sender<Vec<u8>>>>>;
 
 #[derive(Clone)]
 pub struct Client {
@@ -149,7 +148,7 @@ pub struct Client {
     channel: Channel,
     namespace: Arc<str>,
     reply_to: Arc<str>,
-    waiting: Waiting,
+    pending: PendingReplies,
     next: Arc<AtomicU64>,
 }
 
@@ -170,14 +169,14 @@ impl Client {
             FieldTable::default(),
         );
         let mut consumer = consumer.await.expect("consuming");
-        let waiting = Waiting::default();
-        let answered = waiting.clone();
+        let pending = PendingReplies::default();
+        let replies = pending.clone();
         tokio::spawn(async move {
             while let Some(Ok(delivery)) = consumer.next().await {
                 delivery.ack(BasicAckOptions::default()).await.expect("acked");
                 let id = delivery.properties.correlation_id().as_ref().expect("an id").to_string();
-                let waiter = answered.lock().expect("not poisoned").remove(&id);
-                let _ = waiter.expect("somebody waits").send(delivery.data);
+                let reply = replies.lock().expect("not poisoned").remove(&id);
+                let _ = reply.expect("a pending request").send(delivery.data);
             }
         });
         let channel = connection.create_channel().await.expect("a channel");
@@ -187,25 +186,25 @@ impl Client {
             channel,
             namespace: namespace.into(),
             reply_to: reply_to.into(),
-            waiting,
+            pending,
             next: Arc::default(),
         }
     }
 
-    /// One call, checked.
+    /// Makes a call and checks its result.
     pub fn call(&self) -> impl Future<Output = ()> + Send + 'static {
         let client = self.clone();
         async move {
             let id = format!("{:032x}", client.next.fetch_add(1, Ordering::Relaxed));
-            let (sender, answer) = oneshot::channel();
-            client.waiting.lock().expect("not poisoned").insert(id.clone(), sender);
+            let (sender, reply) = oneshot::channel();
+            client.pending.lock().expect("not poisoned").insert(id.clone(), sender);
             let properties =
                 properties("ToolInvokeRequest", &id).with_reply_to(client.reply_to.as_ref().into());
             let body = REQUEST.as_bytes();
             publish(&client.channel, &client.namespace, "tool.invoke", body, properties).await;
-            let answer: serde_json::Value =
-                serde_json::from_slice(&answer.await.expect("an answer")).expect("JSON");
-            assert_eq!(answer["content"], "hello");
+            let reply: serde_json::Value =
+                serde_json::from_slice(&reply.await.expect("a reply")).expect("JSON");
+            assert_eq!(reply["content"], "hello");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The side of the comparison that is RockBot.
+//! RockBot's side of the comparison.
 
 use std::{
     sync::{
@@ -27,23 +27,23 @@ use tokio::{sync::Notify, task::JoinSet};
 
 use crate::{
     child::ready_until_orphaned,
-    guarantees::{self, Loosened},
+    guarantees::{self, Relaxed},
     isolation, telemetry,
 };
 
-/// Says its argument, after a pause.
+/// Returns its argument after a pause.
 struct Echo {
     registration: ToolRegistration,
     pause: Duration,
     ran: AtomicUsize,
-    enough: usize,
+    limit: usize,
     done: Notify,
 }
 
 impl Echo {
-    fn new(name: &str, pause: Duration, enough: usize) -> Self {
+    fn new(name: &str, pause: Duration, limit: usize) -> Self {
         let (registration, done) = (registration(name), Notify::new());
-        Self { registration, pause, ran: 0.into(), enough, done }
+        Self { registration, pause, ran: 0.into(), limit, done }
     }
 }
 
@@ -61,7 +61,7 @@ impl Tool for Echo {
             if !self.pause.is_zero() {
                 tokio::time::sleep(self.pause).await;
             }
-            if self.ran.fetch_add(1, Ordering::Relaxed) + 1 == self.enough {
+            if self.ran.fetch_add(1, Ordering::Relaxed) + 1 == self.limit {
                 self.done.notify_one();
             }
             let text = arguments.get("text").and_then(Value::as_str).unwrap_or_default();
@@ -74,7 +74,7 @@ fn registration(name: &str) -> ToolRegistration {
     ToolRegistration {
         name: name.to_owned(),
         label: None,
-        description: "Says its argument.".to_owned(),
+        description: "Returns its argument.".to_owned(),
         tool_description: None,
         parameters: json!({"type": "object", "properties": {"text": {"type": "string"}},
             "required": ["text"], "additionalProperties": false}),
@@ -92,23 +92,23 @@ async fn connect(namespace: &str, name: &str) -> Arc<dyn Bus> {
     telemetry::observed(Arc::new(bus))
 }
 
-/// Serves the tool until the parent is gone, or until it ran `enough` times.
-async fn serve_until(namespace: &str, concurrency: u16, pause: Duration, enough: usize) {
+/// Serves the tool until the parent exits, or until it has run `limit` times.
+async fn serve_until(namespace: &str, concurrency: u16, pause: Duration, limit: usize) {
     let bus = connect(namespace, "handler").await;
-    let options = only_one_tool(concurrency);
-    serve_on(bus, options, &InstanceId::generate(), pause, enough).await;
+    let options = single_tool_options(concurrency);
+    serve_on(bus, options, &InstanceId::generate(), pause, limit).await;
 }
 
-/// Serves the tool with the guarantees up to `step` until the parent is gone.
-pub async fn serve_loosened(namespace: &str, step: &str) {
-    let bus = Loosened::over(connect(namespace, "handler").await, step);
+/// Serves the tool with the guarantees up to `step` until the parent exits.
+pub async fn serve_relaxed(namespace: &str, step: &str) {
+    let bus = Relaxed::wrap(connect(namespace, "handler").await, step);
     let instance = InstanceId::generate();
     let journal = guarantees::journal(step, namespace, &instance).await;
-    let options = InvokeOptions { journal, ..only_one_tool(256) };
+    let options = InvokeOptions { journal, ..single_tool_options(256) };
     serve_on(bus, options, &instance, Duration::ZERO, usize::MAX).await;
 }
 
-/// Serves the tool, and one that hangs, with the settings that a handler comes with.
+/// Serves the tool and one that hangs, with the default settings of a handler.
 pub async fn serve_shared(namespace: &str) {
     let bus = connect(namespace, "handler").await;
     let registry = Arc::new(ToolRegistry::new());
@@ -117,7 +117,7 @@ pub async fn serve_shared(namespace: &str) {
         registry.register(Arc::new(tool)).expect("registered");
     }
     let (executor, instance) = (Arc::new(ToolExecutor::new(registry)), InstanceId::generate());
-    let options = InvokeOptions::running(isolation::CONCURRENCY);
+    let options = InvokeOptions::new(isolation::CONCURRENCY);
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
     let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
     ready_until_orphaned().await;
@@ -130,16 +130,16 @@ async fn serve_on(
     options: InvokeOptions,
     instance: &InstanceId,
     pause: Duration,
-    enough: usize,
+    limit: usize,
 ) {
     let registry = Arc::new(ToolRegistry::new());
-    let tool = Arc::new(Echo::new("echo", pause, enough));
+    let tool = Arc::new(Echo::new("echo", pause, limit));
     registry.register(tool.clone()).expect("registered");
     let executor = Arc::new(ToolExecutor::new(registry));
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", instance, options);
     let workers = handler.start(&tool_invoke(), instance).await.expect("consuming");
     tokio::select! {
-        () = ready_until_orphaned(), if enough == usize::MAX => {}
+        () = ready_until_orphaned(), if limit == usize::MAX => {}
         () = tool.done.notified() => {}
     }
     workers.drain(Duration::from_secs(5)).await;
@@ -150,13 +150,13 @@ pub async fn serve(namespace: &str, concurrency: u16, pause: Duration) {
     serve_until(namespace, concurrency, pause, usize::MAX).await;
 }
 
-/// Serves exactly so many calls: two lengths of this, under an instruction counter, give the cost
-/// of one.
+/// Serves exactly `calls` calls. Two runs with different numbers under an instruction counter give the
+/// cost of one call.
 pub async fn serve_counted(namespace: &str, calls: usize) {
     serve_until(namespace, 256, Duration::ZERO, calls).await;
 }
 
-/// What an agent calls tools with.
+/// The calling side of an agent.
 #[derive(Clone)]
 pub struct Agent {
     executor: Arc<ToolExecutor>,
@@ -169,15 +169,15 @@ impl Agent {
         Self::on(connect(namespace, "agent").await)
     }
 
-    /// With the guarantees up to `step`.
-    pub async fn loosened(namespace: &str, step: &str) -> Self {
-        Self::on(Loosened::over(connect(namespace, "agent").await, step))
+    /// Connects with the guarantees up to `step`.
+    pub async fn relaxed(namespace: &str, step: &str) -> Self {
+        Self::on(Relaxed::wrap(connect(namespace, "agent").await, step))
     }
 
     fn on(bus: Arc<dyn Bus>) -> Self {
         let name = AgentName::new("bench").expect("a name");
         let address = ReplyAddress::new(name.clone(), InstanceId::generate());
-        // More than the memory of calls in flight is measured with.
+        // More than the number of calls in the memory measurement.
         let requester = Arc::new(Requester::new(bus, address).with_max_in_flight(10_000));
         let registry = Arc::new(ToolRegistry::new());
         for tool in ["echo", "hang"] {
@@ -188,54 +188,55 @@ impl Agent {
         Self { executor, session: SessionId::generate(), name }
     }
 
-    /// One call, checked.
+    /// Makes a call and checks its result.
     pub fn call(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.call_of("echo")
+        self.call_tool("echo")
     }
 
-    fn call_of(&self, tool: &'static str) -> impl Future<Output = ()> + Send + 'static {
+    fn call_tool(&self, tool: &'static str) -> impl Future<Output = ()> + Send + 'static {
         let Self { executor, session, name } = self.clone();
         async move {
             let context = ToolContext::new(tool, session, name);
             let arguments = r#"{"text":"hello"}"#.into();
             let result = executor.execute(ToolCall { context, arguments }).await;
-            assert_eq!(result.expect("an answer").to_text(), "hello");
+            assert_eq!(result.expect("a result").to_text(), "hello");
         }
     }
 }
 
+/// Calls in flight.
 pub struct Held(JoinSet<()>);
 
 impl Held {
-    /// Cancels them, and leaves the handler time to notice.
-    pub async fn give_up(mut self) {
+    /// Cancels the calls and gives the handler time to process the cancels.
+    pub async fn cancel(mut self) {
         self.0.shutdown().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 
     pub async fn finish(mut self) {
-        while let Some(ended) = self.0.join_next().await {
-            ended.expect("no panic");
+        while let Some(finished) = self.0.join_next().await {
+            finished.expect("no panic");
         }
     }
 }
 
-/// Opens so many calls of a tool that hangs.
+/// Starts `calls` calls of a tool that hangs.
 pub async fn hang(agent: &Agent, calls: usize) -> Held {
     let mut open = JoinSet::new();
     for _ in 0..calls {
-        open.spawn(agent.call_of("hang"));
+        open.spawn(agent.call_tool("hang"));
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     Held(open)
 }
 
-/// Opens so many calls of a slow tool, and returns when they have all had time to arrive.
+/// Starts `calls` calls of a slow tool, and waits until the handler has received them.
 pub async fn hold(agent: &Agent, calls: usize) -> Held {
     let mut open = JoinSet::new();
     for number in 0..calls {
         open.spawn(agent.call());
-        // Not all at once: what is measured is calls that wait, not a burst of publishes.
+        // Gradually: waiting calls are measured, not a burst of publishes.
         if number % 32 == 31 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -244,10 +245,10 @@ pub async fn hold(agent: &Agent, calls: usize) -> Held {
     Held(open)
 }
 
-/// The whole handler for the one tool there is, as the other side has it.
-fn only_one_tool(concurrency: u16) -> InvokeOptions {
+/// Gives all capacity of the handler to one tool, as on the raw side.
+fn single_tool_options(concurrency: u16) -> InvokeOptions {
     let running = usize::from(concurrency);
-    let each = QueueLimits { running, waiting: usize::MAX, wait: None };
-    let admission = AdmissionLimits { running, queues: Vec::new(), each };
-    InvokeOptions { admission, backlog: 0, ..InvokeOptions::running(concurrency) }
+    let per_tool = QueueLimits { running, waiting: usize::MAX, wait: None };
+    let admission = AdmissionLimits { running, queues: Vec::new(), per_tool };
+    InvokeOptions { admission, backlog: 0, ..InvokeOptions::new(concurrency) }
 }

@@ -1,8 +1,8 @@
-//! What it costs to count and to trace every call.
+//! Cost of metrics and traces.
 //!
-//! Three fleets of an agent and a handler, each in processes of their own, on one broker: one counts
-//! everything and sends the spans of every call over OTLP to a collector that reads and forgets, one
-//! does so for a tenth of the calls, and one neither counts nor traces.
+//! Three fleets of an agent process and a handler process share a broker. One has metrics and exports the
+//! spans of all calls over OTLP to a collector that discards them, one exports those of a tenth of the
+//! calls, and one has neither metrics nor traces.
 
 use std::{
     process::Stdio,
@@ -30,17 +30,17 @@ use crate::{
     rockbot::Agent,
 };
 
-/// Where spans go; the process neither counts nor traces without it.
+/// Variable with the endpoint of the collector. Without it, metrics and traces are off.
 const COLLECTOR: &str = "ROCKBOT_BENCH_COLLECTOR";
-/// The share of calls whose spans are sent.
+/// Variable with the share of calls whose spans are exported.
 const SHARE: &str = "ROCKBOT_BENCH_SHARE";
 
 static RUNNING: OnceLock<(Traces, Metrics)> = OnceLock::new();
 
-/// Switches on what the environment asks for.
+/// Starts metrics and traces as set in the environment.
 pub fn start() {
     let Ok(endpoint) = std::env::var(COLLECTOR) else { return };
-    let share = std::env::var(SHARE).expect("comes with the collector");
+    let share = std::env::var(SHARE).expect("set with the collector");
     let section = TelemetrySection {
         otlp_endpoint: Some(endpoint),
         sample_ratio: Some(share.parse().expect("a number")),
@@ -54,7 +54,7 @@ pub fn start() {
     let _ = RUNNING.set((traces, Metrics::start("bench", "0")));
 }
 
-/// The bus as a process of the fleet has it.
+/// Wraps the bus like a process of the fleet.
 pub fn observed(bus: Arc<dyn Bus>) -> Arc<dyn Bus> {
     match RUNNING.get() {
         Some(_) => Observed::new(bus, "rabbitmq"),
@@ -62,18 +62,18 @@ pub fn observed(bus: Arc<dyn Bus>) -> Arc<dyn Bus> {
     }
 }
 
-/// Calls at once.
+/// Calls in flight.
 const LOADS: [usize; 3] = [1, 16, 256];
 
-/// Calls a second and their median of each fleet.
+/// Calls per second and median latency of each fleet.
 type Round = [(f64, f64); 3];
 
-/// Calls as often as its parent says, and tells how fast that was.
+/// Runs the loads that its parent requests, and reports their rates.
 pub async fn call_on_demand(namespace: &str) {
     let agent = Agent::connect(namespace).await;
-    let mut asked = BufReader::new(tokio::io::stdin()).lines();
+    let mut commands = BufReader::new(tokio::io::stdin()).lines();
     println!("ready");
-    while let Some(line) = asked.next_line().await.expect("a line") {
+    while let Some(line) = commands.next_line().await.expect("a line") {
         let (in_flight, millis) = line.split_once(' ').expect("two numbers");
         let span = Duration::from_millis(millis.parse().expect("a number"));
         let in_flight = in_flight.parse().expect("a number");
@@ -82,22 +82,22 @@ pub async fn call_on_demand(namespace: &str) {
     }
 }
 
-/// How often each fleet comes in a round: the machine's own speed changes within seconds.
+/// Turns of each fleet in a round; the speed of the machine changes within seconds.
 const TURNS: u32 = 6;
 
-/// Rounds of all at each load, alternated. Each round has fleets of its own, since one may be a few
-/// per cent faster than another of its kind for as long as it lives.
+/// Compares all fleets at each load, in alternating rounds. Each round starts new fleets, since processes
+/// of one kind can differ by a few percent for their whole lifetime.
 pub async fn compare(rounds: usize, span: Duration) {
-    let collector = Drain::start().await;
+    let collector = Collector::start().await;
     let kinds =
-        [("all of them", Some("1")), ("a tenth", Some("0.1")), ("none, and no counts", None)];
+        [("all of them", Some("1")), ("a tenth", Some("0.1")), ("none, without metrics", None)];
     let mut samples: [Vec<Round>; LOADS.len()] = Default::default();
     for round in 0..rounds {
-        let order = [0, 1, 2].map(|place| (place + round) % kinds.len());
+        let order = [0, 1, 2].map(|offset| (offset + round) % kinds.len());
         let mut fleets = Vec::new();
         for kind in order {
             let collector = kinds[kind].1.map(|share| (collector.endpoint.as_str(), share));
-            fleets.push((kind, Pair::start(&fresh("told"), collector).await));
+            fleets.push((kind, Pair::start(&fresh("telemetry"), collector).await));
         }
         for (in_flight, samples) in LOADS.into_iter().zip(&mut samples) {
             for (_, pair) in &mut fleets {
@@ -118,45 +118,46 @@ pub async fn compare(rounds: usize, span: Duration) {
     println!("|---:|---|---:|---:|---:|---:|");
     for (in_flight, samples) in LOADS.into_iter().zip(&samples) {
         for (kind, (name, _)) in kinds.iter().enumerate() {
-            let of = |pick: &dyn Fn(&Round) -> f64| median(samples.iter().map(pick).collect());
+            let median_of =
+                |pick: &dyn Fn(&Round) -> f64| median(samples.iter().map(pick).collect());
             println!(
                 "| {in_flight} | {name} | {:.0} | {:.2} ms | {:.3} | {:.3} |",
-                of(&|one| one[kind].0),
-                of(&|one| one[kind].1),
-                of(&|one| one[kind].0 / one[2].0),
-                of(&|one| one[kind].1 / one[2].1),
+                median_of(&|one| one[kind].0),
+                median_of(&|one| one[kind].1),
+                median_of(&|one| one[kind].0 / one[2].0),
+                median_of(&|one| one[kind].1 / one[2].1),
             );
         }
     }
     let bytes = collector.bytes.load(std::sync::atomic::Ordering::Relaxed);
-    println!("the collector was sent {} MiB", bytes / 1024 / 1024);
+    println!("the collector received {} MiB", bytes / 1024 / 1024);
 }
 
-/// An agent and its handler.
+/// An agent process and its handler process.
 struct Pair {
     _handler: Child,
     _agent: Child,
-    asks: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    commands: ChildStdin,
+    results: Lines<BufReader<ChildStdout>>,
 }
 
 impl Pair {
     async fn start(namespace: &str, collector: Option<(&str, &str)>) -> Self {
         let mut handler = spawn(&["handler", namespace, "256", "0"], collector);
-        let said = handler.stdout.take().expect("piped");
-        assert_ready(&mut BufReader::new(said).lines()).await;
+        let output = handler.stdout.take().expect("piped");
+        assert_ready(&mut BufReader::new(output).lines()).await;
         let mut agent = spawn(&["observed-agent", namespace], collector);
-        let mut answers = BufReader::new(agent.stdout.take().expect("piped")).lines();
-        assert_ready(&mut answers).await;
-        let asks = agent.stdin.take().expect("piped");
-        Self { _handler: handler, _agent: agent, asks, answers }
+        let mut results = BufReader::new(agent.stdout.take().expect("piped")).lines();
+        assert_ready(&mut results).await;
+        let commands = agent.stdin.take().expect("piped");
+        Self { _handler: handler, _agent: agent, commands, results }
     }
 
-    /// Calls a second, and the median in milliseconds.
+    /// Runs a load. Returns calls per second and the median latency in milliseconds.
     async fn load(&mut self, in_flight: usize, span: Duration) -> (f64, f64) {
-        let asked = format!("{in_flight} {}\n", span.as_millis());
-        self.asks.write_all(asked.as_bytes()).await.expect("asked");
-        let line = self.answers.next_line().await.expect("a line").expect("an answer");
+        let command = format!("{in_flight} {}\n", span.as_millis());
+        self.commands.write_all(command.as_bytes()).await.expect("sent");
+        let line = self.results.next_line().await.expect("a line").expect("a result");
         let (rate, median) = line.split_once(' ').expect("two numbers");
         (rate.parse().expect("a number"), median.parse().expect("a number"))
     }
@@ -176,13 +177,13 @@ async fn assert_ready(lines: &mut Lines<BufReader<ChildStdout>>) {
     assert_eq!(line.as_deref(), Some("ready"));
 }
 
-/// A collector of traces over HTTP that reads what it is sent and forgets it.
-struct Drain {
+/// A trace collector over HTTP that discards its input.
+struct Collector {
     endpoint: String,
     bytes: Arc<std::sync::atomic::AtomicU64>,
 }
 
-impl Drain {
+impl Collector {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
@@ -190,14 +191,14 @@ impl Drain {
         let counted = bytes.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(swallow(stream, counted.clone()));
+                tokio::spawn(discard(stream, counted.clone()));
             }
         });
         Self { endpoint, bytes }
     }
 }
 
-async fn swallow(stream: TcpStream, bytes: Arc<std::sync::atomic::AtomicU64>) {
+async fn discard(stream: TcpStream, bytes: Arc<std::sync::atomic::AtomicU64>) {
     let mut stream = BufReader::with_capacity(64 * 1024, stream);
     let mut length = 0;
     let mut line = String::new();
@@ -210,13 +211,13 @@ async fn swallow(stream: TcpStream, bytes: Arc<std::sync::atomic::AtomicU64>) {
             let mut left = length;
             while left > 0 {
                 let read = stream.fill_buf().await.expect("a body").len().min(left);
-                assert!(read > 0, "the body ends early");
+                assert!(read > 0, "the body is truncated");
                 stream.consume(read);
                 left -= read;
             }
             bytes.fetch_add(length as u64, std::sync::atomic::Ordering::Relaxed);
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-            stream.get_mut().write_all(answer).await.expect("answered");
+            let response = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            stream.get_mut().write_all(response).await.expect("sent");
         }
         line.clear();
     }

@@ -1,4 +1,4 @@
-//! Certificates of an authority that a test makes for itself.
+//! A private certificate authority.
 
 use std::{
     fs,
@@ -10,14 +10,14 @@ use rcgen::{
     KeyPair, date_time_ymd,
 };
 
-/// An authority, and the folder with what it issued.
+/// An authority and the folder of its certificates.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
 }
 
 impl Authority {
-    /// An authority whose certificate is in `folder`, as `<name>.pem`.
+    /// Creates an authority and writes its certificate to `<name>.pem` in `folder`.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -28,7 +28,7 @@ impl Authority {
         Self { issuer, folder: folder.to_owned() }
     }
 
-    /// A certificate for a server at these addresses.
+    /// Issues a server certificate for the addresses.
     pub(crate) fn server(&self, addresses: &[&str]) {
         let addresses: Vec<_> = addresses.iter().map(|&address| address.to_owned()).collect();
         let mut params = CertificateParams::new(addresses).expect("addresses");
@@ -36,7 +36,7 @@ impl Authority {
         self.issue("server", &params);
     }
 
-    /// A certificate for a user, that ends with the year `last`.
+    /// Issues a client certificate for a user, valid until the end of the year `last`.
     pub(crate) fn user(&self, file: &str, user: &str, last: i32) {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);

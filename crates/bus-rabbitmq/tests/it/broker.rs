@@ -1,26 +1,27 @@
-//! A broker of a test's own, whose every act is done outside the runtime.
+//! A private broker or cluster, controlled from outside of the async runtime.
 
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 
-/// A broker or a cluster that blocks when it is told something.
-pub(crate) struct Own<T>(Arc<Mutex<T>>);
+/// A broker or cluster whose control operations block.
+pub(crate) struct TestBroker<T>(Arc<Mutex<T>>);
 
-impl<T: Send + 'static> Own<T> {
-    /// Starts it.
+impl<T: Send + 'static> TestBroker<T> {
+    /// Starts the broker on a blocking thread.
     pub(crate) async fn start(start: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
         let started = tokio::task::spawn_blocking(start).await.expect("no panic");
-        Self(Arc::new(Mutex::new(started.expect("it starts"))))
+        Self(Arc::new(Mutex::new(started.expect("started"))))
     }
 
-    /// Does something to it, and waits until that is done.
+    /// Runs a control operation on a blocking thread and waits for it.
     pub(crate) async fn act<R: Send + 'static>(
         &self,
-        act: impl FnOnce(&mut T) -> Result<R> + Send + 'static,
+        operation: impl FnOnce(&mut T) -> Result<R> + Send + 'static,
     ) -> R {
         let broker = self.0.clone();
-        let acted = tokio::task::spawn_blocking(move || act(&mut broker.lock().expect("alive")));
-        acted.await.expect("no panic").expect("the broker obeys")
+        let done =
+            tokio::task::spawn_blocking(move || operation(&mut broker.lock().expect("alive")));
+        done.await.expect("no panic").expect("the operation succeeds")
     }
 }

@@ -1,4 +1,4 @@
-//! A channel is closed alone, while its connection lives.
+//! Faults that close a channel but not its connection.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use rockbot_testkit::{
 use tokio::time::timeout;
 
 use crate::{
-    broker::Own,
+    broker::TestBroker,
     fleet::{BACK_WITHIN, Fleet},
 };
 
-/// The broker closes the channel of a consumer that holds a delivery for too long, here 1 s.
+/// The broker closes the channel of a consumer that holds a delivery for over 1 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_whose_channel_is_closed_alone_gets_another() {
-    let broker = Own::start(PrivateBroker::start).await;
+async fn consumer_survives_a_closed_channel() {
+    let broker = TestBroker::start(PrivateBroker::start).await;
     for (name, value) in [("consumer_timeout", "1000"), ("channel_tick_interval", "500")] {
         let set = format!("application:set_env(rabbit, {name}, {value}).");
         broker.act(move |broker| broker.ctl(&["eval", &set])).await;
@@ -31,12 +31,12 @@ async fn a_consumer_whose_channel_is_closed_alone_gets_another() {
     let mut others = fleet.record("jobs").await;
     fleet.insist("slow", "held").await;
     let held = within_timeout("a delivery", consumer.next()).await.expect("alive");
-    // Its time is over between here and there; the connection and the other consumer live on.
-    let again = within_timeout("the delivery again", consumer.next()).await.expect("alive");
-    assert_eq!(text_of(&again), "held");
-    assert!(again.is_redelivered());
-    held.settle(Settlement::Ack).await.expect_err("its channel is gone");
-    again.settle(Settlement::Ack).await.expect("settled on the new channel");
+    // The channel is closed meanwhile; the connection and the other consumer stay.
+    let redelivered = within_timeout("the redelivery", consumer.next()).await.expect("alive");
+    assert_eq!(text_of(&redelivered), "held");
+    assert!(redelivered.is_redelivered());
+    held.settle(Settlement::Ack).await.expect_err("its channel is closed");
+    redelivered.settle(Settlement::Ack).await.expect("settled on the new channel");
     fleet.say("jobs", "other", Duration::from_secs(5)).await.expect("confirmed");
     others.receives("other").await;
     fleet.insist("slow", "after").await;

@@ -1,4 +1,4 @@
-//! What our processes write survives the protocol, and what anybody else writes does no harm.
+//! Encoded envelopes round-trip, and arbitrary properties decode without errors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,11 +17,11 @@ use rockbot_contracts::{
     topology::DELIVERED_TOO_OFTEN,
 };
 
-/// The bytes that go over the wire for these properties, read back.
+/// Encodes properties as bytes and decodes them.
 fn over_the_wire(properties: &BasicProperties) -> BasicProperties {
-    let written = gen_properties(properties)(Vec::new().into()).expect("they can be written");
+    let written = gen_properties(properties)(Vec::new().into()).expect("encoded");
     let (bytes, _) = written.into_inner();
-    let (rest, read) = parse_properties(bytes.as_slice()).expect("they can be read");
+    let (rest, read) = parse_properties(bytes.as_slice()).expect("decoded");
     assert!(rest.is_empty(), "{} bytes are left over", rest.len());
     read
 }
@@ -42,15 +42,15 @@ fn id() -> impl Strategy<Value = MessageId> {
 }
 
 fn routing_key() -> impl Strategy<Value = RoutingKey> {
-    let words = vec("[a-zA-Z0-9_%~-]{1,20}", 1..12);
-    words.prop_map(|words| RoutingKey::new(words.join(".")).expect("a routing key"))
+    let segments = vec("[a-zA-Z0-9_%~-]{1,20}", 1..12);
+    segments.prop_map(|segments| RoutingKey::new(segments.join(".")).expect("a routing key"))
 }
 
 fn text() -> impl Strategy<Value = Option<Arc<str>>> {
     option::of(any::<String>().prop_map(Arc::from))
 }
 
-/// Budgets as they are made: whole milliseconds, no later than the protocol can count.
+/// Budgets in whole milliseconds that fit a signed 64-bit number.
 fn budget() -> impl Strategy<Value = Option<TimeBudget>> {
     const LATEST: u64 = i64::MAX as u64;
     let budget = (0..=LATEST, 0..=LATEST).prop_map(|(timeout_ms, deadline_unix_ms)| TimeBudget {
@@ -102,7 +102,7 @@ prop_compose! {
     }
 }
 
-/// Any value a peer can put into a header, of our choice or not.
+/// Any value that a header can have.
 fn value() -> impl Strategy<Value = AMQPValue> {
     let leaf = prop_oneof![
         any::<bool>().prop_map(AMQPValue::Boolean),
@@ -147,12 +147,12 @@ fn table(entries: Vec<(String, AMQPValue)>) -> FieldTable {
     table
 }
 
-/// A name of ours, with and without prefixes, or of somebody else.
+/// A known name with zero to three prefixes, or any other name.
 fn header_name() -> impl Strategy<Value = String> {
-    let ours = proptest::sample::select(&Header::ALL[..]);
-    let ours = (ours, proptest::sample::select(&["", "rb-", "rb-rb-", "rb-rb-rb-"][..]));
+    let known = proptest::sample::select(&Header::ALL[..]);
+    let known = (known, proptest::sample::select(&["", "rb-", "rb-rb-", "rb-rb-rb-"][..]));
     prop_oneof![
-        ours.prop_map(|(header, prefix)| {
+        known.prop_map(|(header, prefix)| {
             format!("{prefix}{}", header.on_wire().trim_start_matches("rb-"))
         }),
         short_text(),
@@ -190,7 +190,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn every_envelope_survives_the_wire(envelope in envelope()) {
+    fn envelope_round_trips(envelope in envelope()) {
         let properties = encode(&envelope).expect("it fits");
         prop_assert_eq!(&decode(&properties, envelope.body.clone()), &envelope);
         let read = over_the_wire(&properties);
@@ -198,34 +198,34 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_peer_sends_is_read_without_harm_and_can_be_sent_on(properties in properties()) {
+    fn arbitrary_properties_decode_and_encode_again(properties in properties()) {
         let envelope = decode(&properties, b"body".to_vec());
         prop_assert_eq!(&envelope.body, b"body");
-        // A dead letter is what was read, sent on.
-        let again = encode(&envelope).expect("what was read fits");
+        // Dead letters are decoded and encoded again.
+        let encoded = encode(&envelope).expect("decoded text fits");
         let budget = envelope.budget;
-        let mut read = decode(&over_the_wire(&again), envelope.body.clone());
-        // Times beyond what the protocol counts are cut, and still never run out.
+        let mut read = decode(&over_the_wire(&encoded), envelope.body.clone());
+        // Times beyond the signed 64-bit range are clamped.
         read.budget = budget;
         prop_assert_eq!(read, envelope);
     }
 
     #[test]
-    fn an_id_over_the_limit_is_refused_by_name(length in MAX_ID_BYTES + 1..2000) {
+    fn id_over_the_limit_is_rejected_by_name(length in MAX_ID_BYTES + 1..2000) {
         let envelope = Envelope::raw("Text", Vec::new()).with_correlation_id("x".repeat(length));
         let error = encode(&envelope).expect_err("too long");
         prop_assert_eq!((error.field, error.bytes), ("correlation_id", length));
     }
 
     #[test]
-    fn a_version_that_is_no_number_is_too_new(value in value()) {
+    fn non_numeric_version_is_too_new(value in value()) {
         let decoded = with_header("rb-wire", value.clone());
         let number = number_of(&value).and_then(|number| u32::try_from(number).ok());
         prop_assert_eq!(decoded.wire, number.unwrap_or(u32::MAX));
     }
 
     #[test]
-    fn numbers_may_come_in_any_type_and_as_text(number in 0..=i64::MAX as u64) {
+    fn numbers_decode_from_any_type_and_text(number in 0..=i64::MAX as u64) {
         let signed = i64::try_from(number).expect("it fits");
         let mut forms = vec![
             AMQPValue::LongLongInt(signed),
@@ -240,13 +240,13 @@ proptest! {
         for form in forms {
             let budget = with_header("rb-deadline", form.clone()).budget.expect("a budget");
             prop_assert_eq!(budget.deadline_unix_ms, number, "{:?}", form);
-            // The time-out was not said, so the deadline alone decides.
+            // Without a timeout, the deadline alone limits the time.
             prop_assert_eq!(budget.timeout, Duration::from_millis(u64::MAX));
         }
     }
 
     #[test]
-    fn our_headers_are_read_with_the_prefix_once_and_twice(text in any::<String>()) {
+    fn own_headers_decode_with_one_or_two_prefixes(text in any::<String>()) {
         for prefix in ["rb-", "rb-rb-"] {
             let value = || AMQPValue::LongString(text.as_str().into());
             let decoded = with_header(&format!("{prefix}source"), value());
@@ -262,7 +262,7 @@ proptest! {
 }
 
 #[test]
-fn without_a_version_it_is_ours_and_without_an_id_it_gets_one() {
+fn missing_version_and_id_get_defaults() {
     let first = decode(&BasicProperties::default(), Vec::new());
     let second = decode(&BasicProperties::default(), Vec::new());
     assert_eq!(first.wire, WIRE_VERSION);
@@ -270,29 +270,29 @@ fn without_a_version_it_is_ours_and_without_an_id_it_gets_one() {
 }
 
 #[test]
-fn what_the_broker_gave_up_says_why_in_plain_words() {
+fn brokers_dead_letters_have_readable_reasons() {
     let text = |text: &str| AMQPValue::LongString(text.into());
     let death = |reason: &str| AMQPValue::FieldTable(table(vec![("reason".into(), text(reason))]));
     let deaths = |reasons: &[&str]| {
         AMQPValue::FieldArray(array(reasons.iter().map(|reason| death(reason)).collect()))
     };
     let reason = |value| with_header("x-death", value).dead_letter_reason;
-    for (of_broker, words) in [
+    for (broker_reason, expected) in [
         ("delivery_limit", DELIVERED_TOO_OFTEN),
-        ("expired", "it waited longer than its queue keeps messages"),
-        ("maxlen", "its queue was full"),
-        ("rejected", "its consumer rejected it without a reason"),
-        ("from_the_future", "the broker gave it up"),
+        ("expired", "expired in the queue"),
+        ("maxlen", "the queue was full"),
+        ("rejected", "rejected by the consumer without a reason"),
+        ("from_the_future", "dead-lettered by the broker"),
     ] {
-        // The broker puts the last death first.
-        assert_eq!(reason(deaths(&[of_broker, "expired"])).as_deref(), Some(words));
+        // The latest entry comes first.
+        assert_eq!(reason(deaths(&[broker_reason, "expired"])).as_deref(), Some(expected));
     }
     assert_eq!(reason(deaths(&[])), None);
     assert_eq!(reason(text("expired")), None);
-    let ours = ("rb-dead-letter-reason".to_owned(), text("it makes no sense"));
-    let headers = table(vec![("x-death".to_owned(), deaths(&["rejected"])), ours]);
+    let own = ("rb-dead-letter-reason".to_owned(), text("invalid request"));
+    let headers = table(vec![("x-death".to_owned(), deaths(&["rejected"])), own]);
     let envelope = decode(&BasicProperties::default().with_headers(headers), Vec::new());
-    assert_eq!(envelope.dead_letter_reason.as_deref(), Some("it makes no sense"));
+    assert_eq!(envelope.dead_letter_reason.as_deref(), Some("invalid request"));
 }
 
 fn with_header(name: &str, value: AMQPValue) -> Envelope {
@@ -300,7 +300,7 @@ fn with_header(name: &str, value: AMQPValue) -> Envelope {
     decode(&BasicProperties::default().with_headers(headers), Vec::new())
 }
 
-/// What a reader may take for a number, said independently of the codec.
+/// Independent implementation of the codec's number conversion.
 fn number_of(value: &AMQPValue) -> Option<u64> {
     let integer: i128 = match value {
         AMQPValue::ShortShortInt(number) => (*number).into(),

@@ -1,4 +1,4 @@
-//! The network between a process and the broker fails.
+//! Faults of the network between a process and the broker.
 
 use std::time::Duration;
 
@@ -15,40 +15,40 @@ use tokio::time::{Instant, timeout};
 
 use crate::fleet::{BACK_WITHIN, Fleet, SHORT, reason_not_sent};
 
-/// A fleet whose only way to the broker is a proxy.
-async fn behind_a_proxy() -> (FaultProxy, Fleet) {
+/// Connects a fleet through a proxy.
+async fn fleet_behind_proxy() -> (FaultProxy, Fleet) {
     let proxy = FaultProxy::start(&test_broker_url()).await;
     let fleet = Fleet::connect(proxy.url()).await;
     (proxy, fleet)
 }
 
 #[tokio::test]
-async fn cut_again_and_again_it_comes_back_and_loses_nothing_confirmed() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn confirmed_messages_survive_repeated_cuts() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     let mut confirmed = fleet.insist_on("jobs", "before", 10).await;
     for cut in 1..=3 {
         let connections = proxy.connections();
         proxy.cut_all();
-        // Some of these meet the dead connection.
+        // Some of these are published on the dead connection.
         confirmed.extend(fleet.insist_on("jobs", &format!("cut {cut}"), 10).await);
         within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
-        fleet.back("a cut").await;
+        fleet.wait_until_ready("a cut").await;
     }
     confirmed.extend(fleet.insist_on("jobs", "after", 10).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
-async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
-    let (proxy, fleet) = behind_a_proxy().await;
-    // Not cut, and forgetful.
-    let worker = fleet.join(&test_broker_url()).await;
-    let questions = Subscription::new(work_queue("questions"), 1);
-    let mut questions = worker.bus.consume(questions).await.expect("subscribed");
-    let requester = Requester::new(fleet.bus.clone(), reply_address("asker", "one"));
+async fn request_lost_in_repeated_cuts_is_retried() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
+    // Not behind the proxy; acknowledges the first attempt without a reply.
+    let handler = fleet.join(&test_broker_url()).await;
+    let requests = Subscription::new(work_queue("requests"), 1);
+    let mut requests = handler.bus.consume(requests).await.expect("subscribed");
+    let requester = Requester::new(fleet.bus.clone(), reply_address("caller", "one"));
     let request = Request {
-        key: key("questions"),
+        key: key("requests"),
         envelope: text_message("?").with_correlation_id("the-call"),
         timeout: Duration::from_secs(60),
         grace: Duration::ZERO,
@@ -56,35 +56,35 @@ async fn a_question_that_was_lost_in_a_run_of_cuts_is_asked_again() {
         retry: true,
         abandoned: None,
     };
-    let forgets = async {
-        assert_eq!(ack_next(&mut questions).await, "?");
-        // The broker answers in order: once this one is confirmed, the question is.
-        fleet.insist("questions", "after").await;
-        assert_eq!(ack_next(&mut questions).await, "after");
+    let handling = async {
+        assert_eq!(ack_next(&mut requests).await, "?");
+        // Confirms arrive in order: once this message is confirmed, the request is too.
+        fleet.insist("requests", "after").await;
+        assert_eq!(ack_next(&mut requests).await, "after");
         for _ in 0..3 {
             let connections = proxy.connections();
             proxy.cut_all();
             within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
-            fleet.back("a cut").await;
+            fleet.wait_until_ready("a cut").await;
         }
         assert_eq!(requester.stats().retries(), 0);
-        let again = next_delivery(&mut questions).await;
-        let question = again.envelope().clone();
-        again.settle(Settlement::Ack).await.expect("acked");
-        let to = question.reply_to.clone().expect("a reply-to");
-        let answer = Publication::mandatory(to, text_message("!").with_correlation_id("the-call"));
-        worker.bus.publish(answer).await.expect("published");
-        question
+        let retried = next_delivery(&mut requests).await;
+        let retry = retried.envelope().clone();
+        retried.settle(Settlement::Ack).await.expect("acked");
+        let to = retry.reply_to.clone().expect("a reply-to");
+        let reply = Publication::mandatory(to, text_message("!").with_correlation_id("the-call"));
+        handler.bus.publish(reply).await.expect("published");
+        retry
     };
-    let (answer, question) = tokio::join!(requester.request(request), forgets);
-    answer.expect("an answer");
-    assert_eq!((question.attempt, requester.stats().retries()), (2, 1));
+    let (reply, retry) = tokio::join!(requester.request(request), handling);
+    reply.expect("a reply");
+    assert_eq!((retry.attempt, requester.stats().retries()), (2, 1));
 }
 
-/// The client library forgets an operation that begins at the wrong moment.
+/// The client library never completes an operation that starts while the connection closes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_begins_as_the_connection_ends_does_not_wait_for_its_time_out() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn publish_during_a_cut_does_not_wait_for_its_timeout() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     for cut in 0..30 {
         let text = format!("cut {cut}");
@@ -99,32 +99,32 @@ async fn what_begins_as_the_connection_ends_does_not_wait_for_its_time_out() {
 }
 
 #[tokio::test]
-async fn a_publish_without_a_connection_fails_in_time_and_says_why() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn publish_without_connection_times_out_with_the_reason() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     proxy.refuse();
     proxy.cut_all();
-    fleet.interrupted().await;
-    let began = Instant::now();
+    fleet.wait_until_interrupted().await;
+    let start = Instant::now();
     let reason = reason_not_sent(fleet.say("jobs", "lost", SHORT).await);
-    assert!(began.elapsed() < SHORT * 2);
+    assert!(start.elapsed() < SHORT * 2);
     assert!(reason.contains("refused"), "{reason}");
     proxy.accept();
-    fleet.back("the broker is reached again").await;
+    fleet.wait_until_ready("the broker is reachable").await;
     fleet.insist("jobs", "after").await;
     recorder.receives("after").await;
 }
 
 #[tokio::test]
-async fn a_publish_waits_for_the_connection_within_its_time_out() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn publish_waits_for_the_connection() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     proxy.refuse();
     proxy.cut_all();
-    fleet.interrupted().await;
+    fleet.wait_until_interrupted().await;
     let publish = fleet.say("jobs", "patient", Duration::from_secs(10));
     let accept = async {
-        // The publish has begun to wait.
+        // The publish is waiting by now.
         tokio::task::yield_now().await;
         proxy.accept();
     };
@@ -134,59 +134,59 @@ async fn a_publish_waits_for_the_connection_within_its_time_out() {
 }
 
 #[tokio::test]
-async fn half_a_frame_to_either_side_is_survived() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn truncated_frame_causes_a_reconnect() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
     for side in [Direction::ToBroker, Direction::ToClient] {
         let connections = proxy.connections();
         proxy.truncate_next_chunk(side);
         match fleet.say("jobs", "halved", SHORT * 5).await {
-            // A half confirm leaves it open; half a message can be sent again or left open.
+            // A truncated confirm leaves the outcome open; a truncated message may be resent.
             Ok(()) => confirmed.push("halved".to_owned()),
             Err(PublishError::Unconfirmed { .. } | PublishError::Disconnected { .. }) => {}
             Err(error) => panic!("{error}"),
         }
         within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
-        fleet.back("half a frame").await;
+        fleet.wait_until_ready("a truncated frame").await;
     }
     confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
-async fn while_the_network_is_silent_a_publish_ends_by_its_time_out() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn publish_on_a_stalled_network_times_out() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
     proxy.stall();
     let silent = fleet.say("jobs", "silent", SHORT).await;
     assert!(matches!(silent, Err(PublishError::Unconfirmed { .. })), "{silent:?}");
     proxy.resume();
-    // It went out after all, which is what `Unconfirmed` leaves open.
+    // It was sent after all, which `Unconfirmed` leaves open.
     confirmed.push("silent".to_owned());
     confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_given_up_after_two_heartbeats() {
+async fn stalled_connection_is_closed_after_two_heartbeats() {
     let proxy = FaultProxy::start(&test_broker_url()).await;
     let fleet = Fleet::connect(&format!("{}?heartbeat=1", proxy.url())).await;
     let mut recorder = fleet.record("jobs").await;
     let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
     proxy.stall();
-    fleet.interrupted().await;
+    fleet.wait_until_interrupted().await;
     proxy.cut_all();
     proxy.resume();
-    fleet.back("the silence").await;
+    fleet.wait_until_ready("the stall").await;
     confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
-async fn a_slow_network_is_no_fault() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn slow_network_causes_no_reconnect() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let mut recorder = fleet.record("jobs").await;
     proxy.delay(Duration::from_millis(50));
     fleet.say("jobs", "slow", SHORT * 5).await.expect("confirmed");
@@ -194,10 +194,10 @@ async fn a_slow_network_is_no_fault() {
     assert_eq!(proxy.connections(), 1);
 }
 
-/// A worker looks at its deliveries and at other things in turn, and drops the wait each time.
+/// Covers callers that poll in a `select!`, which drops the wait each time.
 #[tokio::test]
-async fn a_consumer_comes_back_though_nobody_waits_for_long() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn consumer_resubscribes_despite_dropped_waits() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let subscription = Subscription::new(work_queue("jobs"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     proxy.cut_all();
@@ -214,35 +214,35 @@ async fn a_consumer_comes_back_though_nobody_waits_for_long() {
 }
 
 #[tokio::test]
-async fn a_message_taken_before_the_cut_comes_again_and_says_so() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn delivery_unsettled_at_a_cut_is_redelivered() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let subscription = Subscription::new(work_queue("jobs"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     fleet.insist("jobs", "held").await;
     let held = within_timeout("a delivery", consumer.next()).await.expect("alive");
     proxy.cut_all();
-    let again = within_timeout("the delivery again", consumer.next()).await.expect("alive");
-    assert!(again.is_redelivered());
-    held.settle(rockbot_bus::Settlement::Ack).await.expect_err("its channel is gone");
-    again.settle(rockbot_bus::Settlement::Ack).await.expect("settled");
+    let redelivered = within_timeout("the redelivery", consumer.next()).await.expect("alive");
+    assert!(redelivered.is_redelivered());
+    held.settle(rockbot_bus::Settlement::Ack).await.expect_err("its channel is closed");
+    redelivered.settle(rockbot_bus::Settlement::Ack).await.expect("settled");
     fleet.insist("jobs", "next").await;
     assert_eq!(ack_next(&mut consumer).await, "next");
 }
 
 #[tokio::test]
-async fn closing_while_disconnected_ends_consumers_and_publishers_at_once() {
-    let (proxy, fleet) = behind_a_proxy().await;
+async fn close_while_disconnected_ends_consumers_and_publishes() {
+    let (proxy, fleet) = fleet_behind_proxy().await;
     let subscription = Subscription::new(work_queue("jobs"), 1);
     let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
     proxy.refuse();
     proxy.cut_all();
-    fleet.interrupted().await;
+    fleet.wait_until_interrupted().await;
     let publication = rockbot_bus::Publication::mandatory(key("jobs"), text_message("never"));
     let (published, next, ()) = timeout(SHORT, async {
         tokio::join!(fleet.bus.publish(publication), consumer.next(), fleet.bus.close())
     })
     .await
-    .expect("all end");
+    .expect("all complete");
     assert!(matches!(published, Err(PublishError::Closed)), "{published:?}");
     assert!(next.is_none());
 }

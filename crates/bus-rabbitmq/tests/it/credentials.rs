@@ -1,4 +1,4 @@
-//! The user, the password or the rights are wrong.
+//! Wrong passwords and closed connections.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     management,
 };
 
-/// The test broker's URL for a user with the password `right`.
+/// Returns the test broker's URL for a user with the password `right`.
 fn url_of(user: &str) -> String {
     let url = test_broker_url();
     let (_, address) = url.rsplit_once('@').expect("a URL with a user");
@@ -28,7 +28,7 @@ async fn permit(user: &str) {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_named_as_the_reason_and_the_right_one_heals() {
+async fn wrong_password_is_reported_until_corrected() {
     let user = fresh_namespace();
     set_password(&user, "wrong").await;
     permit(&user).await;
@@ -41,13 +41,13 @@ async fn a_wrong_password_is_named_as_the_reason_and_the_right_one_heals() {
         other => panic!("{other:?}"),
     }
     set_password(&user, "right").await;
-    bus.connected(BACK_WITHIN).await.expect("it kept trying");
+    bus.connected(BACK_WITHIN).await.expect("connected by a retry");
     assert!(bus.is_ready());
     management::request("DELETE", &format!("users/{user}"), "").await;
 }
 
 #[tokio::test]
-async fn a_connection_closed_by_an_operator_comes_back_once_its_user_may() {
+async fn connection_closed_by_operator_reconnects() {
     let user = fresh_namespace();
     set_password(&user, "right").await;
     permit(&user).await;
@@ -55,21 +55,21 @@ async fn a_connection_closed_by_an_operator_comes_back_once_its_user_may() {
     let mut recorder = fleet.record("jobs").await;
     fleet.insist("jobs", "before").await;
     set_password(&user, "wrong").await;
-    // The broker counts a connection a moment after it was opened.
+    // The broker lists a connection some time after it was opened.
     within_timeout("the connection is closed", async {
-        let of_user = format!("connections/username/{user}");
-        // Not faster: the management API falls behind when it is kept busy.
-        let mut again = tokio::time::interval(Duration::from_millis(250));
+        let connections = format!("connections/username/{user}");
+        // Not faster: a busy management API falls behind.
+        let mut retry = tokio::time::interval(Duration::from_millis(250));
         while fleet.bus.is_ready() {
-            management::request("DELETE", &of_user, "").await;
-            again.tick().await;
+            management::request("DELETE", &connections, "").await;
+            retry.tick().await;
         }
     })
     .await;
     let error = fleet.say("jobs", "lost", SHORT).await.expect_err("no connection");
     assert!(!error.to_string().is_empty());
     set_password(&user, "right").await;
-    fleet.back("the user may again").await;
+    fleet.wait_until_ready("the password was corrected").await;
     fleet.insist("jobs", "after").await;
     recorder.received(&["before".to_owned(), "after".to_owned()]).await;
     management::request("DELETE", &format!("users/{user}"), "").await;

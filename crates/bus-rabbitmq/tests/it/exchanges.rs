@@ -1,4 +1,4 @@
-//! The exchange is deleted, and every binding with it.
+//! Deletion of the exchange with all of its bindings.
 
 use lapin::options::ExchangeDeleteOptions;
 use rockbot_bus::PublishError;
@@ -33,7 +33,7 @@ async fn consumers_bind_again_though_they_are_told_nothing() {
     let there = here.join(&test_broker_url()).await;
     let mut recorder = there.record("jobs").await;
     delete_exchanges(&here).await;
-    // Until then nobody is bound, and a publish says so at once.
+    // Until the queue is bound again, a publish is unroutable at once.
     let arrived = timeout(BACK_WITHIN, async {
         loop {
             match here.say("jobs", "after", SHORT * 5).await {

@@ -1,4 +1,4 @@
-//! Who a fault happens to: a bus with a consumer that remembers what it received.
+//! Fixture of fault tests: processes of a fleet, with consumers that record received messages.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(20);
 /// The timeout of publishes that are expected to fail.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
-/// One process of a fleet of its own.
+/// One process of a test's fleet.
 pub(crate) struct Fleet {
     pub(crate) bus: Arc<RabbitBus>,
     pub(crate) namespace: String,
@@ -28,23 +28,23 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Connects to a fresh namespace.
+    /// Connects the first process of a fleet in a new namespace.
     pub(crate) async fn connect(url: &str) -> Self {
         Self::in_namespace(url, fresh_namespace()).await
     }
 
-    /// Another process of the same fleet, at `url`.
+    /// Connects another process of the fleet through `url`.
     pub(crate) async fn join(&self, url: &str) -> Self {
         Self::in_namespace(url, self.namespace.clone()).await
     }
 
     async fn in_namespace(url: &str, namespace: String) -> Self {
         let bus = start(url, &namespace);
-        bus.connected(TEST_TIMEOUT).await.expect("the broker answers");
+        bus.connected(TEST_TIMEOUT).await.expect("connected");
         Self { bus: Arc::new(bus), namespace, url: url.to_owned() }
     }
 
-    /// Consumes a work queue, and remembers.
+    /// Consumes a work queue and records its messages.
     pub(crate) async fn record(&self, queue: &str) -> Recorder {
         self.record_queue(work_queue(queue)).await
     }
@@ -60,14 +60,14 @@ impl Fleet {
                 sender.send_modify(|seen: &mut BTreeSet<String>| {
                     seen.insert(text);
                 });
-                // When it is lost, the message comes again.
+                // If the ack is lost, the message is redelivered.
                 let _ = delivery.settle(rockbot_bus::Settlement::Ack).await;
             }
         });
         Recorder { seen, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Publishes once, within `within`, and proves that it ends in that time.
+    /// Publishes with the timeout `within`, and checks that the publish completes in time.
     pub(crate) async fn say(
         &self,
         queue: &str,
@@ -76,21 +76,21 @@ impl Fleet {
     ) -> Result<(), PublishError> {
         let publication = Publication::mandatory(key(queue), text_message(text)).within(within);
         let published = timeout(within + SHORT, self.bus.publish(publication)).await;
-        published.expect("a publish never outlives its time-out")
+        published.expect("a publish completes within its timeout")
     }
 
-    /// Publishes again until it is confirmed.
+    /// Publishes until confirmed.
     pub(crate) async fn insist(&self, queue: &str, text: &str) {
         within_timeout("a confirmed publish", async {
-            let mut again = interval(Duration::from_millis(20));
+            let mut retry = interval(Duration::from_millis(20));
             while self.say(queue, text, SHORT).await.is_err() {
-                again.tick().await;
+                retry.tick().await;
             }
         })
         .await;
     }
 
-    /// Publishes many, each until it is confirmed; returns their texts.
+    /// Publishes `count` messages, each until confirmed; returns their texts.
     pub(crate) async fn insist_on(&self, queue: &str, name: &str, count: usize) -> Vec<String> {
         let texts: Vec<String> = (0..count).map(|number| format!("{name} {number}")).collect();
         for text in &texts {
@@ -99,55 +99,55 @@ impl Fleet {
         texts
     }
 
-    /// Waits until the bus says that it is ready, at most as long as was promised.
-    pub(crate) async fn back(&self, after: &str) {
-        let mut look = interval(Duration::from_millis(5));
+    /// Waits until the bus is ready, for at most [`BACK_WITHIN`].
+    pub(crate) async fn wait_until_ready(&self, after: &str) {
+        let mut poll = interval(Duration::from_millis(5));
         let ready = async {
             while !self.bus.is_ready() {
-                look.tick().await;
+                poll.tick().await;
             }
         };
-        let back = timeout(BACK_WITHIN, ready).await;
-        assert!(back.is_ok(), "not back within {BACK_WITHIN:?} after {after}");
+        let ready = timeout(BACK_WITHIN, ready).await;
+        assert!(ready.is_ok(), "not ready within {BACK_WITHIN:?} after {after}");
     }
 
-    /// Waits until the bus notices that it is interrupted.
-    pub(crate) async fn interrupted(&self) {
-        fixture::wait_until("the loss is noticed", || !self.bus.is_ready()).await;
+    /// Waits until the bus is no longer ready.
+    pub(crate) async fn wait_until_interrupted(&self) {
+        fixture::wait_until("the disconnect", || !self.bus.is_ready()).await;
     }
 
-    /// What an operator does to the broker behind its back.
+    /// Opens a plain channel, to act as an operator.
     pub(crate) async fn operator(&self) -> lapin::Channel {
         operator(&self.url).await
     }
 
-    /// The name of a queue on the broker.
-    pub(crate) fn on_broker(&self, queue: &str) -> lapin::types::ShortString {
+    /// Returns the name of a queue at the broker.
+    pub(crate) fn queue_name(&self, queue: &str) -> lapin::types::ShortString {
         format!("{}.{queue}", self.namespace).into()
     }
 }
 
-/// Starts a bus without waiting for it.
+/// Starts a bus without waiting for the connection.
 pub(crate) fn start(url: &str, namespace: &str) -> RabbitBus {
     let config = RabbitConfig::new(url, "fault test").with_namespace(namespace);
     RabbitBus::start(&config).expect("a usable URL")
 }
 
-/// A channel of the client library alone.
+/// Opens a channel with the plain client library.
 pub(crate) async fn operator(url: &str) -> lapin::Channel {
     let properties = lapin::ConnectionProperties::default();
     let connection = lapin::Connection::connect(url, properties).await.expect("connected");
     connection.create_channel().await.expect("a channel")
 }
 
-/// A consumer that remembers what it received.
+/// A consumer that records received messages.
 pub(crate) struct Recorder {
     seen: watch::Receiver<BTreeSet<String>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Recorder {
-    /// Waits until all of these were received.
+    /// Waits until all of `texts` were received.
     pub(crate) async fn received(&mut self, texts: &[String]) {
         let all = |seen: &BTreeSet<String>| texts.iter().all(|text| seen.contains(text));
         if timeout(TEST_TIMEOUT, self.seen.wait_for(all)).await.is_err() {
@@ -157,7 +157,7 @@ impl Recorder {
         }
     }
 
-    /// Waits until this was received, and returns how long that took.
+    /// Waits until `text` was received and returns the time that it took.
     pub(crate) async fn receives(&mut self, text: &str) -> Duration {
         let since = Instant::now();
         self.received(&[text.to_owned()]).await;
@@ -165,10 +165,10 @@ impl Recorder {
     }
 }
 
-/// The message did not go out, and the error says why.
+/// Returns the reason why a message was not sent.
 pub(crate) fn reason_not_sent(published: Result<(), PublishError>) -> String {
     match published {
         Err(PublishError::Disconnected { reason }) => reason,
-        other => panic!("expected `Disconnected`, and got {other:?}"),
+        other => panic!("expected `Disconnected`, got {other:?}"),
     }
 }

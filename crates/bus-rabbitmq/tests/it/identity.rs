@@ -1,4 +1,4 @@
-//! A broker with the generated definitions, and a user who wants what is not its own.
+//! Permissions of the generated definitions, at a real broker.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,10 +21,10 @@ use rockbot_testkit::{
     },
 };
 
-/// A fleet with the agents `assistant` and `mallory`, and the services.
-pub(crate) struct Guarded(FleetVhost);
+/// A broker with the users of all services and of the agents `assistant` and `mallory`.
+pub(crate) struct SecuredBroker(FleetVhost);
 
-impl Guarded {
+impl SecuredBroker {
     pub(crate) async fn start() -> Self {
         Self(FleetVhost::create("rockbot", &["assistant", "mallory"]).await)
     }
@@ -32,7 +32,7 @@ impl Guarded {
     pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
         let config = RabbitConfig::new(self.url(user), user);
         let bus = RabbitBus::start(&config).expect("a usable URL");
-        bus.connected(TEST_TIMEOUT).await.expect("the user gets in");
+        bus.connected(TEST_TIMEOUT).await.expect("connected");
         Arc::new(bus)
     }
 
@@ -43,11 +43,11 @@ impl Guarded {
     async fn connection(&self, user: &str) -> Connection {
         Connection::connect(&self.url(user), ConnectionProperties::default())
             .await
-            .expect("the user gets in")
+            .expect("connected")
     }
 }
 
-/// What a user tries, each on a channel of its own.
+/// A client that tries operations, each on its own channel.
 struct Intruder(Connection);
 
 const VICTIM: &str = "rockbot.tool.result.assistant.victim";
@@ -89,18 +89,18 @@ impl Intruder {
     }
 }
 
-/// The broker must have refused, with one of its words for that.
+/// Asserts that the broker refused an operation with the reply text `code`.
 #[track_caller]
-fn refused(what: &str, outcome: lapin::Result<()>, word: &str) {
-    let error = outcome.expect_err(what).to_string();
-    assert!(error.contains(word), "{what}: {error}");
+fn assert_refused(operation: &str, result: lapin::Result<()>, code: &str) {
+    let error = result.expect_err(operation).to_string();
+    assert!(error.contains(code), "{operation}: {error}");
 }
 
 fn text(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }
 
-fn question(key: RoutingKey) -> Request {
+fn request_to(key: RoutingKey) -> Request {
     Request {
         key,
         envelope: text_message("?").with_correlation_id("the-call"),
@@ -113,32 +113,32 @@ fn question(key: RoutingKey) -> Request {
 }
 
 #[tokio::test]
-async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_everything_else() {
-    let guarded = Guarded::start().await;
+async fn broker_refuses_operations_of_an_intruder() {
+    let broker = SecuredBroker::start().await;
 
-    // The real thing: a handler serves and answers, and an agent asks, each as its own user.
-    let handler = guarded.bus("rockbot.tool-handler").await;
-    let agent = guarded.bus("rockbot.agent.assistant").await;
+    // Permitted operations: an agent sends a request, and a handler replies.
+    let handler = broker.bus("rockbot.tool-handler").await;
+    let agent = broker.bus("rockbot.agent.assistant").await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
-    let mut requests = handler.consume(work).await.expect("a handler may serve");
-    let asker = Requester::new(agent.clone(), reply_address("assistant", "victim"));
-    let asked = tokio::spawn(async move {
-        let answer = asker.request(question(tool_invoke())).await;
-        (asker, answer)
+    let mut requests = handler.consume(work).await.expect("a handler may consume");
+    let requester = Requester::new(agent.clone(), reply_address("assistant", "victim"));
+    let pending = tokio::spawn(async move {
+        let reply = requester.request(request_to(tool_invoke())).await;
+        (requester, reply)
     });
     let request = next_delivery(&mut requests).await;
     assert_eq!(request.envelope().user_id.as_deref(), Some("rockbot.agent.assistant"));
     let reply_to = request.envelope().reply_to.clone().expect("an address");
-    let answer = text_message("!").with_correlation_id("the-call");
-    handler.publish(Publication::mandatory(reply_to, answer)).await.expect("a handler may answer");
+    let reply = text_message("!").with_correlation_id("the-call");
+    handler.publish(Publication::mandatory(reply_to, reply)).await.expect("a handler may reply");
     request.settle(Settlement::Ack).await.expect("settled");
-    let (asker, answer) = asked.await.expect("no panic");
-    assert_eq!(answer.expect("an answer").user_id.as_deref(), Some("rockbot.tool-handler"));
+    let (requester, reply) = pending.await.expect("no panic");
+    assert_eq!(reply.expect("a reply").user_id.as_deref(), Some("rockbot.tool-handler"));
 
-    let mallory = Intruder(guarded.connection("rockbot.agent.mallory").await);
+    let mallory = Intruder(broker.connection("rockbot.agent.mallory").await);
     mallory.declares(OWN, FieldTable::default()).await.expect("its own queue");
-    mallory.binds(OWN, "rockbot", "tool.result.mallory.1").await.expect("its own answers");
-    mallory.publishes("rockbot", "tool.cancel", None).await.expect("what agents publish");
+    mallory.binds(OWN, "rockbot", "tool.result.mallory.1").await.expect("its own replies");
+    mallory.publishes("rockbot", "tool.cancel", None).await.expect("agents may publish it");
 
     for queue in [
         VICTIM,
@@ -148,13 +148,13 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
         "rockbot.user.message.assistant",
         "rockbot.user.message.mallory.dlq",
     ] {
-        refused(queue, mallory.consumes(queue).await, "ACCESS_REFUSED");
+        assert_refused(queue, mallory.consumes(queue).await, "ACCESS_REFUSED");
         let channel = mallory.channel().await;
         let purged = channel.queue_purge(queue.into(), QueuePurgeOptions::default()).await;
-        refused(queue, purged.map(drop), "ACCESS_REFUSED");
+        assert_refused(queue, purged.map(drop), "ACCESS_REFUSED");
         let channel = mallory.channel().await;
         let deleted = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
-        refused(queue, deleted.map(drop), "ACCESS_REFUSED");
+        assert_refused(queue, deleted.map(drop), "ACCESS_REFUSED");
     }
     for key in [
         "tool.result.#",
@@ -168,12 +168,12 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
         "user.response.proxy",
         "#",
     ] {
-        refused(key, mallory.binds(OWN, "rockbot", key).await, "ACCESS_REFUSED");
+        assert_refused(key, mallory.binds(OWN, "rockbot", key).await, "ACCESS_REFUSED");
     }
-    let letters = mallory.binds(OWN, "rockbot.dlx", "rockbot.tool.invoke").await;
-    refused("reads dead letters", letters, "ACCESS_REFUSED");
+    let dead_letters = mallory.binds(OWN, "rockbot.dlx", "rockbot.tool.invoke").await;
+    assert_refused("reads dead letters", dead_letters, "ACCESS_REFUSED");
     let others = mallory.binds(VICTIM, "rockbot", "tool.result.mallory.1").await;
-    refused("binds another's queue", others, "ACCESS_REFUSED");
+    assert_refused("binds another's queue", others, "ACCESS_REFUSED");
     for key in [
         "tool.result.assistant.victim",
         "tool.result.mallory.1",
@@ -184,11 +184,11 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
         "user.message.assistant",
         "anything",
     ] {
-        refused(key, mallory.publishes("rockbot", key, None).await, "ACCESS_REFUSED");
+        assert_refused(key, mallory.publishes("rockbot", key, None).await, "ACCESS_REFUSED");
     }
     for exchange in ["", "amq.topic", "amq.direct", "amq.fanout"] {
         let published = mallory.publishes(exchange, VICTIM, None).await;
-        refused(exchange, published, "ACCESS_REFUSED");
+        assert_refused(exchange, published, "ACCESS_REFUSED");
     }
     for queue in [
         "anything",
@@ -199,59 +199,63 @@ async fn the_broker_lets_each_user_do_its_own_work_and_refuses_an_intruder_every
         "rockbot.user.message.assistant",
         "rockbot.user.message.mallory.dlq",
     ] {
-        refused(queue, mallory.declares(queue, FieldTable::default()).await, "ACCESS_REFUSED");
+        assert_refused(
+            queue,
+            mallory.declares(queue, FieldTable::default()).await,
+            "ACCESS_REFUSED",
+        );
     }
     for exchange in ["rockbot", "rockbot.evil", "rockbot.dlx"] {
         let (kind, options) = (ExchangeKind::Topic, ExchangeDeclareOptions::default());
         let none = FieldTable::default();
         let channel = mallory.channel().await;
         let declared = channel.exchange_declare(exchange.into(), kind, options, none).await;
-        refused(exchange, declared, "ACCESS_REFUSED");
+        assert_refused(exchange, declared, "ACCESS_REFUSED");
     }
     let (channel, options) = (mallory.channel().await, ExchangeBindOptions::default());
     let (to, from, key) = ("rockbot.dlx".into(), "rockbot".into(), "tool.invoke".into());
     let bound = channel.exchange_bind(to, from, key, options, FieldTable::default()).await;
-    refused("binds an exchange", bound, "ACCESS_REFUSED");
+    assert_refused("binds an exchange", bound, "ACCESS_REFUSED");
     for user in ["rockbot.agent.assistant", "rockbot.tool-handler", "guest"] {
         let forged = mallory.publishes("rockbot", "tool.invoke", Some(user)).await;
-        refused(user, forged, "PRECONDITION_FAILED");
+        assert_refused(user, forged, "PRECONDITION_FAILED");
     }
 
-    // What the broker lets through: dead letters go where their queue says, and nobody is asked.
+    // The broker routes dead letters without checking permissions, so requesters must drop them.
     let mut trap = FieldTable::default();
     trap.insert("x-dead-letter-exchange".into(), text("rockbot"));
     trap.insert("x-dead-letter-routing-key".into(), text("tool.result.assistant.victim"));
     trap.insert("x-message-ttl".into(), AMQPValue::LongLongInt(0));
     mallory.declares("rockbot.tool.result.mallory.2", trap).await.expect("its own queue");
     let key = "tool.result.mallory.2";
-    mallory.binds("rockbot.tool.result.mallory.2", "rockbot", key).await.expect("its own answers");
-    let mut asked = Box::pin(asker.request(question(tool_invoke())));
+    mallory.binds("rockbot.tool.result.mallory.2", "rockbot", key).await.expect("its own replies");
+    let mut pending = Box::pin(requester.request(request_to(tool_invoke())));
     let request = tokio::select! {
         request = next_delivery(&mut requests) => request,
-        answer = &mut asked => panic!("answered before it was taken: {answer:?}"),
+        reply = &mut pending => panic!("a reply before the request was received: {reply:?}"),
     };
     let trap = RoutingKey::new(key).expect("a key");
-    let lure = text_message("forged").with_correlation_id("the-call");
-    handler.publish(Publication::mandatory(trap, lure)).await.expect("an answer to mallory");
-    assert_never("a forged answer", &mut asked).await;
+    let forged = text_message("forged").with_correlation_id("the-call");
+    handler.publish(Publication::mandatory(trap, forged)).await.expect("a reply to mallory");
+    assert_never("a forged reply", &mut pending).await;
     let reply_to = request.envelope().reply_to.clone().expect("an address");
     let honest = text_message("honest").with_correlation_id("the-call");
-    handler.publish(Publication::mandatory(reply_to, honest)).await.expect("answered");
-    let answer = within_timeout("the honest answer", asked).await.expect("an answer");
-    assert_eq!(answer.body, text_message("honest").body);
-    assert_eq!(asker.stats().late(), 0, "the forged answer reached the asker");
+    handler.publish(Publication::mandatory(reply_to, honest)).await.expect("replied");
+    let reply = within_timeout("the honest reply", pending).await.expect("a reply");
+    assert_eq!(reply.body, text_message("honest").body);
+    assert_eq!(requester.stats().late(), 0, "the forged reply reached the requester");
 }
 
 #[tokio::test]
-async fn an_agent_that_the_broker_was_not_prepared_for_is_told_what_to_do() {
-    let guarded = Guarded::start().await;
-    let bus = guarded.bus("rockbot.agent.assistant").await;
+async fn unknown_agent_gets_an_error_with_the_remedy() {
+    let broker = SecuredBroker::start().await;
+    let bus = broker.bus("rockbot.agent.assistant").await;
     let stranger = reply_address("stranger", "1").queue();
     let refused = bus.consume(Subscription::new(stranger, 1)).await;
     let refused = refused.expect_err("not its queue").to_string();
     assert!(refused.contains("ACCESS_REFUSED"), "{refused}");
     let work = QueueSpec::work(&RoutingKey::new("user.message.stranger").expect("a key"));
     let refused = bus.consume(Subscription::new(work, 1)).await;
-    let refused = refused.expect_err("not prepared").to_string();
+    let refused = refused.expect_err("no dead-letter queue").to_string();
     assert!(refused.contains("cargo xtask broker-users"), "{refused}");
 }

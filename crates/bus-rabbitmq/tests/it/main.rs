@@ -1,5 +1,5 @@
-//! RabbitMQ keeps the promises that every bus makes, and comes back from every fault. `cargo xtask
-//! test` provides the broker; where a fault would hit everybody, a test starts one of its own.
+//! Conformance, faults and permissions at a real broker. `cargo xtask test` provides it; tests whose
+//! faults would affect other tests start a private one.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -29,16 +29,16 @@ use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_testkit::{BusFixture, fixture as kit};
 
-/// One process's connection to the fleet in `namespace`.
+/// Connects a process to the fleet in `namespace`.
 async fn connect(namespace: &str, name: &str) -> Arc<dyn Bus> {
     let config = RabbitConfig::new(kit::test_broker_url(), name).with_namespace(namespace);
     let bus = RabbitBus::start(&config).expect("a usable URL");
-    bus.connected(kit::TEST_TIMEOUT).await.expect("the test broker answers");
+    bus.connected(kit::TEST_TIMEOUT).await.expect("connected");
     Arc::new(bus)
 }
 
-/// Two connections to a fleet of its own on the shared test broker.
-async fn bed() -> BusFixture {
+/// Connects two processes to a new fleet at the shared test broker.
+async fn fixture() -> BusFixture {
     let namespace = kit::fresh_namespace();
     BusFixture {
         local: connect(&namespace, "local").await,
@@ -46,4 +46,4 @@ async fn bed() -> BusFixture {
     }
 }
 
-rockbot_testkit::bus_conformance_tests!(crate::bed);
+rockbot_testkit::bus_conformance_tests!(crate::fixture);

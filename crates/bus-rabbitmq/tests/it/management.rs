@@ -1,14 +1,14 @@
-//! The management API of the test broker: just enough HTTP to act as an operator.
+//! Client for the management API of the test broker.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-/// Sends one request to `/api/PATH` and returns the body of the answer.
+/// Sends a request to `/api/PATH` and returns the body of the response.
 pub(crate) async fn request(method: &str, path: &str, body: &str) -> String {
     let url = std::env::var("ROCKBOT_TEST_AMQP_MANAGEMENT_URL").expect(
-        "this test needs the management API of its broker: run `cargo xtask test`, or set \
+        "this test requires the management API of its broker: run `cargo xtask test`, or set \
          ROCKBOT_TEST_AMQP_MANAGEMENT_URL to http://USER:PASSWORD@HOST:PORT",
     );
     let address = url.strip_prefix("http://").expect("an http URL");
@@ -19,11 +19,11 @@ pub(crate) async fn request(method: &str, path: &str, body: &str) -> String {
         base64(login.as_bytes()),
         body.len()
     );
-    let mut socket = TcpStream::connect(host).await.expect("the management API answers");
+    let mut socket = TcpStream::connect(host).await.expect("connected to the management API");
     socket.write_all(request.as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await.expect("an answer");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let mut response = String::new();
+    socket.read_to_string(&mut response).await.expect("a response");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).unwrap_or_default();
     assert!(status.starts_with('2'), "{method} {path}: {head}\n{body}");
     body.to_owned()

@@ -1,4 +1,4 @@
-//! A bridge and an agent, each with the rights that its user has.
+//! A bridge and an agent with the permissions of their users.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::identity::Guarded;
+use crate::identity::SecuredBroker;
 
-/// One server that is shown and nothing else.
+/// A gateway that shows one server and refuses everything else.
 struct OneServer(watch::Sender<McpIndex>);
 
 fn server() -> McpServerSummary {
@@ -76,22 +76,22 @@ impl McpGateway for OneServer {
 }
 
 #[tokio::test]
-async fn with_its_rights_an_agent_knows_the_servers_of_a_bridge_and_asks_it_about_them() {
-    let guarded = Guarded::start().await;
-    let bridge = guarded.bus("rockbot.mcp-bridge").await;
-    let agent = guarded.bus("rockbot.agent.assistant").await;
+async fn agent_discovers_and_manages_servers_of_a_bridge() {
+    let broker = SecuredBroker::start().await;
+    let bridge = broker.bus("rockbot.mcp-bridge").await;
+    let agent = broker.bus("rockbot.agent.assistant").await;
     let requester = Arc::new(Requester::new(agent, reply_address("assistant", "one")));
     let known = BusGateway::start(requester).await.expect("listening");
     let gateway = Arc::new(OneServer(watch::Sender::new([server()].into_iter().collect())));
     let instance = InstanceId::new("bridge-0").expect("an instance");
     let port: Arc<dyn McpGateway> = gateway.clone();
     let manage = ManageWorker::start(&bridge, port, "mcp-bridge", &instance, CallerPolicy::Known);
-    let manage = manage.await.expect("serving");
+    let manage = manage.await.expect("consuming");
     let announcer = IndexAnnouncer::start(bridge, gateway.as_ref(), "mcp-bridge", instance);
     let announcer = announcer.await.expect("announcing");
-    assert!(known.wait_for_any(TEST_TIMEOUT).await, "the agent hears of it");
-    let about = McpServerDetailsRequest { server_name: "GIT".to_owned(), tool_name: None };
-    let details = within_timeout("an answer", known.details(about)).await.expect("shown");
+    assert!(known.wait_for_any(TEST_TIMEOUT).await, "the agent received the index");
+    let request = McpServerDetailsRequest { server_name: "GIT".to_owned(), tool_name: None };
+    let details = within_timeout("a response", known.details(request)).await.expect("details");
     assert_eq!(details.server, server());
     let error =
         within_timeout("a refusal", known.unregister("git")).await.expect_err("not permitted");

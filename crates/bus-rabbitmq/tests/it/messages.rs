@@ -1,4 +1,4 @@
-//! A message that AMQP cannot carry.
+//! Messages that AMQP can't encode.
 
 use rockbot_bus::{Bus, Publication, PublishError};
 use rockbot_testkit::fixture::{key, test_broker_url, text_message};
@@ -6,7 +6,7 @@ use rockbot_testkit::fixture::{key, test_broker_url, text_message};
 use crate::fleet::Fleet;
 
 #[tokio::test]
-async fn an_id_or_a_header_too_long_is_refused_by_name_and_harms_nobody() {
+async fn oversized_id_or_headers_are_rejected_by_name() {
     let fleet = Fleet::connect(&test_broker_url()).await;
     let mut recorder = fleet.record("jobs").await;
     let mut long_id = text_message("too long");

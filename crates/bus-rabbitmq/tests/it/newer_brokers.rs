@@ -1,9 +1,8 @@
-//! What RabbitMQ does from 4.2.6 on and the broker of these tests does not, by a proxy in front of it
-//! that reads frames.
+//! Behavior of RabbitMQ from 4.2.6 on, emulated by a proxy that parses frames in front of an older broker.
 //!
-//! Only some users may look whether a queue or an exchange is there: in 4.2.6 and 4.3.0 those who may
-//! declare it, later those who have any right to it. The proxy refuses by the rights that the
-//! definitions give. From 4.3 on a message that comes back with `nack` is not counted as delivered.
+//! Newer brokers restrict passive declares: in 4.2.6 and 4.3.0 to users that may declare the queue or
+//! exchange, later to users with any permission on it. The proxy refuses by the permissions of the
+//! definitions. From 4.3 on, a requeue by `nack` is not counted as a delivery.
 
 use std::sync::{
     Arc, Mutex,
@@ -32,16 +31,16 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::identity::Guarded;
+use crate::identity::SecuredBroker;
 
-/// Who may look.
+/// The permission that a passive declare requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     MayDeclare,
     AnyRight,
 }
 
-/// The classes and methods of AMQP 0-9-1 that matter here.
+/// Class and method ids of AMQP 0-9-1.
 const CHANNEL_CLOSE: [u16; 2] = [20, 40];
 const CHANNEL_CLOSE_OK: [u16; 2] = [20, 41];
 const EXCHANGE_DECLARE: [u16; 2] = [40, 10];
@@ -49,43 +48,43 @@ const QUEUE_DECLARE: [u16; 2] = [50, 10];
 const BASIC_REJECT: [u16; 2] = [60, 90];
 const BASIC_NACK: [u16; 2] = [60, 120];
 
-/// A proxy in front of a broker, which refuses looks as newer brokers do.
-struct Refuser {
+/// A proxy that refuses passive declares like newer brokers.
+struct RefusingProxy {
     url: String,
-    seen: Arc<Seen>,
+    counts: Arc<MethodCounts>,
     _connections: JoinSet<()>,
 }
 
-impl Refuser {
+impl RefusingProxy {
     async fn start(url: &str, user: &User, rule: Rule) -> Self {
         let (before, address) = url.split_once('@').expect("a URL with a login");
         let (address, path) = address.split_once('/').expect("a virtual host");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let here = listener.local_addr().expect("bound");
-        let seen = Arc::<Seen>::default();
-        let rights = Rights::of(user, rule);
-        let (address, sees) = (address.to_owned(), seen.clone());
+        let counts = Arc::<MethodCounts>::default();
+        let rights = Rights::new(user, rule);
+        let (address, shared) = (address.to_owned(), counts.clone());
         let mut connections = JoinSet::new();
         connections.spawn(async move {
             let mut pairs = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let broker = TcpStream::connect(&address).await.expect("a broker");
-                pairs.spawn(pair(client, broker, rights.clone(), sees.clone()));
+                pairs.spawn(pair(client, broker, rights.clone(), shared.clone()));
             }
         });
-        Self { url: format!("{before}@{here}/{path}"), seen, _connections: connections }
+        Self { url: format!("{before}@{here}/{path}"), counts, _connections: connections }
     }
 }
 
-/// What a proxy saw.
+/// Numbers of settlements that a proxy forwarded.
 #[derive(Default)]
-struct Seen {
+struct MethodCounts {
     rejects: AtomicUsize,
     nacks: AtomicUsize,
 }
 
-impl Seen {
-    fn note(&self, frame: &Frame) {
+impl MethodCounts {
+    fn record(&self, frame: &Frame) {
         let counter = match frame.method() {
             Some(BASIC_REJECT) => &self.rejects,
             Some(BASIC_NACK) => &self.nacks,
@@ -95,19 +94,24 @@ impl Seen {
     }
 }
 
-/// What a user may look at.
+/// Names that a user may inspect.
 #[derive(Clone)]
 struct Rights(Vec<Regex>);
 
 impl Rights {
-    fn of(user: &User, rule: Rule) -> Self {
+    fn new(user: &User, rule: Rule) -> Self {
         let Permissions { configure, write, read, .. } =
             Grants::for_user(user).permissions("rockbot");
-        let counted = match rule {
+        let expressions = match rule {
             Rule::MayDeclare => vec![configure],
             Rule::AnyRight => vec![configure, write, read],
         };
-        Self(counted.iter().map(|right| Regex::new(right).expect("a pattern")).collect())
+        Self(
+            expressions
+                .iter()
+                .map(|expression| Regex::new(expression).expect("a pattern"))
+                .collect(),
+        )
     }
 
     fn covers(&self, name: &str) -> bool {
@@ -115,7 +119,7 @@ impl Rights {
     }
 }
 
-/// A frame as it is on the wire.
+/// An encoded frame.
 struct Frame(Vec<u8>);
 
 impl Frame {
@@ -130,7 +134,7 @@ impl Frame {
         Some(Self(bytes))
     }
 
-    fn of_method(channel: [u8; 2], method: [u16; 2], arguments: &[u8]) -> Self {
+    fn from_method(channel: [u8; 2], method: [u16; 2], arguments: &[u8]) -> Self {
         let mut payload: Vec<u8> = method.iter().flat_map(|part| part.to_be_bytes()).collect();
         payload.extend_from_slice(arguments);
         let size = u32::try_from(payload.len()).expect("short").to_be_bytes();
@@ -150,13 +154,13 @@ impl Frame {
         (self.0[0] == 1).then(|| [number(Self::HEADER), number(Self::HEADER + 2)])
     }
 
-    /// What a passive declare asks for.
-    fn looks_at(&self) -> Option<&str> {
+    /// Returns the name in a passive declare.
+    fn inspected_name(&self) -> Option<&str> {
         let method = self.method()?;
         if method != QUEUE_DECLARE && method != EXCHANGE_DECLARE {
             return None;
         }
-        // After class, method and a number that is no longer used.
+        // After class, method and a reserved number.
         let (name, rest) = short_string(&self.0[Self::HEADER + 6..]);
         let flags = match method {
             EXCHANGE_DECLARE => short_string(rest).1[0],
@@ -171,7 +175,7 @@ fn short_string(bytes: &[u8]) -> (&str, &[u8]) {
     (std::str::from_utf8(text).expect("a name"), rest)
 }
 
-/// The channels that were closed from here, whose answers to that are kept from the other side.
+/// Channels that the proxy closed, whose `close-ok` it must not forward.
 #[derive(Default)]
 struct Closed(Mutex<Vec<[u8; 2]>>);
 
@@ -180,12 +184,12 @@ impl Closed {
         self.0.lock().expect("no panic").push(channel);
     }
 
-    fn is_answer(&self, frame: &Frame) -> bool {
+    fn is_close_ok(&self, frame: &Frame) -> bool {
         let mut closed = self.0.lock().expect("no panic");
         let at = closed.iter().position(|channel| *channel == frame.channel());
-        let is_answer = frame.method() == Some(CHANNEL_CLOSE_OK);
+        let is_close_ok = frame.method() == Some(CHANNEL_CLOSE_OK);
         match at {
-            Some(at) if is_answer => {
+            Some(at) if is_close_ok => {
                 closed.swap_remove(at);
                 true
             }
@@ -194,7 +198,7 @@ impl Closed {
     }
 }
 
-async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, seen: Arc<Seen>) {
+async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, counts: Arc<MethodCounts>) {
     let (from_client, to_client) = client.into_split();
     let (from_broker, mut to_broker) = broker.into_split();
     let (mut from_client, mut from_broker) =
@@ -207,11 +211,11 @@ async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, seen: Arc<Se
         to_broker.write_all(&protocol).await.ok()?;
         loop {
             let frame = Frame::read(&mut from_client).await?;
-            if by_client.is_answer(&frame) {
+            if by_client.is_close_ok(&frame) {
                 continue;
             }
-            seen.note(&frame);
-            let Some(name) = frame.looks_at().filter(|name| !rights.covers(name)) else {
+            counts.record(&frame);
+            let Some(name) = frame.inspected_name().filter(|name| !rights.covers(name)) else {
                 to_broker.write_all(&frame.0).await.ok()?;
                 continue;
             };
@@ -220,14 +224,14 @@ async fn pair(client: TcpStream, broker: TcpStream, rights: Rights, seen: Arc<Se
             by_client.add(channel);
             let goodbye = close(channel, 200, "bye", [0, 0]);
             to_broker.write_all(&goodbye.0).await.ok()?;
-            let reason = format!("ACCESS_REFUSED - no right to look at '{name}'");
+            let reason = format!("ACCESS_REFUSED - no permission to inspect '{name}'");
             send(&to_client, &close(channel, 403, &reason, method)).await?;
         }
     };
     let inward = async {
         loop {
             let frame = Frame::read(&mut from_broker).await?;
-            if !by_broker.is_answer(&frame) {
+            if !by_broker.is_close_ok(&frame) {
                 send(&to_client, &frame).await?;
             }
         }
@@ -247,20 +251,20 @@ fn close(channel: [u8; 2], code: u16, reason: &str, because_of: [u16; 2]) -> Fra
     arguments.push(u8::try_from(reason.len()).expect("short"));
     arguments.extend_from_slice(reason.as_bytes());
     arguments.extend(because_of.iter().flat_map(|part| part.to_be_bytes()));
-    Frame::of_method(channel, CHANNEL_CLOSE, &arguments)
+    Frame::from_method(channel, CHANNEL_CLOSE, &arguments)
 }
 
 fn assistant() -> User {
     User::Agent(AgentName::new("assistant").expect("a name"))
 }
 
-/// A connection through a proxy of its own.
-async fn bus(guarded: &Guarded, user: &User, rule: Rule) -> (Arc<dyn Bus>, Refuser) {
+/// Connects through a proxy.
+async fn bus(broker: &SecuredBroker, user: &User, rule: Rule) -> (Arc<dyn Bus>, RefusingProxy) {
     let name = user.name("rockbot");
-    let proxy = Refuser::start(&guarded.url(&name), user, rule).await;
+    let proxy = RefusingProxy::start(&broker.url(&name), user, rule).await;
     let config = RabbitConfig::new(proxy.url.clone(), name);
     let bus = RabbitBus::start(&config).expect("a usable URL");
-    bus.connected(TEST_TIMEOUT).await.expect("the user gets in");
+    bus.connected(TEST_TIMEOUT).await.expect("connected");
     (Arc::new(bus), proxy)
 }
 
@@ -270,50 +274,50 @@ async fn queue_states(bus: &dyn Bus, queues: &[&QueueName]) -> Vec<QueueState> {
     report.queues.iter().map(|QueueReport { state, .. }| *state).collect()
 }
 
-async fn a_call_is_answered(rule: Rule) {
-    let guarded = Guarded::start().await;
-    let (handler, _handler_proxy) = bus(&guarded, &User::ToolHandler, rule).await;
-    let (agent, _agent_proxy) = bus(&guarded, &assistant(), rule).await;
+async fn call_is_dead_lettered(rule: Rule) {
+    let broker = SecuredBroker::start().await;
+    let (handler, _handler_proxy) = bus(&broker, &User::ToolHandler, rule).await;
+    let (agent, _agent_proxy) = bus(&broker, &assistant(), rule).await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
-    let mut requests = handler.consume(work).await.expect("a handler may serve");
-    let asked = text_message("?").with_correlation_id("the-call");
-    agent.publish(Publication::mandatory(tool_invoke(), asked)).await.expect("an agent may ask");
+    let mut requests = handler.consume(work).await.expect("a handler may consume");
+    let request = text_message("?").with_correlation_id("the-call");
+    agent.publish(Publication::mandatory(tool_invoke(), request)).await.expect("published");
     let request = next_delivery(&mut requests).await;
     request.settle(Settlement::dead_letter("no")).await.expect("settled");
 
     let queue = QueueSpec::work(&tool_invoke()).name;
-    let (operator, _operator_proxy) = bus(&guarded, &User::Operator, rule).await;
-    let letters = Subscription::new(QueueSpec::dead_letters_of(&queue), 1);
-    let mut letters = operator.consume(letters).await.expect("an operator may read");
-    let letter = within_timeout("the dead letter", letters.next()).await.expect("a letter");
-    assert_eq!(letter.envelope().correlation_id.as_deref(), Some("the-call"));
+    let (operator, _operator_proxy) = bus(&broker, &User::Operator, rule).await;
+    let dead_letters = Subscription::new(QueueSpec::dead_letters_of(&queue), 1);
+    let mut dead_letters = operator.consume(dead_letters).await.expect("an operator may consume");
+    let next = within_timeout("the dead letter", dead_letters.next()).await;
+    let dead_letter = next.expect("a dead letter");
+    assert_eq!(dead_letter.envelope().correlation_id.as_deref(), Some("the-call"));
 }
 
 #[tokio::test]
-async fn a_fleet_works_on_a_broker_that_lets_only_those_look_who_may_declare() {
-    a_call_is_answered(Rule::MayDeclare).await;
+async fn fleet_works_if_inspection_requires_configure() {
+    call_is_dead_lettered(Rule::MayDeclare).await;
 }
 
 #[tokio::test]
-async fn a_fleet_works_on_a_broker_that_lets_those_look_who_have_a_right() {
-    a_call_is_answered(Rule::AnyRight).await;
+async fn fleet_works_if_inspection_requires_any_permission() {
+    call_is_dead_lettered(Rule::AnyRight).await;
 }
 
 #[tokio::test]
-async fn every_user_gets_in_and_a_look_that_is_refused_is_not_taken_for_a_missing_queue() {
-    let guarded = Guarded::start().await;
+async fn refused_inspection_differs_from_a_missing_queue() {
+    let broker = SecuredBroker::start().await;
     let invoke = QueueSpec::work(&tool_invoke()).name;
     let inbox = QueueName::new("user.message.assistant").expect("a name");
-    let (invoke_letters, inbox_letters) = (invoke.dead_letters(), inbox.dead_letters());
-    // Nobody made the work queues, and the definitions those for dead letters.
+    let (invoke_dlq, inbox_dlq) = (invoke.dead_letters(), inbox.dead_letters());
+    // The definitions create dead-letter queues only.
     let (missing, refused) = (QueueState::Missing, QueueState::Refused);
     let empty = QueueState::Present(QueueDepth { ready: 0, consumers: 0 });
     for rule in [Rule::MayDeclare, Rule::AnyRight] {
-        let with_right = |look| if rule == Rule::AnyRight { look } else { refused };
+        let with_right = |state| if rule == Rule::AnyRight { state } else { refused };
         for user in User::SERVICES.into_iter().chain([assistant()]) {
-            let (bus, _proxy) = bus(&guarded, &user, rule).await;
-            let seen =
-                queue_states(&*bus, &[&invoke, &invoke_letters, &inbox, &inbox_letters]).await;
+            let (bus, _proxy) = bus(&broker, &user, rule).await;
+            let states = queue_states(&*bus, &[&invoke, &invoke_dlq, &inbox, &inbox_dlq]).await;
             let expected = match user {
                 User::ToolHandler => [missing, with_right(empty), refused, refused],
                 User::Agent(_) => [refused, refused, missing, with_right(empty)],
@@ -321,26 +325,26 @@ async fn every_user_gets_in_and_a_look_that_is_refused_is_not_taken_for_a_missin
                 User::Cli => [with_right(missing), refused, with_right(missing), refused],
                 _ => [refused; 4],
             };
-            assert_eq!(*seen, expected, "{user} under {rule:?}");
+            assert_eq!(*states, expected, "{user} under {rule:?}");
             bus.close().await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_message_that_goes_back_is_rejected_so_that_it_counts() {
-    let guarded = Guarded::start().await;
-    let (handler, proxy) = bus(&guarded, &User::ToolHandler, Rule::AnyRight).await;
-    let (agent, _agent_proxy) = bus(&guarded, &assistant(), Rule::AnyRight).await;
+async fn requeued_message_counts_as_delivered() {
+    let broker = SecuredBroker::start().await;
+    let (handler, proxy) = bus(&broker, &User::ToolHandler, Rule::AnyRight).await;
+    let (agent, _agent_proxy) = bus(&broker, &assistant(), Rule::AnyRight).await;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
-    let mut requests = handler.consume(work).await.expect("a handler may serve");
+    let mut requests = handler.consume(work).await.expect("a handler may consume");
     agent.publish(Publication::mandatory(tool_invoke(), text_message("?"))).await.expect("sent");
     next_delivery(&mut requests).await.settle(Settlement::Retry).await.expect("settled");
-    // One that nobody settles goes back by itself.
+    // A dropped delivery is requeued too.
     drop(next_delivery(&mut requests).await);
     let third = next_delivery(&mut requests).await;
     assert_eq!(third.attempt(), 3);
     third.settle(Settlement::Ack).await.expect("settled");
     let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
-    assert_eq!((count(&proxy.seen.rejects), count(&proxy.seen.nacks)), (2, 0));
+    assert_eq!((count(&proxy.counts.rejects), count(&proxy.counts.nacks)), (2, 0));
 }

@@ -1,4 +1,4 @@
-//! Certificates, ours and the broker's.
+//! TLS and client certificates.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -14,17 +14,17 @@ use tempfile::TempDir;
 
 use crate::authority::Authority;
 
-/// A broker that wants a certificate, and takes the user from its common name.
-struct Encrypted {
+/// A broker that requires a client certificate and authenticates its common name.
+struct TlsBroker {
     port: u16,
     folder: TempDir,
     _definitions: TempDir,
     _broker: PrivateBroker,
 }
 
-const FOR_EVER: i32 = 4000;
+const FAR_FUTURE: i32 = 4000;
 
-/// Writes the definitions of a fleet into a folder, and returns the line of `rabbitmq.conf` that loads
+/// Writes the definitions of a fleet to a folder. Returns it, and the line of `rabbitmq.conf` that loads
 /// them.
 fn definitions() -> (TempDir, String) {
     let agents = ["assistant", "mallory"].map(|name| AgentName::new(name).expect("a name"));
@@ -38,15 +38,15 @@ fn definitions() -> (TempDir, String) {
     (folder, line)
 }
 
-impl Encrypted {
+impl TlsBroker {
     async fn start() -> Self {
         let folder = TempDir::new().expect("a folder");
-        let ours = Authority::new(folder.path(), "ours");
-        ours.server(&["127.0.0.1"]);
-        ours.user("assistant", "rockbot.agent.assistant", FOR_EVER);
-        ours.user("expired", "rockbot.agent.assistant", 2001);
-        let theirs = Authority::new(folder.path(), "theirs");
-        theirs.user("foreign", "rockbot.agent.assistant", FOR_EVER);
+        let trusted = Authority::new(folder.path(), "trusted");
+        trusted.server(&["127.0.0.1"]);
+        trusted.user("assistant", "rockbot.agent.assistant", FAR_FUTURE);
+        trusted.user("expired", "rockbot.agent.assistant", 2001);
+        let foreign = Authority::new(folder.path(), "untrusted");
+        foreign.user("foreign", "rockbot.agent.assistant", FAR_FUTURE);
 
         let (loaded, line) = definitions();
         let port = free_port().expect("a port");
@@ -62,7 +62,7 @@ impl Encrypted {
              auth_mechanisms.1 = PLAIN\n\
              auth_mechanisms.2 = EXTERNAL\n\
              ssl_cert_login_from = common_name\n",
-            file("ours.pem"),
+            file("trusted.pem"),
             file("server.pem"),
             file("server.key"),
         );
@@ -72,7 +72,7 @@ impl Encrypted {
         Self { port, folder, _definitions: loaded, _broker: broker.expect("a broker") }
     }
 
-    /// By certificate alone.
+    /// Returns a URL for authentication by certificate.
     fn external(&self, user: &str) -> String {
         format!("amqps://{user}@127.0.0.1:{}/%2f?auth_mechanism=external", self.port)
     }
@@ -81,8 +81,8 @@ impl Encrypted {
         files(self.folder.path(), ca, own)
     }
 
-    /// What is said when there is no connection.
-    async fn refusal(&self, url: String, tls: TlsFiles) -> String {
+    /// Returns the reason of a refused connection.
+    async fn refused_reason(&self, url: String, tls: TlsFiles) -> String {
         let bus =
             RabbitBus::start(&RabbitConfig::new(url, "refused").with_tls(tls)).expect("usable");
         match bus.connected(Duration::from_secs(3)).await {
@@ -103,50 +103,50 @@ fn files(folder: &Path, ca: &str, own: Option<&str>) -> TlsFiles {
 
 async fn connected(url: String, tls: TlsFiles) -> RabbitBus {
     let bus = RabbitBus::start(&RabbitConfig::new(url, "tls").with_tls(tls)).expect("usable");
-    bus.connected(TEST_TIMEOUT).await.expect("let in");
+    bus.connected(TEST_TIMEOUT).await.expect("connected");
     bus
 }
 
 #[tokio::test]
-async fn a_certificate_lets_its_user_in_and_nobody_else() {
-    let broker = Encrypted::start().await;
+async fn certificate_authenticates_only_its_user() {
+    let broker = TlsBroker::start().await;
     let assistant = "rockbot.agent.assistant";
-    let own = || broker.files("ours", Some("assistant"));
+    let own = || broker.files("trusted", Some("assistant"));
 
-    // By certificate alone, and with a password beside it.
+    // By certificate alone, and by password with a certificate.
     let password = format!("amqps://{assistant}:{PASSWORD}@127.0.0.1:{}/%2f", broker.port);
     for url in [broker.external(assistant), password] {
         let bus = connected(url, own()).await;
-        let asked = bus.publish(Publication::mandatory(tool_invoke(), text_message("?"))).await;
-        assert!(matches!(asked, Err(PublishError::Unroutable { .. })), "{asked:?}");
+        let published = bus.publish(Publication::mandatory(tool_invoke(), text_message("?"))).await;
+        assert!(matches!(published, Err(PublishError::Unroutable { .. })), "{published:?}");
         let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
         let refused = bus.consume(work).await.expect_err("not an agent's").to_string();
         assert!(refused.contains("ACCESS_REFUSED"), "{refused}");
     }
 
-    // The user of the URL signs the messages, and the broker knows whose certificate it is.
+    // Messages carry the user of the URL, and the broker compares it with the certificate.
     let bus = connected(broker.external("rockbot.agent.mallory"), own()).await;
     let forged = bus.publish(Publication::mandatory(tool_invoke(), text_message("?"))).await;
-    let forged = forged.expect_err("signed by another").to_string();
+    let forged = forged.expect_err("another user").to_string();
     assert!(forged.contains("PRECONDITION_FAILED"), "{forged}");
 
     let url = || broker.external(assistant);
-    for (files, words) in [
-        (broker.files("theirs", Some("assistant")), "not from an authority trusted here"),
-        (broker.files("ours", None), "bus.tls.cert_file"),
-        (broker.files("ours", Some("expired")), "bus.tls.cert_file"),
-        (broker.files("ours", Some("foreign")), "bus.tls.cert_file"),
-        (TlsFiles { ca_file: None, ..own() }, "not from an authority trusted here"),
+    for (files, expected) in [
+        (broker.files("untrusted", Some("assistant")), "from an untrusted authority"),
+        (broker.files("trusted", None), "bus.tls.cert_file"),
+        (broker.files("trusted", Some("expired")), "bus.tls.cert_file"),
+        (broker.files("trusted", Some("foreign")), "bus.tls.cert_file"),
+        (TlsFiles { ca_file: None, ..own() }, "from an untrusted authority"),
     ] {
-        let said = broker.refusal(url(), files.clone()).await;
-        assert!(said.contains(words), "{files:?}: {said}");
+        let reason = broker.refused_reason(url(), files.clone()).await;
+        assert!(reason.contains(expected), "{files:?}: {reason}");
     }
     let elsewhere = url().replace("127.0.0.1", "localhost");
-    let said = broker.refusal(elsewhere, own()).await;
-    assert!(said.contains("is for another host"), "{said}");
+    let reason = broker.refused_reason(elsewhere, own()).await;
+    assert!(reason.contains("certificate is for another host"), "{reason}");
 
-    // A certificate that is renewed is used from the next attempt on.
-    let renewed = broker.files("ours", Some("renewed"));
+    // A renewed certificate is used from the next attempt on.
+    let renewed = broker.files("trusted", Some("renewed"));
     let copy = |from: &str, to: &str| {
         for end in ["key", "pem"] {
             let file = |name: &str| broker.folder.path().join(format!("{name}.{end}"));
@@ -157,50 +157,54 @@ async fn a_certificate_lets_its_user_in_and_nobody_else() {
     let config = RabbitConfig::new(url(), "renewed").with_tls(renewed);
     let bus = RabbitBus::start(&config).expect("usable");
     let early = bus.connected(Duration::from_secs(1)).await;
-    assert!(early.is_err(), "let in with an expired certificate");
+    assert!(early.is_err(), "connected with an expired certificate");
     copy("assistant", "renewed");
     wait_until("the renewed certificate", || bus.is_ready()).await;
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_is_told_before_anything_starts() {
+fn invalid_tls_configuration_fails_validation() {
     let folder = TempDir::new().expect("a folder");
-    let authority = Authority::new(folder.path(), "ours");
-    authority.user("one", "one", FOR_EVER);
-    authority.user("two", "two", FOR_EVER);
+    let authority = Authority::new(folder.path(), "trusted");
+    authority.user("one", "one", FAR_FUTURE);
+    authority.user("two", "two", FAR_FUTURE);
     fs::write(folder.path().join("empty.pem"), "nothing").expect("written");
     let path = |name: &str| Some(folder.path().join(name));
     let none = TlsFiles::default;
     let url = "amqps://user@127.0.0.1/%2f";
-    for (url, tls, words) in [
+    for (url, tls, expected) in [
         (url, TlsFiles { ca_file: path("missing.pem"), ..none() }, "tls.ca_file"),
-        (url, TlsFiles { ca_file: path("empty.pem"), ..none() }, "holds no certificate"),
-        (url, TlsFiles { cert_file: path("one.pem"), ..none() }, "go together"),
-        (url, TlsFiles { key_file: path("one.key"), ..none() }, "go together"),
+        (url, TlsFiles { ca_file: path("empty.pem"), ..none() }, "contains no certificate"),
+        (url, TlsFiles { cert_file: path("one.pem"), ..none() }, "require each other"),
+        (url, TlsFiles { key_file: path("one.key"), ..none() }, "require each other"),
         (
             url,
             TlsFiles { cert_file: path("one.pem"), key_file: path("one.pem"), ..none() },
-            "holds no private key",
+            "contains no private key",
         ),
         (
             url,
             TlsFiles { cert_file: path("one.pem"), key_file: path("two.key"), ..none() },
-            "is the key that of the certificate",
+            "the key belongs to the certificate",
         ),
-        ("amqp://127.0.0.1", TlsFiles { ca_file: path("ours.pem"), ..none() }, "amqps://"),
-        ("amqps://127.0.0.1/%2f?auth_mechanism=external", none(), "must name the user"),
+        ("amqp://127.0.0.1", TlsFiles { ca_file: path("trusted.pem"), ..none() }, "amqps://"),
+        (
+            "amqps://127.0.0.1/%2f?auth_mechanism=external",
+            none(),
+            "requires the user of the certificate",
+        ),
     ] {
-        let checked = RabbitConfig::new(url, "check").with_tls(tls.clone()).check();
-        let said = checked.expect_err("refused").to_string();
-        assert!(said.contains(words), "{tls:?}: {said}");
+        let validated = RabbitConfig::new(url, "check").with_tls(tls.clone()).validate();
+        let error = validated.expect_err("invalid").to_string();
+        assert!(error.contains(expected), "{tls:?}: {error}");
     }
-    let whole = files(folder.path(), "ours", Some("one"));
-    RabbitConfig::new(url, "check").with_tls(whole).check().expect("usable");
+    let whole = files(folder.path(), "trusted", Some("one"));
+    RabbitConfig::new(url, "check").with_tls(whole).validate().expect("usable");
 }
 
 #[test]
-fn production_takes_neither_guest_nor_a_password_in_clear() {
-    for (url, problems) in [
+fn guest_and_cleartext_passwords_are_unsafe_in_production() {
+    for (url, expected) in [
         ("amqp://user:password@broker/%2f", vec!["amqps://"]),
         ("amqp://broker/%2f", vec!["amqps://", "guest"]),
         ("amqps://guest:guest@broker/%2f", vec!["guest"]),
@@ -210,11 +214,11 @@ fn production_takes_neither_guest_nor_a_password_in_clear() {
         ("amqps://user:password@broker/%2f", vec![]),
         ("amqp://user:password@127.0.0.1.example.org/%2f", vec!["amqps://"]),
     ] {
-        let said = RabbitConfig::new(url, "check").unsafe_in_production();
-        assert_eq!(said.len(), problems.len(), "{url}: {said:?}");
-        for (said, words) in said.iter().zip(problems) {
-            assert!(said.contains(words), "{url}: {said}");
-            assert!(!said.contains("password@"), "{said}");
+        let problems = RabbitConfig::new(url, "check").unsafe_in_production();
+        assert_eq!(problems.len(), expected.len(), "{url}: {problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.contains(expected), "{url}: {problem}");
+            assert!(!problem.contains("password@"), "{problem}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The broker was never reached.
+//! Brokers that can't be reached from the start.
 
 use rockbot_bus::{Bus, ConsumeError, Publication, PublishError};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
@@ -11,44 +11,44 @@ use tokio::time::{Instant, timeout};
 
 use crate::fleet::{BACK_WITHIN, SHORT, start};
 
-/// What both ends of the port say about a broker at `url`.
+/// Returns the errors of connecting and of publishing for a broker at `url`.
 async fn reasons(url: &str) -> [String; 2] {
     let bus = start(url, &fresh_namespace());
     let connected = match bus.connected(SHORT * 3).await {
         Err(ConsumeError::Disconnected { reason }) => reason,
         other => panic!("{other:?}"),
     };
-    let began = Instant::now();
+    let start = Instant::now();
     let publication = Publication::mandatory(key("jobs"), text_message("never")).within(SHORT);
     let published = match bus.publish(publication).await {
         Err(PublishError::Disconnected { reason }) => reason,
         other => panic!("{other:?}"),
     };
-    assert!(began.elapsed() < SHORT * 2);
+    assert!(start.elapsed() < SHORT * 2);
     assert!(!bus.is_ready());
-    timeout(SHORT, bus.close()).await.expect("it can be closed");
+    timeout(SHORT, bus.close()).await.expect("closed in time");
     [connected, published]
 }
 
 #[tokio::test]
-async fn a_host_name_that_does_not_resolve_is_named_as_the_reason() {
+async fn unresolvable_host_name_is_reported() {
     for reason in reasons("amqp://guest:guest@no-such-host.invalid:5672").await {
         assert!(reason.contains("does not resolve"), "{reason}");
     }
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_named_as_the_reason() {
+async fn refused_connection_is_reported() {
     let port = free_port().expect("a port");
     for reason in reasons(&format!("amqp://guest:guest@127.0.0.1:{port}")).await {
         assert!(reason.contains("refused"), "{reason}");
     }
 }
 
-/// The client library waits for such a peer in a thread that cannot be called back.
+/// The client library waits for such a peer in a thread that can't be cancelled.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_peer_that_never_answers_costs_one_thread_and_heals() {
+async fn silent_peer_blocks_one_thread_until_it_responds() {
     let proxy = FaultProxy::start(&test_broker_url()).await;
     proxy.stall();
     let mut config = RabbitConfig::new(proxy.url(), "fault test").with_namespace(fresh_namespace());
@@ -59,5 +59,5 @@ async fn a_peer_that_never_answers_costs_one_thread_and_heals() {
     let names = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("comm")));
     assert_eq!(names.filter(|name| name.starts_with("lapin-io")).count(), 1);
     proxy.resume();
-    bus.connected(BACK_WITHIN).await.expect("it kept trying");
+    bus.connected(BACK_WITHIN).await.expect("connected by a retry");
 }

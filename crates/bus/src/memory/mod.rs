@@ -1,7 +1,7 @@
-//! The bus inside one process: the whole fleet of the embedded default, and of the tests.
+//! An in-process bus, for deployments without a broker and for tests.
 //!
-//! It keeps the promises of a broker (competing consumers, topic bindings, prefetch, redelivery,
-//! dead letters, bounded queues) without its disk: what is in it ends with the process.
+//! It behaves like a broker (competing consumers, topic bindings, prefetch, redelivery, dead letters,
+//! bounded queues) but has no disk: its messages are lost when the process ends.
 
 mod queue;
 mod router;
@@ -21,11 +21,11 @@ use crate::{
 };
 
 use self::{
-    queue::{Lease, Queue},
+    queue::{Queue, QueueConsumer},
     router::Router,
 };
 
-/// A bus inside one process. Clones share it.
+/// A bus within one process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBus {
     broker: Arc<Broker>,
@@ -39,7 +39,7 @@ struct Broker {
 }
 
 impl MemoryBus {
-    /// An empty bus that carries bodies up to the default limit.
+    /// Creates an empty bus that carries bodies up to the default limit.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -58,13 +58,13 @@ impl MemoryBus {
         let Some(last) = queues.pop() else {
             return if mandatory { Err(PublishError::Unroutable { key }) } else { Ok(()) };
         };
-        let mut taken = true;
+        let mut accepted = true;
         for queue in queues {
-            taken &= queue.offer(key.clone(), envelope.clone());
+            accepted &= queue.push(key.clone(), envelope.clone());
         }
-        // The last queue takes the envelope itself; with one queue nothing is copied.
-        taken &= last.offer(key.clone(), envelope);
-        if taken { Ok(()) } else { Err(PublishError::Refused { key }) }
+        // The last queue receives the envelope itself, so that a single queue needs no copy.
+        accepted &= last.push(key.clone(), envelope);
+        if accepted { Ok(()) } else { Err(PublishError::Refused { key }) }
     }
 
     fn consume_now(&self, subscription: &Subscription) -> Result<Consumer, ConsumeError> {
@@ -74,8 +74,8 @@ impl MemoryBus {
         let queue = self.broker.router().declare(&subscription.queue).map_err(|reason| {
             ConsumeError::Refused { queue: subscription.queue.name.to_string(), reason }
         })?;
-        let lease = queue.subscribe(subscription);
-        Ok(Consumer::new(MemoryConsumer { broker: self.broker.clone(), lease }))
+        let consumer = queue.subscribe(subscription);
+        Ok(Consumer::new(MemoryConsumer { broker: self.broker.clone(), consumer }))
     }
 }
 
@@ -125,18 +125,18 @@ impl Bus for MemoryBus {
 
 struct MemoryConsumer {
     broker: Arc<Broker>,
-    lease: Lease,
+    consumer: QueueConsumer,
 }
 
 impl DeliverySource for MemoryConsumer {
     fn next(&mut self) -> BoxFuture<'_, Option<Delivery>> {
-        Box::pin(self.lease.next())
+        Box::pin(self.consumer.next())
     }
 
     fn cancel(&mut self) -> BoxFuture<'_, ()> {
-        // A broker counts a cancelled consumer out as well.
-        if self.lease.cancel() {
-            self.broker.router().release(&self.lease);
+        // As at a broker, a cancelled consumer no longer counts as one.
+        if self.consumer.cancel() {
+            self.broker.router().remove_consumer(&self.consumer);
         }
         Box::pin(std::future::ready(()))
     }
@@ -144,11 +144,11 @@ impl DeliverySource for MemoryConsumer {
 
 impl Drop for MemoryConsumer {
     fn drop(&mut self) {
-        if self.lease.cancel() {
-            self.broker.router().release(&self.lease);
+        if self.consumer.cancel() {
+            self.broker.router().remove_consumer(&self.consumer);
         }
     }
 }
 
-/// Where dead letters of a queue go; shared with the queue that produces them.
+/// Dead-letter queue of a work queue.
 type DeadLetters = Option<Arc<Queue>>;

@@ -1,4 +1,4 @@
-//! One queue, its waiting messages and its consumers.
+//! A queue with its messages and consumers.
 
 use std::{
     borrow::Cow,
@@ -27,8 +27,8 @@ use crate::{
 pub(super) struct Queue {
     kind: QueueKind,
     max_length: usize,
-    /// How often a message of a work queue is delivered before it is given up.
-    deliveries: u32,
+    /// Deliveries of a message before a work queue dead-letters it.
+    max_deliveries: u32,
     dead_letters: DeadLetters,
     state: Mutex<State>,
     arrived: Notify,
@@ -55,7 +55,7 @@ impl Queue {
         Self {
             kind: spec.kind,
             max_length: spec.max_length as usize,
-            deliveries: spec.deliveries,
+            max_deliveries: spec.deliveries,
             dead_letters,
             state: Mutex::default(),
             arrived: Notify::new(),
@@ -69,11 +69,14 @@ impl Queue {
 
     pub(super) fn check_same(&self, spec: &QueueSpec) -> Result<(), String> {
         if self.kind != spec.kind {
-            return Err(format!("it exists as {:?}, not {:?}", self.kind, spec.kind));
+            return Err(format!(
+                "the queue exists with kind {:?}, not {:?}; use another namespace",
+                self.kind, spec.kind
+            ));
         }
         if self.max_length != spec.max_length as usize {
             return Err(format!(
-                "it exists with max_length {}, not {}",
+                "the queue exists with max_length {}, not {}; use another namespace",
                 self.max_length, spec.max_length
             ));
         }
@@ -83,9 +86,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes a message. False when this is a work queue and it is full; other queues drop their
-    /// oldest message instead.
-    pub(super) fn offer(&self, key: RoutingKey, envelope: Envelope) -> bool {
+    /// Adds a message. Returns false when this is a full work queue; other queues drop their oldest
+    /// message when full.
+    pub(super) fn push(&self, key: RoutingKey, envelope: Envelope) -> bool {
         let mut state = self.state();
         if state.ready.len() >= self.max_length {
             if self.kind == QueueKind::Work {
@@ -101,43 +104,44 @@ impl Queue {
         true
     }
 
-    /// Puts a delivered message back to its place, or gives it up when it came too often.
-    fn put_back(&self, stored: Stored) {
-        if self.kind == QueueKind::Work && stored.deliveries >= self.deliveries {
-            self.give_up(stored, DELIVERED_TOO_OFTEN.into());
+    /// Requeues a delivered message at its original position, or dead-letters it after the last
+    /// delivery.
+    fn requeue(&self, stored: Stored) {
+        if self.kind == QueueKind::Work && stored.deliveries >= self.max_deliveries {
+            self.dead_letter(stored, DELIVERED_TOO_OFTEN.into());
             return;
         }
         let mut state = self.state();
-        let place = state.ready.partition_point(|waiting| waiting.arrival < stored.arrival);
-        state.ready.insert(place, stored);
+        let position = state.ready.partition_point(|ready| ready.arrival < stored.arrival);
+        state.ready.insert(position, stored);
         drop(state);
         self.arrived.notify_one();
     }
 
-    fn give_up(&self, stored: Stored, reason: Cow<'static, str>) {
+    fn dead_letter(&self, stored: Stored, reason: Cow<'static, str>) {
         if let Some(dead_letters) = &self.dead_letters {
             let mut envelope = stored.envelope;
             envelope.dead_letter_reason = Some(reason.into());
-            dead_letters.offer(stored.key, envelope);
+            dead_letters.push(stored.key, envelope);
         }
     }
 
-    fn take(&self) -> Option<Stored> {
+    fn pop(&self) -> Option<Stored> {
         let mut state = self.state();
         let mut stored = state.ready.pop_front()?;
         let more = !state.ready.is_empty();
         drop(state);
         if more {
-            // One wake-up may stand for several arrivals; pass it on.
+            // A single notification may stand for several arrivals; wake another consumer.
             self.arrived.notify_one();
         }
         stored.deliveries += 1;
         Some(stored)
     }
 
-    pub(super) fn subscribe(self: &Arc<Self>, subscription: &Subscription) -> Lease {
+    pub(super) fn subscribe(self: &Arc<Self>, subscription: &Subscription) -> QueueConsumer {
         self.state().consumers += 1;
-        Lease {
+        QueueConsumer {
             queue: self.clone(),
             prefetch: Arc::new(Semaphore::new(usize::from(subscription.prefetch))),
             settling: subscription.settling,
@@ -145,13 +149,13 @@ impl Queue {
         }
     }
 
-    /// Counts a consumer out; true when it was the last.
+    /// Removes a consumer and returns whether it was the last.
     pub(super) fn unsubscribe(&self) -> bool {
         let mut state = self.state();
         state.consumers -= 1;
         let last = state.consumers == 0;
         drop(state);
-        // It may have swallowed a wake-up meant for any consumer.
+        // The consumer may have received a notification without acting on it.
         self.arrived.notify_one();
         last
     }
@@ -173,21 +177,21 @@ impl Queue {
     }
 }
 
-/// One consumer's share of a queue.
+/// A consumer of a queue.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct QueueConsumer {
     queue: Arc<Queue>,
     prefetch: Arc<Semaphore>,
     settling: Settling,
     cancelled: bool,
 }
 
-impl Lease {
+impl QueueConsumer {
     pub(super) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
-    /// Ends it; false when it had ended already.
+    /// Cancels the consumer. Returns false when it was already cancelled.
     pub(super) fn cancel(&mut self) -> bool {
         !std::mem::replace(&mut self.cancelled, true)
     }
@@ -198,14 +202,14 @@ impl Lease {
         }
         let permit = self.prefetch.clone().acquire_owned().await.ok()?;
         loop {
-            // Made before looking, so that an arrival in between is not missed.
+            // Created before the queue is checked, so that an arrival in between is not missed.
             let arrived = self.queue.arrived.notified();
             if self.queue.closed.load(Ordering::Acquire) {
-                // One wake-up may stand for all consumers; pass it on.
+                // A single notification may stand for all consumers; wake another one.
                 self.queue.arrived.notify_one();
                 return None;
             }
-            if let Some(stored) = self.queue.take() {
+            if let Some(stored) = self.queue.pop() {
                 let Stored { key, envelope, arrival, deliveries } = stored;
                 if self.settling == Settling::OnReceipt {
                     return Some(Delivery::received(envelope, key, deliveries));
@@ -229,7 +233,7 @@ struct MemorySettler {
     key: RoutingKey,
     arrival: u64,
     deliveries: u32,
-    /// A place in the consumer's prefetch, free again when the delivery is settled.
+    /// Permit of the consumer's prefetch, released when the delivery is settled.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -260,11 +264,11 @@ impl Settler for MemorySettler {
         envelope: Envelope,
         reason: Cow<'static, str>,
     ) -> BoxFuture<'static, Result<(), SettleError>> {
-        self.queue.give_up(self.stored(envelope), reason);
+        self.queue.dead_letter(self.stored(envelope), reason);
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn abandon(self: Box<Self>, envelope: Envelope) {
-        self.queue.put_back(self.stored(envelope));
+        self.queue.requeue(self.stored(envelope));
     }
 }

@@ -1,22 +1,22 @@
-//! Which queues exist, and which of them a key goes to.
+//! The queues of the in-memory bus and their bindings.
 
 use std::{collections::HashMap, sync::Arc};
 
 use rockbot_contracts::{BindingPattern, QueueKind, QueueName, QueueSpec, RoutingKey};
 
-use super::queue::{Lease, Queue};
+use super::queue::{Queue, QueueConsumer};
 
 /// The exchange of the in-memory bus.
 #[derive(Debug, Default)]
 pub(super) struct Router {
     queues: HashMap<QueueName, Arc<Queue>>,
-    /// Bindings without wildcards: one look-up for most messages.
+    /// Bindings without wildcards, which most messages match with one lookup.
     exact: HashMap<Box<str>, Vec<Arc<Queue>>>,
     patterns: Vec<(BindingPattern, Arc<Queue>)>,
 }
 
 impl Router {
-    /// The queues a message goes to, each once.
+    /// Returns the queues that are bound for `key`, each once.
     pub(super) fn route(&self, key: &RoutingKey) -> Vec<Arc<Queue>> {
         let mut queues = self.exact.get(key.as_str()).cloned().unwrap_or_default();
         for (pattern, queue) in &self.patterns {
@@ -31,8 +31,8 @@ impl Router {
         self.queues.get(name)
     }
 
-    /// The queue of this name, made if needed, with these bindings added. Refused, as a broker
-    /// does, when it exists as another kind or with another cap.
+    /// Declares a queue: creates it if needed and adds the bindings. As at a broker, this fails when the
+    /// queue exists with another kind or length limit.
     pub(super) fn declare(&mut self, spec: &QueueSpec) -> Result<Arc<Queue>, String> {
         let queue = match self.queues.get(&spec.name) {
             Some(queue) => {
@@ -69,15 +69,15 @@ impl Router {
         } else if !self
             .patterns
             .iter()
-            .any(|(known, of)| known == pattern && Arc::ptr_eq(of, queue))
+            .any(|(known, bound)| known == pattern && Arc::ptr_eq(bound, queue))
         {
             self.patterns.push((pattern.clone(), queue.clone()));
         }
     }
 
-    /// A consumer went away. A queue that belonged to its process goes with the last one.
-    pub(super) fn release(&mut self, lease: &Lease) {
-        let queue = lease.queue();
+    /// Removes a consumer. A reply or exclusive queue is deleted with its last consumer.
+    pub(super) fn remove_consumer(&mut self, consumer: &QueueConsumer) {
+        let queue = consumer.queue();
         let last = queue.unsubscribe();
         if last && matches!(queue.kind(), QueueKind::Reply | QueueKind::Exclusive) {
             self.queues.retain(|_, known| !Arc::ptr_eq(known, queue));

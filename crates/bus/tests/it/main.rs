@@ -1,14 +1,14 @@
-//! The in-memory bus keeps the promises that every bus makes.
+//! Tests of the in-memory bus and of the requester.
 
 #[cfg(test)]
-mod after_losses;
+mod publish_retries;
 #[cfg(test)]
-mod asker;
+mod reconnect_retries;
 #[cfg(test)]
-mod asking_again;
+mod responder;
 
-async fn bed() -> rockbot_testkit::BusFixture {
+async fn fixture() -> rockbot_testkit::BusFixture {
     rockbot_testkit::BusFixture::memory()
 }
 
-rockbot_testkit::bus_conformance_tests!(crate::bed);
+rockbot_testkit::bus_conformance_tests!(crate::fixture);

@@ -37,7 +37,7 @@ pub(super) async fn run(
 }
 
 async fn approve(pins: &ToolPins, name: Option<&str>, list: bool, json: bool) -> Outcome {
-    let mut pending = pins.quarantined().await.map_err(|error| unusable(&error))?;
+    let mut pending = pins.pending().await.map_err(|error| unusable(&error))?;
     pending.retain(|pin| name.is_none_or(|name| pin.name == name));
     if let (Some(name), true) = (name, pending.is_empty()) {
         let cause = anyhow::anyhow!(

@@ -29,7 +29,7 @@ async fn observe(store: &Path, tool: &str, descriptions: &[&str]) {
     let store = rockbot_store_sql::connect(&url, Clock::System).await.unwrap();
     let pins = ToolPins::new(store.clone(), AgentName::new("assistant").unwrap());
     for description in descriptions {
-        let definition = PinnedDefinition::of(&ToolRegistration {
+        let definition = PinnedDefinition::from_registration(&ToolRegistration {
             name: tool.to_owned(),
             label: None,
             description: (*description).to_owned(),
@@ -40,8 +40,8 @@ async fn observe(store: &Path, tool: &str, descriptions: &[&str]) {
             timeout_ms: None,
         });
         let place = PinnedTool::HANDLERS;
-        let name = PinnedTool { place, tool, source: "files", name: tool };
-        pins.trusts(name, &definition.fingerprint, || definition.clone()).await.unwrap();
+        let name = PinnedTool { namespace: place, tool, source: "files", name: tool };
+        pins.is_trusted(name, &definition.fingerprint, || definition.clone()).await.unwrap();
     }
     store.close().await;
 }

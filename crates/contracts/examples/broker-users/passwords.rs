@@ -1,4 +1,4 @@
-//! A file of passwords, and what RabbitMQ keeps of them.
+//! The password file and RabbitMQ's password hashes.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha2::{Digest, Sha256};
 
-/// Read and written by its owner, and by nobody else.
+/// Mode of files that only their owner may read and write.
 const PRIVATE: u32 = 0o600;
 
-/// The hash of each user's password. A user that the file does not have gets a password, and the
-/// file is written again.
+/// Returns the hash of each user's password. Passwords are generated for users that are not in the file,
+/// and added to it.
 ///
 /// # Errors
 /// When the file can't be read or written, or others may read it.
@@ -30,7 +30,7 @@ pub(crate) fn hashes(
     let mut hashes = BTreeMap::new();
     for user in users {
         if !passwords.contains_key(&user) {
-            passwords.insert(user.clone(), make_up()?);
+            passwords.insert(user.clone(), generate()?);
         }
         hashes.insert(user.clone(), hash(&passwords[&user], random()?));
     }
@@ -39,7 +39,7 @@ pub(crate) fn hashes(
         for (user, password) in &passwords {
             writeln!(text, "{user} {password}")?;
         }
-        write_privately(file, &text)?;
+        write_private(file, &text)?;
     }
     Ok(hashes)
 }
@@ -63,11 +63,11 @@ fn read(file: &Path) -> Result<BTreeMap<String, String>> {
     pairs.collect()
 }
 
-/// Writes a file that only its owner can read, from its first byte on.
+/// Writes a file that only its owner can ever read.
 ///
 /// # Errors
 /// When it can't be written.
-pub(crate) fn write_privately(file: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_private(file: &Path, text: &str) -> Result<()> {
     let shown = file.display();
     let mut open =
         OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(file)?;
@@ -81,13 +81,14 @@ fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// 192 random bits that need no escaping in a URL.
-fn make_up() -> Result<String> {
+/// Generates a password of 192 random bits, in characters that need no escaping in a URL.
+fn generate() -> Result<String> {
     let bytes: [u8; 24] = random()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// RabbitMQ's `rabbit_password_hashing_sha256`: the salt, and the hash of salt and password.
+/// Hashes a password with RabbitMQ's `rabbit_password_hashing_sha256`: the salt, followed by the hash of
+/// salt and password.
 fn hash(password: &str, salt: [u8; 4]) -> String {
     let digest = Sha256::new().chain_update(salt).chain_update(password).finalize();
     STANDARD.encode([&salt[..], &digest[..]].concat())
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_made_up_once_and_kept_from_others() {
+    fn password_is_generated_once_in_a_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("passwords");
         let users = || ["a.cli", "a.agent.b"].map(str::to_owned).into_iter();
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_what_the_brokers_documentation_says() {
+    fn hash_matches_the_example_of_rabbitmqs_documentation() {
         assert_eq!(
             hash("test12", [0x90, 0x8D, 0xC6, 0x0A]),
             "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"

@@ -1,4 +1,4 @@
-//! Every message type against its golden JSON.
+//! Golden JSON of every message type.
 
 use std::{fmt::Debug, path::Path};
 
@@ -11,14 +11,15 @@ use rockbot_contracts::{
 };
 use serde_json::{Value, json};
 
-/// The record must be written exactly as in the file, and the file must read back as the record.
+/// Checks that the record serializes to the JSON in the file, and that the file deserializes to it.
 pub(crate) fn check<M: Message + PartialEq + Debug>(file: &str, record: &M) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(file);
     let written = serde_json::to_value(record).unwrap();
-    let text = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}; it should hold\n{written:#}", path.display()));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!("{}: {error}; expected content:\n{written:#}", path.display())
+    });
     let golden: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(written, golden, "the wire of {} changed: {file}", M::TYPE);
+    assert_eq!(written, golden, "the wire format of {} changed: {file}", M::TYPE);
     let envelope = Envelope::raw(M::TYPE, text.into_bytes());
     assert_eq!(&envelope.decode::<M>(Limits::default()).unwrap(), record, "{file}");
 }
@@ -32,7 +33,7 @@ fn session() -> SessionId {
 }
 
 #[test]
-fn tool_messages() {
+fn tool_messages_match_golden_json() {
     check(
         "tool-invoke-request.json",
         &ToolInvokeRequest {
@@ -104,7 +105,7 @@ fn tool_messages() {
 }
 
 #[test]
-fn catalog_messages() {
+fn catalog_messages_match_golden_json() {
     let tools = vec![ToolRegistration {
         name: "read_file".to_owned(),
         label: Some("Read a file".to_owned()),
@@ -131,7 +132,7 @@ fn catalog_messages() {
 }
 
 #[test]
-fn approval_messages() {
+fn approval_messages_match_golden_json() {
     let answer = |decision| ApprovalAnswer {
         session_id: session(),
         approval_id: ApprovalId::new("approval-1").unwrap(),
@@ -141,12 +142,12 @@ fn approval_messages() {
     check("approval-answer.json", &answer(ApprovalDecision::AllowInSession));
     let unknown = json!({"sessionId": "session-1", "approvalId": "approval-1", "callHash": "5e2f",
         "decision": "of_a_newer_peer"});
-    let read: ApprovalAnswer = serde_json::from_value(unknown).unwrap();
-    assert_eq!(read, answer(ApprovalDecision::Deny), "what is not understood allows nothing");
+    let decoded: ApprovalAnswer = serde_json::from_value(unknown).unwrap();
+    assert_eq!(decoded, answer(ApprovalDecision::Deny), "an unknown decision denies");
 }
 
 #[test]
-fn user_messages() {
+fn user_messages_match_golden_json() {
     check(
         "user-message.json",
         &UserMessage {

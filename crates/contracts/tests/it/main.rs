@@ -1,5 +1,4 @@
-//! The wire as files: a change to one of them is the alarm that the wire changed. And what is within
-//! what, in traces.
+//! The wire format as golden files, and its tolerance of older and newer peers.
 
 #[cfg(test)]
 mod fixtures;

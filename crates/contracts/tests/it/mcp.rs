@@ -1,4 +1,4 @@
-//! What is said about MCP servers, against its golden JSON, and what its readers forgive.
+//! Golden JSON of messages about MCP servers, and their tolerance of older and newer peers.
 
 use rockbot_contracts::{
     InstanceId, ToolHints, ToolSource,
@@ -41,7 +41,7 @@ fn tool() -> McpToolDefinition {
 }
 
 #[test]
-fn the_index() {
+fn index_messages_match_golden_json() {
     let instance = InstanceId::new("bridge-0").unwrap();
     check(
         "mcp-servers-indexed-complete.json",
@@ -71,7 +71,7 @@ fn the_index() {
 }
 
 #[test]
-fn the_details_of_a_server() {
+fn details_messages_match_golden_json() {
     let server_name = || "GitHub".to_owned();
     check(
         "mcp-server-details-request.json",
@@ -94,7 +94,7 @@ fn the_details_of_a_server() {
 }
 
 #[test]
-fn adding_and_removing_a_server() {
+fn registration_messages_match_golden_json() {
     let server_name = || "time".to_owned();
     check(
         "mcp-register-server-request-command.json",
@@ -131,7 +131,7 @@ fn adding_and_removing_a_server() {
 }
 
 #[test]
-fn what_is_new_is_ignored_and_what_is_missing_is_nothing() {
+fn unknown_fields_are_ignored_and_missing_ones_default() {
     let bare = r#"{"name":"s","fingerprint":"f"}"#;
     let nulls = r#"{"name":"s","displayName":null,"summary":null,"toolCount":null,"toolNames":null,
         "fingerprint":"f","future":[1]}"#;
@@ -165,13 +165,13 @@ fn what_is_new_is_ignored_and_what_is_missing_is_nothing() {
 }
 
 #[test]
-fn a_refusal_of_a_newer_peer_is_still_one() {
+fn unknown_error_code_is_other() {
     let error: McpManageError = read(r#"{"serverName":"s","code":"on_fire","message":"m"}"#);
     assert_eq!(error.code, McpManageErrorCode::Other);
 }
 
 #[test]
-fn a_tool_of_a_server_is_registered_under_its_model_name_with_its_schema_unchanged() {
+fn registration_has_the_model_name_and_unchanged_schema() {
     let registration = tool().registration("GitHub");
     assert_eq!(registration.name, "GitHub__create_issue");
     assert_eq!(registration.parameters, tool().parameters);

@@ -1,4 +1,4 @@
-//! Scripts against their golden JSON.
+//! Golden JSON of script messages.
 
 use rockbot_contracts::{
     SessionId, ToolCallId,
@@ -8,7 +8,7 @@ use rockbot_contracts::{
 use crate::fixtures::check;
 
 #[test]
-fn script_messages() {
+fn script_messages_match_golden_json() {
     let tool_call_id = ToolCallId::new("018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f").unwrap();
     let plain = ScriptInvokeRequest {
         tool_call_id: tool_call_id.clone(),

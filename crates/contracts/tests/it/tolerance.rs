@@ -1,4 +1,4 @@
-//! What a reader forgives: unknown fields, missing optional fields, null, newer codes.
+//! Tolerance of unknown fields, missing optional fields, null, and newer codes.
 
 use rockbot_contracts::{
     DecodeError, Envelope, Executed, HandlerLoad, ToolCatalog, ToolError, ToolErrorCode, ToolHints,
@@ -19,7 +19,7 @@ fn unknown_fields_are_ignored() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_also_in_an_unknown_field() {
+fn invalid_utf8_is_rejected_even_in_unknown_fields() {
     let decoded = |byte| {
         let known = br#"{"toolCallId":"a","toolName":"t","arguments":"{}","sessionId":"s","x":""#;
         let body = [known, &[byte][..], br#""}"#].concat();
@@ -31,7 +31,7 @@ fn bytes_that_are_no_text_are_refused_also_in_an_unknown_field() {
 }
 
 #[test]
-fn missing_and_null_mean_the_same() {
+fn null_equals_a_missing_field() {
     let bare = r#"{"toolCallId":"a","toolName":"t","content":"c"}"#;
     let nulls = r#"{"toolCallId":"a","toolName":"t","content":"c","isError":null,"blocks":null,
         "details":null,"childLoopId":null,"elapsedMs":null}"#;
@@ -45,7 +45,7 @@ fn missing_and_null_mean_the_same() {
 }
 
 #[test]
-fn a_handler_of_an_older_build_says_neither_its_version_nor_its_load() {
+fn catalog_without_version_and_load_is_accepted() {
     let catalog: ToolCatalog = read(r#"{"handler":"h","instance":"i","fingerprint":"f"}"#);
     assert_eq!((catalog.version, catalog.load), (None, None));
     let catalog: ToolCatalog = read(
@@ -57,7 +57,7 @@ fn a_handler_of_an_older_build_says_neither_its_version_nor_its_load() {
 }
 
 #[test]
-fn an_error_of_an_older_peer_says_that_nobody_knows() {
+fn error_without_execution_state_is_unknown() {
     let error: ToolError =
         read(r#"{"toolCallId":"a","toolName":"t","code":"timeout","message":"m"}"#);
     assert_eq!(error.executed, Executed::Unknown);
@@ -65,7 +65,7 @@ fn an_error_of_an_older_peer_says_that_nobody_knows() {
 }
 
 #[test]
-fn a_code_of_a_newer_peer_is_kept() {
+fn unknown_error_code_is_preserved() {
     let error: ToolError = read(
         r#"{"toolCallId":"a","toolName":"t","code":"on_fire","message":"m","executed":"maybe"}"#,
     );

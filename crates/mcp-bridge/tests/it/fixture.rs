@@ -82,7 +82,7 @@ impl GatewayFixture {
             bus.remote.clone(),
             bridge.clone(),
             None,
-            InvokeOptions::running(16),
+            InvokeOptions::new(16),
             instance,
         );
         let service = service.await.expect("a service");

@@ -1,4 +1,4 @@
-//! API servers that answer in odd ways: no cluster, no sockets.
+//! Faulty API servers, in process: no cluster, no sockets.
 
 use std::{
     convert::Infallible,
@@ -34,31 +34,32 @@ use crate::fixture::{call, script};
 
 const CODE: &str = "print('ok')";
 
-/// What a server says: to creations in turn, the last one for ever, and to watches likewise.
-struct Says {
+/// A fake API server with prepared responses. Creations and watches get their responses in turn; the last
+/// one repeats.
+struct FakeApi {
     created: Vec<(StatusCode, Value)>,
     watched: Vec<String>,
     found: (StatusCode, Value),
-    /// To how many questions after a pod it stumbles, before it says so.
-    stumbles: AtomicUsize,
+    /// Number of requests for a pod that fail before one succeeds.
+    failures: AtomicUsize,
     log: &'static str,
-    /// Whether the script runs until its log was followed, and ends then.
+    /// Keeps the script running until its log was followed.
     followed: bool,
     was_followed: Arc<Notify>,
     creations: AtomicUsize,
     watches: AtomicUsize,
     deletions: AtomicUsize,
-    /// How often the log was read from its beginning, without following it.
+    /// Number of reads of the log without following it.
     reads: AtomicUsize,
 }
 
-impl Default for Says {
+impl Default for FakeApi {
     fn default() -> Self {
         Self {
             created: vec![(StatusCode::CREATED, pod(&json!({"phase": "Pending"})))],
             watched: vec![event("MODIFIED", &pod(&exited("exit 0 5 3\n")))],
             found: (StatusCode::OK, pod(&json!({"phase": "Pending"}))),
-            stumbles: AtomicUsize::new(0),
+            failures: AtomicUsize::new(0),
             log: "b2sK\n",
             followed: false,
             was_followed: Arc::new(Notify::new()),
@@ -76,13 +77,13 @@ fn pod(status: &Value) -> Value {
         "spec": {"containers": [], "nodeName": "n"}, "status": status})
 }
 
-/// A pod that was made for the script that is asked for.
-fn made_before(status: &Value) -> Value {
+/// Returns a pod that was created for the requested script.
+fn existing_pod(status: &Value) -> Value {
     let context = call();
     let (id, agent) = (&context.tool_call_id, &context.agent);
-    let made = build_pod(&script(CODE), id, agent, "i", &PodsSection::default()).unwrap();
+    let built = build_pod(&script(CODE), id, agent, "i", &PodsSection::default()).unwrap();
     let mut pod = pod(status);
-    pod["metadata"]["annotations"] = json!(made.metadata.annotations);
+    pod["metadata"]["annotations"] = json!(built.metadata.annotations);
     pod
 }
 
@@ -104,19 +105,19 @@ fn event(kind: &str, object: &Value) -> String {
     format!("{}\n", json!({"type": kind, "object": object}))
 }
 
-fn refusal(code: StatusCode, reason: &str, message: &str) -> (StatusCode, Value) {
+fn error_status(code: StatusCode, reason: &str, message: &str) -> (StatusCode, Value) {
     let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",
         "code": code.as_u16(), "reason": reason, "message": message});
     (code, status)
 }
 
-/// The next thing to say, or the last one again.
-fn next<T: Clone>(said: &[T], count: &AtomicUsize) -> T {
-    let at = count.fetch_add(1, Ordering::Relaxed).min(said.len() - 1);
-    said[at].clone()
+/// Returns the next response; the last one repeats.
+fn next<T: Clone>(responses: &[T], count: &AtomicUsize) -> T {
+    let index = count.fetch_add(1, Ordering::Relaxed).min(responses.len() - 1);
+    responses[index].clone()
 }
 
-async fn list(State(says): State<Arc<Says>>, uri: Uri) -> Response {
+async fn list(State(api): State<Arc<FakeApi>>, uri: Uri) -> Response {
     let query = uri.query().unwrap_or_default();
     if !query.contains("watch=") {
         // The sweep selects by label, a watch its own pod by name.
@@ -127,121 +128,126 @@ async fn list(State(says): State<Arc<Says>>, uri: Uri) -> Response {
             "items": items}))
         .into_response();
     }
-    if says.followed {
-        let (runs, ends) = (event("MODIFIED", &pod(&running())), says.watched[0].clone());
-        let was_followed = says.was_followed.clone();
-        let ends = stream::once(async move {
+    if api.followed {
+        let (running, exit) = (event("MODIFIED", &pod(&running())), api.watched[0].clone());
+        let was_followed = api.was_followed.clone();
+        let exit_event = stream::once(async move {
             was_followed.notified().await;
-            Ok::<_, Infallible>(ends)
+            Ok::<_, Infallible>(exit)
         });
-        return Body::from_stream(stream::iter([Ok(runs)]).chain(ends)).into_response();
+        return Body::from_stream(stream::iter([Ok(running)]).chain(exit_event)).into_response();
     }
-    next(&says.watched, &says.watches).into_response()
+    next(&api.watched, &api.watches).into_response()
 }
 
-async fn log(State(says): State<Arc<Says>>, uri: Uri) -> Response {
+async fn log(State(api): State<Arc<FakeApi>>, uri: Uri) -> Response {
     if !uri.query().unwrap_or_default().contains("follow=true") {
-        says.reads.fetch_add(1, Ordering::Relaxed);
-        return says.log.into_response();
+        api.reads.fetch_add(1, Ordering::Relaxed);
+        return api.log.into_response();
     }
-    // Whoever asks for more has read what was there; and there is never an end.
-    let was_followed = says.was_followed.clone();
+    // A second read means that the client has received the first part. The stream never ends.
+    let was_followed = api.was_followed.clone();
     let more = stream::once(async move {
         was_followed.notify_one();
         std::future::pending().await
     });
-    let printed = stream::iter([Ok::<_, Infallible>(says.log)]);
+    let printed = stream::iter([Ok::<_, Infallible>(api.log)]);
     Body::from_stream(printed.chain(more)).into_response()
 }
 
-async fn create(State(says): State<Arc<Says>>) -> Response {
-    let (code, body) = next(&says.created, &says.creations);
+async fn create(State(api): State<Arc<FakeApi>>) -> Response {
+    let (code, body) = next(&api.created, &api.creations);
     (code, Json(body)).into_response()
 }
 
-async fn find(State(says): State<Arc<Says>>) -> Response {
-    if says.stumbles.load(Ordering::Relaxed) > 0 {
-        says.stumbles.fetch_sub(1, Ordering::Relaxed);
+async fn find(State(api): State<Arc<FakeApi>>) -> Response {
+    if api.failures.load(Ordering::Relaxed) > 0 {
+        api.failures.fetch_sub(1, Ordering::Relaxed);
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    (says.found.0, Json(says.found.1.clone())).into_response()
+    (api.found.0, Json(api.found.1.clone())).into_response()
 }
 
-async fn delete(State(says): State<Arc<Says>>) -> Response {
-    says.deletions.fetch_add(1, Ordering::Relaxed);
+async fn delete(State(api): State<Arc<FakeApi>>) -> Response {
+    api.deletions.fetch_add(1, Ordering::Relaxed);
     Json(pod(&json!({}))).into_response()
 }
 
-/// A runner in a cluster that says this.
-fn runner(says: &Arc<Says>) -> KubernetesRunner {
+/// Starts a runner with the fake API.
+fn runner(api: &Arc<FakeApi>) -> KubernetesRunner {
     let pods = "/api/v1/namespaces/rockbot-scripts/pods";
     let server = Router::new()
         .route(pods, post(create).get(list))
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
         .route(&format!("{pods}/{{name}}/log"), get(log))
-        .with_state(says.clone());
+        .with_state(api.clone());
     let section = PodsSection { start_timeout: Duration::from_secs(2), ..PodsSection::default() };
     KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
 }
 
-/// What becomes of a script, and whether its pod was deleted.
-async fn request(says: Says) -> (Result<ScriptOutcome, ToolFailure>, usize) {
-    let says = Arc::new(says);
-    let runner = runner(&says);
-    let ended = runner.run(&script(CODE), &call()).await;
+/// Runs a script. Returns its result and the number of deletions.
+async fn run_script(api: FakeApi) -> (Result<ScriptOutcome, ToolFailure>, usize) {
+    let api = Arc::new(api);
+    let runner = runner(&api);
+    let result = runner.run(&script(CODE), &call()).await;
     runner.stop(Duration::from_secs(5)).await;
-    (ended, says.deletions.load(Ordering::Relaxed))
+    (result, api.deletions.load(Ordering::Relaxed))
 }
 
 #[tokio::test]
 async fn broken_watch_is_resumed() {
     let done = event("MODIFIED", &pod(&exited("exit 0 5 3\n")));
-    let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
-    for broken in [String::new(), "{\"type\":".to_owned(), event("ERROR", &gone)] {
-        let (ended, deleted) =
-            request(Says { watched: vec![broken, done.clone()], ..Says::default() }).await;
-        assert_eq!(ended.unwrap().stdout, "ok\n");
+    let expired = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+    for broken in [String::new(), "{\"type\":".to_owned(), event("ERROR", &expired)] {
+        let (result, deleted) =
+            run_script(FakeApi { watched: vec![broken, done.clone()], ..FakeApi::default() }).await;
+        assert_eq!(result.unwrap().stdout, "ok\n");
         assert_eq!(deleted, 1);
     }
 }
 
 #[tokio::test]
 async fn server_errors_are_retried_and_rejections_are_not() {
-    let made = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
-    let stumbled = refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "etcd");
-    let conflict = refusal(StatusCode::CONFLICT, "Conflict", "on resourcequotas");
-    for first in [stumbled.clone(), conflict] {
-        let (ended, _) =
-            request(Says { created: vec![first, made.clone()], ..Says::default() }).await;
-        assert_eq!(ended.unwrap().stdout, "ok\n");
+    let created = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
+    let server_error = error_status(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "etcd");
+    let conflict = error_status(StatusCode::CONFLICT, "Conflict", "on resourcequotas");
+    for first in [server_error.clone(), conflict] {
+        let (result, _) =
+            run_script(FakeApi { created: vec![first, created.clone()], ..FakeApi::default() })
+                .await;
+        assert_eq!(result.unwrap().stdout, "ok\n");
     }
-    let (ended, _) = request(Says { created: vec![stumbled], ..Says::default() }).await;
-    let failure = ended.unwrap_err();
+    let (result, _) =
+        run_script(FakeApi { created: vec![server_error], ..FakeApi::default() }).await;
+    let failure = result.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
-    assert_eq!(failure.executed(), Executed::Unknown, "nobody knows");
+    assert_eq!(failure.executed(), Executed::Unknown, "the pod may exist");
     for (refused, code) in [
         (
-            refusal(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
+            error_status(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
             ToolErrorCode::Overloaded,
         ),
         (
-            refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity"),
+            error_status(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity"),
             ToolErrorCode::Unavailable,
         ),
-        (refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"), ToolErrorCode::Unavailable),
-        (refusal(StatusCode::NOT_FOUND, "NotFound", "namespaces"), ToolErrorCode::Unavailable),
+        (
+            error_status(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"),
+            ToolErrorCode::Unavailable,
+        ),
+        (error_status(StatusCode::NOT_FOUND, "NotFound", "namespaces"), ToolErrorCode::Unavailable),
     ] {
-        let found = refusal(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
-        let says = Says { created: vec![refused.clone()], found, ..Says::default() };
-        let (ended, deleted) = request(says).await;
-        let failure = ended.unwrap_err();
+        let found = error_status(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
+        let api = FakeApi { created: vec![refused.clone()], found, ..FakeApi::default() };
+        let (result, deleted) = run_script(api).await;
+        let failure = result.unwrap_err();
         assert_eq!((failure.code(), failure.executed()), (code, Executed::No), "{failure}");
-        assert_eq!(deleted, 0, "there is nothing to delete");
+        assert_eq!(deleted, 0, "no pod to delete");
 
-        // Nobody may look either.
-        let found = refusal(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
-        let says = Says { created: vec![refused], found, ..Says::default() };
-        let failure = request(says).await.0.unwrap_err();
+        // Without the permission to get pods.
+        let found = error_status(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
+        let api = FakeApi { created: vec![refused], found, ..FakeApi::default() };
+        let failure = run_script(api).await.0.unwrap_err();
         let expected = (ToolErrorCode::Unavailable, Executed::Unknown);
         assert_eq!((failure.code(), failure.executed()), expected, "{failure}");
     }
@@ -250,53 +256,54 @@ async fn server_errors_are_retried_and_rejections_are_not() {
 #[tokio::test]
 async fn existing_pod_is_adopted_despite_rejection() {
     for refused in [
-        refusal(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists"),
-        refusal(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
-        refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity"),
-        refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"),
-        refusal(StatusCode::NOT_FOUND, "NotFound", "runtimeclasses"),
+        error_status(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists"),
+        error_status(StatusCode::FORBIDDEN, "Forbidden", "exceeded quota: q"),
+        error_status(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity"),
+        error_status(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "cpu"),
+        error_status(StatusCode::NOT_FOUND, "NotFound", "runtimeclasses"),
     ] {
-        let found = (StatusCode::OK, made_before(&exited("exit 0 5 3\n")));
-        let says = Says { created: vec![refused], found, ..Says::default() };
-        let (ended, deleted) = request(says).await;
-        assert_eq!(ended.unwrap().stdout, "ok\n");
+        let found = (StatusCode::OK, existing_pod(&exited("exit 0 5 3\n")));
+        let api = FakeApi { created: vec![refused], found, ..FakeApi::default() };
+        let (result, deleted) = run_script(api).await;
+        assert_eq!(result.unwrap().stdout, "ok\n");
         assert_eq!(deleted, 1);
     }
 }
 
 #[tokio::test]
 async fn pod_of_other_script_is_not_touched() {
-    let exists = refusal(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists");
-    let (ended, deleted) = request(Says { created: vec![exists], ..Says::default() }).await;
-    let failure = ended.unwrap_err();
+    let exists = error_status(StatusCode::CONFLICT, "AlreadyExists", "pods \"x\" already exists");
+    let (result, deleted) =
+        run_script(FakeApi { created: vec![exists], ..FakeApi::default() }).await;
+    let failure = result.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::NotPermitted, "{failure}");
     assert_eq!(deleted, 0);
 }
 
 #[tokio::test]
 async fn possibly_executed_script_is_adopted_or_unknown() {
-    let missing = refusal(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
-    let hidden = refusal(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
-    let ours = (StatusCode::OK, made_before(&exited("exit 0 5 3\n")));
-    for (found, stumbles, answer) in [
-        (ours.clone(), 0, Ok(1)),
-        (ours.clone(), 2, Ok(1)),
-        (ours, usize::MAX, Err(ToolErrorCode::OutcomeUnknown)),
+    let missing = error_status(StatusCode::NOT_FOUND, "NotFound", "pods \"x\" not found");
+    let hidden = error_status(StatusCode::FORBIDDEN, "Forbidden", "cannot get pods");
+    let own = (StatusCode::OK, existing_pod(&exited("exit 0 5 3\n")));
+    for (found, failures, expected) in [
+        (own.clone(), 0, Ok(1)),
+        (own.clone(), 2, Ok(1)),
+        (own, usize::MAX, Err(ToolErrorCode::OutcomeUnknown)),
         (missing, 0, Err(ToolErrorCode::OutcomeUnknown)),
         (hidden, 0, Err(ToolErrorCode::OutcomeUnknown)),
-        (Says::default().found, 0, Err(ToolErrorCode::NotPermitted)),
+        (FakeApi::default().found, 0, Err(ToolErrorCode::NotPermitted)),
     ] {
-        let says = Says { found, stumbles: AtomicUsize::new(stumbles), ..Says::default() };
-        let says = Arc::new(says);
-        let runner = runner(&says);
+        let api = FakeApi { found, failures: AtomicUsize::new(failures), ..FakeApi::default() };
+        let api = Arc::new(api);
+        let runner = runner(&api);
         let context = ToolContext { may_have_run: true, ..call() };
-        let ended = runner.run(&script(CODE), &context).await;
+        let result = runner.run(&script(CODE), &context).await;
         runner.stop(Duration::from_secs(5)).await;
-        let deletions = says.deletions.load(Ordering::Relaxed);
-        let is_anothers = answer == Err(ToolErrorCode::NotPermitted);
-        assert!(!is_anothers || deletions == 0, "another one's pod is not touched");
-        assert_eq!(says.creations.load(Ordering::Relaxed), 0, "nothing is started");
-        assert_eq!(ended.map(|_| deletions).map_err(|failure| failure.code()), answer);
+        let deletions = api.deletions.load(Ordering::Relaxed);
+        let is_foreign = expected == Err(ToolErrorCode::NotPermitted);
+        assert!(!is_foreign || deletions == 0, "the pod of another script was deleted");
+        assert_eq!(api.creations.load(Ordering::Relaxed), 0, "a pod was created");
+        assert_eq!(result.map(|_| deletions).map_err(|failure| failure.code()), expected);
     }
 }
 
@@ -304,14 +311,14 @@ async fn possibly_executed_script_is_adopted_or_unknown() {
 async fn deleted_pod_is_unknown_outcome() {
     let running = pod(&running());
     let watched = vec![event("MODIFIED", &running) + &event("DELETED", &running)];
-    let (ended, _) = request(Says { watched, ..Says::default() }).await;
-    let failure = ended.unwrap_err();
+    let (result, _) = run_script(FakeApi { watched, ..FakeApi::default() }).await;
+    let failure = result.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
 }
 
 #[tokio::test]
 async fn termination_reasons_map_to_error_codes() {
-    let ended_by = |reason: &str, message: &str| {
+    let terminated = |reason: &str, message: &str| {
         let status = json!({"phase": "Failed", "reason": reason, "message": message});
         vec![event("MODIFIED", &pod(&status))]
     };
@@ -321,9 +328,9 @@ async fn termination_reasons_map_to_error_codes() {
         ("OutOfcpu", "Node didn't have enough resource", ToolErrorCode::Overloaded),
         ("DeadlineExceeded", "Pod was active too long", ToolErrorCode::Unavailable),
     ] {
-        let watched = ended_by(reason, message);
-        let (ended, deleted) = request(Says { watched, ..Says::default() }).await;
-        let failure = ended.unwrap_err();
+        let watched = terminated(reason, message);
+        let (result, deleted) = run_script(FakeApi { watched, ..FakeApi::default() }).await;
+        let failure = result.unwrap_err();
         assert_eq!(failure.code(), code, "{reason}: {failure}");
         assert_eq!(deleted, 1);
     }
@@ -341,7 +348,7 @@ async fn node_rejection_after_start_is_not_overload() {
     let ended = state(json!({"terminated": ended}));
     for reason in ["OutOfcpu", "OutOfpods", "UnexpectedAdmissionError"] {
         let rejected = |containers: &Value| {
-            let status = json!({"phase": "Failed", "reason": reason, "message": "no room",
+            let status = json!({"phase": "Failed", "reason": reason, "message": "no capacity",
                 "containerStatuses": containers});
             event("MODIFIED", &pod(&status))
         };
@@ -354,8 +361,9 @@ async fn node_rejection_after_start_is_not_overload() {
                 Executed::Yes,
             ),
         ] {
-            let (ended, _) = request(Says { watched: vec![watched], ..Says::default() }).await;
-            let failure = ended.unwrap_err();
+            let (result, _) =
+                run_script(FakeApi { watched: vec![watched], ..FakeApi::default() }).await;
+            let failure = result.unwrap_err();
             assert_eq!((failure.code(), failure.executed()), (code, executed), "{reason}");
         }
     }
@@ -363,72 +371,73 @@ async fn node_rejection_after_start_is_not_overload() {
 
 #[tokio::test]
 async fn completely_followed_log_is_not_read_again() {
-    // Of 3 bytes, 3 were followed; of 6, another 3 may be there by now.
+    // The follower receives 3 bytes; with an output of 6 bytes, the log must be read again.
     for (message, reads) in [("exit 0 5 3\n", 0), ("exit 0 5 6\n", 3)] {
         let watched = vec![event("MODIFIED", &pod(&exited(message)))];
-        let says = Arc::new(Says { watched, followed: true, ..Says::default() });
-        let ended = runner(&says).run(&script(CODE), &call()).await;
-        assert_eq!(says.reads.load(Ordering::Relaxed), reads, "{message}");
-        assert_eq!(ended.is_ok_and(|outcome| outcome.stdout == "ok\n"), reads == 0, "{message}");
+        let api = Arc::new(FakeApi { watched, followed: true, ..FakeApi::default() });
+        let result = runner(&api).run(&script(CODE), &call()).await;
+        assert_eq!(api.reads.load(Ordering::Relaxed), reads, "{message}");
+        assert_eq!(result.is_ok_and(|outcome| outcome.stdout == "ok\n"), reads == 0, "{message}");
     }
 }
 
 #[tokio::test]
 async fn unreadable_output_is_not_empty_output() {
-    let (ended, _) = request(Says { log: "", ..Says::default() }).await;
-    let failure = ended.unwrap_err();
+    let (result, _) = run_script(FakeApi { log: "", ..FakeApi::default() }).await;
+    let failure = result.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
     assert_eq!(failure.executed(), Executed::Yes);
 }
 
 #[tokio::test]
 async fn unprobed_network_is_reported_as_gap() {
-    let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
+    let refused = error_status(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
     let mut failed = exited("exit 1 5 0\n");
     failed["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(1);
     let ended = |status: &Value| vec![event("MODIFIED", &pod(status))];
-    let closed = || Says { watched: ended(&exited("exit 0 5 0\n")), log: "", ..Says::default() };
-    let somewhere = ["192.0.2.1:443".parse().unwrap()];
+    let closed =
+        || FakeApi { watched: ended(&exited("exit 0 5 0\n")), log: "", ..FakeApi::default() };
+    let addresses = ["192.0.2.1:443".parse().unwrap()];
     let did_not_run = "the network (not probed: the probe did not run)";
-    for (says, addresses, missing) in [
-        (closed(), &somewhere[..], &[][..]),
-        (Says::default(), &somewhere, &["the network"]),
-        (Says { created: vec![refused], ..Says::default() }, &somewhere, &[did_not_run]),
-        (Says { watched: ended(&failed), ..closed() }, &somewhere, &[did_not_run]),
+    for (api, addresses, gaps) in [
+        (closed(), &addresses[..], &[][..]),
+        (FakeApi::default(), &addresses, &["the network"]),
+        (FakeApi { created: vec![refused], ..FakeApi::default() }, &addresses, &[did_not_run]),
+        (FakeApi { watched: ended(&failed), ..closed() }, &addresses, &[did_not_run]),
         (closed(), &[], &["the network (not probed)"]),
     ] {
-        let runner = runner(&Arc::new(says));
-        assert!(!runner.isolation().is_complete(), "nobody looked yet");
-        assert_eq!(runner.probe(addresses).await.gaps, missing);
-        assert_eq!(runner.isolation().gaps, missing);
+        let runner = runner(&Arc::new(api));
+        assert!(!runner.isolation().is_complete(), "isolation not probed yet");
+        assert_eq!(runner.probe(addresses).await.gaps, gaps);
+        assert_eq!(runner.isolation().gaps, gaps);
         runner.stop(Duration::from_secs(5)).await;
     }
 }
 
 #[tokio::test]
 async fn requests_wait_for_network_probe() {
-    // The first pod is the probe's, and is refused.
-    let refused = refusal(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
-    let made = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
-    let says = Arc::new(Says { created: vec![refused, made], ..Says::default() });
+    // The first pod is that of the probe, and is rejected.
+    let refused = error_status(StatusCode::FORBIDDEN, "Forbidden", "violates PodSecurity");
+    let created = (StatusCode::CREATED, pod(&json!({"phase": "Pending"})));
+    let api = Arc::new(FakeApi { created: vec![refused, created], ..FakeApi::default() });
     let (bus, store) = (MemoryBus::new(), Arc::new(MemoryStore::new(Clock::System)));
     let instance = InstanceId::new("scripts-0").unwrap();
     let journal = CallJournal::start(store, &instance, JournalOptions::default());
     let section = HandlerSection::default();
     let manager = ScriptsManager::start(
         Arc::new(bus.clone()),
-        Arc::new(runner(&says)),
+        Arc::new(runner(&api)),
         &section,
         journal,
         instance,
         vec!["192.0.2.1:443".parse().unwrap()],
     );
     let manager = manager.await.unwrap();
-    assert_eq!(says.creations.load(Ordering::Relaxed), 1);
+    assert_eq!(api.creations.load(Ordering::Relaxed), 1);
     let agent = BusRunner::new(Arc::new(bus), reply_address("agent", "a"));
     let outcome = agent.run(&script(CODE), &call()).await.unwrap();
     assert_eq!(outcome.stdout, "ok\n");
-    let told = outcome.isolation.to_string();
-    assert!(told.contains("the network (not probed: the probe did not run)"), "{told}");
+    let isolation = outcome.isolation.to_string();
+    assert!(isolation.contains("the network (not probed: the probe did not run)"), "{isolation}");
     assert!(manager.drain(Duration::from_secs(5)).await);
 }

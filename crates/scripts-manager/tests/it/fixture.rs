@@ -1,5 +1,4 @@
-//! Where scripts are tested: two namespaces of a cluster that nobody else uses, with the manifests of
-//! `deploy/kubernetes/scripts` in them.
+//! Cluster fixture: two namespaces per test, with the manifests of `deploy/kubernetes/scripts`.
 
 use std::{future::Future, io::Write, panic::resume_unwind, path::Path, time::Duration};
 
@@ -28,15 +27,15 @@ use tempfile::NamedTempFile;
 use tokio::time::{Instant, interval, timeout};
 
 const TESTS: &str = "rockbot.dev/test";
-/// No pod takes longer to start, to end or to go, even on a busy machine.
+/// Time limit for a pod to start, exit or be deleted on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A test's part of the cluster.
+/// The namespaces of a test.
 #[derive(Clone)]
 pub(crate) struct ClusterFixture {
-    /// May do anything.
+    /// Client with all permissions.
     pub(crate) admin: Client,
-    /// May do what the manager may.
+    /// Client with the manager's permissions.
     pub(crate) manager: Client,
     /// The token of the manager's service account.
     pub(crate) token: String,
@@ -48,25 +47,25 @@ pub(crate) struct ClusterFixture {
     pub(crate) home: String,
 }
 
-/// Runs a test in namespaces of its own, and removes them whatever comes of it.
-#[expect(clippy::print_stderr, reason = "it goes with what the failed test prints")]
+/// Runs a test in new namespaces, and removes them afterwards.
+#[expect(clippy::print_stderr, reason = "part of the output of the failed test")]
 pub(crate) async fn in_cluster<F: Future<Output = ()> + Send + 'static>(
     test: impl FnOnce(ClusterFixture) -> F,
 ) {
-    let cluster = ClusterFixture::make().await;
-    let ended = tokio::spawn(test(cluster.clone())).await;
-    if ended.is_err() {
-        eprintln!("{}", cluster.seen().await);
+    let cluster = ClusterFixture::create().await;
+    let result = tokio::spawn(test(cluster.clone())).await;
+    if result.is_err() {
+        eprintln!("{}", cluster.describe().await);
     }
     for namespace in [&cluster.scripts, &cluster.home] {
         cluster.remove(namespace).await;
     }
-    if let Err(failed) = ended {
-        resume_unwind(failed.into_panic());
+    if let Err(error) = result {
+        resume_unwind(error.into_panic());
     }
 }
 
-/// The manifests, in the order in which they are applied.
+/// Returns the manifests in the order of their application.
 pub(crate) fn manifests() -> Vec<DynamicObject> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes/scripts");
     let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -83,7 +82,7 @@ pub(crate) fn manifests() -> Vec<DynamicObject> {
 }
 
 impl ClusterFixture {
-    async fn make() -> Self {
+    async fn create() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = config().await;
         let admin = Client::try_from(config.clone()).expect("a client of the cluster");
@@ -99,7 +98,7 @@ impl ClusterFixture {
         Self { admin, manager, token, api_server, scripts, home }
     }
 
-    /// The defaults, with scripts small enough for a small machine.
+    /// Returns the defaults with a low CPU request, for small machines.
     pub(crate) fn section(&self) -> PodsSection {
         PodsSection {
             namespace: self.scripts.clone(),
@@ -108,17 +107,17 @@ impl ClusterFixture {
         }
     }
 
-    /// A runner with the manager's rights.
+    /// Starts a runner with the manager's permissions.
     pub(crate) fn runner(&self) -> KubernetesRunner {
         self.runner_with(self.section())
     }
 
-    /// The same, otherwise configured.
+    /// Starts a runner with the manager's permissions and the given configuration.
     pub(crate) fn runner_with(&self, section: PodsSection) -> KubernetesRunner {
         KubernetesRunner::start(self.manager.clone(), section).unwrap()
     }
 
-    /// A file by which a process reaches the cluster as the manager.
+    /// Returns a kubeconfig with the manager's credentials.
     pub(crate) fn kubeconfig(&self) -> NamedTempFile {
         let text = std::fs::read_to_string(kubeconfig()).expect("a kubeconfig");
         let mut config: serde_json::Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -130,78 +129,77 @@ impl ClusterFixture {
         file
     }
 
-    /// The pods of scripts.
+    /// Returns the API of script pods.
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.admin.clone(), &self.scripts)
     }
 
-    /// The names of the pods that there are now.
+    /// Returns the names of the existing pods.
     pub(crate) async fn names(&self) -> Vec<String> {
         let pods = self.pods().list(&ListParams::default()).await.unwrap();
         pods.items.into_iter().filter_map(|pod| pod.metadata.name).collect()
     }
 
-    /// Has all pods deleted.
+    /// Deletes all pods.
     pub(crate) async fn delete_pods(&self) {
         let at_once = DeleteParams::default().grace_period(0);
         let all = self.pods().delete_collection(&at_once, &ListParams::default()).await;
-        all.expect("an administrator may do that");
+        all.expect("deleted");
     }
 
-    /// Waits until there are `count` pods that satisfy `holds`.
-    pub(crate) async fn wait_for(&self, what: &str, count: usize, holds: impl Fn(&Pod) -> bool) {
-        let mut look = interval(Duration::from_millis(100));
-        let seen = async {
+    /// Waits until `count` pods match.
+    pub(crate) async fn wait_for(&self, event: &str, count: usize, matches: impl Fn(&Pod) -> bool) {
+        let mut poll = interval(Duration::from_millis(100));
+        let happened = async {
             loop {
-                look.tick().await;
+                poll.tick().await;
                 let pods = self.pods().list(&ListParams::default()).await.unwrap();
-                if pods.items.iter().filter(|pod| holds(pod)).count() == count {
+                if pods.items.iter().filter(|pod| matches(pod)).count() == count {
                     return;
                 }
             }
         };
-        assert!(timeout(PATIENCE, seen).await.is_ok(), "did not happen: {what}");
+        assert!(timeout(PATIENCE, happened).await.is_ok(), "did not happen: {event}");
     }
 
-    /// Waits until no pod is left.
+    /// Waits until all pods are deleted.
     pub(crate) async fn wait_for_none(&self) {
-        let mut look = interval(Duration::from_millis(100));
-        let gone = async {
+        let mut poll = interval(Duration::from_millis(100));
+        let deleted = async {
             while !self.names().await.is_empty() {
-                look.tick().await;
+                poll.tick().await;
             }
         };
-        assert!(timeout(PATIENCE, gone).await.is_ok(), "left over: {:?}", self.names().await);
+        assert!(timeout(PATIENCE, deleted).await.is_ok(), "not deleted: {:?}", self.names().await);
     }
 
-    /// Changes how many pods there may be, and waits until that is taken up: the quota controller
-    /// counts by itself, and late.
-    pub(crate) async fn quota_of_pods(&self, most: &str) {
+    /// Sets the quota of pods, and waits until the quota controller has applied it.
+    pub(crate) async fn set_pod_quota(&self, limit: &str) {
         let quotas: Api<ResourceQuota> = Api::namespaced(self.admin.clone(), &self.scripts);
-        let patch = serde_json::json!({"spec": {"hard": {"pods": most}}});
+        let patch = serde_json::json!({"spec": {"hard": {"pods": limit}}});
         quotas.patch("scripts", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        let mut look = interval(Duration::from_millis(100));
-        let counted = async {
+        let mut poll = interval(Duration::from_millis(100));
+        let applied = async {
             loop {
-                look.tick().await;
+                poll.tick().await;
                 let quota = quotas.get("scripts").await.unwrap();
                 let hard = quota.status.and_then(|status| status.hard).unwrap_or_default();
-                if hard.get("pods").is_some_and(|pods| pods.0 == most) {
+                if hard.get("pods").is_some_and(|pods| pods.0 == limit) {
                     return;
                 }
             }
         };
-        assert!(timeout(PATIENCE, counted).await.is_ok(), "the quota is not taken up");
+        assert!(timeout(PATIENCE, applied).await.is_ok(), "the quota was not applied");
     }
 
-    /// Takes the fence away.
-    pub(crate) async fn without_policy(&self) {
+    /// Deletes the network policy.
+    pub(crate) async fn delete_policy(&self) {
         let deleted = self.policies().delete("deny-all", &DeleteParams::default()).await;
-        deleted.expect("there was a policy");
+        deleted.expect("deleted");
     }
 
-    /// Puts the fence up again.
-    pub(crate) async fn with_policy(&self) {
+    /// Creates the network policy again.
+    pub(crate) async fn restore_policy(&self) {
         for manifest in manifests() {
             if manifest.types.as_ref().is_some_and(|types| types.kind == "NetworkPolicy") {
                 apply(&self.admin, manifest, &self.scripts, &self.home).await;
@@ -209,23 +207,23 @@ impl ClusterFixture {
         }
     }
 
-    /// Adds a policy that opens the network to whoever is in the namespace.
-    pub(crate) async fn allow_all_to_go_out(&self, name: &str) {
+    /// Adds a policy that opens the network to all pods of the namespace.
+    pub(crate) async fn allow_egress(&self, name: &str) {
         let spec =
             serde_json::json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]});
         let policy = serde_json::json!({"metadata": {"name": name}, "spec": spec});
         let policy = serde_json::from_value(policy).expect("a policy");
-        self.policies().create(&PostParams::default(), &policy).await.expect("it is taken");
+        self.policies().create(&PostParams::default(), &policy).await.expect("created");
     }
 
-    /// Nothing in the namespace opens the network to scripts.
-    pub(crate) async fn assert_policy_is_there(&self) {
-        let problems = check_namespace(self.admin.clone(), &self.scripts).await.unwrap();
-        assert_eq!(problems, Vec::<String>::new());
+    /// Asserts that the policies of the namespace close the network to scripts.
+    pub(crate) async fn assert_policy_is_closed(&self) {
+        let openings = check_namespace(self.admin.clone(), &self.scripts).await.unwrap();
+        assert_eq!(openings, Vec::<String>::new());
     }
 
-    /// Whether whoever runs the tests swears that the cluster has a network plugin that enforces
-    /// policies. Nobody else can tell one that does not from a policy that is wrong.
+    /// Returns whether the cluster is declared to enforce network policies. A test can't distinguish a
+    /// network plugin that does not from a wrong policy.
     pub(crate) fn enforces_policies(&self) -> bool {
         std::env::var_os("ROCKBOT_TEST_NETWORK_POLICY").is_some_and(|value| value == "enforced")
     }
@@ -234,29 +232,29 @@ impl ClusterFixture {
         Api::namespaced(self.admin.clone(), &self.scripts)
     }
 
-    /// What the cluster says of its nodes and of the test's pods: without it, a node that takes no pods
-    /// looks like a script that does not run.
-    async fn seen(&self) -> String {
+    /// Describes the nodes and the test's pods, to distinguish unschedulable pods from scripts that do not
+    /// run.
+    async fn describe(&self) -> String {
         let (nodes, pods) = (Api::<Node>::all(self.admin.clone()), self.pods());
         let all = ListParams::default();
         let lists = async { tokio::try_join!(nodes.list(&all), pods.list(&all)) };
         let (nodes, pods) = match timeout(Duration::from_secs(10), lists).await {
             Ok(Ok(lists)) => lists,
-            Ok(Err(error)) => return format!("the cluster answers {error}"),
-            Err(_) => return "the cluster does not answer".to_owned(),
+            Ok(Err(error)) => return format!("cluster request failed: {error}"),
+            Err(_) => return "the cluster does not respond".to_owned(),
         };
-        let mut seen = String::new();
+        let mut text = String::new();
         for node in nodes {
             let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
             let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
             let name = node.metadata.name.unwrap_or_default();
-            seen += &format!("node {name}, taints {taints:?}, conditions {conditions:?}\n");
+            text += &format!("node {name}, taints {taints:?}, conditions {conditions:?}\n");
         }
         for pod in pods {
             let name = pod.metadata.name.unwrap_or_default();
-            seen += &format!("pod {name}: {:?}\n", pod.status.unwrap_or_default());
+            text += &format!("pod {name}: {:?}\n", pod.status.unwrap_or_default());
         }
-        seen
+        text
     }
 
     async fn remove(&self, namespace: &str) {
@@ -268,12 +266,12 @@ impl ClusterFixture {
     }
 }
 
-/// A script.
+/// Creates a script.
 pub(crate) fn script(code: &str) -> Script {
     Script::new(code).unwrap()
 }
 
-/// A fresh call, with time enough.
+/// Creates the context of a new call with a distant deadline.
 pub(crate) fn call() -> ToolContext {
     let session = SessionId::new("session").unwrap();
     let mut context = ToolContext::new("run_script", session, AgentName::new("agent").unwrap());
@@ -281,7 +279,7 @@ pub(crate) fn call() -> ToolContext {
     context
 }
 
-/// Runs a script for a fresh call.
+/// Runs a script in a new call.
 pub(crate) async fn run(
     runner: &KubernetesRunner,
     code: &str,
@@ -289,31 +287,31 @@ pub(crate) async fn run(
     runner.run(&script(code), &call()).await
 }
 
-/// Whether a script of a pod runs.
+/// Returns whether the script of a pod runs.
 pub(crate) fn is_running(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let container = status.and_then(|status| status.container_statuses.iter().flatten().next());
     container.and_then(|one| one.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
-/// The file by which the tests reach the cluster.
+/// Returns the path of the kubeconfig of the test cluster.
 pub(crate) fn kubeconfig() -> std::ffi::OsString {
     let path = ["ROCKBOT_TEST_KUBECONFIG", "KUBECONFIG"].into_iter().find_map(std::env::var_os);
     path.expect(
-        "these tests need a Kubernetes cluster: `kind create cluster`, then \
-         `kind get kubeconfig > kind.yaml` and set ROCKBOT_TEST_KUBECONFIG to that file; they make \
-         namespaces of their own and remove them",
+        "these tests require a Kubernetes cluster: `kind create cluster`, then \
+         `kind get kubeconfig > kind.yaml` and set ROCKBOT_TEST_KUBECONFIG to that file; they create \
+         namespaces and remove them",
     )
 }
 
 async fn config() -> Config {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig()).expect("the kubeconfig can be read");
+    let kubeconfig = Kubeconfig::read_from(kubeconfig()).expect("a kubeconfig");
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
-        .expect("the kubeconfig names a cluster")
+        .expect("a cluster in the kubeconfig")
 }
 
-/// Applies a manifest to namespaces of another name.
+/// Applies a manifest with renamed namespaces.
 async fn apply(admin: &Client, mut manifest: DynamicObject, scripts: &str, home: &str) {
     let rename = |name: &mut String| match name.as_str() {
         "rockbot-scripts" => scripts.clone_into(name),
@@ -345,26 +343,26 @@ async fn apply(admin: &Client, mut manifest: DynamicObject, scripts: &str, home:
         .unwrap_or_else(|error| panic!("{} {name}: {error}", types.kind));
 }
 
-/// A client with the rights of the manager's service account.
+/// Creates a client with the permissions of the manager's service account.
 async fn as_manager(admin: &Client, home: &str, mut config: Config) -> (Client, String) {
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), home);
     let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
     let (name, now) = ("rockbot-scripts-manager", PostParams::default());
-    let asked = accounts.create_token_request(name, &now, &request).await;
-    let token = asked.expect("a token of the manager").status.expect("a token").token;
+    let response = accounts.create_token_request(name, &now, &request).await;
+    let token = response.expect("a token of the manager").status.expect("a token").token;
     config.auth_info = serde_json::from_value(serde_json::json!({"token": token})).unwrap();
     (Client::try_from(config).expect("a client with the token"), token)
 }
 
-/// Removes the namespaces of tests that were killed.
+/// Removes the namespaces of killed tests.
 async fn remove_leftovers(admin: &Client) {
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let found = namespaces.list(&ListParams::default().labels(TESTS)).await;
-    let found = found.expect("the cluster of the kubeconfig answers");
+    let found = found.expect("namespaces");
     let is_old = |namespace: &Namespace| {
-        let made = namespace.metadata.creation_timestamp.as_ref();
-        made.is_some_and(|made| Timestamp::now().as_second() - made.0.as_second() > 900)
+        let created = namespace.metadata.creation_timestamp.as_ref();
+        created.is_some_and(|created| Timestamp::now().as_second() - created.0.as_second() > 900)
     };
     let old = found.items.into_iter().filter(is_old).filter_map(|one| one.metadata.name);
     let removed = stream::iter(old).map(Ok::<_, ()>).try_for_each(|name| {

@@ -1,4 +1,4 @@
-//! Scripts that mean harm.
+//! Hostile scripts.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ except OSError: print('no names')
 async fn flooding_script_does_not_affect_others() {
     in_cluster(async |cluster| {
         let runner = &cluster.runner();
-        let begun = Instant::now();
+        let start = Instant::now();
         let fork = "
 import os, time
 made = 0
@@ -68,7 +68,7 @@ while True:
         print(made < 200, flush=True)
         break
 ";
-        // The process that watches it ends with all of its children.
+        // The wrapper kills all of its children when the script exits.
         let fork = async { run(runner, fork).await.unwrap() };
         let bomb = script("import os\nwhile True:\n  try: os.fork()\n  except OSError: pass")
             .with_timeout(Duration::from_secs(3))
@@ -81,15 +81,15 @@ line = b'x' * (1 << 20)
 for _ in range(10 * 1024): os.write(1, line)
 ";
         let flood = async { run(runner, flood).await.unwrap() };
-        let neighbour = async { run(runner, "print(sum(range(10)))").await.unwrap() };
-        let (fork, bomb, flood, neighbour) = tokio::join!(fork, bomb, flood, neighbour);
+        let bystander = async { run(runner, "print(sum(range(10)))").await.unwrap() };
+        let (fork, bomb, flood, bystander) = tokio::join!(fork, bomb, flood, bystander);
         assert_eq!(fork.stdout, "True\n", "{}", fork.stderr);
         let bomb = bomb.unwrap_err();
         assert_eq!(bomb.code(), ToolErrorCode::Timeout, "{bomb}");
         assert_eq!(flood.ended_by, Some(ScriptLimit::Output));
         assert_eq!(flood.stdout.len(), 1024 * 1024);
-        assert_eq!(neighbour.stdout, "45\n");
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        assert_eq!(bystander.stdout, "45\n");
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
         cluster.wait_for_none().await;
     })
     .await;
@@ -99,18 +99,18 @@ for _ in range(10 * 1024): os.write(1, line)
 async fn script_can_forge_only_its_own_result() {
     in_cluster(async |cluster| {
         let runner = &cluster.runner();
-        let ended = |code: &'static str| async move { run(runner, code).await };
-        // Past the process that watches it, into its log and its status.
-        let (log, words, bytes, gone) = tokio::join!(
-            ended("print('mine'); open('/proc/1/fd/1', 'w').write('forged\\n' * 10)"),
-            ended("import os; open('/dev/termination-log', 'w').write('exit 0 1 999999\\n'); os.kill(1, 15)"),
-            ended("import os; open('/dev/termination-log', 'wb').write(b'\\xff\\xfe' * 9999); os.kill(1, 15)"),
-            ended("import os; print('x', flush=True); os.kill(1, 9); os.kill(1, 15)"),
+        let result_of = |code: &'static str| async move { run(runner, code).await };
+        // Writes to the log and the termination message, bypassing the wrapper.
+        let (log, message, bytes, killed) = tokio::join!(
+            result_of("print('mine'); open('/proc/1/fd/1', 'w').write('forged\\n' * 10)"),
+            result_of("import os; open('/dev/termination-log', 'w').write('exit 0 1 999999\\n'); os.kill(1, 15)"),
+            result_of("import os; open('/dev/termination-log', 'wb').write(b'\\xff\\xfe' * 9999); os.kill(1, 15)"),
+            result_of("import os; print('x', flush=True); os.kill(1, 9); os.kill(1, 15)"),
         );
         assert_eq!(log.unwrap().stdout, "mine\n");
-        // What it says that it printed is not there.
-        assert_eq!(words.unwrap_err().code(), ToolErrorCode::Unavailable);
-        for forged in [bytes, gone] {
+        // The reported output is missing from the log.
+        assert_eq!(message.unwrap_err().code(), ToolErrorCode::Unavailable);
+        for forged in [bytes, killed] {
             assert_eq!(forged.unwrap().exit_code, 143);
         }
         cluster.wait_for_none().await;
@@ -122,7 +122,7 @@ async fn script_can_forge_only_its_own_result() {
 async fn request_text_is_in_no_name() {
     in_cluster(async |cluster| {
         let runner = cluster.runner();
-        assert!(ToolCallId::new("/😀".repeat(100)).is_err(), "500 bytes are no id");
+        assert!(ToolCallId::new("/😀".repeat(100)).is_err(), "an id of 500 bytes is invalid");
         let wild = "../é😀 \"$(id)`;/".repeat(12);
         let wild = wild.chars().scan(0, |bytes, c| {
             *bytes += c.len_utf8();
@@ -149,23 +149,23 @@ async fn enforced_policy_blocks_network() {
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = url.port_u16().unwrap_or(443);
         let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await.unwrap().collect();
-        // The same script where nothing fences it: else a closed network proves nothing.
-        cluster.without_policy().await;
+        // First without the policy: otherwise an unreachable network would prove nothing.
+        cluster.delete_policy().await;
         let reached = cluster.runner().probe_network(&addresses).await.unwrap();
-        cluster.with_policy().await;
+        cluster.restore_policy().await;
         let runner = cluster.runner();
-        let fenced = runner.probe_network(&addresses).await.unwrap();
+        let reached_with_policy = runner.probe_network(&addresses).await.unwrap();
         let is_enforced = cluster.enforces_policies();
         println!(
-            "without the policy a script reached {reached} addresses, with it {fenced}; \
-             is it sworn that this cluster enforces policies: {is_enforced}"
+            "addresses reached without the policy: {reached}, with it: {reached_with_policy}; cluster \
+             declared to enforce policies: {is_enforced}"
         );
-        cluster.assert_policy_is_there().await;
-        // What was found is told with every result from then on.
-        assert_eq!(runner.isolation().is_complete(), fenced == 0);
+        cluster.assert_policy_is_closed().await;
+        // Later results report the gap.
+        assert_eq!(runner.isolation().is_complete(), reached_with_policy == 0);
         if is_enforced {
-            assert!(reached > 0, "the script reaches nothing even without the policy");
-            assert_eq!(fenced, 0, "the policy is not enforced");
+            assert!(reached > 0, "the script reached nothing without the policy");
+            assert_eq!(reached_with_policy, 0, "the policy is not enforced");
         }
     })
     .await;

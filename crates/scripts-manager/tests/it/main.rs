@@ -1,4 +1,4 @@
-//! Scripts in pods of a real cluster, run with the rights of the manager's own service account.
+//! Scripts in pods of a real cluster, run with the permissions of the manager's service account.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 

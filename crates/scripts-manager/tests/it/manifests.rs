@@ -1,4 +1,4 @@
-//! What is applied to a cluster, and what the manager may do there.
+//! The manifests, and the manager's permissions in a cluster.
 
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
@@ -14,17 +14,17 @@ use serde::de::DeserializeOwned;
 
 use crate::fixture::{in_cluster, manifests};
 
-/// The only manifest of a kind.
-fn the<T: DeserializeOwned>(kind: &str) -> T {
-    let is_it = |one: &DynamicObject| one.types.as_ref().is_some_and(|types| types.kind == kind);
-    let mut found: Vec<_> = manifests().into_iter().filter(is_it).collect();
+/// Returns the only manifest of a kind.
+fn only_manifest<T: DeserializeOwned>(kind: &str) -> T {
+    let has_kind = |one: &DynamicObject| one.types.as_ref().is_some_and(|types| types.kind == kind);
+    let mut found: Vec<_> = manifests().into_iter().filter(has_kind).collect();
     assert_eq!(found.len(), 1, "{kind}");
     serde_json::from_value(serde_json::to_value(found.remove(0)).unwrap()).unwrap()
 }
 
 #[test]
 fn manager_has_least_privileges() {
-    let role: Role = the("Role");
+    let role: Role = only_manifest("Role");
     assert_eq!(role.metadata.namespace.as_deref(), Some("rockbot-scripts"));
     let rules: Vec<_> = role
         .rules
@@ -35,20 +35,20 @@ fn manager_has_least_privileges() {
             (rule.resources.unwrap(), rule.verbs)
         })
         .collect();
-    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
     let expected = [
-        (words(&["pods"]), words(&["create", "get", "list", "watch", "delete"])),
-        (words(&["pods/log"]), words(&["get"])),
+        (strings(&["pods"]), strings(&["create", "get", "list", "watch", "delete"])),
+        (strings(&["pods/log"]), strings(&["get"])),
     ];
     assert_eq!(rules, expected);
-    let binding: RoleBinding = the("RoleBinding");
+    let binding: RoleBinding = only_manifest("RoleBinding");
     assert_eq!(binding.metadata.namespace.as_deref(), Some("rockbot-scripts"));
     assert_eq!((binding.role_ref.kind.as_str(), binding.subjects.unwrap().len()), ("Role", 1));
 }
 
 #[test]
 fn policy_covers_every_pod_of_namespace() {
-    let policy: NetworkPolicy = the("NetworkPolicy");
+    let policy: NetworkPolicy = only_manifest("NetworkPolicy");
     assert_eq!(policy.metadata.namespace.as_deref(), Some("rockbot-scripts"));
     let spec = policy.spec.unwrap();
     assert_eq!(spec.pod_selector, Some(Default::default()));
@@ -78,8 +78,8 @@ async fn cluster_denies_manager_everything_else() {
             };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
             let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.manager.clone());
-            let answer = reviews.create(&PostParams::default(), &review).await.unwrap();
-            answer.status.unwrap().allowed
+            let review = reviews.create(&PostParams::default(), &review).await.unwrap();
+            review.status.unwrap().allowed
         };
         let here = cluster.scripts.as_str();
         let verbs =
@@ -118,7 +118,7 @@ async fn cluster_denies_manager_everything_else() {
             assert!(!may(here, "rbac.authorization.k8s.io", "roles", verb).await, "{verb}");
         }
 
-        // Not only by its own word.
+        // Requests are denied as well, not only by the access review.
         let client = cluster.manager.clone();
         let list = ListParams::default();
         assert_denied(Api::<Secret>::namespaced(client.clone(), here).list(&list).await);
@@ -135,8 +135,8 @@ async fn cluster_denies_manager_everything_else() {
     .await;
 }
 
-fn assert_denied<T: std::fmt::Debug>(answer: Result<T, Error>) {
-    match answer {
+fn assert_denied<T: std::fmt::Debug>(result: Result<T, Error>) {
+    match result {
         Err(Error::Api(status)) if status.code == 403 => {}
         other => panic!("not denied: {other:?}"),
     }

@@ -1,4 +1,4 @@
-//! How scripts end, and what is told about it.
+//! Outcomes of scripts.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ sys.exit(3)
         assert_eq!((outcome.stderr.as_str(), outcome.exit_code), ("no\n", 3));
         assert_eq!(outcome.ended_by, None);
         assert!(outcome.elapsed < Duration::from_secs(5), "{:?}", outcome.elapsed);
-        let told = outcome.isolation.to_string();
-        assert_eq!(told, "pod (not isolated from: the network (not probed))");
+        let isolation = outcome.isolation.to_string();
+        assert_eq!(isolation, "pod (not isolated from: the network (not probed))");
         cluster.wait_for_none().await;
     })
     .await;
@@ -60,7 +60,7 @@ print(len(text), text[-1], os.environ.get('ROCKBOT_INPUT') == text)
 async fn timeout_deletes_pod() {
     in_cluster(async |cluster| {
         let runner = cluster.runner();
-        // It is deaf to whoever asks it to end.
+        // The script ignores signals.
         let code = "
 import signal, time
 for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
@@ -82,11 +82,11 @@ async fn cancellation_and_deadline_delete_pod() {
         let runner = cluster.runner();
         let forever = script("import time; time.sleep(1000)");
         let context = call();
-        let (ended, ()) = tokio::join!(runner.run(&forever, &context), async {
-            cluster.wait_for("it runs", 1, is_running).await;
+        let (result, ()) = tokio::join!(runner.run(&forever, &context), async {
+            cluster.wait_for("the script runs", 1, is_running).await;
             context.cancellation.cancel();
         });
-        let failure = ended.unwrap_err();
+        let failure = result.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Cancelled, "{failure}");
         assert_ne!(failure.executed(), Executed::No);
         cluster.wait_for_none().await;
@@ -105,12 +105,12 @@ async fn output_beyond_limit_stops_script() {
     in_cluster(async |cluster| {
         let runner = cluster.runner();
         let limit = 1024 * 1024;
-        let most = format!("import sys; sys.stdout.write('é\\n' * {})", limit / 3);
-        let outcome = run(&runner, &most).await.unwrap();
+        let largest = format!("import sys; sys.stdout.write('é\\n' * {})", limit / 3);
+        let outcome = run(&runner, &largest).await.unwrap();
         assert_eq!((outcome.exit_code, outcome.ended_by), (0, None));
         assert_eq!(outcome.stdout, "é\n".repeat(limit / 3));
-        let one_more = format!("import sys; sys.stdout.write('x' * {})", limit + 1);
-        for code in [one_more.as_str(), "print('x' * 10_000_000)"] {
+        let over_limit = format!("import sys; sys.stdout.write('x' * {})", limit + 1);
+        for code in [over_limit.as_str(), "print('x' * 10_000_000)"] {
             let outcome = run(&runner, code).await.unwrap();
             assert_eq!(outcome.ended_by, Some(ScriptLimit::Output));
             assert_eq!(outcome.stdout, "x".repeat(limit));
@@ -126,27 +126,27 @@ async fn memory_and_disk_limits_are_reported() {
         let small =
             PodsSection { memory: "64Mi".to_owned(), disk: "16Mi".to_owned(), ..cluster.section() };
         let runner = cluster.runner_with(small.clone());
-        let hungry = "
-print('begun', flush=True)
-held = []
-while True: held.append(bytearray(8 << 20))
+        let allocate = "
+print('started', flush=True)
+blocks = []
+while True: blocks.append(bytearray(8 << 20))
 ";
-        let outcome = run(&runner, hungry).await.unwrap();
+        let outcome = run(&runner, allocate).await.unwrap();
         assert_eq!(outcome.ended_by, Some(ScriptLimit::Memory), "{outcome:?}");
-        assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("begun\n", 137));
-        // It kills itself: nobody's limit.
+        assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("started\n", 137));
+        // A script that kills itself reached no limit.
         let outcome = run(&runner, "import os; os.kill(os.getpid(), 9)").await.unwrap();
         assert_eq!((outcome.exit_code, outcome.ended_by), (137, None));
-        // The folder is in memory: a full one is an error or takes the memory.
+        // The folder is in memory: filling it is an error or exceeds the memory limit.
         let full = "
 with open('/tmp/x', 'wb') as file:
     while True: file.write(bytes(1 << 20))
 ";
         let outcome = run(&runner, full).await.unwrap();
         assert_ne!(outcome.exit_code, 0, "{outcome:?}");
-        let told = outcome.ended_by.is_some() || outcome.stderr.contains("No space left");
-        assert!(told, "{outcome:?}");
-        // On the disk it is the node that notices.
+        let is_reported = outcome.ended_by.is_some() || outcome.stderr.contains("No space left");
+        assert!(is_reported, "{outcome:?}");
+        // On the disk, the node enforces the limit.
         let runner = cluster.runner_with(PodsSection { disk_in_memory: false, ..small });
         let full = "
 import time
@@ -165,12 +165,12 @@ time.sleep(1000)
 async fn concurrent_scripts_get_their_own_output() {
     in_cluster(async |cluster| {
         let runner = &cluster.runner();
-        let answers = stream::iter(0..20).map(|number| async move {
+        let outputs = stream::iter(0..20).map(|number| async move {
             run(runner, &format!("print({number})")).await.unwrap().stdout
         });
-        let answers: Vec<_> = answers.buffered(20).collect().await;
+        let outputs: Vec<_> = outputs.buffered(20).collect().await;
         let expected: Vec<_> = (0..20).map(|number| format!("{number}\n")).collect();
-        assert_eq!(answers, expected);
+        assert_eq!(outputs, expected);
         cluster.wait_for_none().await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! How much of a run is ours.
+//! Overhead of the manager in a run.
 
 use std::time::{Duration, Instant};
 
@@ -14,56 +14,58 @@ use kube::api::{Api, DeleteParams, LogParams, PostParams, WatchEvent, WatchParam
 
 use crate::fixture::{in_cluster, run};
 
-/// What a run took until its pod was made, and from the pod's end to what the script printed.
+/// The time until the pod was created, and from the exit of its container until the output was read.
 #[derive(Clone, Copy)]
 struct Times {
-    asked: Duration,
-    answered: Duration,
+    creation: Duration,
+    completion: Duration,
 }
 
 #[tokio::test]
 async fn manager_overhead_is_small() {
     in_cluster(async |cluster| {
         let runner = cluster.runner();
-        let (mut runs, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut runs, mut managed, mut direct) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..7 {
             let watched = cluster.pods().watch(&WatchParams::default(), "").await.unwrap();
-            let begun = Instant::now();
-            let (ended, seen) = tokio::join!(
+            let start = Instant::now();
+            let (end, observed) = tokio::join!(
                 async {
                     run(&runner, "print(1)").await.unwrap();
                     Instant::now()
                 },
-                seen_from_beside(watched.into_stream().boxed())
+                observe_next_pod(watched.into_stream().boxed())
             );
-            runs.push(ended - begun);
-            let answered = ended.saturating_duration_since(seen.ended);
-            ours.push(Times { asked: seen.made - begun, answered });
-            theirs.push(without_the_manager(&cluster.pods(), seen.pod).await);
+            runs.push(end - start);
+            let completion = end.saturating_duration_since(observed.exited);
+            managed.push(Times { creation: observed.created - start, completion });
+            direct.push(run_directly(&cluster.pods(), observed.pod).await);
         }
-        let middle = |times: &[Times], of: fn(&Times) -> Duration| {
-            median(&mut times.iter().map(of).collect::<Vec<_>>())
+        let median_of = |times: &[Times], part: fn(&Times) -> Duration| {
+            median(&mut times.iter().map(part).collect::<Vec<_>>())
         };
-        let [asked, answered]: [fn(&Times) -> Duration; 2] = [|one| one.asked, |one| one.answered];
-        let beyond = |of| middle(&ours, of).saturating_sub(middle(&theirs, of));
-        let (run, share) = (median(&mut runs), beyond(asked) + beyond(answered));
+        let [creation, completion]: [fn(&Times) -> Duration; 2] =
+            [|times| times.creation, |times| times.completion];
+        let overhead =
+            |part| median_of(&managed, part).saturating_sub(median_of(&direct, part));
+        let (run, share) = (median(&mut runs), overhead(creation) + overhead(completion));
         println!(
-            "a script takes {run:?}: {:?} until its pod is made and {:?} after its end, where the \
-             cluster alone takes {:?} and {:?}; the manager's share is {share:?}",
-            middle(&ours, asked),
-            middle(&ours, answered),
-            middle(&theirs, asked),
-            middle(&theirs, answered),
+            "a script takes {run:?}: {:?} until its pod is created and {:?} after its exit; the cluster \
+             alone takes {:?} and {:?}; the overhead of the manager is {share:?}",
+            median_of(&managed, creation),
+            median_of(&managed, completion),
+            median_of(&direct, creation),
+            median_of(&direct, completion),
         );
-        // 50 ms is the goal; a machine that is the cluster as well may be busy with that.
+        // The goal is 50 ms; a machine that also runs the cluster may be busy.
         assert!(share < Duration::from_millis(50) || share < run / 4, "{share:?} of {run:?}");
     })
     .await;
 }
 
-/// The same pod once more, asked for and read by nothing but a client of the API.
-async fn without_the_manager(pods: &Api<Pod>, like: Pod) -> Times {
-    let name = format!("{}-again", like.metadata.name.unwrap_or_default());
+/// Runs a copy of a pod with a plain client of the API.
+async fn run_directly(pods: &Api<Pod>, like: Pod) -> Times {
+    let name = format!("{}-copy", like.metadata.name.unwrap_or_default());
     let metadata = ObjectMeta {
         name: Some(name.clone()),
         annotations: like.metadata.annotations,
@@ -72,15 +74,15 @@ async fn without_the_manager(pods: &Api<Pod>, like: Pod) -> Times {
     let spec = like.spec.map(|spec| PodSpec { node_name: None, ..spec });
     let pod = Pod { metadata, spec, status: None };
     let watched = pods.watch(&WatchParams::default(), "").await.unwrap();
-    let (begun, params) = (Instant::now(), PostParams::default());
-    let (_, seen) = tokio::join!(
+    let (start, params) = (Instant::now(), PostParams::default());
+    let (_, observed) = tokio::join!(
         async { pods.create(&params, &pod).await.unwrap() },
-        seen_from_beside(watched.into_stream().boxed())
+        observe_next_pod(watched.into_stream().boxed())
     );
     pods.logs(&name, &LogParams::default()).await.unwrap();
-    let answered = seen.ended.elapsed();
+    let completion = observed.exited.elapsed();
     pods.delete(&name, &DeleteParams::default().grace_period(0)).await.unwrap();
-    Times { asked: seen.made - begun, answered }
+    Times { creation: observed.created - start, completion }
 }
 
 fn median(times: &mut [Duration]) -> Duration {
@@ -88,25 +90,31 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// A pod as another watch is told of it.
-struct Seen {
-    /// As it was made.
+/// A pod as observed by a separate watch.
+struct ObservedPod {
+    /// The pod when it was created.
     pod: Pod,
-    made: Instant,
-    ended: Instant,
+    created: Instant,
+    exited: Instant,
 }
 
-/// Follows the next pod to the end of its script.
-async fn seen_from_beside(mut events: BoxStream<'_, kube::Result<WatchEvent<Pod>>>) -> Seen {
+/// Observes the next pod until its container has exited.
+async fn observe_next_pod(mut events: BoxStream<'_, kube::Result<WatchEvent<Pod>>>) -> ObservedPod {
     let mut first = None;
     while let Some(event) = events.next().await {
         let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event.unwrap() else { continue };
         match &first {
-            // The one before is still there.
-            None if has_ended(&pod) => {}
+            // The previous pod still exists.
+            None if has_exited(&pod) => {}
             None => first = Some((pod, Instant::now())),
-            Some((made, since)) if made.metadata.uid == pod.metadata.uid && has_ended(&pod) => {
-                return Seen { pod: made.clone(), made: *since, ended: Instant::now() };
+            Some((created, since))
+                if created.metadata.uid == pod.metadata.uid && has_exited(&pod) =>
+            {
+                return ObservedPod {
+                    pod: created.clone(),
+                    created: *since,
+                    exited: Instant::now(),
+                };
             }
             Some(_) => {}
         }
@@ -114,7 +122,7 @@ async fn seen_from_beside(mut events: BoxStream<'_, kube::Result<WatchEvent<Pod>
     panic!("the watch ended");
 }
 
-fn has_ended(pod: &Pod) -> bool {
+fn has_exited(pod: &Pod) -> bool {
     let containers =
         pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     containers.filter_map(|one| one.state.as_ref()).any(|state| state.terminated.is_some())

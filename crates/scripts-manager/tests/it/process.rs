@@ -1,4 +1,4 @@
-//! The program itself.
+//! The program.
 
 use std::{
     path::Path,
@@ -41,9 +41,9 @@ fn defaults_are_valid() {
 fn invalid_configuration_is_reported() {
     let output = run(&[("ROCKBOT_SCRIPTS__CPU", "fast"), ("ROCKBOT_SCRIPTS__DISK", "1Gi")]);
     assert_eq!(output.status.code(), Some(64));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    for words in ["scripts.cpu: \"fast\"", "scripts.disk: is in memory"] {
-        assert!(said.contains(words), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    for error in ["scripts.cpu: \"fast\"", "scripts.disk: is in memory"] {
+        assert!(stderr.contains(error), "{stderr}");
     }
 }
 
@@ -55,32 +55,32 @@ async fn check_names_policy_that_opens_network() {
             command.env_clear().env("KUBECONFIG", kubeconfig);
             let output =
                 command.env("ROCKBOT_SCRIPTS__NAMESPACE", &cluster.scripts).output().unwrap();
-            let said = [output.stdout, output.stderr].concat();
-            (output.status.code(), String::from_utf8(said).unwrap())
+            let text = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(text).unwrap())
         };
         let operators = kubeconfig();
-        let (code, said) = check(Path::new(&operators));
-        assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("close the network to scripts"), "{said}");
+        let (code, output) = check(Path::new(&operators));
+        assert_eq!(code, Some(0), "{output}");
+        assert!(output.contains("close the network to scripts"), "{output}");
 
-        cluster.allow_all_to_go_out("monitoring").await;
-        let (code, said) = check(Path::new(&operators));
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("the policy \"monitoring\" selects all script pods"), "{said}");
+        cluster.allow_egress("monitoring").await;
+        let (code, output) = check(Path::new(&operators));
+        assert_eq!(code, Some(1), "{output}");
+        assert!(output.contains("the policy \"monitoring\" selects all script pods"), "{output}");
 
-        cluster.without_policy().await;
-        let (code, said) = check(Path::new(&operators));
-        assert_eq!((code, said.lines().count()), (Some(1), 2), "{said}");
-        assert!(said.contains("no policy denies Ingress"), "{said}");
+        cluster.delete_policy().await;
+        let (code, output) = check(Path::new(&operators));
+        assert_eq!((code, output.lines().count()), (Some(1), 2), "{output}");
+        assert!(output.contains("no policy denies Ingress"), "{output}");
 
-        let (code, said) = check(cluster.kubeconfig().path());
-        assert_eq!(code, Some(69), "{said}");
-        assert!(said.contains("use credentials that may list networkpolicies"), "{said}");
+        let (code, output) = check(cluster.kubeconfig().path());
+        assert_eq!(code, Some(69), "{output}");
+        assert!(output.contains("use credentials that may list networkpolicies"), "{output}");
     })
     .await;
 }
 
-/// A manager on RabbitMQ that takes scripts.
+/// Starts a manager on RabbitMQ and waits until it is ready.
 async fn manager(
     cluster: &ClusterFixture,
     kubeconfig: &Path,
@@ -101,18 +101,18 @@ async fn manager(
         .stderr(Stdio::piped());
     let mut command = tokio::process::Command::from(command);
     let mut child = command.kill_on_drop(true).spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
     let ready = async {
-        while let Some(line) = said.next_line().await.unwrap() {
+        while let Some(line) = stderr.next_line().await.unwrap() {
             if line.contains("ready") {
                 return;
             }
         }
-        panic!("it ended before it was ready");
+        panic!("the manager exited before it was ready");
     };
-    timeout(PATIENCE, ready).await.expect("it becomes ready");
-    // Somebody has to read the rest, or it could not go on.
-    tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+    timeout(PATIENCE, ready).await.expect("ready in time");
+    // Without a reader, the manager would block on a full pipe.
+    tokio::spawn(async move { while let Ok(Some(_)) = stderr.next_line().await {} });
     child
 }
 
@@ -122,7 +122,7 @@ async fn next_manager_replies_for_killed_manager() {
         let (kubeconfig, folder) = (cluster.kubeconfig(), tempfile::tempdir().unwrap());
         let namespace = fresh_namespace();
         let mut first = manager(&cluster, kubeconfig.path(), &namespace, folder.path()).await;
-        let config = RabbitConfig::new(test_broker_url(), "a test").with_namespace(&namespace);
+        let config = RabbitConfig::new(test_broker_url(), "test").with_namespace(&namespace);
         let bus = Arc::new(RabbitBus::start(&config).unwrap());
         bus.connected(PATIENCE).await.unwrap();
         let agent = BusRunner::new(bus, reply_address("agent", "a"));
@@ -130,18 +130,19 @@ async fn next_manager_replies_for_killed_manager() {
         let slow = script("import time; time.sleep(8); print('done')");
         let slow = slow.with_timeout(Duration::from_secs(60)).unwrap();
         let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
-            cluster.wait_for("it runs", 1, is_running).await;
+            cluster.wait_for("the script runs", 1, is_running).await;
             let pod = cluster.names().await;
             first.kill().await.unwrap();
             let second = manager(&cluster, kubeconfig.path(), &namespace, folder.path()).await;
             assert_eq!(cluster.names().await, pod, "the pod outlives its manager");
             second
         });
-        // It is answered from its pod. Asked again, it is known, and nothing runs.
+        // The second manager replies with the outcome of the pod. A repeated request gets the recorded result,
+        // and nothing runs.
         assert_eq!(outcome.unwrap().stdout, "done\n");
         cluster.wait_for_none().await;
-        let again = agent.run(&slow, &context).await.unwrap();
-        assert_eq!(again.stdout, "done\n");
+        let repeated = agent.run(&slow, &context).await.unwrap();
+        assert_eq!(repeated.stdout, "done\n");
         assert!(cluster.names().await.is_empty());
         drop(second);
     })

@@ -1,4 +1,4 @@
-//! Scripts that are asked for again, and managers that are lost.
+//! Redelivered requests and lost managers.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::fixture::{call, in_cluster, is_running, script};
 
-/// Says once where it ran and when.
+/// Prints a line that is unique to its run, and `done` after 3 s.
 const SLOW: &str = "
 import time, os
 print(open('/proc/sys/kernel/random/uuid').read().strip(), flush=True)
@@ -24,31 +24,31 @@ print('done')
 #[tokio::test]
 async fn duplicate_request_runs_once() {
     in_cluster(async |cluster| {
-        let (here, there) = (cluster.runner(), cluster.runner());
+        let (first, second) = (cluster.runner(), cluster.runner());
         let (script, context) = (script(SLOW), call());
         let (one, other, ()) = tokio::join!(
-            here.run(&script, &context),
+            first.run(&script, &context),
             async {
-                cluster.wait_for("the first one runs", 1, is_running).await;
-                there.run(&script, &context).await
+                cluster.wait_for("the first script runs", 1, is_running).await;
+                second.run(&script, &context).await
             },
             async {
-                cluster.wait_for("the first one runs", 1, is_running).await;
+                cluster.wait_for("the first script runs", 1, is_running).await;
                 assert_eq!(cluster.names().await.len(), 1);
             }
         );
-        // Whoever is first deletes the pod: the other one has the same answer or none.
+        // The first runner to finish deletes the pod: the other has the same outcome or a failure.
         let one = one.map(|outcome| outcome.stdout);
         let other = other.map(|outcome| outcome.stdout);
         match (one, other) {
             (Ok(one), Ok(other)) => assert_eq!(one, other),
-            (Ok(answer), Err(failure)) | (Err(failure), Ok(answer)) => {
-                assert!(answer.ends_with("done\n"), "{answer}");
+            (Ok(output), Err(failure)) | (Err(failure), Ok(output)) => {
+                assert!(output.ends_with("done\n"), "{output}");
                 let code = failure.code();
                 let lost = [ToolErrorCode::OutcomeUnknown, ToolErrorCode::Unavailable];
                 assert!(lost.contains(&code), "{failure}");
             }
-            neither => panic!("{neither:?}"),
+            failures => panic!("{failures:?}"),
         }
         cluster.wait_for_none().await;
     })
@@ -58,27 +58,27 @@ async fn duplicate_request_runs_once() {
 #[tokio::test]
 async fn script_outlives_its_manager() {
     in_cluster(async |cluster| {
-        for leaves in [false, true] {
+        for is_stopped in [false, true] {
             let (script, context) = (script(SLOW), call());
             let first = cluster.runner();
             let mut lost = first.run(&script, &context);
             tokio::select! {
-                ended = &mut lost => panic!("too soon: {ended:?}"),
-                () = cluster.wait_for("it runs", 1, is_running) => {}
+                result = &mut lost => panic!("too soon: {result:?}"),
+                () = cluster.wait_for("the script runs", 1, is_running) => {}
             }
-            if leaves {
-                // Stopped in good order, and the script was not done within the grace.
+            if is_stopped {
+                // Stopped, with the script running beyond the grace period.
                 first.detach();
                 drop(lost);
                 first.stop(Duration::from_secs(5)).await;
             } else {
-                // Killed: not even a destructor runs.
+                // Killed: no destructor runs.
                 std::mem::forget(lost);
             }
             let second = cluster.runner();
             let outcome = second.run(&script, &context).await.unwrap();
             assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
-            assert_eq!(outcome.stdout.lines().count(), 2, "it ran once");
+            assert_eq!(outcome.stdout.lines().count(), 2, "it ran more than once");
             cluster.wait_for_none().await;
         }
     })
@@ -88,13 +88,13 @@ async fn script_outlives_its_manager() {
 #[tokio::test]
 async fn resent_request_succeeds_despite_full_quota() {
     in_cluster(async |cluster| {
-        cluster.quota_of_pods("1").await;
+        cluster.set_pod_quota("1").await;
         let (slow, context) = (script(SLOW), call());
         let first = cluster.runner();
         let mut lost = first.run(&slow, &context);
         tokio::select! {
-            ended = &mut lost => panic!("too soon: {ended:?}"),
-            () = cluster.wait_for("it runs", 1, is_running) => {}
+            result = &mut lost => panic!("too soon: {result:?}"),
+            () = cluster.wait_for("the script runs", 1, is_running) => {}
         }
         std::mem::forget(lost);
         let second = cluster.runner();
@@ -102,7 +102,7 @@ async fn resent_request_succeeds_despite_full_quota() {
         assert_eq!(failure.code(), ToolErrorCode::Overloaded, "{failure}");
         let outcome = second.run(&slow, &context).await.unwrap();
         assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
-        assert_eq!(outcome.stdout.lines().count(), 2, "it ran once");
+        assert_eq!(outcome.stdout.lines().count(), 2, "it ran more than once");
         cluster.wait_for_none().await;
     })
     .await;
@@ -117,11 +117,11 @@ async fn unobserved_exit_is_read_from_pod() {
         let mut lost = Box::pin(timeout(Duration::from_millis(300), lost));
         let _ = (&mut lost).await;
         std::mem::forget(lost);
-        let has_ended = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let has_exited = |pod: &k8s_openapi::api::core::v1::Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             phase == Some("Succeeded")
         };
-        cluster.wait_for("it ended", 1, has_ended).await;
+        cluster.wait_for("the script exited", 1, has_exited).await;
         let outcome = cluster.runner().run(&quick, &context).await.unwrap();
         assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("once\n", 0));
         cluster.wait_for_none().await;
@@ -135,14 +135,14 @@ async fn call_id_is_bound_to_script_and_agent() {
         let (runner, context) = (cluster.runner(), call());
         let (slow, other) = (script(SLOW), script("print('mine')"));
         let (first, ()) = tokio::join!(runner.run(&slow, &context), async {
-            cluster.wait_for("it runs", 1, is_running).await;
+            cluster.wait_for("the script runs", 1, is_running).await;
             let failure = runner.run(&other, &context).await.unwrap_err();
             assert_eq!(failure.code(), ToolErrorCode::NotPermitted, "{failure}");
-            let agent = rockbot_contracts::AgentName::new("somebody").unwrap();
-            let theirs = ToolContext { agent, ..context.clone() };
-            assert_eq!(runner.run(&other, &theirs).await.unwrap().stdout, "mine\n");
+            let agent = rockbot_contracts::AgentName::new("other").unwrap();
+            let other_agent = ToolContext { agent, ..context.clone() };
+            assert_eq!(runner.run(&other, &other_agent).await.unwrap().stdout, "mine\n");
         });
-        assert!(first.unwrap().stdout.ends_with("done\n"), "it was not disturbed");
+        assert!(first.unwrap().stdout.ends_with("done\n"), "the first script was affected");
     })
     .await;
 }
@@ -151,41 +151,41 @@ async fn call_id_is_bound_to_script_and_agent() {
 async fn cancelled_scripts_leave_no_pods() {
     in_cluster(async |cluster| {
         let runner = &cluster.runner();
-        let (ended, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (finished, stopped) = (AtomicU32::new(0), AtomicU32::new(0));
         stream::iter(0..200_u64)
             .for_each_concurrent(12, |number| {
-                let counts = (&ended, &given_up);
-                give_up(runner, number, counts)
+                let counts = (&finished, &stopped);
+                stop_early(runner, number, counts)
             })
             .await;
-        let (ended, given_up) = (ended.into_inner(), given_up.into_inner());
-        println!("{ended} ended, {given_up} were given up");
-        assert!(ended > 0 && given_up > 100, "{ended} ended, {given_up} were given up");
+        let (finished, stopped) = (finished.into_inner(), stopped.into_inner());
+        println!("{finished} finished, {stopped} stopped");
+        assert!(finished > 0 && stopped > 100, "{finished} finished, {stopped} stopped");
         cluster.wait_for_none().await;
-        // The last ones may still have been on their way.
+        // The last deletions may still be queued.
         runner.stop(Duration::from_secs(30)).await;
         cluster.wait_for_none().await;
     })
     .await;
 }
 
-/// Drops or cancels a script at a time that looks like chance and is not.
-async fn give_up(
+/// Drops or cancels a script after a pseudo-random time.
+async fn stop_early(
     runner: &rockbot_scripts_manager::KubernetesRunner,
     number: u64,
-    (ended, given_up): (&AtomicU32, &AtomicU32),
+    (finished, stopped): (&AtomicU32, &AtomicU32),
 ) {
     let (code, context) = (script("import time; time.sleep(0.2); print(1)"), call());
     let after = match number % 10 {
-        // Some may end.
+        // Some may finish.
         0 | 1 => Duration::from_secs(30),
         _ => Duration::from_millis(number.wrapping_mul(2_654_435_761) % 3000),
     };
     let run = runner.run(&code, &context);
     let result = match number % 2 {
-        // The asker is gone.
+        // The caller drops the future.
         0 => timeout(after, run).await.ok(),
-        // The asker says so.
+        // The caller cancels.
         _ => {
             let cancel = async {
                 let _ = timeout(after, std::future::pending::<()>()).await;
@@ -199,7 +199,7 @@ async fn give_up(
         }
     };
     match result {
-        Some(Ok(_)) => ended.fetch_add(1, Ordering::Relaxed),
-        _ => given_up.fetch_add(1, Ordering::Relaxed),
+        Some(Ok(_)) => finished.fetch_add(1, Ordering::Relaxed),
+        _ => stopped.fetch_add(1, Ordering::Relaxed),
     };
 }

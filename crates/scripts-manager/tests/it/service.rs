@@ -1,4 +1,4 @@
-//! The manager on a bus: asked by an agent, stopped, and lost.
+//! The manager as a service on the bus.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -17,10 +17,10 @@ use rockbot_tools::ToolFailure;
 
 use crate::fixture::{ClusterFixture, call, in_cluster, is_running, script};
 
-/// Where no script gets, closed network or not: its probe says that all is closed.
-const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+/// An address without a listener, with which every probe succeeds.
+const UNREACHABLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// A manager of a fleet whose managers share a journal, which tries whether scripts get to `probed`.
+/// Starts a manager that shares the journal with others and probes the addresses in `probed`.
 async fn manager(
     cluster: &ClusterFixture,
     bus: &MemoryBus,
@@ -46,24 +46,24 @@ async fn bus_request_returns_pod_output() {
         let code = script(code).with_input("ab").unwrap();
         let outcome = agent.run(&code, &call()).await.unwrap();
         assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("abab\n", 4));
-        let told = outcome.isolation.to_string();
-        assert_eq!(told, "pod (not isolated from: the network (not probed))");
+        let isolation = outcome.isolation.to_string();
+        assert_eq!(isolation, "pod (not isolated from: the network (not probed))");
 
         let (context, forever) = (call(), script("import time; time.sleep(1000)"));
-        let (ended, ()) = tokio::join!(agent.run(&forever, &context), async {
-            cluster.wait_for("it runs", 1, is_running).await;
+        let (result, ()) = tokio::join!(agent.run(&forever, &context), async {
+            cluster.wait_for("the script runs", 1, is_running).await;
             context.cancellation.cancel();
         });
-        assert_eq!(ended.unwrap_err().code(), ToolErrorCode::Cancelled);
+        assert_eq!(result.unwrap_err().code(), ToolErrorCode::Cancelled);
         cluster.wait_for_none().await;
         assert!(manager.drain(Duration::from_secs(10)).await);
     })
     .await;
 }
 
-/// What becomes of a script whose manager is stopped while it runs, and whose pod goes on, or is gone
-/// before the next manager looks.
-async fn handed_over(
+/// Stops the manager of a running script, deletes the pod if `loses_pod`, starts another manager, and
+/// returns the result.
+async fn hand_over(
     cluster: &ClusterFixture,
     probed: &[SocketAddr],
     loses_pod: bool,
@@ -74,10 +74,10 @@ async fn handed_over(
     let agent = BusRunner::new(Arc::new(bus.clone()), reply_address("agent", "a"));
     let (context, slow) = (call(), script("import time; time.sleep(8); print('done')"));
     let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
-        cluster.wait_for("it runs", 1, is_running).await;
+        cluster.wait_for("the script runs", 1, is_running).await;
         let before = cluster.names().await;
-        assert!(!first.drain(Duration::from_millis(50)).await, "it does not end in time");
-        assert_eq!(cluster.names().await, before, "its pod goes on");
+        assert!(!first.drain(Duration::from_millis(50)).await, "the script was still running");
+        assert_eq!(cluster.names().await, before, "the pod is kept");
         if loses_pod {
             cluster.delete_pods().await;
             cluster.wait_for_none().await;
@@ -91,7 +91,7 @@ async fn handed_over(
 #[tokio::test]
 async fn next_manager_replies_for_stopped_manager() {
     in_cluster(async |cluster| {
-        assert_eq!(handed_over(&cluster, &[NOBODY], false).await.unwrap().stdout, "done\n");
+        assert_eq!(hand_over(&cluster, &[UNREACHABLE], false).await.unwrap().stdout, "done\n");
         cluster.wait_for_none().await;
     })
     .await;
@@ -100,11 +100,11 @@ async fn next_manager_replies_for_stopped_manager() {
 #[tokio::test]
 async fn script_with_possible_effects_is_adopted_only() {
     in_cluster(async |cluster| {
-        assert_eq!(handed_over(&cluster, &[], false).await.unwrap().stdout, "done\n");
+        assert_eq!(hand_over(&cluster, &[], false).await.unwrap().stdout, "done\n");
         cluster.wait_for_none().await;
-        let failure = handed_over(&cluster, &[], true).await.unwrap_err();
+        let failure = hand_over(&cluster, &[], true).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
-        assert!(cluster.names().await.is_empty(), "nothing was started");
+        assert!(cluster.names().await.is_empty(), "no pod was created");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! What keeps a script from starting, each with an error of its own and within its bound.
+//! Failures to start a script, each with its error code and within its time limit.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use rockbot_tools::ToolFailure;
 
 use crate::fixture::{call, in_cluster, run, script};
 
-/// Nothing was run, and this is why.
+/// Asserts that the script did not run, and the error code.
 fn assert_not_run(failure: &ToolFailure, code: &ToolErrorCode) {
     assert_eq!(failure.code(), *code, "{failure}");
     assert_eq!(failure.executed(), Executed::No, "{failure}");
-    let words = failure.to_string();
-    assert!(words.len() < 120 && !words.contains("node"), "{words}");
+    let message = failure.to_string();
+    assert!(message.len() < 120 && !message.contains("node"), "{message}");
 }
 
 #[tokio::test]
@@ -26,10 +26,10 @@ async fn unschedulable_script_is_overloaded_after_start_timeout() {
             start_timeout: Duration::from_secs(2),
             ..cluster.section()
         };
-        let begun = Instant::now();
+        let start = Instant::now();
         let failure = run(&cluster.runner_with(elsewhere), "print(1)").await.unwrap_err();
         assert_not_run(&failure, &ToolErrorCode::Overloaded);
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
         cluster.wait_for_none().await;
     })
     .await;
@@ -47,13 +47,13 @@ async fn missing_image_fails_at_once() {
             missing("localhost/none:1", "IfNotPresent"),
             missing("localhost/none:1", "Never"),
             missing("No such image", "IfNotPresent"),
-            // There is an image, and no Python in it.
+            // An image without Python.
             missing("docker.io/library/busybox:latest", "IfNotPresent"),
         ] {
-            let begun = Instant::now();
+            let start = Instant::now();
             let failure = run(&cluster.runner_with(section), "print(1)").await.unwrap_err();
             assert_not_run(&failure, &ToolErrorCode::Unavailable);
-            assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
+            assert!(start.elapsed() < Duration::from_secs(45), "{:?}", start.elapsed());
         }
         cluster.wait_for_none().await;
     })
@@ -63,13 +63,13 @@ async fn missing_image_fails_at_once() {
 #[tokio::test]
 async fn full_quota_is_overloaded_and_rejection_unavailable() {
     in_cluster(async |cluster| {
-        cluster.quota_of_pods("0").await;
+        cluster.set_pod_quota("0").await;
         let failure = run(&cluster.runner(), "print(1)").await.unwrap_err();
         assert_not_run(&failure, &ToolErrorCode::Overloaded);
 
         let elsewhere = PodsSection { namespace: "default".to_owned(), ..cluster.section() };
         let failure = run(&cluster.runner_with(elsewhere), "print(1)").await.unwrap_err();
-        // It may not look there either.
+        // The manager may not get pods there either.
         assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");
         assert_eq!(failure.executed(), Executed::Unknown, "{failure}");
 
@@ -83,7 +83,7 @@ async fn full_quota_is_overloaded_and_rejection_unavailable() {
 #[tokio::test]
 async fn missing_cluster_is_unavailable() {
     in_cluster(async |cluster| {
-        // Nobody listens on port 1.
+        // Port 1 has no listener.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(nowhere).unwrap();
@@ -104,7 +104,7 @@ async fn invalid_request_creates_no_pod() {
         assert!(failure.to_string().contains("at most 245760"), "{failure}");
 
         for bad in ["x; curl", "--index-url=http://x", "git+https://x/y", "../x", "x\n-r y"] {
-            Requirements::parse(&[bad]).expect_err("it is no package");
+            Requirements::parse(&[bad]).expect_err("not a package");
         }
         let numpy = || script("pass").with_packages(Requirements::parse(&["numpy"]).unwrap());
         let failure = cluster.runner().run(&numpy(), &call()).await.unwrap_err();

@@ -13,7 +13,7 @@ pub(super) const EXPIRES_LABEL: &str = "rockbot.script.expires";
 pub(super) const RUN_LABEL: &str = "rockbot.script.run";
 /// The first process of a container.
 const WRAPPER: &str = include_str!("run.py");
-/// User and group of a script: `nobody`.
+/// User and group of a script: the overflow ids, which own nothing.
 const USER: &str = "65534:65534";
 
 /// Returns the name of a call's container. A hash, because call ids have any length and characters.

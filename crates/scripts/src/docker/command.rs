@@ -10,10 +10,10 @@ use super::{
     error::DockerError,
 };
 
-/// How long a short command may take.
+/// Timeout of a short command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_STDOUT_BYTES: u64 = 1 << 20;
-/// How much is kept of a command's stderr.
+/// Size limit of a command's stderr in errors.
 pub(super) const MAX_STDERR_BYTES: u64 = 16 << 10;
 /// The most containers that one sweep removes.
 const MAX_REMOVED: usize = 500;

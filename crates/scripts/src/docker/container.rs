@@ -19,11 +19,11 @@ use super::{
 };
 use crate::permits::RunPermit;
 
-/// How long Docker may take to notice that a container has exited, and to remove it.
+/// Time limit for Docker to detect the exit of a container and to remove it.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause between two attempts to remove a container.
 const REMOVE_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a container may take to be removed.
+/// Time limit for the removal of a container.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A container and the `docker run` process that is attached to it.
@@ -31,7 +31,7 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Killing the `docker run` process does not stop the container. The container stops at the end of its
 /// standard input, which its first process reads; this also works when the runner is killed. Dropping
 /// this closes standard input and spawns a task that removes the container. The permit is released
-/// when the container is gone.
+/// when the container is removed.
 #[derive(Debug)]
 pub(super) struct Container {
     stdin: Option<ChildStdin>,
@@ -149,7 +149,7 @@ impl Cleanup {
         }
     }
 
-    /// Removes the container until none is left: while `docker run` is alive, it may still create one.
+    /// Removes the container until none is left: while `docker run` is running, it may still create one.
     async fn remove(&self, mut process: Option<&mut ProcessGroup>) {
         loop {
             let has_exited = match &mut process {

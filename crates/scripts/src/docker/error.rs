@@ -37,7 +37,6 @@ pub enum DockerError {
     #[error("Docker did not respond within {} s; check the daemon", .after.as_secs())]
     Timeout {
         /// The time limit.
-        /// How long it had.
         after: Duration,
     },
     /// Any other error.

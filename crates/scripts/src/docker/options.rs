@@ -30,14 +30,13 @@ pub struct DockerOptions {
     pub disk_bytes: u64,
     /// The most output of a script; a script that prints more is stopped. Default 1 MiB.
     pub stdout_bytes: usize,
-    /// How much is kept of the end of stderr. Default 16 KiB.
+    /// Size limit of stderr, of which the end is kept. Default 16 KiB.
     pub stderr_bytes: usize,
     /// The scripts that run at the same time. Default 4.
     pub concurrency: usize,
     /// The scripts that wait for a permit; more are rejected. Default 64.
     pub waiting: usize,
-    /// How long Docker may take until a script starts. Default 30 s; most of it is only needed to pull an
-    /// image.
+    /// Time limit for Docker to start a script. Default 30 s; most of it is only needed to pull an image.
     pub start_timeout: Duration,
 }
 

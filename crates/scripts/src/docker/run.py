@@ -98,7 +98,7 @@ def main():
     signal.signal(signal.SIGCHLD, lambda *_: None)
     # The first process of a container only receives signals that it handles.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # If the runner is gone and the end of standard input was not delivered.
+    # If the runner was lost and the end of standard input was not delivered.
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     child = os.fork()
     if child == 0:

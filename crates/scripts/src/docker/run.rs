@@ -1,4 +1,4 @@
-//! One script in its container, from start to finish.
+//! A run of a script in its container.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     runner::Script,
 };
 
-/// How much longer than the runner the container waits before it stops the script.
+/// The time beyond the runner's timeout after which the container stops the script.
 const CONTAINER_TIMEOUT_MARGIN: Duration = Duration::from_secs(10);
 /// The exit code of a killed process.
 const KILLED: i32 = 137;
@@ -27,7 +27,7 @@ const DOCKER_FAILED: i32 = 125;
 struct Request<'a> {
     script: &'a str,
     input: Option<&'a str>,
-    /// Whether the input also fits into a variable.
+    /// Set when the input also fits into a variable.
     variable: bool,
     seconds: u64,
 }
@@ -122,8 +122,9 @@ impl<'a> Run<'a> {
             variable: self.script.environment_input().is_some(),
             seconds: (self.script.timeout() + CONTAINER_TIMEOUT_MARGIN).as_secs(),
         };
-        let mut line = serde_json::to_vec(&request)
-            .map_err(|error| ToolFailure::caused("the script could not be encoded", error))?;
+        let mut line = serde_json::to_vec(&request).map_err(|error| {
+            ToolFailure::failed_with_source("the script could not be encoded", error)
+        })?;
         line.push(b'\n');
         self.executed = Executed::Unknown;
         match timeout_at(self.next_frame_due, self.container.send(&line)).await {

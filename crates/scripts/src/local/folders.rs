@@ -53,7 +53,7 @@ impl Drop for ScriptFolder {
                 tracing::warn!(%error, "script folder removal failed");
             }
         };
-        // In the background: a script can leave so many files that this takes a while.
+        // In the background: a script can leave many files.
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(remove)),
             Err(_) => remove(),

@@ -19,7 +19,7 @@ use super::environment;
 use crate::output::TailBuffer;
 use crate::requirement::Requirements;
 
-/// How much of the end of the installer's stderr is shown to the model.
+/// Size limit of the end of the installer's stderr in messages to the model.
 const MAX_STDERR_BYTES: usize = 2000;
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Variables that are passed to the installer: the operator's settings of package index, proxy and
@@ -97,7 +97,7 @@ impl Installer {
         if group.finish().await.is_some_and(|status| status.success()) {
             return Ok(());
         }
-        // Both a wrong name and an unreachable index end here; the installer's message tells which.
+        // Both a wrong name and an unreachable index end here; the installer's message has the cause.
         let reason = if stderr.trim().is_empty() { stdout } else { stderr };
         let message = format!("the packages {packages} could not be installed:\n{}", reason.trim());
         Err(ToolFailure::InvalidArguments { message })
@@ -124,7 +124,7 @@ impl Installer {
             .arg(folder)
             .arg("--requirement")
             .arg(list)
-            // A folder with our files only: installers look for settings and archives around them.
+            // A folder with the runner's files only: installers search it for settings and archives.
             .current_dir(list.parent().unwrap_or(Path::new("/")))
             .env_clear()
             .envs(environment::inherited(INHERITED_VARIABLES))

@@ -33,7 +33,7 @@ pub(super) struct Interpreter {
     version: (u32, u32),
     /// The version of Landlock; 0 if unsupported.
     pub(super) landlock: u32,
-    /// Whether the kernel supports filters of system calls.
+    /// Set when the kernel supports filters of system calls.
     pub(super) seccomp: bool,
 }
 

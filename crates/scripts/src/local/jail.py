@@ -124,7 +124,7 @@ def enter_root(plan, extra=0):
     built = False
     if os.geteuid() == 0:
         # The kernel never counts the processes of the real root, and root could read root's files.
-        # So root builds with its own rights and then becomes nobody.
+        # So root builds with its own rights and then drops to the user nobody.
         try:
             unshare(NEW_NS)
             build_root(plan)

@@ -1,15 +1,15 @@
-//! Scripts on this machine, each in a sandbox of its own.
+//! Scripts on this machine, each in its own sandbox.
 //!
 //! The sandbox is set up in Python, by the process that becomes the script (`jail.py`): a warm
-//! interpreter has to be forked first, and the fork then confines itself. `server.py` forks and
-//! supervises, `run.py` runs the script. This module decides what the jail does.
+//! interpreter is forked first, and the fork then confines itself. `server.py` forks and supervises,
+//! `run.py` runs the script. This module selects the mechanisms of the jail.
 //!
 //! The available mechanisms depend on the machine. A runner tries them when it starts, strongest first,
-//! with a script that attempts what must be impossible:
+//! with a script that attempts forbidden operations:
 //!
 //! 1. namespaces created by the jail, with Landlock and a filter of system calls as a second layer;
 //! 2. namespaces created by bubblewrap, where only that program may create them. Every script then
-//!    needs an interpreter of its own, since forks inside bubblewrap are not isolated from each other;
+//!    needs its own interpreter, since forks inside bubblewrap are not isolated from each other;
 //! 3. Landlock and the filter alone, as in most containers.
 
 mod environment;
@@ -63,9 +63,9 @@ use crate::{
 };
 
 const FOLDER_PREFIX: &str = "rockbot-scripts-";
-/// How long the script that probes the isolation may take.
+/// Timeout of the script that probes the isolation.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long running scripts may take to stop when the runner closes.
+/// Time limit for running scripts to stop when the runner closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs scripts on this machine. Linux only.
@@ -151,7 +151,7 @@ impl LocalRunner {
         &self.isolation
     }
 
-    /// Stops all scripts and the warm interpreter, and waits until they are gone, at most 10 s.
+    /// Stops all scripts and the warm interpreter, and waits for their exit, at most 10 s.
     pub async fn close(&self) {
         self.closing.cancel();
         if timeout(CLOSE_TIMEOUT, self.permits.wait_idle()).await.is_err() {
@@ -309,7 +309,7 @@ impl LocalRunner {
         self.unless_stopped(context, packages.set(script.packages())).await.map(Some)
     }
 
-    /// Requests a cell from the warm interpreter, which is restarted if it is gone.
+    /// Requests a cell from the warm interpreter, which is restarted if it has exited.
     async fn warm_cell(&self) -> Result<Cell, AttemptError> {
         let folder = self.work_folder()?;
         let (pipes, descriptors) = run::connect()?;

@@ -35,13 +35,13 @@ pub struct LocalOptions {
     pub open_files: u32,
     /// The most output of a script, in bytes; a script that prints more is stopped. Default 1 MiB.
     pub stdout_bytes: usize,
-    /// How much is kept of the end of stderr, in bytes. Default 16 KiB.
+    /// Size limit of stderr in bytes, of which the end is kept. Default 16 KiB.
     pub stderr_bytes: usize,
     /// The scripts that run at the same time. Default 8.
     pub concurrency: usize,
     /// The scripts that wait for a permit; more are rejected as overloaded. Default 64.
     pub waiting: usize,
-    /// Whether to keep an interpreter warm and fork it for each script. Default true.
+    /// Keeps an interpreter warm and forks it for each script. Default true.
     pub warm: bool,
     /// PyPI packages for scripts. Default none.
     pub packages: Option<PackageOptions>,
@@ -78,7 +78,7 @@ pub struct PackageOptions {
     pub folder: PathBuf,
     /// The most sets to keep; the least recently used are removed. Default 20.
     pub max_sets: usize,
-    /// How long an installation may take. Default 120 s.
+    /// Timeout of an installation. Default 120 s.
     pub timeout: Duration,
 }
 

@@ -155,7 +155,7 @@ impl Packages {
     }
 }
 
-/// Makes a folder readable for all users, whatever our umask: if we are root, a script is another user.
+/// Makes a folder readable for all users regardless of the umask: under root, scripts run as another user.
 fn make_readable(folder: &Path) -> io::Result<()> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -53,7 +53,7 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, Serialize)]
 struct JailPlan {
     sandbox: bool,
-    /// Whether the jail creates the namespaces.
+    /// Set when the jail creates the namespaces.
     namespaces: bool,
     landlock: u32,
     /// Hexadecimal: Python would need a millisecond to parse lists of numbers.
@@ -144,7 +144,7 @@ impl Plan {
         Ok(Self { namespaces, program, bubblewrap, folder: folder.into(), jail })
     }
 
-    /// Returns the isolation mechanisms, for people.
+    /// Returns the isolation mechanisms, human-readable.
     pub(super) fn mechanism(&self) -> String {
         let mut mechanisms = match self.namespaces {
             Namespaces::Own => vec!["namespaces"],

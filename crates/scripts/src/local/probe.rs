@@ -1,4 +1,4 @@
-//! The gaps in the isolation, found by a script that attempts what must be impossible.
+//! A probe of the isolation: a script that attempts forbidden operations.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use crate::runner::{InvalidScript, Script};
 const PROBE: &str = include_str!("probe.py");
 /// The first line of the probe's output.
 const HEADER: &str = "probed";
-/// The probe's names of attempts, and the gap that each success reveals, for people.
+/// The probe's names of attempts, and the gap that each success reveals, human-readable.
 const GAPS: [(&str, &str); 12] = [
     ("reads_files", "reading files of this machine"),
     ("sees_files", "names and sizes of files"),

@@ -1,4 +1,4 @@
-//! One script in its cell, from its request to its end.
+//! A run of a script in its cell.
 
 use std::{
     io,
@@ -23,11 +23,11 @@ use crate::{
     runner::Script,
 };
 
-/// How long a script may take from its request to its first line.
+/// Time limit from the request to the first line of a script.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the supervisor may take to stop a script and report its exit.
+/// Time limit for the supervisor to stop a script and report its exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long output written before the exit may take to arrive.
+/// Time limit for output written before the exit to arrive.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 const CHUNK_BYTES: usize = 64 * 1024;
 /// The most that is read of the supervisor's reports, which are three short lines.
@@ -241,7 +241,7 @@ struct ExitReport {
 }
 
 impl Reports {
-    /// Records a report. Returns `true` if it says that the script starts.
+    /// Records a report. Returns `true` if it reports the start of the script.
     fn record(&mut self, line: &str) -> bool {
         let (event, rest) = line.split_once(' ').unwrap_or((line, ""));
         match event {

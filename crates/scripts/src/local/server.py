@@ -157,7 +157,7 @@ def run_cell(plan, own, requests, take, number):
         try:
             request.forward(waiting, descriptors)
         except OSError:
-            os._exit(NOT_STARTED)  # The script's process is gone: the runner requests another cell.
+            os._exit(NOT_STARTED)  # The script's process has exited: the runner requests another cell.
         waiting.close()
         for output in outputs:
             os.close(output)
@@ -199,7 +199,7 @@ def report(control, line):
     try:
         os.write(control, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
     except OSError:
-        pass  # The runner is gone.
+        pass  # The runner has exited.
 
 
 def fork_script():
@@ -294,7 +294,7 @@ class Supervisor:
         try:
             folder = os.open(pid + "/fd", os.O_RDONLY, dir_fd=self.processes)
         except OSError:
-            # No permission, or the process is gone: an upper bound, which is 0 for a process that is gone.
+            # No permission, or the process has exited: an upper bound, which is 0 after the exit.
             lines = self.text(pid, "status").splitlines()
             return sum(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
         try:

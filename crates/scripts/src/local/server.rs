@@ -22,9 +22,9 @@ use tokio::{
 
 use super::plan::Plan;
 
-/// How long an interpreter may take to start, on a busy machine.
+/// Time limit for an interpreter to start on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long sending a request may take; servers accept requests at once.
+/// Time limit for sending a request; servers accept requests at once.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_STDERR_BYTES: u64 = 4096;
 
@@ -54,7 +54,7 @@ impl Server {
         Self::start(plan, "cold", packages).await
     }
 
-    /// Kills the server and waits until it is gone. Running scripts continue under their supervisors.
+    /// Kills the server and waits for its exit. Running scripts continue under their supervisors.
     pub(super) async fn stop(self) {
         let Self { requests, process } = self;
         drop(requests);
@@ -62,17 +62,17 @@ impl Server {
     }
 
     async fn start(plan: &Plan, mode: &str, packages: Option<&Path>) -> io::Result<Self> {
-        let (ours, theirs) = StdUnixStream::pair()?;
+        let (local, remote) = StdUnixStream::pair()?;
         let mut command = plan.command(mode, packages);
-        command.stdin(Stdio::from(OwnedFd::from(theirs)));
+        command.stdin(Stdio::from(OwnedFd::from(remote)));
         // A pipe like the script's own: Python determines only once whether stdout is seekable.
         let (_, unread) = io::pipe()?;
         command.stdout(unread).stderr(Stdio::piped());
         let (process, pipes) = ProcessGroup::spawn(&mut command)?;
         // The command holds the other end of the socket and would keep it open.
         drop(command);
-        ours.set_nonblocking(true)?;
-        let mut requests = UnixStream::from_std(ours)?;
+        local.set_nonblocking(true)?;
+        let mut requests = UnixStream::from_std(local)?;
         let ready = timeout(READY_TIMEOUT, requests.read_u8()).await;
         if matches!(ready, Ok(Ok(_))) {
             return Ok(Self { requests, process });

@@ -217,8 +217,9 @@ async fn killed_spare_cells_are_replaced() {
 async fn deadline_and_cancellation_hold_during_interpreter_start() {
     let runner = plain(true).await;
     let server = children("warm")[0];
-    let words = std::fs::read_to_string(format!("/proc/{server}/cmdline")).unwrap();
-    let modules = words.split('\0').find(|word| word.contains("rockbot-scripts-")).unwrap();
+    let command = std::fs::read_to_string(format!("/proc/{server}/cmdline")).unwrap();
+    let modules =
+        command.split('\0').find(|argument| argument.contains("rockbot-scripts-")).unwrap();
     // From now on interpreters never become ready.
     std::fs::write(format!("{modules}/server.py"), "import _signal; _signal.pause()").unwrap();
     let number = server.as_raw_nonzero().to_string();

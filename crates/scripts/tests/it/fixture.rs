@@ -57,8 +57,8 @@ pub(crate) fn children(mode: &str) -> Vec<rustix::process::Pid> {
         })
         .collect();
     let serves = |pid: &i32| {
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        words.ends_with(format!("{mode}\0").as_bytes())
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.ends_with(format!("{mode}\0").as_bytes())
     };
     pids.into_iter().filter(serves).filter_map(rustix::process::Pid::from_raw).collect()
 }

@@ -14,7 +14,7 @@ async fn assert_contained(code: &str) {
         let runner = plain(warm).await;
         let outcome = try_run(&runner, code).await.unwrap();
         assert!(!outcome.stdout.contains("out"), "warm: {warm}, {outcome:?}");
-        assert_eq!(output_of(&runner, "print(1)").await, "1\n", "the runner is alive");
+        assert_eq!(output_of(&runner, "print(1)").await, "1\n", "the runner failed");
     }
 }
 
@@ -84,7 +84,7 @@ async fn kernel_memory_is_bounded_by_files_and_buffers() {
                     import subprocess\n\
                     def ask(n): return subprocess.run(['/bin/echo', str(n)], capture_output=True)\n\
                     print(len(list(Pool(16).map(ask, range(40)))))";
-        assert_eq!(output_of(&runner, pool).await, "40\n", "ordinary use is not in the way");
+        assert_eq!(output_of(&runner, pool).await, "40\n", "ordinary use was rejected");
     }
 }
 
@@ -118,11 +118,11 @@ async fn signal_handlers_and_background_processes_do_not_survive() {
              os.wait()\nprint('gone')"
         );
         assert_eq!(output_of(&runner, &hides).await, "gone\n");
-        let alive = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            words.starts_with(mark.as_bytes())
+        let is_running = std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            command.starts_with(mark.as_bytes())
         });
-        assert!(!alive);
+        assert!(!is_running);
     }
 }
 

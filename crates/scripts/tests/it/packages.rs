@@ -58,7 +58,7 @@ async fn failed_installation_is_reported_and_leaves_no_set() {
     let missing = Requirements::parse(&["six==999.999"]).unwrap();
     let failed = runner.run(&script("1").with_packages(missing), &context()).await.unwrap_err();
     assert!(failed.to_string().contains("six==999.999"), "{failed}");
-    assert!(matches!(failed, ToolFailure::InvalidArguments { .. }), "asking again is no use");
+    assert!(matches!(failed, ToolFailure::InvalidArguments { .. }), "a retry does not help");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

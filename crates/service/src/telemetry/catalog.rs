@@ -1,4 +1,4 @@
-//! Metrics of RockBot: the kind, the labels and the meaning of each.
+//! Catalog of RockBot's metrics: kind, labels and meaning.
 
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
@@ -125,11 +125,7 @@ pub const CATALOG: [Metric; 37] = [
     gauge("rockbot_scripts_running", &[], "Scripts whose pod was created and has not ended."),
     gauge("rockbot_reply_probe_up", &[], "1 when the last probe got a reply, else 0."),
     histogram("rockbot_reply_probe_duration_seconds", &[], "Round-trip time of probes."),
-    counter(
-        "rockbot_telemetry_spans_total",
-        &["outcome"],
-        "Spans of traces, by whether they were exported.",
-    ),
+    counter("rockbot_telemetry_spans_total", &["outcome"], "Spans of traces, by export outcome."),
     gauge(
         "rockbot_ready",
         &[],

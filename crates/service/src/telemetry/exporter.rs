@@ -27,13 +27,13 @@ use tracing::{info, warn};
 
 use super::section::{Endpoint, OtlpProtocol};
 
-/// Spans that wait for their export, where `OTEL_BSP_MAX_QUEUE_SIZE` does not say otherwise.
+/// Maximum number of spans that wait for their export. Overridden by `OTEL_BSP_MAX_QUEUE_SIZE`.
 const QUEUE_SIZE: usize = 16_384;
-/// Delay of an export, where `OTEL_BSP_SCHEDULE_DELAY` does not say otherwise.
+/// Delay of an export. Overridden by `OTEL_BSP_SCHEDULE_DELAY`.
 const EXPORT_DELAY: Duration = Duration::from_secs(1);
 
-/// A batch processor with a bounded queue. A span that finds the queue full is counted as lost; the
-/// processor of the SDK counts it too, but shows the number nowhere.
+/// A batch processor with a bounded queue. A span that finds the queue full is counted as lost; the SDK's
+/// processor counts it as well, but does not expose the number.
 #[derive(Debug)]
 pub(super) struct BoundedProcessor {
     processor: BatchSpanProcessor,
@@ -66,7 +66,7 @@ fn build(endpoint: &Endpoint, protocol: OtlpProtocol) -> Result<OtlpExporter, Ex
         OtlpProtocol::Grpc => {
             let mut builder = OtlpExporter::builder().with_tonic();
             if endpoint.url.starts_with("https:") {
-                // Without it the exporter trusts no certificate at all.
+                // Without this the exporter trusts no certificate.
                 builder = builder.with_tls_config(ClientTlsConfig::new().with_enabled_roots());
             }
             match url {

@@ -79,7 +79,7 @@ fn install() -> Registry {
     registry
 }
 
-/// Drops what does not fit a metric's labels, and logs the first such error.
+/// Drops measurements whose labels do not match the catalog, and logs the first error.
 #[derive(Debug, Default)]
 struct ReportOnce {
     reported: AtomicBool,

@@ -1,8 +1,8 @@
 //! Telemetry of a process: traces and metrics.
 //!
-//! - [`section`]: `[telemetry]`, where traces go;
+//! - [`section`]: `[telemetry]`, the configuration of traces;
 //! - [`traces`]: spans, exported over OTLP;
-//! - [`metrics`]: what `/metrics` returns, and [`catalog`] the metrics in it.
+//! - [`metrics`]: the response of `/metrics`, and [`catalog`] the metrics in it.
 //!
 //! Telemetry never delays a call: spans that cannot be exported are dropped.
 

@@ -1,4 +1,4 @@
-//! `[telemetry]`: where traces go, and what they contain.
+//! `[telemetry]`: destination and content of traces.
 
 use std::env;
 
@@ -13,8 +13,8 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORT
 /// Protocols in the environment, the more specific one first.
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 
-/// `[telemetry]`. What it does not set comes from the `OTEL_*` variables of OpenTelemetry's
-/// specification; where both are set, the section wins.
+/// `[telemetry]`. Absent settings come from the `OTEL_*` variables of OpenTelemetry's specification;
+/// the section takes precedence over them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySection {
@@ -26,8 +26,8 @@ pub struct TelemetrySection {
     /// Share of the traces started here that are sampled, 0 to 1. A trace started elsewhere is sampled
     /// if it was there. Default 1.
     pub sample_ratio: Option<f64>,
-    /// Whether spans carry the arguments and results of tools, up to 4 KiB of each. They contain what
-    /// users and tools wrote. Default false.
+    /// Records the arguments and results of tools in spans, up to 4 KiB of each. They contain text of
+    /// users and tools. Default false.
     pub content: bool,
     /// Name of the fleet: `service.namespace` of every span. Default `rockbot`.
     pub service_namespace: String,
@@ -76,21 +76,22 @@ impl TelemetrySection {
         problems
     }
 
-    /// Returns where spans are exported to; `None` when neither the section nor the environment says.
+    /// Returns the endpoint that spans are exported to, or `None` if neither the section nor the
+    /// environment sets one.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         let configured = self.otlp_endpoint.clone().map(|url| ("telemetry.otlp_endpoint", url));
         let (key, url) = configured.or_else(|| variable(ENDPOINTS))?;
         Some(Endpoint { key, url })
     }
 
-    /// Returns the transport, or why the one in the environment is not supported.
+    /// Returns the transport, or an error if the one in the environment is not supported.
     pub(super) fn protocol(&self) -> Result<OtlpProtocol, String> {
         let configured = self.otlp_protocol.map(Ok);
         configured.unwrap_or_else(|| variable(PROTOCOLS).map_or(Ok(OtlpProtocol::Grpc), parse))
     }
 }
 
-/// Where spans are exported to.
+/// Destination of spans.
 pub(super) struct Endpoint {
     /// Key or variable that sets it.
     key: &'static str,
@@ -124,8 +125,8 @@ fn parse((variable, protocol): (&str, String)) -> Result<OtlpProtocol, String> {
     }
 }
 
-/// Accepts what both clients accept: each of the two parsers takes what the other one refuses. Only a
-/// path may follow the host, since one is appended.
+/// Accepts only URLs that both clients accept: each of the two parsers accepts URLs that the other one
+/// rejects. Only a path may follow the host, since one is appended.
 fn is_http_url(text: &str) -> bool {
     let has_host = text.parse::<Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))

@@ -45,8 +45,8 @@ pub struct Identity<'a> {
 }
 
 impl Traces {
-    /// Creates the exporter; `None` when no endpoint is configured. To be called within a runtime,
-    /// which has to outlive the traces.
+    /// Creates the exporter, or returns `None` if no endpoint is configured. Must be called within a
+    /// runtime, which must outlive the traces.
     ///
     /// # Errors
     /// When the endpoint or a variable of OpenTelemetry is invalid. An unreachable endpoint is not an
@@ -69,8 +69,8 @@ impl Traces {
         Ok(Some(Self { provider: provider.build(), records_content: section.content }))
     }
 
-    /// Returns the layer that turns spans into those of OpenTelemetry: the ones with the target
-    /// [`trace::TARGET`], with RockBot's own warnings and errors as their events.
+    /// Returns the layer that exports spans with the target [`trace::TARGET`], with RockBot's warnings and
+    /// errors as their events.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -95,21 +95,21 @@ impl Traces {
             .with_filter(exports.with_max_level_hint(LevelFilter::INFO))
     }
 
-    /// Makes messages carry the context of their trace, and applies whether spans carry content.
+    /// Installs the propagation of trace contexts in messages, and the setting for content in spans.
     pub(crate) fn install(&self) {
         set_text_map_propagator(TraceContextPropagator::new());
         trace::set_records_content(self.records_content);
     }
 
-    /// Exports pending spans, for 1 s at most, and stops. Blocks: not to be called from async code.
+    /// Exports pending spans, for 1 s at most, and stops. Blocks: must not be called from async code.
     pub fn shut_down(&self) {
-        // Spans that are still pending are lost; nothing can be done about it at this point.
+        // Spans that are still pending are lost.
         let _ = self.provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
     }
 }
 
-/// Returns the resource of the spans. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` win: an
-/// operator sets them for one deployment.
+/// Returns the resource of the spans. `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` take
+/// precedence, because an operator sets them for one deployment.
 fn resource(section: &TelemetrySection, identity: Identity<'_>) -> Resource {
     let builder = Resource::builder()
         .with_service_name(identity.name)
@@ -157,7 +157,7 @@ mod tests {
     const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const UNSAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
-    /// Traces that end in memory, for the current thread.
+    /// Traces recorded in memory, for the current thread.
     struct Recorded {
         exporter: InMemorySpanExporter,
         _subscriber: DefaultGuard,
@@ -197,12 +197,12 @@ mod tests {
             let outer = span();
             trace::continue_from(&outer, &context(parent, "vendor=1"));
             let inner = async { span() }.instrument(outer.clone()).await;
-            for one in [&outer, &inner] {
-                let own = trace::context_of(one);
-                let text = own.parent.unwrap();
+            for span in [&outer, &inner] {
+                let context = trace::context_of(span);
+                let text = context.parent.unwrap();
                 assert_eq!((&text[..36], &text[52..]), (&parent[..36], &parent[52..]));
-                assert_ne!(text[36..52], parent[36..52], "a span has an id of its own");
-                assert_eq!(own.state.as_deref(), Some("vendor=1"));
+                assert_ne!(text[36..52], parent[36..52], "span ids differ");
+                assert_eq!(context.state.as_deref(), Some("vendor=1"));
             }
             assert_ne!(trace::context_of(&outer), trace::context_of(&inner));
             drop((inner, outer));
@@ -282,8 +282,8 @@ mod tests {
             debug!("too low");
             info!("too low");
             warn!(target: "another", "of a dependency");
-            warn!(attempt = 3_i64, "it is slow");
-            error!(reason = %"no route", "it is gone");
+            warn!(attempt = 3_i64, "slow response");
+            error!(reason = %"no route", "route missing");
         }
         .instrument(outer.clone())
         .await;
@@ -302,9 +302,10 @@ mod tests {
             .iter()
             .map(|event| format!("{}: {}", event.name, text(&event.attributes)))
             .collect();
-        let slow = format!("it is slow: level=WARN target={} attempt=3", module_path!());
-        let gone = format!("it is gone: level=ERROR target={} reason=no route", module_path!());
-        assert_eq!(events, [slow, gone]);
+        let slow = format!("slow response: level=WARN target={} attempt=3", module_path!());
+        let missing =
+            format!("route missing: level=ERROR target={} reason=no route", module_path!());
+        assert_eq!(events, [slow, missing]);
     }
 
     #[tokio::test]

@@ -74,7 +74,7 @@ pub async fn request_receives_its_reply(fixture: BusFixture) {
     assert_eq!(reply_text(pending).await, "yes");
 }
 
-/// Even while the first caller has not polled its reply yet, and when it never does.
+/// The id is free even if the first caller has not polled its reply yet, or never does.
 pub async fn replied_request_frees_its_id(fixture: BusFixture) {
     let mut consumer = fixture.consume(work_queue("requests"), 1).await;
     let requester = requester(&fixture, "one");
@@ -158,7 +158,7 @@ pub async fn late_reply_is_dropped_and_counted(fixture: BusFixture) {
     assert_eq!(reply_text(pending).await, "in time");
 }
 
-/// The first reply wins.
+/// Only the first reply is delivered.
 pub async fn second_reply_is_dropped_and_counted(fixture: BusFixture) {
     let mut consumer = fixture.consume(work_queue("requests"), 1).await;
     let requester = requester(&fixture, "one");

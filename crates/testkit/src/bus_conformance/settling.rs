@@ -113,7 +113,7 @@ pub async fn inspected_dead_letters_keep_their_order(fixture: BusFixture) {
     }
 }
 
-/// A message that cannot be processed is not redelivered for ever.
+/// A message that cannot be processed is not redelivered forever.
 pub async fn message_delivered_too_often_is_dead_lettered(fixture: BusFixture) {
     let queue = work_queue("jobs");
     let mut consumer = fixture.consume(queue.clone(), 1).await;

@@ -98,9 +98,9 @@ pub async fn drained_worker_finishes_started_deliveries(fixture: BusFixture) {
     handler.exit.add_permits(2);
     assert!(within_timeout("the drain", drain).await.expect("no panic"), "drained in time");
     let mut consumer = fixture.consume(work_queue("jobs"), 1).await;
-    // The bus may deliver the second message between the ack of the first and the end of the
-    // consumer. It is finished then as well, unless the consumer has already ended: the bus requeues
-    // it then and counts the attempt.
+    // The bus may deliver the second message between the ack of the first and the cancellation of the
+    // consumer. The worker then finishes it as well, unless the consumer has already ended: the bus
+    // then requeues it and counts the attempt.
     if stats.acked() == 1 {
         let left = next_delivery(&mut consumer).await;
         assert_eq!(text_of(&left), "left");

@@ -77,6 +77,6 @@ pub async fn value_size_is_limited(fixture: StoreFixture) {
     let rejected = within_timeout("an error", write(MAX_VALUE_BYTES + 1)).await;
     let (bytes, limit) = (MAX_VALUE_BYTES + 1, MAX_VALUE_BYTES);
     assert_eq!(rejected, Err(StoreError::TooLarge { bytes, limit }));
-    let kept = fixture.value("a").await.expect("an entry");
-    assert!(kept.len() == MAX_VALUE_BYTES && kept.iter().all(|byte| *byte == 7));
+    let value = fixture.value("a").await.expect("an entry");
+    assert!(value.len() == MAX_VALUE_BYTES && value.iter().all(|byte| *byte == 7));
 }

@@ -1,4 +1,4 @@
-//! A handler says what it runs.
+//! Announcements of a handler's tools.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -14,8 +14,8 @@ use tracing::debug;
 
 use super::HEARTBEAT;
 
-/// Announces a registry: on start, on every change, when asked, every ten seconds, and for the last
-/// time when stopped.
+/// Announces the tools of a registry: at the start, on every change, on request, every 10 s, and as
+/// removed at the end.
 #[derive(Debug)]
 pub struct CatalogAnnouncer {
     stop: CancellationToken,
@@ -23,8 +23,8 @@ pub struct CatalogAnnouncer {
 }
 
 impl CatalogAnnouncer {
-    /// Starts to announce what `registry` holds, and how busy the handler is: `load` is asked at
-    /// each announcement, and must not block.
+    /// Starts to announce the tools of `registry` and the load of the handler. `load` is called for each
+    /// announcement, and must not block.
     ///
     /// # Errors
     /// When the queue for refresh requests can't be consumed.
@@ -41,7 +41,8 @@ impl CatalogAnnouncer {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let handler = handler.to_owned();
-        let mut voice = Voice { bus, registry, handler, instance, told: BTreeSet::new() };
+        let mut publisher =
+            CatalogPublisher { bus, registry, handler, instance, announced: BTreeSet::new() };
         let task = tokio::spawn(async move {
             let mut heartbeat = tokio::time::interval(HEARTBEAT);
             loop {
@@ -52,24 +53,23 @@ impl CatalogAnnouncer {
                     Ok(()) = changes.changed() => {}
                     Some(refresh) = refreshes.next() => {
                         if let Err(error) = refresh.settle(Settlement::Ack).await {
-                            debug!(%error, "a refresh may come twice");
+                            debug!(%error, "refresh request not acknowledged; it may be redelivered");
                         }
                     }
                     else => break,
                 }
-                voice.announce(load()).await;
+                publisher.announce(load()).await;
             }
-            voice.farewell().await;
+            publisher.announce_removal().await;
         });
         Ok(Self { stop, task })
     }
 
-    /// Says that this process runs nothing any more, so that nobody has to find out.
-    ///
-    /// Waits at most a second: without a broker there is nobody to tell.
+    /// Announces that this process runs no tools any more, so that agents need not wait for its entry to
+    /// expire. Waits at most 1 s, since there may be no broker.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        let _ = timeout(FAREWELL_WITHIN, &mut self.task).await;
+        let _ = timeout(STOP_TIMEOUT, &mut self.task).await;
     }
 }
 
@@ -79,27 +79,28 @@ impl Drop for CatalogAnnouncer {
     }
 }
 
-/// All crates of the house have one version.
+/// Version of all crates of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const FAREWELL_WITHIN: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-struct Voice {
+struct CatalogPublisher {
     bus: Arc<dyn Bus>,
     registry: Arc<ToolRegistry>,
     handler: String,
     instance: InstanceId,
-    told: BTreeSet<String>,
+    /// Names of the tools in the last announcement.
+    announced: BTreeSet<String>,
 }
 
-impl Voice {
+impl CatalogPublisher {
     async fn announce(&mut self, load: HandlerLoad) {
         let tools = self.registry.list();
         let names: BTreeSet<String> = tools.iter().map(|tool| tool.name.clone()).collect();
-        let removed = self.told.difference(&names).cloned().collect();
+        let removed = self.announced.difference(&names).cloned().collect();
         let fingerprint = ToolCatalog::fingerprint_of(&tools);
-        self.told = names;
-        self.say(ToolCatalog {
+        self.announced = names;
+        self.publish(ToolCatalog {
             handler: self.handler.clone(),
             instance: self.instance.clone(),
             tools,
@@ -111,9 +112,9 @@ impl Voice {
         .await;
     }
 
-    async fn farewell(&mut self) {
-        let removed = std::mem::take(&mut self.told).into_iter().collect();
-        self.say(ToolCatalog {
+    async fn announce_removal(&mut self) {
+        let removed = std::mem::take(&mut self.announced).into_iter().collect();
+        self.publish(ToolCatalog {
             handler: self.handler.clone(),
             instance: self.instance.clone(),
             tools: Vec::new(),
@@ -125,13 +126,13 @@ impl Voice {
         .await;
     }
 
-    async fn say(&self, catalog: ToolCatalog) {
+    async fn publish(&self, catalog: ToolCatalog) {
         let envelope = Envelope::from_payload(&catalog)
             .with_source(self.handler.as_str())
             .with_trust(ContentTrust::System);
         let publication = Publication::announcement(tool_catalog_announce(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
-            debug!(%error, "an announcement was lost; the next heartbeat repeats it");
+            debug!(%error, "announcement not published; the next heartbeat repeats it");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An agent learns which tools the fleet runs.
+//! Directory of the tools that the fleet of handlers runs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,35 +17,35 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::FORGET_AFTER;
+use super::EXPIRE_AFTER;
 use crate::remote::RemoteTool;
 
-/// Most handler processes that one agent keeps track of.
-const MOST_HANDLERS: usize = 1024;
+/// Most handler processes in the directory.
+const MAX_HANDLERS: usize = 1024;
 
-/// Most tools that one handler may announce.
-const MOST_TOOLS: usize = 2048;
+/// Most tools of one handler.
+const MAX_TOOLS: usize = 2048;
 
-/// One handler process, as it announced itself.
+/// Last announcement of a handler process.
 #[derive(Debug, Clone)]
 pub struct KnownHandler {
-    /// Name of its service.
+    /// Name of the service.
     pub handler: String,
-    /// The process.
+    /// Process.
     pub instance: InstanceId,
-    /// What it runs.
+    /// Tools that it runs.
     pub tools: Vec<ToolRegistration>,
-    /// Its version, where it says it.
+    /// Version, if announced.
     pub version: Option<String>,
-    /// How busy it was when it last announced itself, where it says it.
+    /// Load at the last announcement, if announced.
     pub load: Option<HandlerLoad>,
     fingerprint: String,
-    heard: Instant,
+    last_seen: Instant,
 }
 
 type Handlers = BTreeMap<InstanceId, KnownHandler>;
 
-/// Keeps a registry filled with remote tools: what at least one living handler announces.
+/// Registers a remote tool for every tool that at least one live handler announces.
 #[derive(Debug)]
 pub struct CatalogDirectory {
     handlers: watch::Receiver<Handlers>,
@@ -53,7 +53,8 @@ pub struct CatalogDirectory {
 }
 
 impl CatalogDirectory {
-    /// Listens for announcements, asks every handler for one, and keeps `registry` up to date.
+    /// Starts to consume announcements and to update `registry`, and requests an announcement of every
+    /// handler.
     ///
     /// # Errors
     /// When the queue for announcements can't be consumed.
@@ -65,11 +66,11 @@ impl CatalogDirectory {
         let instance = requester.address().instance();
         let queue = QueueSpec::exclusive(&tool_catalog_announce(), instance);
         let mut announcements = bus.consume(Subscription::on_receipt(queue, 64)).await?;
-        ask_for_announcements(bus.as_ref()).await;
-        let (known, handlers) = watch::channel(Handlers::new());
+        request_announcements(bus.as_ref()).await;
+        let (sender, handlers) = watch::channel(Handlers::new());
         let task = tokio::spawn(async move {
-            let mut keeper = Keeper { registry, requester, offered: BTreeMap::new() };
-            let mut look = tokio::time::interval(FORGET_AFTER / 7);
+            let mut sync = RegistrySync { registry, requester, registered: BTreeMap::new() };
+            let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
                 let catalog = tokio::select! {
                     announcement = announcements.next() => {
@@ -82,16 +83,16 @@ impl CatalogDirectory {
                             }
                         }
                     }
-                    _ = look.tick() => None,
+                    _ = expiry.tick() => None,
                 };
-                known.send_if_modified(|handlers| {
+                sender.send_if_modified(|handlers| {
                     let changed = match catalog {
-                        Some(catalog) => hear(handlers, catalog),
-                        None => forget_silent(handlers),
+                        Some(catalog) => apply(handlers, catalog),
+                        None => remove_expired(handlers),
                     };
                     if changed {
-                        // Offered before it is told: whoever hears of a handler can call its tools.
-                        keeper.follow(handlers);
+                        // Before the notification: an observer of a handler can call its tools.
+                        sync.update(handlers);
                     }
                     changed
                 });
@@ -100,17 +101,18 @@ impl CatalogDirectory {
         Ok(Self { handlers, task })
     }
 
-    /// The handlers that are believed to live.
+    /// Returns the live handlers.
     #[must_use]
     pub fn handlers(&self) -> Vec<KnownHandler> {
         self.handlers.borrow().values().cloned().collect()
     }
 
-    /// Waits until some handler announced itself, at most `wait`. Whether one did.
+    /// Waits until a handler has announced a tool, at most `wait`. Returns whether one has.
     pub async fn wait_for_any(&self, wait: std::time::Duration) -> bool {
         let mut handlers = self.handlers.clone();
-        let some = handlers.wait_for(|known| known.values().any(|one| !one.tools.is_empty()));
-        matches!(timeout(wait, some).await, Ok(Ok(_)))
+        let any = handlers
+            .wait_for(|handlers| handlers.values().any(|handler| !handler.tools.is_empty()));
+        matches!(timeout(wait, any).await, Ok(Ok(_)))
     }
 }
 
@@ -120,92 +122,93 @@ impl Drop for CatalogDirectory {
     }
 }
 
-async fn ask_for_announcements(bus: &dyn Bus) {
+async fn request_announcements(bus: &dyn Bus) {
     let envelope = Envelope::from_payload(&ToolCatalogRefresh {});
     let publication = Publication::announcement(tool_catalog_refresh(), envelope);
     if let Err(error) = bus.publish(publication).await {
-        debug!(%error, "could not ask for announcements; heartbeats will come");
+        debug!(%error, "refresh request not published; heartbeats follow anyway");
     }
 }
 
-/// Takes an announcement in. Whether it changed who runs what.
-fn hear(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
+/// Applies an announcement. Returns whether the handlers or their tools changed.
+fn apply(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
     let ToolCatalog { handler, instance, mut tools, fingerprint, version, load, .. } = catalog;
-    tools.truncate(MOST_TOOLS);
-    let heard = Instant::now();
+    tools.truncate(MAX_TOOLS);
+    let last_seen = Instant::now();
     if tools.is_empty() {
-        let gone = handlers.remove(&instance).is_some();
-        if gone {
-            info!(%handler, %instance, "a handler said goodbye");
+        let removed = handlers.remove(&instance).is_some();
+        if removed {
+            info!(%handler, %instance, "handler stopped");
         }
-        return gone;
+        return removed;
     }
-    if let Some(same) = handlers.get_mut(&instance).filter(|one| one.fingerprint == fingerprint) {
-        same.heard = heard;
-        same.load = load;
+    let known = handlers.get_mut(&instance);
+    if let Some(known) = known.filter(|known| known.fingerprint == fingerprint) {
+        known.last_seen = last_seen;
+        known.load = load;
         return false;
     }
-    if handlers.len() >= MOST_HANDLERS && !handlers.contains_key(&instance) {
-        warn!(%handler, "too many handlers; ignoring one");
+    if handlers.len() >= MAX_HANDLERS && !handlers.contains_key(&instance) {
+        warn!(%handler, limit = MAX_HANDLERS, "handler ignored: too many handlers");
         return false;
     }
-    info!(%handler, %instance, tools = tools.len(), "heard of a handler");
-    let one = KnownHandler {
+    info!(%handler, %instance, tools = tools.len(), "handler announced its tools");
+    let known = KnownHandler {
         handler,
         instance: instance.clone(),
         tools,
         version,
         load,
         fingerprint,
-        heard,
+        last_seen,
     };
-    handlers.insert(instance, one);
+    handlers.insert(instance, known);
     true
 }
 
-fn forget_silent(handlers: &mut Handlers) -> bool {
+fn remove_expired(handlers: &mut Handlers) -> bool {
     let before = handlers.len();
-    handlers.retain(|instance, one| {
-        let lives = one.heard.elapsed() < FORGET_AFTER;
-        if !lives {
-            warn!(handler = %one.handler, %instance, "a handler fell silent; forgetting it");
+    handlers.retain(|instance, known| {
+        let is_alive = known.last_seen.elapsed() < EXPIRE_AFTER;
+        if !is_alive {
+            warn!(handler = %known.handler, %instance, "handler removed: no heartbeat");
         }
-        lives
+        is_alive
     });
     handlers.len() != before
 }
 
-/// Makes the registry hold what the handlers announce. It touches only tools that it registered.
-struct Keeper {
+/// Updates a registry with the announced tools. Changes only tools that it registered.
+struct RegistrySync {
     registry: Arc<ToolRegistry>,
     requester: Arc<Requester>,
-    offered: BTreeMap<String, ToolRegistration>,
+    registered: BTreeMap<String, ToolRegistration>,
 }
 
-impl Keeper {
-    fn follow(&mut self, handlers: &Handlers) {
+impl RegistrySync {
+    fn update(&mut self, handlers: &Handlers) {
         let mut wanted: BTreeMap<&str, &ToolRegistration> = BTreeMap::new();
         for tool in handlers.values().flat_map(|handler| &handler.tools) {
-            // Two handlers that disagree about a tool: the first instance's word holds.
+            // If handlers announce different definitions of a tool, the lowest instance id wins.
             wanted.entry(&tool.name).or_insert(tool);
         }
-        self.offered.retain(|name, offered| {
-            let same = wanted.get(name.as_str()).is_some_and(|tool| *tool == offered);
-            if !same {
+        self.registered.retain(|name, registered| {
+            let is_current = wanted.get(name.as_str()).is_some_and(|tool| *tool == registered);
+            if !is_current {
                 self.registry.unregister(name);
             }
-            same
+            is_current
         });
         for (name, tool) in wanted {
-            if self.offered.contains_key(name) {
+            if self.registered.contains_key(name) {
                 continue;
             }
             let remote = RemoteTool::new(tool.clone(), self.requester.clone(), tool_invoke());
             match self.registry.register(Arc::new(remote)) {
                 Ok(()) => {
-                    self.offered.insert(name.to_owned(), tool.clone());
+                    self.registered.insert(name.to_owned(), tool.clone());
                 }
-                Err(error) => debug!(%error, "an announced tool is not offered"),
+                Err(error) => debug!(%error, "announced tool not registered"),
             }
         }
     }

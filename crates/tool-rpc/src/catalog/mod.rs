@@ -1,4 +1,4 @@
-//! How agents learn what handlers run, and forget a handler that died.
+//! Announcements of the tools that handlers run, and the directory of them in agents.
 
 mod announcer;
 mod directory;
@@ -10,8 +10,8 @@ pub use self::{
 
 use std::time::Duration;
 
-/// How often a handler announces itself unasked.
+/// Interval of a handler's announcements.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// How long a handler that says nothing is believed to live: three heartbeats and a half.
-pub const FORGET_AFTER: Duration = Duration::from_secs(35);
+/// Time without announcements after which a handler counts as gone: three and a half heartbeats.
+pub const EXPIRE_AFTER: Duration = Duration::from_secs(35);

@@ -1,8 +1,8 @@
-//! Which of the calls that wait may run next.
+//! Admission control: the order in which waiting calls run.
 //!
-//! Three bounds keep calls out of each other's way: how many run at once in all, how many of one
-//! queue of tools run at once, and how many of it wait. Agents take turns, so the one that sends
-//! most gets no more than its share while others wait.
+//! Three bounds isolate calls from each other: how many run at once in total, how many of one queue of
+//! tools run at once, and how many of one queue wait. Agents are served round-robin, so that the busiest
+//! one gets no more than its share while others wait.
 
 use std::{
     borrow::Cow,
@@ -18,59 +18,59 @@ use tokio::{sync::oneshot, time::timeout};
 /// Bounds of a queue of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Calls that run at once; at least 1.
+    /// Most calls that run at once; at least 1.
     pub running: usize,
-    /// Calls that wait at most; a call on top is refused as overloaded.
+    /// Most calls that wait; further calls fail with `overloaded`.
     pub waiting: usize,
-    /// How long a call waits before it is refused as overloaded; until its deadline when absent.
+    /// Longest time that a call waits before it fails with `overloaded`. `None`: until its deadline.
     pub wait: Option<Duration>,
 }
 
 /// Bounds of a handler.
 #[derive(Debug, Clone)]
 pub struct AdmissionLimits {
-    /// Calls that run at once in all; at least 1.
+    /// Most calls that run at once in total; at least 1.
     pub running: usize,
-    /// Queues, with the tools in them, and the servers whose other tools are in them, as
-    /// [`queue_of_server`] writes them. A tool in none has a queue to itself.
+    /// Shared queues with their tools. [`server_queue_key`] stands for all tools of a server that are
+    /// not in another queue. A tool in none of them has a queue of its own.
     pub queues: Vec<(Vec<String>, QueueLimits)>,
-    /// Bounds of a queue that a tool has to itself.
-    pub each: QueueLimits,
+    /// Bounds of a tool's own queue.
+    pub per_tool: QueueLimits,
 }
 
 impl AdmissionLimits {
-    /// `running` calls at once; a tool by itself gets three quarters of them, so that one that
-    /// hangs leaves room for the others.
+    /// Returns limits of `running` calls at once, of which one tool gets three quarters, so that a hung
+    /// tool leaves capacity for the others.
     #[must_use]
-    pub fn of(running: usize) -> Self {
+    pub fn new(running: usize) -> Self {
         let running = running.max(1);
-        let each =
+        let per_tool =
             QueueLimits { running: (running * 3).div_ceil(4), waiting: usize::MAX, wait: None };
-        Self { running, queues: Vec::new(), each }
+        Self { running, queues: Vec::new(), per_tool }
     }
 }
 
-/// How a server or a source stands among the tools of a queue: no tool has such a name.
+/// Returns the entry for all tools of a server or source in a queue. No tool has such a name.
 #[must_use]
-pub fn queue_of_server(name: &str) -> String {
+pub fn server_queue_key(name: &str) -> String {
     format!("server:{}", name.to_lowercase())
 }
 
-/// Why a call is not let in.
+/// Reason why a call is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoRoom {
-    /// Too many wait in its queue.
-    Full,
-    /// It waited for so long.
-    For(Duration),
+pub(super) enum Rejection {
+    /// Too many calls wait in its queue.
+    QueueFull,
+    /// It waited for the longest time that its queue allows.
+    TimedOut(Duration),
 }
 
-/// Hands out the right to run.
+/// Issues permits to run calls.
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: AdmissionLimits,
-    named: HashMap<String, usize>,
-    /// Whether servers are among the named.
+    /// Shared queues by tool name or [`server_queue_key`].
+    shared: HashMap<String, usize>,
     has_servers: bool,
     state: Mutex<State>,
 }
@@ -78,10 +78,10 @@ pub(super) struct Admission {
 #[derive(Debug, Default)]
 struct State {
     running: usize,
-    /// The named queues in their order, then those of single tools as they are first called.
+    /// Shared queues in their order, then queues of single tools in the order of their first calls.
     queues: Vec<Queue>,
     single: HashMap<Arc<str>, usize>,
-    /// Agents with calls that wait; whose turn is next comes first.
+    /// Agents with waiting calls, in round-robin order.
     turns: VecDeque<AgentName>,
     waiting: HashMap<AgentName, BTreeMap<usize, VecDeque<Waiter>>>,
     arrivals: u64,
@@ -101,7 +101,7 @@ struct Waiter {
     start: oneshot::Sender<Permit>,
 }
 
-/// The right to run one call, given back when dropped.
+/// Permit to run one call, returned when dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
     admission: Arc<Admission>,
@@ -110,80 +110,81 @@ pub(super) struct Permit {
 
 impl Admission {
     pub(super) fn new(limits: AdmissionLimits) -> Arc<Self> {
-        let mut named = HashMap::new();
+        let mut shared = HashMap::new();
         let mut state = State::default();
         for (queue, (tools, limits)) in limits.queues.iter().enumerate() {
             state.queues.push(Queue { limits: *limits, running: 0, waiting: 0 });
-            named.extend(tools.iter().map(|tool| (tool.clone(), queue)));
+            shared.extend(tools.iter().map(|tool| (tool.clone(), queue)));
         }
-        let has_servers = named.keys().any(|name| name.starts_with("server:"));
-        Arc::new(Self { limits, named, has_servers, state: Mutex::new(state) })
+        let has_servers = shared.keys().any(|name| name.starts_with("server:"));
+        Arc::new(Self { limits, shared, has_servers, state: Mutex::new(state) })
     }
 
-    /// Under which name a tool waits: its own, or its server's where that is in a queue.
-    pub(super) fn waits_as<'a>(&self, tool: &'a ToolRegistration) -> Cow<'a, str> {
-        if !self.named.contains_key(&tool.name) && self.has_servers {
-            let server = queue_of_server(&server_name(&tool.source));
-            if self.named.contains_key(&server) {
+    /// Returns the name by which a tool's queue is found: the tool's own, or its server's when only the
+    /// server is in a shared queue.
+    pub(super) fn queue_name<'a>(&self, tool: &'a ToolRegistration) -> Cow<'a, str> {
+        if !self.shared.contains_key(&tool.name) && self.has_servers {
+            let server = server_queue_key(&server_name(&tool.source));
+            if self.shared.contains_key(&server) {
                 return Cow::Owned(server);
             }
         }
         Cow::Borrowed(&tool.name)
     }
 
-    /// Lets a call of `tool` run if there is room now. The tool must be a registered one: its
-    /// queue is kept for good.
+    /// Returns a permit for a call of `tool` if one is free. The tool must be registered, because its
+    /// queue is kept for the life of the process.
     pub(super) fn try_admit(self: &Arc<Self>, tool: &str) -> Option<Permit> {
         let mut state = self.lock();
-        let queue = self.queue_of(&mut state, tool);
-        // Whoever waits now waits for room that is not there, so nobody is overtaken.
-        let room = state.running < self.limits.running && state.queues[queue].has_room();
-        room.then(|| self.permit(&mut state, queue))
+        let queue = self.queue_index(&mut state, tool);
+        // Calls that wait now need capacity that is not free, so none of them is overtaken.
+        let is_free = state.running < self.limits.running && state.queues[queue].has_capacity();
+        is_free.then(|| self.permit(&mut state, queue))
     }
 
-    /// Waits until a call of `tool` for `agent` may run; `anyway` even when too many wait already,
-    /// and for however long.
+    /// Waits for a permit for a call of `tool` by `agent`. With `force`, the bounds on the number of
+    /// waiting calls and on the time of the wait do not apply.
     ///
     /// # Cancellation
-    /// Dropping the future gives the place up.
+    /// Dropping the future leaves the queue.
     pub(super) async fn admit(
         self: &Arc<Self>,
         agent: &AgentName,
         tool: &str,
-        anyway: bool,
-    ) -> Result<Permit, NoRoom> {
-        let (_place, started, wait) = {
+        force: bool,
+    ) -> Result<Permit, Rejection> {
+        let (_position, started, wait) = {
             let mut state = self.lock();
-            let queue = self.queue_of(&mut state, tool);
-            if !anyway && state.queues[queue].waiting >= state.queues[queue].limits.waiting {
-                return Err(NoRoom::Full);
+            let queue = self.queue_index(&mut state, tool);
+            if !force && state.queues[queue].waiting >= state.queues[queue].limits.waiting {
+                return Err(Rejection::QueueFull);
             }
             let (start, started) = oneshot::channel();
-            let arrival = state.wait(agent, queue, start);
-            let wait = state.queues[queue].limits.wait.filter(|_| !anyway);
-            (Place { admission: self, agent, queue, arrival }, started, wait)
+            let arrival = state.enqueue(agent, queue, start);
+            let wait = state.queues[queue].limits.wait.filter(|_| !force);
+            (QueuePosition { admission: self, agent, queue, arrival }, started, wait)
         };
-        // Room may have come up since the caller looked.
-        self.fill();
+        // A permit may have been returned since the caller's `try_admit`.
+        self.grant_permits();
         match wait {
-            Some(wait) => timeout(wait, started).await.map_err(|_| NoRoom::For(wait))?,
+            Some(wait) => timeout(wait, started).await.map_err(|_| Rejection::TimedOut(wait))?,
             None => started.await,
         }
-        // Nobody drops the other end of one who waits.
-        .map_err(|_| NoRoom::Full)
+        // The sender is only dropped with the queue position.
+        .map_err(|_| Rejection::QueueFull)
     }
 
-    /// How many calls run, and how many wait for room.
+    /// Returns the numbers of running and of waiting calls.
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.lock();
         (state.running, state.queues.iter().map(|queue| queue.waiting).sum())
     }
 
-    fn queue_of(&self, state: &mut State, tool: &str) -> usize {
-        if let Some(queue) = self.named.get(tool).or_else(|| state.single.get(tool)) {
+    fn queue_index(&self, state: &mut State, tool: &str) -> usize {
+        if let Some(queue) = self.shared.get(tool).or_else(|| state.single.get(tool)) {
             return *queue;
         }
-        state.queues.push(Queue { limits: self.limits.each, running: 0, waiting: 0 });
+        state.queues.push(Queue { limits: self.limits.per_tool, running: 0, waiting: 0 });
         let queue = state.queues.len() - 1;
         state.single.insert(tool.into(), queue);
         queue
@@ -195,17 +196,17 @@ impl Admission {
         Permit { admission: self.clone(), queue }
     }
 
-    /// Lets calls run for as long as there is room.
-    fn fill(self: &Arc<Self>) {
+    /// Grants permits to waiting calls while capacity is free.
+    fn grant_permits(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
             if state.running >= self.limits.running {
                 return;
             }
-            let Some(waiter) = state.next() else { return };
+            let Some(waiter) = state.next_waiter() else { return };
             let permit = self.permit(&mut state, waiter.queue);
             drop(state);
-            // Whoever went away meanwhile gives it back by dropping it.
+            // If the call was dropped meanwhile, so is the permit, which returns it.
             let _ = waiter.start.send(permit);
         }
     }
@@ -216,13 +217,13 @@ impl Admission {
 }
 
 impl Queue {
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.running < self.limits.running
     }
 }
 
 impl State {
-    fn wait(&mut self, agent: &AgentName, queue: usize, start: oneshot::Sender<Permit>) -> u64 {
+    fn enqueue(&mut self, agent: &AgentName, queue: usize, start: oneshot::Sender<Permit>) -> u64 {
         self.arrivals += 1;
         let arrival = self.arrivals;
         if !self.waiting.contains_key(agent) {
@@ -234,13 +235,14 @@ impl State {
         arrival
     }
 
-    /// The oldest call that may run of the first agent that has one; that agent goes to the end.
-    fn next(&mut self) -> Option<Waiter> {
+    /// Removes and returns the oldest runnable call of the first agent that has one, and moves that
+    /// agent to the end of the round-robin order.
+    fn next_waiter(&mut self) -> Option<Waiter> {
         for turn in 0..self.turns.len() {
-            let of_agent = &self.waiting[&self.turns[turn]];
-            let oldest = of_agent
+            let agent_queues = &self.waiting[&self.turns[turn]];
+            let oldest = agent_queues
                 .iter()
-                .filter(|(queue, _)| self.queues[**queue].has_room())
+                .filter(|(queue, _)| self.queues[**queue].has_capacity())
                 .filter_map(|(queue, waiters)| Some((waiters.front()?.arrival, *queue)))
                 .min();
             let Some((_, queue)) = oldest else { continue };
@@ -257,14 +259,14 @@ impl State {
         queue: usize,
         take: impl FnOnce(&mut VecDeque<Waiter>) -> Option<Waiter>,
     ) -> Option<Waiter> {
-        let of_agent = self.waiting.get_mut(agent)?;
-        let waiters = of_agent.get_mut(&queue)?;
+        let agent_queues = self.waiting.get_mut(agent)?;
+        let waiters = agent_queues.get_mut(&queue)?;
         let waiter = take(waiters)?;
         self.queues[queue].waiting -= 1;
         if waiters.is_empty() {
-            of_agent.remove(&queue);
+            agent_queues.remove(&queue);
         }
-        if of_agent.is_empty() {
+        if agent_queues.is_empty() {
             self.waiting.remove(agent);
             self.turns.retain(|known| known != agent);
         }
@@ -278,21 +280,21 @@ impl Drop for Permit {
         state.running -= 1;
         state.queues[self.queue].running -= 1;
         drop(state);
-        self.admission.fill();
+        self.admission.grant_permits();
     }
 }
 
-/// A place among the waiting, given up when dropped.
-struct Place<'a> {
+/// Position of a waiting call, left when dropped.
+struct QueuePosition<'a> {
     admission: &'a Arc<Admission>,
     agent: &'a AgentName,
     queue: usize,
     arrival: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        // Not there when it was let in.
+        // An admitted call is no longer in the queue.
         self.admission.lock().remove(self.agent, self.queue, |waiters| {
             let at = waiters.binary_search_by_key(&self.arrival, |waiter| waiter.arrival).ok()?;
             waiters.remove(at)
@@ -312,7 +314,7 @@ mod tests {
         ToolRegistration {
             name: name.to_owned(),
             label: None,
-            description: "a tool of a test".to_owned(),
+            description: "a test tool".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object"}),
             source: ToolSource::Internal,
@@ -322,40 +324,44 @@ mod tests {
     }
 
     fn agent(name: &str) -> AgentName {
-        AgentName::new(name).expect("a name")
+        AgentName::new(name).expect("a valid name")
     }
 
-    fn admission(running: usize, each: usize, waiting: usize) -> Arc<Admission> {
-        let each = QueueLimits { running: each, waiting, wait: None };
-        Admission::new(AdmissionLimits { running, queues: Vec::new(), each })
+    fn admission(running: usize, per_tool: usize, waiting: usize) -> Arc<Admission> {
+        let per_tool = QueueLimits { running: per_tool, waiting, wait: None };
+        Admission::new(AdmissionLimits { running, queues: Vec::new(), per_tool })
     }
 
     #[tokio::test]
-    async fn a_tool_that_hangs_leaves_room_for_the_others() {
+    async fn hung_tool_leaves_permits_for_others() {
         let admission = admission(4, 3, 100);
         let one = agent("one");
-        let hanging: Vec<_> = (0..3).map(|_| admission.try_admit("hang").expect("room")).collect();
-        assert!(admission.admit(&one, "hang", false).now_or_never().is_none(), "a fourth waits");
+        let hung: Vec<_> = (0..3).map(|_| admission.try_admit("hang").expect("a permit")).collect();
+        assert!(
+            admission.admit(&one, "hang", false).now_or_never().is_none(),
+            "the fourth call waits"
+        );
         for _ in 0..100 {
-            admission.try_admit("echo").expect("room");
+            admission.try_admit("echo").expect("a permit");
         }
-        drop(hanging);
-        admission.try_admit("hang").expect("room");
+        drop(hung);
+        admission.try_admit("hang").expect("a permit");
     }
 
     #[tokio::test]
-    async fn agents_take_turns() {
+    async fn agents_are_served_round_robin() {
         let admission = admission(1, 1, 1000);
         let (loud, quiet) = (agent("loud"), agent("quiet"));
-        let running = admission.admit(&loud, "echo", false).await.expect("room");
-        let (told, mut order) = tokio::sync::mpsc::channel(102);
+        let running = admission.admit(&loud, "echo", false).await.expect("a permit");
+        let (started, mut order) = tokio::sync::mpsc::channel(102);
         let mut calls = tokio::task::JoinSet::new();
         for (agent, count) in [(&loud, 100), (&quiet, 2)] {
             for _ in 0..count {
-                let (admission, agent, told) = (admission.clone(), agent.clone(), told.clone());
+                let (admission, agent, started) =
+                    (admission.clone(), agent.clone(), started.clone());
                 calls.spawn(async move {
-                    let _permit = admission.admit(&agent, "echo", false).await.expect("room");
-                    told.try_send(agent.to_string()).expect("heard");
+                    let _permit = admission.admit(&agent, "echo", false).await.expect("a permit");
+                    started.try_send(agent.to_string()).expect("channel capacity");
                 });
                 tokio::task::yield_now().await;
             }
@@ -370,78 +376,82 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_refuses() {
+    async fn full_queue_rejects_calls() {
         let admission = admission(1, 1, 1);
         let agent = agent("one");
-        let _running = admission.admit(&agent, "echo", false).await.expect("room");
+        let _running = admission.admit(&agent, "echo", false).await.expect("a permit");
         let mut waiting = Box::pin(admission.admit(&agent, "echo", false));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert_eq!(admission.admit(&agent, "echo", false).await.err(), Some(NoRoom::Full));
+        assert_eq!(admission.admit(&agent, "echo", false).await.err(), Some(Rejection::QueueFull));
         drop(waiting);
         assert!(
             admission.admit(&agent, "echo", false).now_or_never().is_none(),
-            "its place is free"
+            "the position is free"
         );
     }
 
     #[tokio::test]
-    async fn tools_of_a_named_queue_share_its_bounds() {
+    async fn tools_of_a_shared_queue_share_its_bounds() {
         let slow = QueueLimits { running: 1, waiting: 0, wait: None };
         let tools = vec!["bash".to_owned(), "python".to_owned()];
-        let limits = AdmissionLimits { queues: vec![(tools, slow)], ..AdmissionLimits::of(8) };
+        let limits = AdmissionLimits { queues: vec![(tools, slow)], ..AdmissionLimits::new(8) };
         let admission = Admission::new(limits);
         let agent = agent("one");
-        let _running = admission.try_admit("bash").expect("room");
-        assert_eq!(admission.admit(&agent, "python", false).await.err(), Some(NoRoom::Full));
-        admission.try_admit("echo").expect("a queue of its own");
+        let _running = admission.try_admit("bash").expect("a permit");
+        assert_eq!(
+            admission.admit(&agent, "python", false).await.err(),
+            Some(Rejection::QueueFull)
+        );
+        admission.try_admit("echo").expect("a permit of its own queue");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_waits_as_long_as_its_queue_allows_and_one_that_came_before_for_longer() {
+    async fn forced_call_waits_beyond_the_queue_timeout() {
         let wait = Duration::from_secs(5);
-        let each = QueueLimits { running: 1, waiting: 10, wait: Some(wait) };
-        let admission = Admission::new(AdmissionLimits { running: 1, queues: Vec::new(), each });
+        let per_tool = QueueLimits { running: 1, waiting: 10, wait: Some(wait) };
+        let admission =
+            Admission::new(AdmissionLimits { running: 1, queues: Vec::new(), per_tool });
         let agent = agent("one");
-        let running = admission.try_admit("echo").expect("room");
-        let late = admission.admit(&agent, "echo", false).await.err();
-        assert_eq!(late, Some(NoRoom::For(wait)));
-        assert_eq!(admission.counts(), (1, 0), "its place is free");
-        let mut again = Box::pin(admission.admit(&agent, "echo", true));
-        assert!(again.as_mut().now_or_never().is_none());
+        let running = admission.try_admit("echo").expect("a permit");
+        let timed_out = admission.admit(&agent, "echo", false).await.err();
+        assert_eq!(timed_out, Some(Rejection::TimedOut(wait)));
+        assert_eq!(admission.counts(), (1, 0), "the position is free");
+        let mut forced = Box::pin(admission.admit(&agent, "echo", true));
+        assert!(forced.as_mut().now_or_never().is_none());
         tokio::time::advance(wait * 2).await;
-        assert!(again.as_mut().now_or_never().is_none());
+        assert!(forced.as_mut().now_or_never().is_none());
         drop(running);
-        again.now_or_never().expect("at once").expect("room");
+        forced.now_or_never().expect("no further wait").expect("a permit");
     }
 
     #[test]
-    fn the_tools_of_a_server_wait_in_its_queue_unless_they_have_their_own() {
+    fn tools_use_their_own_queue_before_their_servers() {
         let one = QueueLimits { running: 1, waiting: 0, wait: None };
         let queues =
-            vec![(vec!["github__push".to_owned()], one), (vec![queue_of_server("GitHub")], one)];
-        let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::of(8) });
-        let of = |name: &str, source: ToolSource| {
+            vec![(vec!["github__push".to_owned()], one), (vec![server_queue_key("GitHub")], one)];
+        let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::new(8) });
+        let queue_name = |name: &str, source: ToolSource| {
             let tool = ToolRegistration { source, ..registration(name) };
-            admission.waits_as(&tool).into_owned()
+            admission.queue_name(&tool).into_owned()
         };
         let github = || ToolSource::Mcp("github".to_owned());
-        assert_eq!(of("github__push", github()), "github__push");
-        assert_eq!(of("github__read", github()), of("github__list", github()));
-        assert_eq!(of("read", ToolSource::Files), "read");
+        assert_eq!(queue_name("github__push", github()), "github__push");
+        assert_eq!(queue_name("github__read", github()), queue_name("github__list", github()));
+        assert_eq!(queue_name("read", ToolSource::Files), "read");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_that_is_given_up_is_not_handed_out() {
+    async fn abandoned_position_receives_no_permit() {
         let admission = admission(1, 1, 100);
         let agent = agent("one");
-        let running = admission.admit(&agent, "echo", false).await.expect("room");
-        let given_up =
+        let running = admission.admit(&agent, "echo", false).await.expect("a permit");
+        let abandoned =
             tokio::time::timeout(Duration::from_millis(1), admission.admit(&agent, "echo", false));
-        assert!(given_up.await.is_err());
+        assert!(abandoned.await.is_err());
         let waiting = admission.admit(&agent, "echo", false);
         tokio::pin!(waiting);
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(running);
-        waiting.now_or_never().expect("at once").expect("room");
+        waiting.now_or_never().expect("no further wait").expect("a permit");
     }
 }

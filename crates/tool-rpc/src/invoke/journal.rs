@@ -1,19 +1,19 @@
-//! What became of calls, kept where every handler can look it up.
+//! Journal of calls, in a store that handlers can share.
 //!
-//! A call is written down before its tool starts and again when it ended, with its answer. So a
-//! second delivery of it, here or in another process, learns whether the tool ran:
+//! A call is recorded before its tool starts, and again with its reply when it finished. A repeated
+//! delivery, in this process or another, thus finds out whether the tool ran:
 //!
-//! | what the journal says | what a second delivery does |
+//! | state in the journal | handling of a repeated delivery |
 //! |---|---|
-//! | ended | answers with the kept answer |
-//! | begun, by a handler that lives | waits for its end |
-//! | begun, by a handler that is gone | runs again if that is harmless, else the outcome is unknown |
-//! | begun or ended with other arguments | is refused |
-//! | nothing | runs, unless another journal may know more |
+//! | finished | the recorded reply is returned |
+//! | started, and its handler is alive | waits until the call finishes |
+//! | started, and its handler is dead | runs again if the tool is repeatable, else `outcome_unknown` |
+//! | started or finished with other arguments | rejected |
+//! | not recorded | runs, unless another journal may have recorded it |
 //!
-//! Whether a handler lives is a lease in the same store, one for the process, so that a call costs
-//! two writes however long it takes. Whoever takes a call over writes a new version of its entry,
-//! and the old owner's later write fails.
+//! A handler is alive while it holds a lease in the same store. The lease belongs to the process, so a
+//! call costs two writes however long it takes. A takeover writes a new version of the entry, which
+//! makes a later write of the old owner fail.
 
 use std::{
     sync::{
@@ -33,179 +33,182 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tracing::{debug, warn};
 
-use super::alive::Alive;
+use super::liveness::Liveness;
 
-/// How often what is kept no longer is removed from the store, at least.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Longest interval between removals of expired entries from the store.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The pause between two looks at a call that runs elsewhere.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Interval between checks of a call that runs in another handler.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The pauses between attempts to write down that a call ended.
-const END_AGAIN_AFTER: [Duration; 4] = [
+/// Pauses between attempts to record the end of a call.
+const FINISH_RETRY_DELAYS: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
     Duration::from_millis(800),
     Duration::from_secs(2),
 ];
 
-/// Answers over this size are not kept, only that there was one.
-const MAX_KEPT_BYTES: usize = 2 * 1024 * 1024;
+/// Largest reply that is recorded. Of a larger one, the journal records only that the call finished.
+const MAX_REPLY_BYTES: usize = 2 * 1024 * 1024;
 
-/// How long the end of a call is kept in memory, which is short; and what is in it ends with the
-/// process anyway.
-const IN_MEMORY: Duration = Duration::from_secs(600);
+/// Retention of finished calls in the in-memory store, short because memory is limited and the entries
+/// end with the process anyway.
+const MEMORY_RETENTION: Duration = Duration::from_secs(600);
 
-/// The journal of one handler process.
+/// Journal of one handler process.
 pub struct CallJournal {
     store: Arc<dyn Store>,
     options: JournalOptions,
-    alive: Alive,
+    liveness: Liveness,
     _sweeper: Sweeper,
 }
 
-/// What a journal is worth.
+/// Scope and retention of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// Whether every handler of the queue writes to this store: then a call that is not in it has
-    /// not begun anywhere. Without it, a call that was delivered before may be in the journal of
-    /// another handler.
+    /// Set when every handler of the queue uses this store. Then a call without an entry has not started
+    /// anywhere; otherwise the journal of another handler may have an entry for a repeated delivery.
     pub shared: bool,
-    /// How long the end of a call is kept. Default 24 hours. Its beginning is kept for as long as a
-    /// call may run.
-    pub keep: Duration,
+    /// Retention of finished calls. Default 24 hours. The entry of a started call is kept for as long as
+    /// a call may run.
+    pub retention: Duration,
 }
 
 impl JournalOptions {
-    /// What a journal in `store` is worth, as its section says.
+    /// Returns the options that a `[store]` section sets, with defaults for the kind of `store`.
     #[must_use]
-    pub fn of(section: &StoreSection, store: &StoreUrl) -> Self {
+    pub fn from_section(section: &StoreSection, store: &StoreUrl) -> Self {
         let default = match store {
-            StoreUrl::Memory => IN_MEMORY,
-            _ => Self::default().keep,
+            StoreUrl::Memory => MEMORY_RETENTION,
+            _ => Self::default().retention,
         };
         Self {
             shared: section.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_))),
-            keep: section.keep.unwrap_or(default),
+            retention: section.keep.unwrap_or(default),
         }
     }
 }
 
 impl Default for JournalOptions {
-    /// A journal that is one of several, kept for 24 hours.
+    /// Not shared, with a retention of 24 hours.
     fn default() -> Self {
-        Self { shared: false, keep: Duration::from_secs(24 * 3600) }
+        Self { shared: false, retention: Duration::from_secs(24 * 3600) }
     }
 }
 
-/// What is written down about a call.
+/// Stored state of a call.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
-    /// Hash of who asked for which tool with which arguments.
+    /// Hash of the caller, the tool and the arguments.
     fingerprint: String,
-    /// The life of the process that runs it, or ran it.
+    /// Incarnation of the process that runs or ran the call.
     owner: String,
-    /// How it ended; none while it runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ended: Option<Ended>,
+    /// Recorded end of the call; `None` while it runs.
+    #[serde(rename = "ended", skip_serializing_if = "Option::is_none")]
+    finished: Option<FinishedRecord>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Ended {
-    /// Type of the answer's payload.
+struct FinishedRecord {
+    /// Type of the reply's payload.
     r#type: String,
-    /// The answer's payload; none when it was too large to keep.
-    answer: Option<Box<RawValue>>,
+    /// The reply's payload; `None` when it was too large to record.
+    #[serde(rename = "answer")]
+    reply: Option<Box<RawValue>>,
 }
 
-/// A call as its request describes it.
-pub(super) struct CallInQuestion<'a> {
+/// Description of a call for the journal.
+pub(super) struct CallDescription<'a> {
     pub(super) id: &'a ToolCallId,
     pub(super) agent: &'a AgentName,
     pub(super) tool: &'a str,
     pub(super) arguments: &'a str,
-    /// Whether running it twice is harmless.
+    /// Set when a second run is harmless.
     pub(super) repeatable: bool,
-    /// Whether somebody may have had it before.
-    pub(super) again: bool,
-    /// Set when the journal turns out to know that it began.
-    pub(super) found_begun: AtomicBool,
+    /// Set when the request may have been delivered before.
+    pub(super) is_repeat: bool,
+    /// Set once the journal turns out to have recorded the start of the call.
+    pub(super) seen_started: AtomicBool,
 }
 
-/// What a handler is to do with a call.
-pub(super) enum Entrance {
-    /// Run it, and then say how it ended.
-    Run(Box<Begun>),
-    /// Answer as an earlier run did.
-    Answer(KeptAnswer),
-    /// It ran, and its answer was too large to keep.
-    RanWithoutAnswer,
+/// Decision of the journal on a call.
+pub(super) enum JournalDecision {
+    /// Run the call, then record its end.
+    Run(Box<JournalEntry>),
+    /// Return the recorded reply of an earlier run.
+    Replay(RecordedReply),
+    /// The call ran, and its reply was too large to record.
+    FinishedWithoutReply,
     /// Another call, with other arguments or of another agent, has this id.
     Conflict,
-    /// It may have run, nobody knows how it ended, and it must not run again. Say so, and write
-    /// that down if there is something to write to.
-    Interrupted(Option<Box<Begun>>),
+    /// The call may have run, with an unknown outcome, and must not run again. The entry, if there is
+    /// one, is to be completed with that failure.
+    Interrupted(Option<Box<JournalEntry>>),
 }
 
-/// A payload as it was answered.
-pub(super) struct KeptAnswer {
+/// Recorded payload of a reply.
+pub(super) struct RecordedReply {
     pub(super) message_type: String,
     pub(super) body: Vec<u8>,
 }
 
-/// A call that is written down as begun by this process.
-pub(super) struct Begun {
+/// Entry of a call that this process started.
+pub(super) struct JournalEntry {
     key: Key,
     version: Version,
     record: Record,
 }
 
 impl CallJournal {
-    /// The journal of the process `instance` on `store`. It also removes from the store what has
-    /// expired.
+    /// Opens the journal of the process `instance` in `store`, and removes expired entries from the
+    /// store from now on.
     #[must_use]
     pub fn start(
         store: Arc<dyn Store>,
         instance: &InstanceId,
         options: JournalOptions,
     ) -> Arc<Self> {
-        let alive = Alive::start(store.clone(), instance.clone());
-        let sweeper = Sweeper::start(store.clone(), SWEEP_EVERY.min(options.keep / 10));
-        Arc::new(Self { store, options, alive, _sweeper: sweeper })
+        let liveness = Liveness::start(store.clone(), instance.clone());
+        let sweeper = Sweeper::start(store.clone(), SWEEP_INTERVAL.min(options.retention / 10));
+        Arc::new(Self { store, options, liveness, _sweeper: sweeper })
     }
 
-    /// Says that this process runs nothing any more, so that nobody waits for its lease to end.
+    /// Releases the lease of this process, so that other handlers do not wait for it to expire.
     pub async fn stop(&self) {
-        self.alive.stop().await;
+        self.liveness.stop().await;
     }
 
-    /// Whether a call that is not in it has not begun anywhere.
+    /// Returns whether a call without an entry has not started in any handler.
     pub(super) fn is_shared(&self) -> bool {
         self.options.shared
     }
 
-    /// Finds out what is to be done with a call, and writes down that it begins if it does. Waits
-    /// while another handler runs it; the caller bounds the wait.
+    /// Decides on a call, and records its start if it is to run. Waits while another handler runs it;
+    /// the caller bounds the wait.
     ///
     /// # Errors
-    /// When the store fails. The call is then not written down as begun, or as begun by a process
-    /// that does not run it: either way it must not run.
-    pub(super) async fn enter(&self, call: &CallInQuestion<'_>) -> Result<Entrance, StoreError> {
-        let mut begun = self.beginning(call).await?;
-        let unproved = call.again && !self.options.shared && !call.repeatable;
-        if unproved && self.store.get(&begun.key).await?.is_none() {
-            return Ok(Entrance::Interrupted(None));
+    /// When the store fails. The call must not run then: it is not recorded, or recorded as started by a
+    /// process that does not run it.
+    pub(super) async fn start_call(
+        &self,
+        call: &CallDescription<'_>,
+    ) -> Result<JournalDecision, StoreError> {
+        let mut entry = self.new_entry(call).await?;
+        let unproved = call.is_repeat && !self.options.shared && !call.repeatable;
+        if unproved && self.store.get(&entry.key).await?.is_none() {
+            return Ok(JournalDecision::Interrupted(None));
         }
         let mut expected = Expected::Absent;
-        let mut mine = true;
+        let mut may_run = true;
         loop {
-            let found = match begun.write(&self.store, expected, super::MAX_BUDGET).await {
+            let found = match entry.write(&self.store, expected, super::MAX_BUDGET).await {
                 Ok(Written::Done(version)) => {
-                    begun.version = version;
-                    return Ok(if mine {
-                        Entrance::Run(begun)
+                    entry.version = version;
+                    return Ok(if may_run {
+                        JournalDecision::Run(entry)
                     } else {
-                        Entrance::Interrupted(Some(begun))
+                        JournalDecision::Interrupted(Some(entry))
                     });
                 }
                 Ok(Written::Conflict(found)) => found,
@@ -215,43 +218,48 @@ impl CallJournal {
                 expected = Expected::Absent;
                 continue;
             };
-            match self.judge(&begun, &found).await? {
-                Earlier::Conflict => return Ok(Entrance::Conflict),
-                Earlier::Ended(ended) => return Ok(Entrance::answer(ended)),
-                Earlier::Running => {
-                    self.outwait(call, &begun).await?;
+            match self.classify(&entry, &found).await? {
+                EarlierRun::Conflict => return Ok(JournalDecision::Conflict),
+                EarlierRun::Finished(finished) => {
+                    return Ok(JournalDecision::from_finished(finished));
                 }
-                Earlier::Interrupted => {
-                    call.found_begun.store(true, Ordering::Relaxed);
-                    // Written even when it does not run: what its old owner writes later fails.
-                    mine = call.repeatable;
+                EarlierRun::Running => {
+                    self.wait_while_running(call, &entry).await?;
+                }
+                EarlierRun::Interrupted => {
+                    call.seen_started.store(true, Ordering::Relaxed);
+                    // Also written when the call must not run: later writes of its old owner then fail.
+                    may_run = call.repeatable;
                     expected = Expected::Version(found.version);
                 }
             }
         }
     }
 
-    /// Waits until no other handler runs the call, and says whether it may run here then.
-    pub(super) async fn may_run(&self, call: &CallInQuestion<'_>) -> Result<bool, StoreError> {
-        let begun = self.beginning(call).await?;
-        Ok(match self.outwait(call, &begun).await? {
+    /// Waits while another handler runs the call. Returns whether it may run here then.
+    pub(super) async fn may_run_here(
+        &self,
+        call: &CallDescription<'_>,
+    ) -> Result<bool, StoreError> {
+        let entry = self.new_entry(call).await?;
+        Ok(match self.wait_while_running(call, &entry).await? {
             None => true,
-            Some(Earlier::Interrupted) => call.repeatable,
+            Some(EarlierRun::Interrupted) => call.repeatable,
             Some(_) => false,
         })
     }
 
-    async fn outwait(
+    async fn wait_while_running(
         &self,
-        call: &CallInQuestion<'_>,
-        begun: &Begun,
-    ) -> Result<Option<Earlier>, StoreError> {
-        while let Some(found) = self.store.get(&begun.key).await? {
-            match self.judge(begun, &found).await? {
-                Earlier::Running => {
-                    call.found_begun.store(true, Ordering::Relaxed);
-                    debug!("another handler runs the call");
-                    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        call: &CallDescription<'_>,
+        entry: &JournalEntry,
+    ) -> Result<Option<EarlierRun>, StoreError> {
+        while let Some(found) = self.store.get(&entry.key).await? {
+            match self.classify(entry, &found).await? {
+                EarlierRun::Running => {
+                    call.seen_started.store(true, Ordering::Relaxed);
+                    debug!("call runs in another handler");
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 other => return Ok(Some(other)),
             }
@@ -259,78 +267,89 @@ impl CallJournal {
         Ok(None)
     }
 
-    async fn beginning(&self, call: &CallInQuestion<'_>) -> Result<Box<Begun>, StoreError> {
-        let owner = self.alive.life().await?.to_string();
-        let record = Record { fingerprint: call.fingerprint(), owner, ended: None };
-        // Hashed, since an id from outside can be longer than a key.
+    async fn new_entry(&self, call: &CallDescription<'_>) -> Result<Box<JournalEntry>, StoreError> {
+        let owner = self.liveness.incarnation().await?.to_string();
+        let record = Record { fingerprint: call.fingerprint(), owner, finished: None };
+        // Hashed because an id from outside can be longer than a key may be.
         let key = key(["calls", &digest([call.id.as_str()])])?;
-        Ok(Box::new(Begun { key, version: Version::from_number(0), record }))
+        Ok(Box::new(JournalEntry { key, version: Version::from_number(0), record }))
     }
 
-    async fn judge(&self, begun: &Begun, found: &Entry) -> Result<Earlier, StoreError> {
+    async fn classify(
+        &self,
+        entry: &JournalEntry,
+        found: &Entry,
+    ) -> Result<EarlierRun, StoreError> {
         let Ok(record) = serde_json::from_slice::<Record>(&found.value) else {
-            warn!("an entry of the journal can't be read; its call counts as interrupted");
-            return Ok(Earlier::Interrupted);
+            warn!("journal entry unreadable; its call counts as interrupted");
+            return Ok(EarlierRun::Interrupted);
         };
-        if record.fingerprint != begun.record.fingerprint {
-            return Ok(Earlier::Conflict);
+        if record.fingerprint != entry.record.fingerprint {
+            return Ok(EarlierRun::Conflict);
         }
-        if let Some(ended) = record.ended {
-            return Ok(Earlier::Ended(ended));
+        if let Some(finished) = record.finished {
+            return Ok(EarlierRun::Finished(finished));
         }
-        // What this process runs never comes here: it is recognised before.
-        let lives =
-            record.owner != begun.record.owner && Alive::has(&*self.store, &record.owner).await?;
-        Ok(if lives { Earlier::Running } else { Earlier::Interrupted })
+        // Calls that run in this process never get here: they are attached to before.
+        let is_alive = record.owner != entry.record.owner
+            && Liveness::is_alive(&*self.store, &record.owner).await?;
+        Ok(if is_alive { EarlierRun::Running } else { EarlierRun::Interrupted })
     }
 
-    /// Writes down how a call ended. A failure is logged: the call has its answer, and a second
-    /// delivery will be told that the outcome is unknown.
-    pub(super) async fn end(&self, mut begun: Box<Begun>, message_type: &str, answer: &[u8]) {
-        let kept = (answer.len() <= MAX_KEPT_BYTES).then_some(answer);
-        // Answers are our own JSON.
-        let kept = kept.and_then(|answer| serde_json::from_slice(answer).ok());
-        begun.record.ended = Some(Ended { r#type: message_type.to_owned(), answer: kept });
-        let expected = Expected::Version(begun.version);
-        for pause in END_AGAIN_AFTER {
-            match begun.write(&self.store, expected, self.options.keep).await {
+    /// Records the reply of a call. A failure is only logged: the caller has its reply, and a repeated
+    /// delivery fails with `outcome_unknown`.
+    pub(super) async fn finish(
+        &self,
+        mut entry: Box<JournalEntry>,
+        message_type: &str,
+        reply: &[u8],
+    ) {
+        let recorded = (reply.len() <= MAX_REPLY_BYTES).then_some(reply);
+        // Replies are JSON that this process wrote.
+        let recorded = recorded.and_then(|reply| serde_json::from_slice(reply).ok());
+        let finished = FinishedRecord { r#type: message_type.to_owned(), reply: recorded };
+        entry.record.finished = Some(finished);
+        let expected = Expected::Version(entry.version);
+        for pause in FINISH_RETRY_DELAYS {
+            match entry.write(&self.store, expected, self.options.retention).await {
                 Ok(Written::Done(_)) => return,
                 Ok(Written::Conflict(_)) => {
-                    debug!("the call was taken over, or its end was written after all");
+                    debug!("end of call not recorded: taken over, or recorded already");
                     return;
                 }
-                Err(error) => debug!(%error, "writing down the end of the call again"),
+                Err(error) => debug!(%error, "end of call not recorded; retrying"),
             }
             tokio::time::sleep(pause).await;
         }
-        if let Err(error) = begun.write(&self.store, expected, self.options.keep).await {
-            warn!(%error, "the journal does not know that the call ended");
+        if let Err(error) = entry.write(&self.store, expected, self.options.retention).await {
+            warn!(%error, "end of call not recorded");
         }
     }
 }
 
-enum Earlier {
+/// State of an earlier delivery of a call.
+enum EarlierRun {
     Conflict,
-    Ended(Ended),
+    Finished(FinishedRecord),
     Running,
     Interrupted,
 }
 
-impl Entrance {
-    fn answer(ended: Ended) -> Self {
-        match ended.answer {
-            Some(answer) => Self::Answer(KeptAnswer {
-                message_type: ended.r#type,
-                body: String::from(Box::<str>::from(answer)).into_bytes(),
+impl JournalDecision {
+    fn from_finished(finished: FinishedRecord) -> Self {
+        match finished.reply {
+            Some(reply) => Self::Replay(RecordedReply {
+                message_type: finished.r#type,
+                body: String::from(Box::<str>::from(reply)).into_bytes(),
             }),
-            None => Self::RanWithoutAnswer,
+            None => Self::FinishedWithoutReply,
         }
     }
 }
 
-impl CallInQuestion<'_> {
-    pub(super) fn was_found_begun(&self) -> bool {
-        self.found_begun.load(Ordering::Relaxed)
+impl CallDescription<'_> {
+    pub(super) fn was_seen_started(&self) -> bool {
+        self.seen_started.load(Ordering::Relaxed)
     }
 
     fn fingerprint(&self) -> String {
@@ -338,7 +357,7 @@ impl CallInQuestion<'_> {
     }
 }
 
-/// A hash of the parts in their order.
+/// Returns a hash of the parts in their order.
 fn digest<const N: usize>(parts: [&str; N]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -348,16 +367,16 @@ fn digest<const N: usize>(parts: [&str; N]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Begun {
+impl JournalEntry {
     async fn write(
         &self,
         store: &Arc<dyn Store>,
         expected: Expected,
-        keep: Duration,
+        retention: Duration,
     ) -> Result<Written, StoreError> {
         let value = serde_json::to_vec(&self.record)
             .map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
-        let write = Write::new(self.key.clone(), value).for_a_time(keep).expecting(expected);
+        let write = Write::new(self.key.clone(), value).for_a_time(retention).expecting(expected);
         store.write(write).await
     }
 }

@@ -1,16 +1,16 @@
-//! The far end of a tool call: takes requests off the bus, runs them, answers.
+//! Handler side of a tool call: consumes requests, runs their tools, and replies.
 
 mod admission;
-mod alive;
-mod answer;
-mod beginning;
-mod conversation;
+mod call_metrics;
 mod journal;
-mod meters;
+mod liveness;
+mod preflight;
 mod progress;
+mod protocol;
+mod quarantine;
+mod reply;
 mod running;
 mod stats;
-mod suspects;
 
 use std::{
     sync::Arc,
@@ -28,7 +28,7 @@ use rockbot_tools::{
     executor::ToolExecutor,
     failure::ToolFailure,
     layers::{CallAccount, ToolCall},
-    registry::Registered,
+    registry::RegisteredTool,
     scope::ToolScope,
     status::CallStatus,
 };
@@ -37,116 +37,116 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::{
     admission::Admission,
-    answer::{Answers, Asker, Ending},
-    beginning::{Beginning, Rules, Started, id_in_use},
-    conversation::ToolCalls,
-    meters::Meters,
+    call_metrics::CallMetrics,
+    preflight::{Preflight, PreflightDeps, ReadyCall, id_in_use},
     progress::ProgressSender,
-    running::{Running, Same, Ticket},
-    suspects::{Moves, Queue, Taken},
+    protocol::ToolCallProtocol,
+    quarantine::{Inbound, InboundQueue, Transfers},
+    reply::{CallOutcome, Caller, ReplyPublisher},
+    running::{CallFingerprint, Registration, RunningCalls},
 };
 pub use self::{
-    admission::{AdmissionLimits, QueueLimits, queue_of_server},
-    conversation::Conversation,
+    admission::{AdmissionLimits, QueueLimits, server_queue_key},
     journal::{CallJournal, JournalOptions},
+    protocol::CallProtocol,
     stats::HandlerStats,
 };
 
-/// Consumes requests to run tools, dispatches them to an executor, and answers.
+/// Consumes tool requests, runs them through an executor, and replies.
 ///
-/// A tool that fails is an answered, acknowledged request. Only a request that could not even be
-/// answered is retried; one that could not be read is dead-lettered.
+/// The request of a failed tool is acknowledged like any other. A request is only requeued when its
+/// reply can't be published, and only dead-lettered when it is unreadable or must not be served.
 pub struct ToolInvokeHandler {
     executor: Arc<ToolExecutor>,
     bus: Arc<dyn Bus>,
     source: Arc<str>,
-    askers: CallerPolicy,
-    /// As whom the broker knows handlers.
+    callers: CallerPolicy,
+    /// Broker user of the handlers of this queue.
     user: Option<Arc<str>>,
-    conversation: Arc<dyn Conversation>,
-    addressing: Option<Addressing>,
+    protocol: Arc<dyn CallProtocol>,
+    tool_resolver: Option<ToolResolver>,
     admission: Arc<Admission>,
-    /// Most deliveries in hand: those that run and those that wait for room.
+    /// Most unsettled deliveries: those that run and those that wait for a permit.
     prefetch: u16,
     journal: Option<Arc<CallJournal>>,
-    running: Running,
-    moves: Moves,
+    running: RunningCalls,
+    transfers: Transfers,
     progress: ProgressSender,
     stats: Arc<HandlerStats>,
-    meters: Meters,
+    metrics: CallMetrics,
 }
 
-/// Finds the registry's name of a tool of an MCP server: from the server's name, to be compared
-/// without regard to case, and the tool's own name. Must not block.
-pub type Addressing = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+/// Returns the registry's name of an MCP server's tool, from the server's name, which is compared
+/// case-insensitively, and the tool's name at the server. Must not block.
+pub type ToolResolver = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 
-/// How much a handler takes on, from whom, and what it remembers.
+/// Options of a [`ToolInvokeHandler`].
 #[derive(Clone)]
 pub struct InvokeOptions {
-    /// Who may ask.
-    pub askers: CallerPolicy,
-    /// As whom the broker knows this handler and the others of its queue, where it does: what they
-    /// pass on among themselves is signed with that name.
+    /// Callers whose requests are accepted.
+    pub callers: CallerPolicy,
+    /// Broker user of this handler and the others of its queue, if the broker has users. Requests that
+    /// these handlers forward to each other carry it.
     pub user: Option<Arc<str>>,
-    /// In which words calls come and go. Default: those of `tool.invoke`.
-    pub conversation: Arc<dyn Conversation>,
-    /// How a request for a tool of an MCP server finds it; nothing else does. Without one, such a
-    /// request is answered `tool_not_found`.
-    pub addressing: Option<Addressing>,
-    /// How many calls run at once, and of which tools.
+    /// Message types of requests and results. Default: those of `tool.invoke`.
+    pub protocol: Arc<dyn CallProtocol>,
+    /// Finds the tools of MCP servers. Without it, a request for one fails with `tool_not_found`.
+    pub tool_resolver: Option<ToolResolver>,
+    /// Bounds on the calls that run at once, in total and per queue of tools.
     pub admission: AdmissionLimits,
-    /// Calls in hand beyond those that run. They are what agents take turns with and what waits
-    /// behind a busy tool; other handlers can't have them. See [`InvokeOptions::with_backlog`].
+    /// Unsettled requests beyond the running calls. Fair scheduling chooses among them, and calls of a
+    /// busy tool wait there; other handlers can't consume them. See [`InvokeOptions::with_backlog`].
     pub backlog: u16,
-    /// What became of calls. Without one, a call that may have begun before and must not run twice
-    /// is answered `outcome_unknown`.
+    /// Journal of calls. Without it, a call that may have started before and is not repeatable fails
+    /// with `outcome_unknown`.
     pub journal: Option<Arc<CallJournal>>,
 }
 
 impl InvokeOptions {
-    /// At most `running` calls at once, sixteen times as many waiting, of anybody, no journal.
+    /// Returns options for `concurrency` calls at once, a backlog of sixteen times as many, any caller,
+    /// and no journal.
     #[must_use]
-    pub fn running(running: u16) -> Self {
-        let admission = AdmissionLimits::of(running.into());
+    pub fn new(concurrency: u16) -> Self {
+        let admission = AdmissionLimits::new(concurrency.into());
         let options = Self {
-            askers: CallerPolicy::Any,
+            callers: CallerPolicy::Any,
             user: None,
-            conversation: Arc::new(ToolCalls),
-            addressing: None,
+            protocol: Arc::new(ToolCallProtocol),
+            tool_resolver: None,
             admission,
             backlog: 0,
             journal: None,
         };
-        options.with_backlog(running.saturating_mul(16))
+        options.with_backlog(concurrency.saturating_mul(16))
     }
 
-    /// The same with so many calls that wait. A tool by itself gets half of them, so that one that
-    /// hangs does not keep the others' calls from coming in; on top its calls are refused.
+    /// Sets the number of waiting calls. A tool without a shared queue gets half of them, so that a hung
+    /// tool does not fill the backlog; its further calls fail with `overloaded`.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u16) -> Self {
         self.backlog = backlog;
-        self.admission.each.waiting = usize::from(backlog).div_ceil(2);
+        self.admission.per_tool.waiting = usize::from(backlog).div_ceil(2);
         self
     }
 
-    /// The same with a journal.
+    /// Sets the journal.
     #[must_use]
-    pub fn journaled(mut self, journal: Arc<CallJournal>) -> Self {
+    pub fn with_journal(mut self, journal: Arc<CallJournal>) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// The same for tools of MCP servers.
+    /// Sets the resolver of MCP servers' tools.
     #[must_use]
-    pub fn addressed(mut self, addressing: Addressing) -> Self {
-        self.addressing = Some(addressing);
+    pub fn with_tool_resolver(mut self, tool_resolver: ToolResolver) -> Self {
+        self.tool_resolver = Some(tool_resolver);
         self
     }
 
-    /// The same in other words.
+    /// Sets the message types of requests and results.
     #[must_use]
-    pub fn in_words_of(mut self, conversation: impl Conversation + 'static) -> Self {
-        self.conversation = Arc::new(conversation);
+    pub fn with_protocol(mut self, protocol: impl CallProtocol + 'static) -> Self {
+        self.protocol = Arc::new(protocol);
         self
     }
 
@@ -159,8 +159,8 @@ impl InvokeOptions {
 impl std::fmt::Debug for InvokeOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InvokeOptions")
-            .field("askers", &self.askers)
-            .field("addressed", &self.addressing.is_some())
+            .field("callers", &self.callers)
+            .field("tool_resolver", &self.tool_resolver.is_some())
             .field("admission", &self.admission)
             .field("backlog", &self.backlog)
             .field("journal", &self.journal)
@@ -168,17 +168,17 @@ impl std::fmt::Debug for InvokeOptions {
     }
 }
 
-/// A handler at work: its queues of requests and its queue of cancels.
+/// Consumers of a started handler: requests, quarantined requests and cancels.
 #[derive(Debug)]
 pub struct InvokeWorkers {
     requests: Worker,
-    suspects: Worker,
+    quarantine: Worker,
     cancels: Worker,
     journal: Option<Arc<CallJournal>>,
 }
 
 impl ToolInvokeHandler {
-    /// A handler called `service`, in the process `instance`, for anybody on the bus.
+    /// Creates a handler of the service `service` in the process `instance`.
     #[must_use]
     pub fn new(
         executor: Arc<ToolExecutor>,
@@ -189,48 +189,48 @@ impl ToolInvokeHandler {
     ) -> Arc<Self> {
         Arc::new(Self {
             prefetch: options.prefetch(),
-            askers: options.askers,
+            callers: options.callers,
             user: options.user,
             executor,
             progress: ProgressSender::start(bus.clone()),
             bus,
             source: format!("{service}/{instance}").into(),
-            conversation: options.conversation,
-            addressing: options.addressing,
+            protocol: options.protocol,
+            tool_resolver: options.tool_resolver,
             admission: Admission::new(options.admission),
             journal: options.journal,
-            running: Running::default(),
-            moves: Moves::default(),
+            running: RunningCalls::default(),
+            transfers: Transfers::default(),
             stats: Arc::default(),
-            meters: Meters::new(),
+            metrics: CallMetrics::new(),
         })
     }
 
-    /// What it did so far.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn stats(&self) -> &Arc<HandlerStats> {
         &self.stats
     }
 
-    /// What the calls of each tool came to so far, if its executor counts them.
+    /// Returns the account of calls by tool, if the executor keeps one.
     #[must_use]
     pub fn account(&self) -> Option<&Arc<CallAccount>> {
         self.executor.account()
     }
 
-    /// How many calls run now.
+    /// Returns the number of calls in progress.
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.count()
     }
 
-    /// Sets the metrics that say how busy it is, whenever it is called.
+    /// Returns a function that updates the handler's gauges.
     pub fn gauges(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
         let handler = self.clone();
-        move || handler.meters.look(&handler.load(), &handler.stats)
+        move || handler.metrics.report(&handler.load(), &handler.stats)
     }
 
-    /// How busy it is now.
+    /// Returns the current load.
     #[must_use]
     pub fn load(&self) -> HandlerLoad {
         let (running, waiting) = self.admission.counts();
@@ -243,7 +243,7 @@ impl ToolInvokeHandler {
         }
     }
 
-    /// Starts to work on the requests of `key`, and to listen for cancels.
+    /// Starts to consume cancels and the requests of `key`.
     ///
     /// # Errors
     /// When a queue can't be consumed.
@@ -253,190 +253,200 @@ impl ToolInvokeHandler {
         instance: &InstanceId,
     ) -> Result<InvokeWorkers, ConsumeError> {
         let bus = self.bus.as_ref();
-        // Cancels first: a call that can be taken can be cancelled.
+        // Cancels first, so that every call that is accepted can be cancelled.
         let cancels = Subscription::new(QueueSpec::exclusive(&tool_cancel(), instance), 64);
-        let cancels = Worker::start(bus, cancels, Arc::new(Cancels(self.clone()))).await?;
-        let from = |queue| Arc::new(Requests { handler: self.clone(), queue });
-        // The queue for suspects is there before the first is moved to it, and is worked on after.
-        let alone = QueueSpec::quarantine(key);
-        let suspects = bus.consume(Subscription::new(alone.clone(), 1)).await?;
+        let cancels = Worker::start(bus, cancels, Arc::new(CancelHandler(self.clone()))).await?;
+        let handler = |queue| Arc::new(RequestHandler { handler: self.clone(), queue });
+        // The quarantine queue is declared before requests can be moved to it, but processed after.
+        let quarantine = QueueSpec::quarantine(key);
+        let quarantined = bus.consume(Subscription::new(quarantine.clone(), 1)).await?;
         let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
-        let requests = Worker::start(bus, requests, from(Queue::Requests)).await?;
-        let suspects = Worker::from_consumer(suspects, &alone.name, from(Queue::Suspects));
-        Ok(InvokeWorkers { requests, suspects, cancels, journal: self.journal.clone() })
+        let requests = Worker::start(bus, requests, handler(InboundQueue::Work)).await?;
+        let quarantine =
+            Worker::from_consumer(quarantined, &quarantine.name, handler(InboundQueue::Quarantine));
+        Ok(InvokeWorkers { requests, quarantine, cancels, journal: self.journal.clone() })
     }
 
-    async fn take(&self, taken: Taken<'_>) -> Settlement {
-        let envelope = taken.envelope();
+    /// Starts to consume the requests of another queue, such as the inbox of this process. To be drained
+    /// before the [`InvokeWorkers`].
+    ///
+    /// # Errors
+    /// When the queue can't be consumed.
+    pub async fn start_worker(self: &Arc<Self>, queue: QueueSpec) -> Result<Worker, ConsumeError> {
+        let requests = Subscription::new(queue, self.prefetch);
+        let handler = RequestHandler { handler: self.clone(), queue: InboundQueue::Work };
+        Worker::start(self.bus.as_ref(), requests, Arc::new(handler)).await
+    }
+
+    /// Validates and decodes a request, and processes it.
+    async fn receive(&self, inbound: Inbound<'_>) -> Settlement {
+        let envelope = inbound.envelope();
         let correlation_id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let reply_to = match &envelope.reply_to {
-            Some(key) => Some(key).filter(|key| self.conversation.answers_at(key)).cloned(),
-            None => self.conversation.default_reply(),
+            Some(key) => Some(key).filter(|key| self.protocol.accepts_reply_key(key)).cloned(),
+            None => self.protocol.default_reply_key(),
         };
         let Some(reply_to) = reply_to else {
             self.stats.count_unreadable();
-            return Settlement::dead_letter("its reply-to is not an address for tool results");
+            return Settlement::dead_letter("reply-to is not a tool-result address");
         };
-        let admitted = match taken.queue {
-            Queue::Requests => self.askers.admit(envelope),
-            Queue::Suspects => self.askers.admit_forwarded(envelope, self.user.as_deref()),
-        };
-        let name = match admitted {
-            Ok(name) => name.unwrap_or_else(|| unknown_agent().clone()),
-            Err(impostor) => {
-                self.stats.count_unreadable();
-                // The broker vouches for the name in it.
-                warn!(%impostor, "refused a request");
-                return Settlement::dead_letter(impostor.to_string());
+        let admitted = match inbound.queue {
+            InboundQueue::Work => self.callers.admit(envelope),
+            InboundQueue::Quarantine => {
+                self.callers.admit_forwarded(envelope, self.user.as_deref())
             }
         };
-        let mut asker = Asker { name, reply_to, correlation_id };
-        let request = match self.conversation.read(envelope) {
-            Ok(request) => request,
-            Err(error) => return self.answers().unreadable(envelope, &asker, &error).await,
+        let agent = match admitted {
+            Ok(agent) => agent.unwrap_or_else(|| unknown_agent().clone()),
+            Err(error) => {
+                self.stats.count_unreadable();
+                // Safe to log: the broker validated the user name in the error.
+                warn!(%error, "request rejected");
+                return Settlement::dead_letter(error.to_string());
+            }
         };
-        if asker.correlation_id.is_empty() {
-            asker.correlation_id = request.tool_call_id.as_str().into();
+        let mut caller = Caller { agent, reply_to, correlation_id };
+        let request = match self.protocol.read(envelope) {
+            Ok(request) => request,
+            Err(error) => {
+                return self.replies().reject_unreadable(envelope, &caller, &error).await;
+            }
+        };
+        if caller.correlation_id.is_empty() {
+            caller.correlation_id = request.tool_call_id.as_str().into();
         }
         if request.tool_name == REPLY_PROBE {
-            return self.answers().sign_of_life(&request, &asker, envelope.remaining()).await;
+            return self.replies().reply_to_probe(&request, &caller, envelope.remaining()).await;
         }
         let tool = self.find(envelope, &request);
-        // Only a name of ours goes to the log: any other is outside text.
+        // Only registered names are logged: any other is untrusted text.
         let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
         let id = request.tool_call_id.as_str();
         let trace_id = Some(trace::id_of(&envelope.trace)).filter(|id| !id.is_empty());
         let span = info_span!("call", tool_call_id = id, tool = name, trace_id);
-        self.serve(taken, &request, tool.as_deref(), &asker).instrument(span).await
+        self.process(inbound, &request, tool.as_deref(), &caller).instrument(span).await
     }
 
-    async fn serve(
+    /// Quarantines a call, or attaches it to the same running call, or runs it and replies.
+    async fn process(
         &self,
-        taken: Taken<'_>,
+        inbound: Inbound<'_>,
         request: &ToolInvokeRequest,
         tool: Option<&Registered>,
-        asker: &Asker,
+        caller: &Caller,
     ) -> Settlement {
-        if taken.is_suspect() && !self.running.has(&request.tool_call_id) {
-            match self.moves.carry_out(self.bus.as_ref(), taken, &asker.name).await {
+        if inbound.needs_quarantine() && !self.running.contains(&request.tool_call_id) {
+            match self.transfers.transfer(self.bus.as_ref(), inbound, &caller.agent).await {
                 Ok(()) => {
-                    self.stats.count_moved();
-                    info!("handlers were lost with the call in hand; it runs alone");
+                    self.stats.count_quarantined();
+                    info!("call moved to the quarantine queue after lost handlers");
                     return Settlement::Ack;
                 }
-                // Handing it back would count as one more delivery.
-                Err(error) => warn!(%error, "a call that handlers were lost with can't be moved"),
+                // Requeueing it would count as one more delivery, so it runs here.
+                Err(error) => warn!(%error, "call not moved to the quarantine queue"),
             }
         }
         let since = Instant::now();
-        self.meters.arrived(taken.envelope());
-        let same = Same::call(request, taken.envelope().mcp_server.as_deref(), asker);
-        let ticket = loop {
-            match self.running.enter(&request.tool_call_id, &asker.reply_to, same) {
-                Ticket::Entered(ticket) => break ticket,
-                Ticket::Attached(running) => {
-                    info!("the call is running here already");
+        self.metrics.record_queue_time(inbound.envelope());
+        let server = inbound.envelope().mcp_server.as_deref();
+        let fingerprint = CallFingerprint::new(request, server, caller);
+        let guard = loop {
+            match self.running.register(&request.tool_call_id, &caller.reply_to, fingerprint) {
+                Registration::New(guard) => break guard,
+                Registration::Duplicate(running) => {
+                    info!("call is already running in this process");
                     let may_have_missed =
-                        running.is_answering() && !taken.delivery.is_redelivered();
-                    if !Box::pin(running.answered()).await {
+                        running.is_replying() && !inbound.delivery.is_redelivered();
+                    if !Box::pin(running.wait()).await {
                         return Settlement::Retry;
                     }
-                    // The answer of the call that ran went to the same asker.
+                    // The reply to the running call went to the same caller.
                     if !may_have_missed {
                         return Settlement::Ack;
                     }
                 }
-                Ticket::Conflict => {
+                Registration::Conflict => {
                     let tool = tool.map(|tool| &*tool.registration().name);
                     let status = CallStatus::failed(&id_in_use().code());
-                    self.meters.ended(tool, status, since.elapsed());
-                    let ended = Ending::failed(id_in_use());
-                    return self.answers().give(request, asker, *ended).await;
+                    self.metrics.record_call(tool, status, since.elapsed());
+                    let outcome = CallOutcome::failed(id_in_use());
+                    return self.replies().reply(request, caller, *outcome).await;
                 }
             }
         };
-        let ended = self.run(taken, request, tool, asker, ticket.cancellation()).await;
-        ticket.answering();
-        let answering = Instant::now();
-        if let Ending::Ran { ended, elapsed, .. } = &*ended {
-            let took = answering - since;
-            self.meters.started(took.saturating_sub(*elapsed));
-            // What was refused did not run.
+        let outcome = self.run(inbound, request, tool, caller, guard.cancellation()).await;
+        guard.start_reply();
+        let replying = Instant::now();
+        if let CallOutcome::Finished { result, elapsed, .. } = &*outcome {
+            let took = replying - since;
+            self.metrics.record_start_time(took.saturating_sub(*elapsed));
+            // Zero when the tool did not run.
             if !elapsed.is_zero() {
-                self.meters.ran(*elapsed);
+                self.metrics.record_run_time(*elapsed);
             }
             let tool = tool.map(|tool| &*tool.registration().name);
-            self.meters.ended(tool, CallStatus::of(ended), took);
+            self.metrics.record_call(tool, CallStatus::of(result), took);
         }
-        let settlement = self.answers().give(request, asker, *ended).await;
-        self.meters.replied(answering.elapsed());
-        ticket.ended(settlement == Settlement::Ack);
+        let settlement = self.replies().reply(request, caller, *outcome).await;
+        self.metrics.record_reply_time(replying.elapsed());
+        guard.finish(settlement == Settlement::Ack);
         settlement
     }
 
-    /// Starts to work on the requests of a queue beside that of [`Self::start`], such as those to
-    /// this process alone. To be drained before the others.
-    ///
-    /// # Errors
-    /// When the queue can't be consumed.
-    pub async fn start_also(self: &Arc<Self>, queue: QueueSpec) -> Result<Worker, ConsumeError> {
-        let requests = Subscription::new(queue, self.prefetch);
-        let handler = Requests { handler: self.clone(), queue: Queue::Requests };
-        Worker::start(self.bus.as_ref(), requests, Arc::new(handler)).await
-    }
-
-    /// The tool that a request is for: of the server it names, else by its name.
+    /// Finds the tool of a request: at the MCP server that the envelope names, else by its name.
     fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
         let registry = self.executor.registry();
         let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
-        let name = self.addressing.as_ref()?(server, &request.tool_name)?;
+        let name = self.tool_resolver.as_ref()?(server, &request.tool_name)?;
         registry.get(&name)
     }
 
     async fn run(
         &self,
-        taken: Taken<'_>,
+        inbound: Inbound<'_>,
         request: &ToolInvokeRequest,
         tool: Option<&Registered>,
-        asker: &Asker,
+        caller: &Caller,
         cancellation: CancellationToken,
-    ) -> Box<Ending> {
-        let mut context = self.context(taken.envelope(), request, asker, cancellation);
-        if taken.envelope().mcp_server.is_some() {
-            // The registry may have another tool of the name that the server's has.
+    ) -> Box<CallOutcome> {
+        let mut context = self.context(inbound.envelope(), request, caller, cancellation);
+        if inbound.envelope().mcp_server.is_some() {
+            // The registry may have a different tool with the name that the server uses.
             let Some(tool) = tool else {
                 let name = request.tool_name.chars().take(128).collect();
-                return Ending::failed(ToolFailure::NotFound { name });
+                return CallOutcome::failed(ToolFailure::NotFound { name });
             };
             context.tool_name = tool.registration().name.as_str().into();
         }
         let journal = self.journal.as_deref();
-        let rules = Rules { moves: &self.moves, admission: &self.admission, journal };
-        let began = {
-            let beginning = Beginning::of(taken, rules, tool, request, &context);
-            beginning.begin().await
+        let deps =
+            PreflightDeps { transfers: &self.transfers, admission: &self.admission, journal };
+        let checked = {
+            let preflight = Preflight::new(inbound, deps, tool, request, &context);
+            preflight.check().await
         };
-        let Started { permit, begun, may_have_run } = match began {
-            Ok(started) => started,
-            Err(ending) => return ending,
+        let ReadyCall { permit, entry, may_have_run } = match checked {
+            Ok(ready) => ready,
+            Err(outcome) => return outcome,
         };
         context.may_have_run = may_have_run;
         let arguments = request.arguments.as_str().into();
         let since = Instant::now();
-        let ended = self.executor.execute(ToolCall { context, arguments }).await;
+        let result = self.executor.execute(ToolCall { context, arguments }).await;
         drop(permit);
-        let ended = ended.map_err(|failure| match may_have_run {
-            true => failure.of_a_second_run(),
-            false => failure,
-        });
-        Box::new(Ending::Ran { ended, elapsed: since.elapsed(), begun })
+        let result = result.map_err(
+            |failure| {
+                if may_have_run { failure.of_a_second_run() } else { failure }
+            },
+        );
+        Box::new(CallOutcome::Finished { result, elapsed: since.elapsed(), entry })
     }
 
     fn context(
         &self,
         envelope: &Envelope,
         request: &ToolInvokeRequest,
-        asker: &Asker,
+        caller: &Caller,
         cancellation: CancellationToken,
     ) -> ToolContext {
         let budget =
@@ -445,22 +455,22 @@ impl ToolInvokeHandler {
             tool_call_id: request.tool_call_id.clone(),
             tool_name: request.tool_name.as_str().into(),
             session_id: request.session_id.clone(),
-            // Who asks is what the envelope says, never what the arguments say.
-            agent: asker.name.clone(),
+            // The caller comes from the envelope, never from the arguments.
+            agent: caller.agent.clone(),
             deadline: tokio::time::Instant::now() + budget,
             cancellation,
             may_have_run: false,
-            updates: self.progress.sink(request, &asker.reply_to, &self.source),
-            // What the asker may use was decided where it asked.
+            updates: self.progress.sink(request, &caller.reply_to, &self.source),
+            // The caller's process has checked which tools the caller may use.
             scope: ToolScope::everything(),
         }
     }
 
-    fn answers(&self) -> Answers<'_> {
-        Answers {
+    fn replies(&self) -> ReplyPublisher<'_> {
+        ReplyPublisher {
             bus: &self.bus,
             source: &self.source,
-            conversation: self.conversation.as_ref(),
+            protocol: self.protocol.as_ref(),
             stats: &self.stats,
             journal: self.journal.as_deref(),
         }
@@ -468,53 +478,53 @@ impl ToolInvokeHandler {
 }
 
 impl InvokeWorkers {
-    /// Stops taking requests, finishes and answers what is under way within `grace`, and then
-    /// stops listening for cancels. Whether all of it ended in time.
+    /// Stops consuming requests, finishes the calls in progress within `grace`, and then stops
+    /// consuming cancels. Returns whether all calls finished in time.
     pub async fn drain(self, grace: Duration) -> bool {
-        let (requests, suspects) =
-            tokio::join!(self.requests.drain(grace), self.suspects.drain(grace));
+        let (requests, quarantine) =
+            tokio::join!(self.requests.drain(grace), self.quarantine.drain(grace));
         if let Some(journal) = &self.journal {
             journal.stop().await;
         }
-        self.cancels.drain(Duration::from_secs(1)).await && requests && suspects
+        self.cancels.drain(Duration::from_secs(1)).await && requests && quarantine
     }
 }
 
-struct Requests {
+struct RequestHandler {
     handler: Arc<ToolInvokeHandler>,
-    queue: Queue,
+    queue: InboundQueue,
 }
 
-impl Handler for Requests {
+impl Handler for RequestHandler {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
-        Box::pin(self.handler.take(Taken { delivery, queue: self.queue }))
+        Box::pin(self.handler.receive(Inbound { delivery, queue: self.queue }))
     }
 }
 
-struct Cancels(Arc<ToolInvokeHandler>);
+struct CancelHandler(Arc<ToolInvokeHandler>);
 
-impl Handler for Cancels {
+impl Handler for CancelHandler {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
         match delivery.envelope().decode(Limits::default()) {
             Ok(cancel) => self.0.running.cancel(&cancel),
             Err(error) => {
                 warn!("unreadable cancel");
-                // It quotes what could not be read.
+                // At debug level: the error quotes the message.
                 debug!(%error, "unreadable cancel");
             }
         }
-        // A cancel is for whoever runs the call; there is nothing to try again.
+        // Acknowledged in any case: a cancel is never retried.
         Box::pin(std::future::ready(Settlement::Ack))
     }
 }
 
-/// No call runs longer, whatever its asker allows.
+/// Longest time for a call, whatever its caller allows.
 const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
 
 fn unknown_agent() -> &'static AgentName {
     static UNKNOWN: std::sync::LazyLock<AgentName> = std::sync::LazyLock::new(|| {
         #[expect(clippy::expect_used, reason = "a constant that is a valid name")]
-        AgentName::new("unknown").expect("a name")
+        AgentName::new("unknown").expect("a valid name")
     });
     &UNKNOWN
 }
@@ -532,13 +542,14 @@ impl std::fmt::Debug for ToolInvokeHandler {
 mod tests {
     use super::*;
 
-    // By what ADR 0026 says: with all layers, and without what the tool keeps.
+    // ADR 0026 sets the bound, with all layers and without the memory of the tool.
     #[test]
-    fn a_call_that_runs_keeps_little() {
+    fn running_call_has_small_future() {
         fn size<A, B, F: Future>(_: impl FnOnce(A, B) -> F) -> usize {
             size_of::<F>()
         }
-        let size = size::<&'static ToolInvokeHandler, Taken<'static>, _>(ToolInvokeHandler::take);
+        let size =
+            size::<&'static ToolInvokeHandler, Inbound<'static>, _>(ToolInvokeHandler::receive);
         assert!(size <= 2304, "{size} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! Signs of life, on their way to whoever asked.
+//! Progress of running tools, published to their callers.
 
 use std::sync::{
     Arc,
@@ -14,13 +14,14 @@ use rockbot_tools::context::{ToolUpdate, UpdateSink};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::debug;
 
-/// Progress that waits to go out; what comes on top is dropped, since the next line replaces it.
-const MOST_WAITING: usize = 1024;
+/// Capacity of the queue of unpublished progress. Updates over it are dropped, since later ones replace
+/// them.
+const QUEUE_CAPACITY: usize = 1024;
 
-/// The longest line or partial result that is sent.
+/// Longest progress text or partial result that is sent.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// Publishes progress from one task, in order, so that tools need not wait for the bus.
+/// Publishes progress from one task, in order, so that tools do not wait for the bus.
 #[derive(Debug)]
 pub(super) struct ProgressSender {
     outbox: mpsc::Sender<Publication>,
@@ -29,26 +30,26 @@ pub(super) struct ProgressSender {
 
 impl ProgressSender {
     pub(super) fn start(bus: Arc<dyn Bus>) -> Self {
-        let (outbox, mut waiting) = mpsc::channel::<Publication>(MOST_WAITING);
+        let (outbox, mut queued) = mpsc::channel::<Publication>(QUEUE_CAPACITY);
         let task = tokio::spawn(async move {
-            while let Some(publication) = waiting.recv().await {
+            while let Some(publication) = queued.recv().await {
                 if let Err(error) = bus.publish(publication).await {
-                    debug!(%error, "progress was lost");
+                    debug!(%error, "progress not published");
                 }
             }
         });
         Self { outbox, task }
     }
 
-    /// Where the tool of this request says that it lives. Most tools never do, so all but the
-    /// clones is left for the first time.
+    /// Returns the update sink of one call. The progress key is only built at the first update, since
+    /// most tools send none.
     pub(super) fn sink(
         &self,
         request: &ToolInvokeRequest,
         reply_to: &RoutingKey,
         source: &Arc<str>,
     ) -> Option<UpdateSink> {
-        let voice = Voice {
+        let progress = CallProgress {
             outbox: self.outbox.clone(),
             call: request.tool_call_id.clone(),
             tool: request.tool_name.clone(),
@@ -56,11 +57,12 @@ impl ProgressSender {
             source: source.clone(),
             sequence: AtomicU64::new(0),
         };
-        Some(Arc::new(move |update| voice.say(update)))
+        Some(Arc::new(move |update| progress.send(update)))
     }
 }
 
-struct Voice {
+/// Sender of the progress of one call.
+struct CallProgress {
     outbox: mpsc::Sender<Publication>,
     call: ToolCallId,
     tool: String,
@@ -69,13 +71,13 @@ struct Voice {
     sequence: AtomicU64,
 }
 
-impl Voice {
-    fn say(&self, update: ToolUpdate) {
-        // The default reply-to belongs to nobody who could watch.
+impl CallProgress {
+    fn send(&self, update: ToolUpdate) {
+        // The default reply key has no caller that consumes progress.
         let Some(key) = progress_key(&self.reply_to) else { return };
         let (text, partial) = match update {
-            ToolUpdate::Progress(text) => (Some(shorten(&text)), None),
-            ToolUpdate::Partial(result) => (None, Some(shorten(&result.to_text()))),
+            ToolUpdate::Progress(text) => (Some(truncate(&text)), None),
+            ToolUpdate::Partial(result) => (None, Some(truncate(&result.to_text()))),
         };
         let progress = ToolProgress {
             tool_call_id: self.call.clone(),
@@ -89,12 +91,12 @@ impl Voice {
             .with_source(self.source.clone())
             .with_trust(ContentTrust::ToolOutput);
         if self.outbox.try_send(Publication::announcement(key, envelope)).is_err() {
-            debug!(tool_call_id = %self.call, "too much progress at once; dropped some");
+            debug!(tool_call_id = %self.call, "progress dropped: queue full");
         }
     }
 }
 
-fn shorten(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
 }
 

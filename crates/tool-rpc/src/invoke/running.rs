@@ -1,4 +1,4 @@
-//! The calls that run in this process, and the cancels that are ahead of theirs.
+//! Calls that run in this process, and cancels that arrived before their requests.
 
 use std::{
     collections::{
@@ -18,169 +18,180 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::answer::Asker;
+use super::reply::Caller;
 
-/// Cancels are remembered for calls that are still in a queue; this many, the oldest go first.
-const MOST_EARLY_CANCELS: usize = 1024;
+/// Most cancels that are kept for requests still in a queue; the oldest are dropped first.
+const MAX_EARLY_CANCELS: usize = 1024;
 
-/// And for so long: a call that is sent again later, by an operator, is meant to run.
-const EARLY_FOR: Duration = Duration::from_secs(120);
+/// Time that such a cancel is kept. A request that an operator resends later is meant to run.
+const EARLY_CANCEL_TTL: Duration = Duration::from_secs(120);
 
-/// What a call is, for telling it from another under the same id.
+/// Hash of a call's content, to tell different calls with the same id apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Same(u64);
+pub(super) struct CallFingerprint(u64);
 
-impl Same {
-    pub(super) fn call(request: &ToolInvokeRequest, server: Option<&str>, asker: &Asker) -> Self {
+impl CallFingerprint {
+    pub(super) fn new(request: &ToolInvokeRequest, server: Option<&str>, caller: &Caller) -> Self {
         static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        let (agent, tool) = (asker.name.as_str(), request.tool_name.as_str());
+        let (agent, tool) = (caller.agent.as_str(), request.tool_name.as_str());
         Self(STATE.hash_one((agent, server, tool, request.arguments.as_str())))
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Running(Mutex<Calls>);
+pub(super) struct RunningCalls(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Calls {
-    by_id: HashMap<ToolCallId, Call>,
-    cancelled_early: VecDeque<(ToolCallId, Instant)>,
+struct State {
+    by_id: HashMap<ToolCallId, RunningCall>,
+    early_cancels: VecDeque<(ToolCallId, Instant)>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct RunningCall {
     since: Instant,
     reply_to: RoutingKey,
-    same: Same,
+    fingerprint: CallFingerprint,
     cancellation: CancellationToken,
-    is_answering: Arc<AtomicBool>,
-    /// Tells those who wait for it, once there are any, how it ended.
-    attached: Option<watch::Sender<Option<bool>>>,
+    is_replying: Arc<AtomicBool>,
+    /// Publishes to duplicate deliveries, once there are any, whether the reply was confirmed.
+    confirmed: Option<watch::Sender<Option<bool>>>,
 }
 
-/// What a request finds when it comes in.
-pub(super) enum Ticket<'a> {
-    /// It may run.
-    Entered(Entered<'a>),
-    /// The same call runs here and answers the same asker.
-    Attached(Attached),
-    /// Another call, or one of another asker, has this id.
+/// Registration of a request by its call id.
+pub(super) enum Registration<'a> {
+    /// The call may run.
+    New(CallGuard<'a>),
+    /// An identical call of this caller already runs here.
+    Duplicate(DuplicateCall),
+    /// A different call, or one of another caller, has this id.
     Conflict,
 }
 
-/// A call's place among the running ones, until dropped.
-pub(super) struct Entered<'a> {
-    running: &'a Running,
+/// Registration of a running call, removed when dropped.
+pub(super) struct CallGuard<'a> {
+    calls: &'a RunningCalls,
     id: ToolCallId,
     cancellation: CancellationToken,
-    is_answering: Arc<AtomicBool>,
-    outcome: Option<bool>,
+    is_replying: Arc<AtomicBool>,
+    confirmed: Option<bool>,
 }
 
-/// A second delivery of a call that runs here. It may be the only one that the broker still knows
-/// of, when the first one's connection is gone, so it must not be settled before the call ends.
-pub(super) struct Attached {
-    is_answering: bool,
-    answered: watch::Receiver<Option<bool>>,
+/// A second delivery of a running call. The broker may have only this one left, if the connection of
+/// the first was lost, so it must not be settled before the call ends.
+pub(super) struct DuplicateCall {
+    is_replying: bool,
+    confirmed: watch::Receiver<Option<bool>>,
 }
 
-impl Attached {
-    /// Whether the answer was on its way already. Then whoever asked anew may have come too late to
-    /// hear it.
-    pub(super) fn is_answering(&self) -> bool {
-        self.is_answering
+impl DuplicateCall {
+    /// Returns whether the reply was being published already. A caller that reconnected may have
+    /// missed it then.
+    pub(super) fn is_replying(&self) -> bool {
+        self.is_replying
     }
 
-    /// Returns when the call ended, and is no longer here: whether its answer is confirmed.
-    pub(super) async fn answered(mut self) -> bool {
-        let ended = self.answered.wait_for(Option::is_some).await;
-        // Without a word the call was aborted.
-        ended.is_ok_and(|answered| *answered == Some(true))
+    /// Waits until the call ended and is no longer registered. Returns whether its reply was confirmed.
+    pub(super) async fn wait(mut self) -> bool {
+        let confirmed = self.confirmed.wait_for(Option::is_some).await;
+        // A closed channel means that the call was aborted.
+        confirmed.is_ok_and(|confirmed| *confirmed == Some(true))
     }
 }
 
-impl Running {
+impl RunningCalls {
     pub(super) fn count(&self) -> usize {
         self.lock().by_id.len()
     }
 
-    /// For how long the oldest call has been here.
+    /// Returns the age of the oldest call.
     pub(super) fn oldest(&self) -> Option<Duration> {
         self.lock().by_id.values().map(|call| call.since.elapsed()).max()
     }
 
-    pub(super) fn has(&self, id: &ToolCallId) -> bool {
+    pub(super) fn contains(&self, id: &ToolCallId) -> bool {
         self.lock().by_id.contains_key(id)
     }
 
-    pub(super) fn enter(&self, id: &ToolCallId, reply_to: &RoutingKey, same: Same) -> Ticket<'_> {
-        let mut calls = self.lock();
-        let Calls { by_id, cancelled_early } = &mut *calls;
-        let place = match by_id.entry(id.clone()) {
-            Entry::Occupied(running) => return running.into_mut().met(reply_to, same),
-            Entry::Vacant(place) => place,
+    pub(super) fn register(
+        &self,
+        id: &ToolCallId,
+        reply_to: &RoutingKey,
+        fingerprint: CallFingerprint,
+    ) -> Registration<'_> {
+        let mut state = self.lock();
+        let State { by_id, early_cancels } = &mut *state;
+        let vacant = match by_id.entry(id.clone()) {
+            Entry::Occupied(running) => {
+                return running.into_mut().attach(reply_to, fingerprint);
+            }
+            Entry::Vacant(vacant) => vacant,
         };
         let cancellation = CancellationToken::new();
-        if let Some(at) = cancelled_early.iter().position(|(cancelled, _)| cancelled == id)
-            && let Some((_, since)) = cancelled_early.remove(at)
-            && since.elapsed() < EARLY_FOR
+        if let Some(at) = early_cancels.iter().position(|(cancelled, _)| cancelled == id)
+            && let Some((_, since)) = early_cancels.remove(at)
+            && since.elapsed() < EARLY_CANCEL_TTL
         {
             cancellation.cancel();
         }
-        let is_answering = Arc::<AtomicBool>::default();
-        place.insert(Call {
+        let is_replying = Arc::<AtomicBool>::default();
+        vacant.insert(RunningCall {
             since: Instant::now(),
             reply_to: reply_to.clone(),
-            same,
+            fingerprint,
             cancellation: cancellation.clone(),
-            is_answering: is_answering.clone(),
-            attached: None,
+            is_replying: is_replying.clone(),
+            confirmed: None,
         });
         let id = id.clone();
-        Ticket::Entered(Entered { running: self, id, cancellation, is_answering, outcome: None })
+        Registration::New(CallGuard { calls: self, id, cancellation, is_replying, confirmed: None })
     }
 
-    /// Cancels a call that runs here. Every worker hears every cancel, so one for a call that is
-    /// not here may be somebody else's, or ahead of its request.
+    /// Cancels a call. Every handler receives every cancel, so the call may run in another handler, or
+    /// its request may not have arrived yet.
     pub(super) fn cancel(&self, cancel: &ToolCancel) {
-        let mut calls = self.lock();
-        if let Some(call) = calls.by_id.get(&cancel.tool_call_id) {
-            info!(tool_call_id = %cancel.tool_call_id, "cancelled by its asker");
+        let mut state = self.lock();
+        if let Some(call) = state.by_id.get(&cancel.tool_call_id) {
+            info!(tool_call_id = %cancel.tool_call_id, "call cancelled by its caller");
             call.cancellation.cancel();
             return;
         }
-        if calls.cancelled_early.len() >= MOST_EARLY_CANCELS {
-            calls.cancelled_early.pop_front();
+        if state.early_cancels.len() >= MAX_EARLY_CANCELS {
+            state.early_cancels.pop_front();
         }
-        calls.cancelled_early.push_back((cancel.tool_call_id.clone(), Instant::now()));
+        state.early_cancels.push_back((cancel.tool_call_id.clone(), Instant::now()));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Calls> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Call {
-    /// What a request under its id finds.
-    fn met<'a>(&mut self, reply_to: &RoutingKey, same: Same) -> Ticket<'a> {
-        if self.reply_to != *reply_to || self.same != same {
-            return Ticket::Conflict;
+impl RunningCall {
+    /// Attaches another request with the same id.
+    fn attach<'a>(
+        &mut self,
+        reply_to: &RoutingKey,
+        fingerprint: CallFingerprint,
+    ) -> Registration<'a> {
+        if self.reply_to != *reply_to || self.fingerprint != fingerprint {
+            return Registration::Conflict;
         }
-        let is_answering = self.is_answering.load(Ordering::Acquire);
-        let answered = self.attached.get_or_insert_with(|| watch::Sender::new(None)).subscribe();
-        Ticket::Attached(Attached { is_answering, answered })
+        let is_replying = self.is_replying.load(Ordering::Acquire);
+        let confirmed = self.confirmed.get_or_insert_with(|| watch::Sender::new(None)).subscribe();
+        Registration::Duplicate(DuplicateCall { is_replying, confirmed })
     }
 }
 
-impl Entered<'_> {
-    /// Its answer goes out now.
-    pub(super) fn answering(&self) {
-        self.is_answering.store(true, Ordering::Release);
+impl CallGuard<'_> {
+    /// Marks the reply as being published.
+    pub(super) fn start_reply(&self) {
+        self.is_replying.store(true, Ordering::Release);
     }
 
-    /// The call ended: whether its answer is confirmed.
-    pub(super) fn ended(mut self, answered: bool) {
-        self.outcome = Some(answered);
+    /// Ends the registration with whether the reply was confirmed.
+    pub(super) fn finish(mut self, confirmed: bool) {
+        self.confirmed = Some(confirmed);
     }
 
     pub(super) fn cancellation(&self) -> CancellationToken {
@@ -188,13 +199,14 @@ impl Entered<'_> {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        let call = self.running.lock().by_id.remove(&self.id);
-        // Told after it is gone, so that who looks again does not find it. Without an outcome it was
-        // aborted.
-        if let (Some(attached), Some(_)) = (call.and_then(|call| call.attached), self.outcome) {
-            attached.send_replace(self.outcome);
+        let call = self.calls.lock().by_id.remove(&self.id);
+        // Published after the removal, so that a duplicate that registers again does not find the call.
+        // An aborted call has no confirmation.
+        let duplicates = call.and_then(|call| call.confirmed);
+        if let (Some(duplicates), Some(_)) = (duplicates, self.confirmed) {
+            duplicates.send_replace(self.confirmed);
         }
     }
 }

@@ -1,69 +1,69 @@
-//! Counts of a handler.
+//! Counters of a handler.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockbot_contracts::ToolErrorCode;
 use rockbot_tools::{failure::ToolFailure, result::ToolResult};
 
-/// Counts of a handler since it started.
+/// Counters of a handler since its start.
 #[derive(Debug, Default)]
 pub struct HandlerStats {
     ok: AtomicU64,
     tool_errors: AtomicU64,
     failed: [AtomicU64; ToolErrorCode::KNOWN.len()],
     unreadable: AtomicU64,
-    unheard: AtomicU64,
-    kept: AtomicU64,
-    moved: AtomicU64,
+    undelivered: AtomicU64,
+    replayed: AtomicU64,
+    quarantined: AtomicU64,
 }
 
 impl HandlerStats {
-    /// Calls that ended with a result.
+    /// Returns the number of calls that returned a result.
     pub fn ok(&self) -> u64 {
         self.ok.load(Ordering::Relaxed)
     }
 
-    /// Calls whose tool said that it failed.
+    /// Returns the number of calls whose result is an error of the tool.
     pub fn tool_errors(&self) -> u64 {
         self.tool_errors.load(Ordering::Relaxed)
     }
 
-    /// Calls that were answered with this code.
+    /// Returns the number of calls that failed with `code`.
     pub fn failed(&self, code: &ToolErrorCode) -> u64 {
         let at = ToolErrorCode::KNOWN.iter().position(|known| known == code);
         at.map_or(0, |at| self.failed[at].load(Ordering::Relaxed))
     }
 
-    /// Requests that could not be read.
+    /// Returns the number of requests that were dead-lettered unread.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Answers that did not reach anybody.
-    pub fn unheard(&self) -> u64 {
-        self.unheard.load(Ordering::Relaxed)
+    /// Returns the number of replies that did not reach their caller.
+    pub fn undelivered(&self) -> u64 {
+        self.undelivered.load(Ordering::Relaxed)
     }
 
-    /// Calls that had ended before and were answered the same again.
-    pub fn kept(&self) -> u64 {
-        self.kept.load(Ordering::Relaxed)
+    /// Returns the number of calls that were answered with a recorded reply.
+    pub fn replayed(&self) -> u64 {
+        self.replayed.load(Ordering::Relaxed)
     }
 
-    /// Calls that were in hand when handlers were lost and were moved to where they run alone.
-    pub fn moved(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
+    /// Returns the number of requests that were moved to the quarantine queue.
+    pub fn quarantined(&self) -> u64 {
+        self.quarantined.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count_moved(&self) {
-        self.moved.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_quarantined(&self) {
+        self.quarantined.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_kept(&self) {
-        self.kept.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_replayed(&self) {
+        self.replayed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count(&self, ended: &Result<ToolResult, ToolFailure>) {
-        let counter = match ended {
+    pub(super) fn count(&self, result: &Result<ToolResult, ToolFailure>) {
+        let counter = match result {
             Ok(result) if result.is_error => &self.tool_errors,
             Ok(_) => &self.ok,
             Err(failure) => {
@@ -81,7 +81,7 @@ impl HandlerStats {
         self.unreadable.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_unheard(&self) {
-        self.unheard.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_undelivered(&self) {
+        self.undelivered.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! A bridge says which servers it serves.
+//! Announcements of a bridge's MCP servers.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,19 +20,19 @@ use tracing::debug;
 use super::{McpGateway, McpIndex};
 use crate::catalog::HEARTBEAT;
 
-/// Changes and requests that come so close together are answered together.
+/// Time in which changes and refresh requests are collected into one announcement.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Servers that were asked for one by one, before all are told instead.
-const MOST_ASKED: usize = 64;
+/// Most servers that are requested one by one; with more, all are announced instead.
+const MAX_REQUESTED: usize = 64;
 
-/// An announcement that would be larger goes out without the names of tools.
-const MAX_BYTES: usize = 1024 * 1024;
+/// Most bytes of tool names in an announcement; with more, it contains none.
+const MAX_TOOL_NAME_BYTES: usize = 1024 * 1024;
 
-const FAREWELL_WITHIN: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Announces the servers of a gateway: all of them on start and when asked, what changed on every
-/// change, a sign of life every ten seconds, and that there are none when stopped.
+/// Announces the servers of a gateway: all of them at the start and on request, the difference on every
+/// change, a heartbeat every 10 s, and an empty index at the end.
 #[derive(Debug)]
 pub struct IndexAnnouncer {
     stop: CancellationToken,
@@ -40,8 +40,7 @@ pub struct IndexAnnouncer {
 }
 
 impl IndexAnnouncer {
-    /// Starts to announce the index of `gateway` in the name of the bridge process `instance` of
-    /// the service `bridge`.
+    /// Starts to announce the index of `gateway` for the process `instance` of the service `bridge`.
     ///
     /// # Errors
     /// When the queue for refresh requests can't be consumed.
@@ -57,40 +56,40 @@ impl IndexAnnouncer {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let source = format!("{bridge}/{instance}");
-        let told = index.borrow_and_update().clone();
-        let mut voice = Voice { bus, source, instance, told };
+        let announced = index.borrow_and_update().clone();
+        let mut publisher = IndexPublisher { bus, source, instance, announced };
         let task = tokio::spawn(async move {
-            voice.say_all().await;
+            publisher.announce_all().await;
             let mut heartbeat = tokio::time::interval(HEARTBEAT);
             heartbeat.reset();
-            let mut due = Due::default();
+            let mut pending = PendingAnnouncement::default();
             loop {
                 tokio::select! {
                     biased;
                     () = stopped.cancelled() => break,
-                    () = due.comes() => voice.say_due(&mut due, &index).await,
-                    _ = heartbeat.tick() => voice.say(BTreeSet::new(), &McpIndex::clone(&voice.told)).await,
-                    Ok(()) = index.changed() => due.soon(),
+                    () = pending.due() => publisher.announce_pending(&mut pending, &index).await,
+                    _ = heartbeat.tick() => publisher.announce_heartbeat().await,
+                    Ok(()) = index.changed() => pending.schedule(),
                     Some(refresh) = refreshes.next() => {
-                        due.asked(refresh.envelope().decode(Limits::default()).unwrap_or_default());
+                        let request = refresh.envelope().decode(Limits::default());
+                        pending.add_request(request.unwrap_or_default());
                         if let Err(error) = refresh.settle(Settlement::Ack).await {
-                            debug!(%error, "a refresh may come twice");
+                            debug!(%error, "refresh request not acknowledged; it may be redelivered");
                         }
                     }
                     else => break,
                 }
             }
-            voice.farewell().await;
+            publisher.announce_removal().await;
         });
         Ok(Self { stop, task })
     }
 
-    /// Says that this process serves nothing any more, so that nobody has to find out.
-    ///
-    /// Waits at most a second: without a broker there is nobody to tell.
+    /// Announces that this process has no servers any more, so that agents need not wait for its entry
+    /// to expire. Waits at most 1 s, since there may be no broker.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        let _ = timeout(FAREWELL_WITHIN, &mut self.task).await;
+        let _ = timeout(STOP_TIMEOUT, &mut self.task).await;
     }
 }
 
@@ -100,32 +99,32 @@ impl Drop for IndexAnnouncer {
     }
 }
 
-/// What is to be said, and when.
+/// The next announcement, and its time.
 #[derive(Debug, Default)]
-struct Due {
+struct PendingAnnouncement {
     at: Option<Instant>,
-    /// Servers that somebody asked for, in lower case.
+    /// Requested servers, in lower case.
     servers: BTreeSet<String>,
     all: bool,
 }
 
-impl Due {
-    fn soon(&mut self) {
+impl PendingAnnouncement {
+    fn schedule(&mut self) {
         self.at.get_or_insert_with(|| Instant::now() + DEBOUNCE);
     }
 
-    fn asked(&mut self, request: McpMetadataRefreshRequest) {
+    fn add_request(&mut self, request: McpMetadataRefreshRequest) {
         match request.server_name {
-            Some(server) if self.servers.len() < MOST_ASKED => {
+            Some(server) if self.servers.len() < MAX_REQUESTED => {
                 self.servers.insert(server.to_lowercase());
             }
             _ => self.all = true,
         }
-        self.soon();
+        self.schedule();
     }
 
-    /// Returns when something is due; never while nothing is.
-    async fn comes(&self) {
+    /// Waits until the announcement is due; forever while none is scheduled.
+    async fn due(&self) {
         match self.at {
             Some(at) => sleep_until(at).await,
             None => std::future::pending().await,
@@ -133,75 +132,83 @@ impl Due {
     }
 }
 
-struct Voice {
+struct IndexPublisher {
     bus: Arc<dyn Bus>,
     source: String,
     instance: InstanceId,
-    /// What was said last.
-    told: McpIndex,
+    /// Index of the last announcement.
+    announced: McpIndex,
 }
 
-impl Voice {
-    async fn say_due(&mut self, due: &mut Due, index: &watch::Receiver<McpIndex>) {
-        let Due { servers, all, .. } = std::mem::take(due);
+impl IndexPublisher {
+    async fn announce_pending(
+        &mut self,
+        pending: &mut PendingAnnouncement,
+        index: &watch::Receiver<McpIndex>,
+    ) {
+        let PendingAnnouncement { servers, all, .. } = std::mem::take(pending);
         let now = index.borrow().clone();
         if all {
-            self.told = now;
-            self.say_all().await;
+            self.announced = now;
+            self.announce_all().await;
         } else {
-            self.say(servers, &now).await;
+            self.announce_changes(servers, &now).await;
         }
     }
 
-    /// Says everything.
-    async fn say_all(&self) {
+    async fn announce_heartbeat(&mut self) {
+        let unchanged = self.announced.clone();
+        self.announce_changes(BTreeSet::new(), &unchanged).await;
+    }
+
+    async fn announce_all(&self) {
         self.publish(McpServersIndexed {
             instance: self.instance.clone(),
-            servers: self.told.servers().cloned().collect(),
+            servers: self.announced.servers().cloned().collect(),
             removed: Vec::new(),
             is_complete: true,
             since: None,
-            fingerprint: self.told.fingerprint(),
+            fingerprint: self.announced.fingerprint(),
         })
         .await;
     }
 
-    /// Says what changed, and what was asked for. When that is nothing, it is a sign of life.
-    async fn say(&mut self, asked: BTreeSet<String>, now: &McpIndex) {
-        let is_news = |server: &&McpServerSummary| {
-            self.told.get(&server.name) != Some(*server)
-                || asked.contains(&server.name.to_lowercase())
+    /// Announces the changed and the requested servers. Without any, it is a heartbeat.
+    async fn announce_changes(&mut self, requested: BTreeSet<String>, now: &McpIndex) {
+        let is_included = |server: &&McpServerSummary| {
+            self.announced.get(&server.name) != Some(*server)
+                || requested.contains(&server.name.to_lowercase())
         };
-        let servers = now.servers().filter(is_news).cloned().collect();
-        let gone = self.told.servers().filter(|server| now.get(&server.name).is_none());
+        let servers = now.servers().filter(is_included).cloned().collect();
+        let removed = self.announced.servers().filter(|server| now.get(&server.name).is_none());
         let delta = McpServersIndexed {
             instance: self.instance.clone(),
             servers,
-            removed: gone.map(|server| server.name.clone()).collect(),
+            removed: removed.map(|server| server.name.clone()).collect(),
             is_complete: false,
-            since: Some(self.told.fingerprint()),
+            since: Some(self.announced.fingerprint()),
             fingerprint: now.fingerprint(),
         };
-        self.told = now.clone();
+        self.announced = now.clone();
         self.publish(delta).await;
     }
 
-    async fn farewell(&mut self) {
-        self.told = McpIndex::default();
-        self.say_all().await;
+    async fn announce_removal(&mut self) {
+        self.announced = McpIndex::default();
+        self.announce_all().await;
     }
 
-    async fn publish(&self, mut said: McpServersIndexed) {
-        let names = said.servers.iter().flat_map(|server| &server.tool_names);
-        if names.map(String::len).sum::<usize>() > MAX_BYTES {
-            said.servers.iter_mut().for_each(|server| server.tool_names.clear());
+    async fn publish(&self, mut announcement: McpServersIndexed) {
+        let names = announcement.servers.iter().flat_map(|server| &server.tool_names);
+        if names.map(String::len).sum::<usize>() > MAX_TOOL_NAME_BYTES {
+            announcement.servers.iter_mut().for_each(|server| server.tool_names.clear());
         }
-        let envelope = Envelope::from_payload(&said)
+        let envelope = Envelope::from_payload(&announcement)
             .with_source(self.source.as_str())
             .with_trust(ContentTrust::ToolOutput);
         let publication = Publication::announcement(tool_meta_mcp(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
-            debug!(%error, "an announcement was lost; the next heartbeat shows the gap");
+            debug!(%error, "announcement not published; the next heartbeat shows the gap");
         }
     }
 }

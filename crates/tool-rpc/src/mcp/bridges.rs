@@ -1,4 +1,4 @@
-//! What each bridge says that it serves.
+//! Servers of each bridge, from its announcements.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,24 +11,24 @@ use tracing::{info, warn};
 
 use super::{
     McpIndex,
-    outside_text::{is_name, plain},
+    untrusted_text::{is_name, plain},
 };
 
-/// Most bridge processes that are kept track of.
-const MOST_BRIDGES: usize = 64;
+/// Most bridge processes.
+const MAX_BRIDGES: usize = 64;
 
 /// Most servers of one bridge.
-const MOST_SERVERS: usize = 256;
+const MAX_SERVERS: usize = 256;
 
-/// Most names of tools of one server.
-const MOST_TOOL_NAMES: usize = 1024;
+/// Most tool names of one server.
+const MAX_TOOL_NAMES: usize = 1024;
 
-/// The longest text that a server calls itself, and the longest that says what it is for, in
-/// characters.
-const MOST_NAME_CHARS: usize = 128;
-const MOST_SUMMARY_CHARS: usize = 1000;
+/// Longest display name of a server, in characters.
+const MAX_NAME_CHARS: usize = 128;
+/// Longest summary of a server, in characters.
+const MAX_SUMMARY_CHARS: usize = 1000;
 
-/// The bridges that are believed to live.
+/// Live bridges.
 #[derive(Debug, Default)]
 pub(super) struct Bridges(BTreeMap<InstanceId, Bridge>);
 
@@ -36,99 +36,99 @@ pub(super) struct Bridges(BTreeMap<InstanceId, Bridge>);
 struct Bridge {
     servers: McpIndex,
     fingerprint: String,
-    heard: Instant,
+    last_seen: Instant,
 }
 
-/// What an announcement was worth.
+/// Result of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// It is in.
-    Taken,
-    /// It adds to something that was never heard.
+pub(super) enum IndexUpdate {
+    /// Applied.
+    Applied,
+    /// Not applied: it is relative to an announcement that was not received.
     Gap,
 }
 
 impl Bridges {
-    pub(super) fn hear(&mut self, said: McpServersIndexed) -> Heard {
+    pub(super) fn apply(&mut self, announcement: McpServersIndexed) -> IndexUpdate {
         let McpServersIndexed { instance, servers, removed, is_complete, since, fingerprint } =
-            said;
-        let heard = Instant::now();
+            announcement;
+        let last_seen = Instant::now();
         if is_complete {
-            if self.0.len() >= MOST_BRIDGES && !self.0.contains_key(&instance) {
-                warn!(%instance, "too many bridges; ignoring one");
-                return Heard::Taken;
+            if self.0.len() >= MAX_BRIDGES && !self.0.contains_key(&instance) {
+                warn!(%instance, limit = MAX_BRIDGES, "bridge ignored: too many bridges");
+                return IndexUpdate::Applied;
             }
-            let mut bridge = Bridge { servers: McpIndex::default(), fingerprint, heard };
-            bridge.take_in(servers);
+            let mut bridge = Bridge { servers: McpIndex::default(), fingerprint, last_seen };
+            bridge.insert_servers(servers);
             if self.0.insert(instance.clone(), bridge).is_none() {
-                info!(%instance, "heard of a bridge");
+                info!(%instance, "bridge announced its servers");
             }
-            return Heard::Taken;
+            return IndexUpdate::Applied;
         }
-        let Some(bridge) = self.0.get_mut(&instance) else { return Heard::Gap };
-        bridge.heard = heard;
+        let Some(bridge) = self.0.get_mut(&instance) else { return IndexUpdate::Gap };
+        bridge.last_seen = last_seen;
         if since.as_deref() != Some(&bridge.fingerprint) {
-            return Heard::Gap;
+            return IndexUpdate::Gap;
         }
         for name in removed {
             bridge.servers.remove(&name);
         }
-        bridge.take_in(servers);
+        bridge.insert_servers(servers);
         bridge.fingerprint = fingerprint;
-        Heard::Taken
+        IndexUpdate::Applied
     }
 
-    /// Forgets bridges that said nothing for `after`.
-    pub(super) fn forget_silent(&mut self, after: Duration) {
+    /// Removes bridges without an announcement for `timeout`.
+    pub(super) fn remove_expired(&mut self, timeout: Duration) {
         self.0.retain(|instance, bridge| {
-            let lives = bridge.heard.elapsed() < after;
-            if !lives {
-                warn!(%instance, "a bridge fell silent; forgetting it");
+            let is_alive = bridge.last_seen.elapsed() < timeout;
+            if !is_alive {
+                warn!(%instance, "bridge removed: no heartbeat");
             }
-            lives
+            is_alive
         });
     }
 
-    /// All servers. Of two bridges that say different things about one, the first instance's word
-    /// holds.
+    /// Returns the servers of all bridges. If bridges announce different summaries of a server, the lowest
+    /// instance id wins.
     pub(super) fn index(&self) -> McpIndex {
         self.0.values().rev().flat_map(|bridge| bridge.servers.servers()).cloned().collect()
     }
 
-    /// The bridges that serve it.
+    /// Returns the bridges that have the server.
     pub(super) fn owners(&self, server: &str) -> Vec<InstanceId> {
-        let own = |(_, bridge): &(_, &Bridge)| bridge.servers.get(server).is_some();
-        self.0.iter().filter(own).map(|(instance, _)| instance.clone()).collect()
+        let has_server = |(_, bridge): &(_, &Bridge)| bridge.servers.get(server).is_some();
+        self.0.iter().filter(has_server).map(|(instance, _)| instance.clone()).collect()
     }
 
-    /// How many there are.
+    /// Returns the number of bridges.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
 impl Bridge {
-    fn take_in(&mut self, servers: Vec<McpServerSummary>) {
+    fn insert_servers(&mut self, servers: Vec<McpServerSummary>) {
         for server in servers {
             if !is_name(&server.name) {
-                warn!("a bridge announced a server whose name can't be shown; ignoring it");
+                warn!("server ignored: its name is not valid");
                 continue;
             }
-            if self.servers.len() >= MOST_SERVERS && self.servers.get(&server.name).is_none() {
-                warn!(limit = MOST_SERVERS, "a bridge has too many servers; ignoring the rest");
+            if self.servers.len() >= MAX_SERVERS && self.servers.get(&server.name).is_none() {
+                warn!(limit = MAX_SERVERS, "servers ignored: too many of one bridge");
                 return;
             }
-            self.servers.insert(bounded(server));
+            self.servers.insert(sanitize(server));
         }
     }
 }
 
-fn bounded(mut server: McpServerSummary) -> McpServerSummary {
-    server.display_name = plain(&server.display_name, MOST_NAME_CHARS);
-    server.summary = plain(&server.summary, MOST_SUMMARY_CHARS);
-    server.fingerprint = plain(&server.fingerprint, MOST_NAME_CHARS);
+fn sanitize(mut server: McpServerSummary) -> McpServerSummary {
+    server.display_name = plain(&server.display_name, MAX_NAME_CHARS);
+    server.summary = plain(&server.summary, MAX_SUMMARY_CHARS);
+    server.fingerprint = plain(&server.fingerprint, MAX_NAME_CHARS);
     server.tool_names.retain(|name| is_name(name));
-    server.tool_names.truncate(MOST_TOOL_NAMES);
+    server.tool_names.truncate(MAX_TOOL_NAMES);
     server
 }
 
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn said(instance: &str, since: Option<&str>, fingerprint: &str) -> McpServersIndexed {
+    fn announcement(instance: &str, since: Option<&str>, fingerprint: &str) -> McpServersIndexed {
         McpServersIndexed {
             instance: InstanceId::new(instance).unwrap(),
             servers: Vec::new(),
@@ -163,58 +163,64 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_delta_is_noticed_by_the_next_word() {
+    async fn lost_delta_is_detected_by_the_next_announcement() {
         let mut bridges = Bridges::default();
-        let delta = McpServersIndexed { servers: vec![server("b")], ..said("x", Some("1"), "2") };
-        assert_eq!(bridges.hear(delta.clone()), Heard::Gap, "nothing is known of that bridge");
-        let whole = McpServersIndexed { servers: vec![server("a")], ..said("x", None, "1") };
-        assert_eq!(bridges.hear(whole), Heard::Taken);
-        assert_eq!(bridges.hear(delta), Heard::Taken);
+        let delta =
+            McpServersIndexed { servers: vec![server("b")], ..announcement("x", Some("1"), "2") };
+        assert_eq!(bridges.apply(delta.clone()), IndexUpdate::Gap, "the bridge is unknown");
+        let complete =
+            McpServersIndexed { servers: vec![server("a")], ..announcement("x", None, "1") };
+        assert_eq!(bridges.apply(complete), IndexUpdate::Applied);
+        assert_eq!(bridges.apply(delta), IndexUpdate::Applied);
         assert_eq!(names(&bridges), ["a", "b"]);
-        assert_eq!(bridges.hear(said("x", Some("2"), "2")), Heard::Taken, "a heartbeat");
+        assert_eq!(
+            bridges.apply(announcement("x", Some("2"), "2")),
+            IndexUpdate::Applied,
+            "a heartbeat"
+        );
         let removed = vec!["A".to_owned()];
         assert_eq!(
-            bridges.hear(McpServersIndexed { removed, ..said("x", Some("3"), "4") }),
-            Heard::Gap
+            bridges.apply(McpServersIndexed { removed, ..announcement("x", Some("3"), "4") }),
+            IndexUpdate::Gap
         );
-        assert_eq!(names(&bridges), ["a", "b"], "what does not fit is not taken in");
+        assert_eq!(names(&bridges), ["a", "b"], "a delta after a gap is not applied");
     }
 
     #[tokio::test]
-    async fn a_server_is_there_as_long_as_one_bridge_has_it() {
+    async fn server_stays_while_one_bridge_has_it() {
         let mut bridges = Bridges::default();
         for instance in ["x", "y"] {
             let servers = vec![server("Both"), server(instance)];
-            bridges.hear(McpServersIndexed { servers, ..said(instance, None, "1") });
+            bridges.apply(McpServersIndexed { servers, ..announcement(instance, None, "1") });
         }
         assert_eq!(names(&bridges), ["Both", "x", "y"]);
         assert_eq!(bridges.owners("both").len(), 2);
         assert_eq!(bridges.owners("y"), [InstanceId::new("y").unwrap()]);
-        bridges.hear(said("x", None, "2"));
+        bridges.apply(announcement("x", None, "2"));
         assert_eq!(names(&bridges), ["Both", "y"]);
     }
 
     #[tokio::test]
-    async fn what_a_bridge_says_is_bounded_and_plain() {
+    async fn announcements_are_truncated_and_sanitized() {
         let mut bridges = Bridges::default();
-        let wordy = McpServerSummary {
+        let oversized = McpServerSummary {
             display_name: "\u{1b}[31mred\u{202e}".to_owned(),
             summary: "x".repeat(1_000_000),
             tool_names: vec!["ok".to_owned(), "bad\u{1b}name".to_owned()],
             ..server("a")
         };
         let hidden = server("b\u{202e}");
-        let mut servers = vec![wordy, hidden];
+        let mut servers = vec![oversized, hidden];
         servers.extend((0..1000).map(|number| server(&format!("s{number}"))));
-        bridges.hear(McpServersIndexed { servers, ..said("x", None, "1") });
+        bridges.apply(McpServersIndexed { servers, ..announcement("x", None, "1") });
         let index = bridges.index();
-        let kept = index.get("a").unwrap();
-        assert_eq!((kept.display_name.as_str(), kept.summary.chars().count()), ("red", 1000));
-        assert_eq!(kept.tool_names, ["ok"]);
-        assert_eq!(index.len(), MOST_SERVERS);
+        let server = index.get("a").unwrap();
+        assert_eq!((server.display_name.as_str(), server.summary.chars().count()), ("red", 1000));
+        assert_eq!(server.tool_names, ["ok"]);
+        assert_eq!(index.len(), MAX_SERVERS);
         for number in 0..1000 {
-            bridges.hear(said(&format!("bridge-{number}"), None, "1"));
+            bridges.apply(announcement(&format!("bridge-{number}"), None, "1"));
         }
-        assert_eq!(bridges.len(), MOST_BRIDGES);
+        assert_eq!(bridges.len(), MAX_BRIDGES);
     }
 }

@@ -1,4 +1,4 @@
-//! The MCP servers of the bridges on the bus.
+//! MCP servers of the bridges on the bus.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -31,28 +31,29 @@ use tracing::debug;
 
 use super::{
     McpGateway, McpIndex,
-    ask_bridge::{ask, refusal},
-    bridges::{Bridges, Heard},
+    bridge_request::{manage_error, send_request},
+    bridges::{Bridges, IndexUpdate},
 };
-use crate::{catalog::FORGET_AFTER, remote::RemoteTool};
+use crate::{catalog::EXPIRE_AFTER, remote::RemoteTool};
 
-/// How long a bridge may take to show a server, and to add one.
-const DETAILS_WITHIN: Duration = Duration::from_secs(25);
-const REGISTER_WITHIN: Duration = Duration::from_secs(55);
+/// Timeout for the details and the removal of a server.
+const DETAILS_TIMEOUT: Duration = Duration::from_secs(25);
+/// Timeout for the registration of a server.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// The pause after which no more answers to a request for everything are expected.
-const QUIET: Duration = Duration::from_millis(500);
+/// Time without announcements after which all bridges have replied to a refresh request.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// How long after it was asked for every bridge that lives has told its servers.
-const HEARD_AFTER: Duration = Duration::from_secs(2);
+/// Time after the start by which every live bridge has announced its servers.
+const DISCOVERY_TIME: Duration = Duration::from_secs(2);
 
-/// The shortest time between two requests for everything.
-const REFRESH_EVERY: Duration = Duration::from_secs(1);
+/// Shortest interval between refresh requests.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The servers of all bridges on the bus, as one [`McpGateway`].
 ///
-/// It keeps what the bridges announce, forgets a bridge that fell silent, and asks again when it
-/// missed something. A request goes to a bridge that has the server.
+/// Collects the announcements of the bridges, removes a bridge without heartbeats, and requests a refresh
+/// after a missed announcement. Requests go to a bridge that has the server.
 pub struct BusGateway {
     calls: Arc<Requester>,
     management: Requester,
@@ -63,8 +64,7 @@ pub struct BusGateway {
 }
 
 impl BusGateway {
-    /// Listens for what bridges announce, and asks every one of them now. Calls go out through
-    /// `calls`.
+    /// Starts to consume announcements, and requests one of every bridge. Calls are sent through `calls`.
     ///
     /// # Errors
     /// When the queue for announcements can't be consumed.
@@ -73,31 +73,31 @@ impl BusGateway {
         let address = calls.address().clone().for_mcp_management();
         let queue = QueueSpec::exclusive(&tool_meta_mcp(), address.instance());
         let mut announcements = bus.consume(Subscription::on_receipt(queue, 64)).await?;
-        // After the queue is there: what is announced from now on is heard.
-        let mut refresh = Refresh { bus: bus.clone(), asked: None };
-        refresh.ask().await;
-        let (known, index) = watch::channel(McpIndex::default());
+        // After the queue is declared, so that the announcements reach it.
+        let mut refresher = Refresher { bus: bus.clone(), last_request: None };
+        refresher.request().await;
+        let (sender, index) = watch::channel(McpIndex::default());
         let bridges = Arc::new(Mutex::new(Bridges::default()));
-        let keeper = bridges.clone();
+        let updated = bridges.clone();
         let task = tokio::spawn(async move {
-            let mut look = tokio::time::interval(FORGET_AFTER / 7);
+            let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
-                let said = tokio::select! {
+                let announcement = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
                         match announcement.envelope().decode(Limits::default()) {
-                            Ok(said) => Some(said),
+                            Ok(announcement) => Some(announcement),
                             Err(error) => {
-                                // It may quote what a server wrote.
-                                debug!(%error, "unreadable index of MCP servers");
+                                // At debug level: the error may quote a server.
+                                debug!(%error, "unreadable announcement of MCP servers");
                                 continue;
                             }
                         }
                     }
-                    _ = look.tick() => None,
+                    _ = expiry.tick() => None,
                 };
-                if follow(&keeper, &known, said) == Heard::Gap {
-                    refresh.ask().await;
+                if update(&updated, &sender, announcement) == IndexUpdate::Gap {
+                    refresher.request().await;
                 }
             }
         });
@@ -106,83 +106,85 @@ impl BusGateway {
         Ok(Arc::new(Self { calls, management, bridges, index, started, task }))
     }
 
-    /// Waits until some bridge announced a server, at most `wait`. Whether one did.
+    /// Waits until a bridge has announced a server, at most `wait`. Returns whether one has.
     pub async fn wait_for_any(&self, wait: Duration) -> bool {
         let mut index = self.index.clone();
         matches!(timeout(wait, index.wait_for(|index| !index.is_empty())).await, Ok(Ok(_)))
     }
 
-    /// Waits until bridges announced servers and nothing was heard for half a second, at most `wait`.
+    /// Waits until a bridge has announced a server and the index is unchanged for 0.5 s, at most `wait`.
     pub async fn settle(&self, wait: Duration) {
         let settled = async {
             self.wait_for_any(wait).await;
             let mut index = self.index.clone();
             index.mark_unchanged();
-            while timeout(QUIET, index.changed()).await.is_ok_and(|changed| changed.is_ok()) {}
+            while timeout(SETTLE_TIME, index.changed()).await.is_ok_and(|changed| changed.is_ok()) {
+            }
         };
         let _ = timeout(wait, settled).await;
     }
 
-    /// The bridges that serve `server`, and whether these are all that there are.
+    /// Returns the bridges that have `server`, and whether these are all bridges.
     fn owners(&self, server: &str) -> (Vec<InstanceId>, bool) {
         let bridges = lock(&self.bridges);
         let owners = bridges.owners(server);
-        // Bridges that were not heard of yet may lack it.
-        let heard_all = self.started.elapsed() >= HEARD_AFTER;
-        let all = heard_all && owners.len() == bridges.len();
+        // Bridges that are not discovered yet may not have it.
+        let is_discovered = self.started.elapsed() >= DISCOVERY_TIME;
+        let all = is_discovered && owners.len() == bridges.len();
         (owners, all)
     }
 
-    async fn details_of(
+    async fn request_details(
         &self,
         request: McpServerDetailsRequest,
     ) -> Result<McpServerDetails, McpManageError> {
         let server = request.server_name.clone();
         let (owners, _) = self.owners(&server);
-        // A bridge that nobody heard of yet may have it.
+        // A bridge that is not discovered yet may have it.
         let keys = match owners.as_slice() {
             [] => vec![mcp_manage()],
             owners => owners.iter().map(mcp_manage_at).collect(),
         };
-        let deadline = Instant::now() + DETAILS_WITHIN;
-        let mut ended = Err(refusal(&server, McpManageErrorCode::Unavailable, "nobody has it"));
+        let deadline = Instant::now() + DETAILS_TIMEOUT;
+        let message = "no bridge has this server";
+        let mut reply = Err(manage_error(&server, McpManageErrorCode::Unavailable, message));
         for key in keys {
             let left = deadline.saturating_duration_since(Instant::now());
-            ended = ask(&self.management, key, &request, &server, left).await;
-            // Of a bridge that just went away, or lost it to another.
+            reply = send_request(&self.management, key, &request, &server, left).await;
+            // The bridge stopped, or another one has taken the server over.
             let elsewhere = |error: &McpManageError| {
                 matches!(error.code, McpManageErrorCode::Unavailable | McpManageErrorCode::NotFound)
             };
-            if !ended.as_ref().is_err_and(elsewhere) {
+            if !reply.as_ref().is_err_and(elsewhere) {
                 break;
             }
         }
-        ended
+        reply
     }
 
-    async fn unregister_of(&self, server: &str) -> Result<(), McpManageError> {
+    async fn request_removal(&self, server: &str) -> Result<(), McpManageError> {
         let (owners, _) = self.owners(server);
         let key = owners.first().map_or_else(mcp_manage, mcp_manage_at);
         let request = McpUnregisterServerRequest { server_name: server.to_owned() };
         let _: McpServerUnregistered =
-            ask(&self.management, key, &request, server, DETAILS_WITHIN).await?;
+            send_request(&self.management, key, &request, server, DETAILS_TIMEOUT).await?;
         Ok(())
     }
 
-    async fn call_of(
+    async fn call_tool(
         &self,
         server: &str,
         tool: &str,
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        // Any bridge takes what all of them have; what only some have goes to one of those.
+        // A server that all bridges have is load-balanced; otherwise the call goes to one that has it.
         let key = match self.owners(server) {
             (_, true) => tool_invoke_mcp(),
             (owners, false) => owners.first().map_or_else(tool_invoke_mcp, tool_invoke_mcp_at),
         };
-        let remote = RemoteTool::new(stub(server, tool), self.calls.clone(), key);
-        remote.of_server(server, tool).call(arguments, context).await
+        let remote = RemoteTool::new(registration(server, tool), self.calls.clone(), key);
+        remote.with_mcp_server(server, tool).call(arguments, context).await
     }
 }
 
@@ -195,7 +197,7 @@ impl McpGateway for BusGateway {
         &self,
         request: McpServerDetailsRequest,
     ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
-        Box::pin(self.details_of(request))
+        Box::pin(self.request_details(request))
     }
 
     fn call<'a>(
@@ -205,7 +207,7 @@ impl McpGateway for BusGateway {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(self.call_of(server, tool, arguments, context))
+        Box::pin(self.call_tool(server, tool, arguments, context))
     }
 
     fn register(
@@ -215,13 +217,14 @@ impl McpGateway for BusGateway {
         Box::pin(async move {
             let server = request.server_name.clone();
             let registered: McpServerRegistered =
-                ask(&self.management, mcp_manage(), &request, &server, REGISTER_WITHIN).await?;
+                send_request(&self.management, mcp_manage(), &request, &server, REGISTER_TIMEOUT)
+                    .await?;
             Ok(registered.server)
         })
     }
 
     fn unregister<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), McpManageError>> {
-        Box::pin(self.unregister_of(server))
+        Box::pin(self.request_removal(server))
     }
 }
 
@@ -240,35 +243,36 @@ impl std::fmt::Debug for BusGateway {
     }
 }
 
-/// Takes in what a bridge said, or looks for silent ones, and tells what changed.
-fn follow(
+/// Applies an announcement, or removes expired bridges without one, and publishes a changed index.
+fn update(
     bridges: &Mutex<Bridges>,
-    known: &watch::Sender<McpIndex>,
-    said: Option<McpServersIndexed>,
-) -> Heard {
+    index: &watch::Sender<McpIndex>,
+    announcement: Option<McpServersIndexed>,
+) -> IndexUpdate {
     let mut bridges = lock(bridges);
-    let heard = match said {
-        Some(said) => bridges.hear(said),
+    let result = match announcement {
+        Some(announcement) => bridges.apply(announcement),
         None => {
-            bridges.forget_silent(FORGET_AFTER);
-            Heard::Taken
+            bridges.remove_expired(EXPIRE_AFTER);
+            IndexUpdate::Applied
         }
     };
     let now = bridges.index();
-    known.send_if_modified(|index| {
+    index.send_if_modified(|index| {
         let changed = *index != now;
         *index = now;
         changed
     });
-    heard
+    result
 }
 
 fn lock(bridges: &Mutex<Bridges>) -> MutexGuard<'_, Bridges> {
     bridges.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is known of a tool that is called by its server and name alone: the worst.
-fn stub(server: &str, tool: &str) -> ToolRegistration {
+/// Returns the registration of a tool of which only the server and the name are known, with the most
+/// cautious hints.
+fn registration(server: &str, tool: &str) -> ToolRegistration {
     ToolRegistration {
         name: tool.to_owned(),
         label: None,
@@ -281,23 +285,23 @@ fn stub(server: &str, tool: &str) -> ToolRegistration {
     }
 }
 
-/// Asks all bridges for everything, not too often.
-struct Refresh {
+/// Requests complete announcements of all bridges, at most once per [`REFRESH_INTERVAL`].
+struct Refresher {
     bus: Arc<dyn Bus>,
-    asked: Option<Instant>,
+    last_request: Option<Instant>,
 }
 
-impl Refresh {
-    async fn ask(&mut self) {
-        if self.asked.is_some_and(|asked| asked.elapsed() < REFRESH_EVERY) {
-            // The next heartbeat will show the gap again.
+impl Refresher {
+    async fn request(&mut self) {
+        if self.last_request.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
+            // The next heartbeat shows the gap again.
             return;
         }
-        self.asked = Some(Instant::now());
+        self.last_request = Some(Instant::now());
         let envelope = Envelope::from_payload(&McpMetadataRefreshRequest::default());
         let publication = Publication::announcement(tool_meta_mcp_refresh(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
-            debug!(%error, "could not ask for the index of MCP servers; heartbeats will come");
+            debug!(%error, "refresh request not published; heartbeats follow anyway");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The port to MCP servers.
+//! Port to MCP servers.
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::mcp::{
@@ -11,18 +11,17 @@ use tokio::sync::watch;
 
 use super::McpIndex;
 
-/// MCP servers: those of a bridge in this process, or of the bridges on the bus. Both behave the
-/// same.
+/// MCP servers, either of a bridge in this process or of the bridges on the bus.
 ///
-/// Names of servers are compared without regard to case, names of tools exactly.
+/// Server names are case-insensitive, tool names are not.
 pub trait McpGateway: Send + Sync + 'static {
-    /// Which servers there are now; told again on every change.
+    /// Returns the current index of servers, as a receiver of changes.
     fn index(&self) -> watch::Receiver<McpIndex>;
 
-    /// A server's tools, or one of them, in full. Ends within half a minute.
+    /// Returns the definitions of all tools of a server, or of one. Takes at most 30 s.
     ///
     /// # Errors
-    /// When there is no such server or tool, or nobody answers.
+    /// When the server or tool does not exist, or no bridge replies.
     fn details(
         &self,
         request: McpServerDetailsRequest,
@@ -31,11 +30,11 @@ pub trait McpGateway: Send + Sync + 'static {
     /// Runs a tool of a server.
     ///
     /// # Errors
-    /// See [`ToolFailure`]. A failure in the tool's own words is a result.
+    /// See [`ToolFailure`]. An error that the tool reports itself is a result.
     ///
     /// # Cancellation
-    /// As for any tool: on [`ToolContext::cancellation`], or when the future is dropped, the server
-    /// is told.
+    /// As for any tool: the server is notified on [`ToolContext::cancellation`] and when the future is
+    /// dropped.
     fn call<'a>(
         &'a self,
         server: &'a str,
@@ -44,10 +43,10 @@ pub trait McpGateway: Send + Sync + 'static {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>;
 
-    /// Adds a server at run time. Ends within a minute.
+    /// Adds a server at run time. Takes at most 1 min.
     ///
     /// # Errors
-    /// When the configuration does not allow it, the name is taken, or the server does not connect.
+    /// When the configuration forbids it, the name is taken, or the connection to the server fails.
     fn register(
         &self,
         request: McpRegisterServerRequest,
@@ -56,6 +55,6 @@ pub trait McpGateway: Send + Sync + 'static {
     /// Removes a server that was added at run time.
     ///
     /// # Errors
-    /// When there is none of that name, or it is in the configuration.
+    /// When the server does not exist, or is part of the configuration.
     fn unregister<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), McpManageError>>;
 }

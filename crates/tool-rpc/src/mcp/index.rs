@@ -1,51 +1,50 @@
-//! Which MCP servers there are.
+//! Index of MCP servers.
 
 use std::collections::BTreeMap;
 
 use rockbot_contracts::{mcp::McpServerSummary, topology::stable_hash};
 
-/// The servers that are served now, by name. Names are compared without regard to case; listing is
-/// in order of their lower-case names.
+/// The available servers by case-insensitive name, in the order of their lower-case names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct McpIndex {
     servers: BTreeMap<String, McpServerSummary>,
 }
 
 impl McpIndex {
-    /// The server of that name.
+    /// Returns the server with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&McpServerSummary> {
         self.servers.get(&name.to_lowercase())
     }
 
-    /// All of them.
+    /// Returns all servers.
     pub fn servers(&self) -> impl Iterator<Item = &McpServerSummary> {
         self.servers.values()
     }
 
-    /// How many there are.
+    /// Returns the number of servers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.servers.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the index has no server.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty()
     }
 
-    /// Takes a server in, in place of one of the same name.
+    /// Inserts a server, and replaces one with the same name.
     pub fn insert(&mut self, server: McpServerSummary) {
         self.servers.insert(server.name.to_lowercase(), server);
     }
 
-    /// Takes a server out. Whether it was there.
+    /// Removes a server. Returns whether it was present.
     pub fn remove(&mut self, name: &str) -> bool {
         self.servers.remove(&name.to_lowercase()).is_some()
     }
 
-    /// Changes when anything about a server changes.
+    /// Returns a hash of the names and summaries of all servers.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let all: Vec<_> = self.servers.values().collect();

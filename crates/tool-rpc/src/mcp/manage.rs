@@ -1,4 +1,4 @@
-//! A bridge shows, adds and removes servers for whoever asks over the bus.
+//! Management requests of agents to a bridge: details, registration and removal of servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,18 +20,18 @@ use rockbot_contracts::{
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use super::{McpGateway, ask_bridge::refusal};
+use super::{McpGateway, bridge_request::manage_error};
 
-/// Requests that are worked on at once, in each of the two queues.
+/// Requests processed at once, in each of the two queues.
 const CONCURRENCY: u16 = 16;
 
-/// No request takes longer, whatever its asker allows.
-const MOST_TIME: Duration = Duration::from_secs(60);
+/// Longest time for a request, whatever its caller allows.
+const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// A gateway at the service of askers on the bus: what any bridge can do comes from a shared queue,
-/// what is about a server of this one from a queue of its own.
+/// Serves a gateway on the bus. Requests that any bridge can process come from a shared queue, requests
+/// about a server of this bridge from its own queue.
 ///
-/// A request that is not its sender's own, or that wants its answer elsewhere, is given up.
+/// A request with a forged source, or with a reply-to that is not a reply queue, is dead-lettered.
 #[derive(Debug)]
 pub struct ManageWorker {
     shared: Worker,
@@ -39,7 +39,7 @@ pub struct ManageWorker {
 }
 
 impl ManageWorker {
-    /// Starts to serve `gateway` to `askers`, as the process `instance` of the service `bridge`.
+    /// Starts to serve `gateway` to `callers`, as the process `instance` of the service `bridge`.
     ///
     /// # Errors
     /// When a queue can't be consumed.
@@ -48,146 +48,148 @@ impl ManageWorker {
         gateway: Arc<dyn McpGateway>,
         bridge: &str,
         instance: &InstanceId,
-        askers: CallerPolicy,
+        callers: CallerPolicy,
     ) -> Result<Self, ConsumeError> {
         let source = format!("{bridge}/{instance}");
-        let desk = Arc::new(Desk { bus: bus.clone(), gateway, source, askers });
+        let handler = Arc::new(ManageHandler { bus: bus.clone(), gateway, source, callers });
         let serve = async |queue| {
             let subscription = Subscription::new(queue, CONCURRENCY);
-            Worker::start(bus.as_ref(), subscription, desk.clone()).await
+            Worker::start(bus.as_ref(), subscription, handler.clone()).await
         };
         let own = serve(QueueSpec::inbox(&mcp_manage_at(instance))).await?;
         let shared = serve(QueueSpec::work(&mcp_manage())).await?;
         Ok(Self { shared, own })
     }
 
-    /// Stops taking requests, and answers those under way within `grace`. Whether all were.
+    /// Stops consuming, and finishes the requests in progress within `grace`. Returns whether all finished.
     pub async fn drain(self, grace: Duration) -> bool {
         let (shared, own) = tokio::join!(self.shared.drain(grace), self.own.drain(grace));
         shared && own
     }
 }
 
-struct Desk {
+struct ManageHandler {
     bus: Arc<dyn Bus>,
     gateway: Arc<dyn McpGateway>,
     source: String,
-    askers: CallerPolicy,
+    callers: CallerPolicy,
 }
 
-impl Desk {
-    async fn take(&self, delivery: &Delivery) -> Settlement {
+impl ManageHandler {
+    async fn process(&self, delivery: &Delivery) -> Settlement {
         let envelope = delivery.envelope();
         let reply_to = match &envelope.reply_to {
             Some(key) if is_mcp_manage_reply(key) => key.clone(),
-            // Answering elsewhere would let a caller make this process publish requests.
+            // Any other key would let a caller make this process publish requests.
             _ => {
-                return Settlement::dead_letter(
-                    "its reply-to is not an address for answers about MCP servers",
-                );
+                return Settlement::dead_letter("reply-to is not an MCP-management address");
             }
         };
-        if let Err(impostor) = self.askers.admit(envelope) {
-            // The broker vouches for the name in it.
-            warn!(%impostor, "refused a request");
-            return Settlement::dead_letter(impostor.to_string());
+        if let Err(error) = self.callers.admit(envelope) {
+            // Safe to log: the broker validated the user name in the error.
+            warn!(%error, "request rejected");
+            return Settlement::dead_letter(error.to_string());
         }
-        let time = envelope.remaining().map_or(MOST_TIME, |left| left.min(MOST_TIME));
-        if time.is_zero() {
-            return Settlement::dead_letter("nobody waits for it any more");
+        let timeout = envelope.remaining().map_or(MAX_TIME, |left| left.min(MAX_TIME));
+        if timeout.is_zero() {
+            return Settlement::dead_letter("the deadline of the request has passed");
         }
-        match self.answer(envelope, time).await {
-            Ok(answer) => self.reply(envelope, reply_to, answer).await,
+        match self.execute(envelope, timeout).await {
+            Ok(reply) => self.reply(envelope, reply_to, reply).await,
             Err(error) => {
                 let error = error.to_string();
-                // It quotes what could not be read.
+                // At debug level: the error quotes the request.
                 debug!(error, "unreadable request");
-                let told = refusal("", McpManageErrorCode::InvalidRequest, &error);
-                self.reply(envelope, reply_to, Envelope::from_payload(&told)).await;
+                let reply = manage_error("", McpManageErrorCode::InvalidRequest, &error);
+                self.reply(envelope, reply_to, Envelope::from_payload(&reply)).await;
                 Settlement::dead_letter(error)
             }
         }
     }
 
-    /// What is answered to a request; an error when it can't be read.
-    async fn answer(&self, envelope: &Envelope, time: Duration) -> Result<Envelope, DecodeError> {
+    /// Executes a request and returns its reply, or an error if the request is unreadable.
+    async fn execute(
+        &self,
+        envelope: &Envelope,
+        timeout: Duration,
+    ) -> Result<Envelope, DecodeError> {
         let limits = Limits::default();
         match envelope.message_type() {
             McpRegisterServerRequest::TYPE => {
                 let request: McpRegisterServerRequest = envelope.decode(limits)?;
                 let server = request.server_name.clone();
-                info!("asked to add a server");
+                info!("registration of a server requested");
                 let added = async {
                     let server = self.gateway.register(request).await?;
                     Ok(McpServerRegistered { server })
                 };
-                Ok(in_time(added, time, &server).await)
+                Ok(with_timeout(added, timeout, &server).await)
             }
             McpUnregisterServerRequest::TYPE => {
                 let McpUnregisterServerRequest { server_name } = envelope.decode(limits)?;
-                info!("asked to remove a server");
+                info!("removal of a server requested");
                 let removed = async {
                     self.gateway.unregister(&server_name).await?;
                     Ok(McpServerUnregistered { server_name: server_name.clone() })
                 };
-                Ok(in_time(removed, time, &server_name).await)
+                Ok(with_timeout(removed, timeout, &server_name).await)
             }
             _ => {
                 let request: McpServerDetailsRequest = envelope.decode(limits)?;
                 let server = request.server_name.clone();
-                Ok(in_time(self.gateway.details(request), time, &server).await)
+                Ok(with_timeout(self.gateway.details(request), timeout, &server).await)
             }
         }
     }
 
-    /// An asker that does not hear the answer learns by its time-out; a second run of the request
-    /// would tell it nothing truer, so it is not tried again.
-    async fn reply(&self, asked: &Envelope, reply_to: RoutingKey, answer: Envelope) -> Settlement {
-        let Some(id) = asked.correlation_id.as_deref() else { return Settlement::Ack };
-        let answer = answer
+    /// Publishes a reply. The request is acknowledged in any case: without a reply its caller times out,
+    /// and a second execution would not give a better one.
+    async fn reply(&self, request: &Envelope, reply_to: RoutingKey, reply: Envelope) -> Settlement {
+        let Some(id) = request.correlation_id.as_deref() else { return Settlement::Ack };
+        let reply = reply
             .with_correlation_id(id)
             .with_source(self.source.as_str())
             .with_trust(ContentTrust::ToolOutput);
-        let published = self.bus.publish(Publication::mandatory(reply_to.clone(), answer)).await;
+        let published = self.bus.publish(Publication::mandatory(reply_to.clone(), reply)).await;
         match published {
             Ok(()) => {}
             Err(PublishError::TooLarge { bytes, limit }) => {
                 let message = format!(
-                    "the answer has {bytes} bytes, over the limit of {limit}; ask for one tool"
+                    "the reply has {bytes} bytes, over the limit of {limit}; request a single tool"
                 );
-                let told = refusal("", McpManageErrorCode::Unavailable, &message);
-                let answer = Envelope::from_payload(&told)
+                let error = manage_error("", McpManageErrorCode::Unavailable, &message);
+                let reply = Envelope::from_payload(&error)
                     .with_correlation_id(id)
                     .with_source(self.source.as_str());
-                if let Err(error) = self.bus.publish(Publication::mandatory(reply_to, answer)).await
+                if let Err(error) = self.bus.publish(Publication::mandatory(reply_to, reply)).await
                 {
-                    warn!(%error, "an asker does not hear its answer");
+                    warn!(%error, "reply not published");
                 }
             }
-            Err(error) => warn!(%error, "an asker does not hear its answer"),
+            Err(error) => warn!(%error, "reply not published"),
         }
         Settlement::Ack
     }
 }
 
-/// The outcome as it crosses the bus, at the latest after `time`.
-async fn in_time<M: Message>(
+/// Returns the result of `work` as a message, or a timeout error after `time`.
+async fn with_timeout<M: Message>(
     work: impl Future<Output = Result<M, McpManageError>>,
     time: Duration,
     server: &str,
 ) -> Envelope {
-    let late = |_| {
-        let message = "the server did not answer in time; what was asked may have been done";
-        Err(refusal(server, McpManageErrorCode::Unavailable, message))
+    let timed_out = |_| {
+        let message = "the server did not reply in time; the request may have been carried out";
+        Err(manage_error(server, McpManageErrorCode::Unavailable, message))
     };
-    match timeout(time, work).await.unwrap_or_else(late) {
+    match timeout(time, work).await.unwrap_or_else(timed_out) {
         Ok(done) => Envelope::from_payload(&done),
         Err(error) => Envelope::from_payload(&error),
     }
 }
 
-impl Handler for Desk {
+impl Handler for ManageHandler {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
-        Box::pin(self.take(delivery))
+        Box::pin(self.process(delivery))
     }
 }

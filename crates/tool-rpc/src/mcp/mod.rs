@@ -1,22 +1,21 @@
-//! MCP servers, as agents see them: an index, definitions, calls. No word of the protocol itself is
-//! spoken here; a bridge does that.
+//! MCP servers for agents: index, definitions and calls. The MCP protocol itself is the bridge's task.
 //!
-//! - [`McpGateway`]: the port. A bridge in this process implements it;
-//! - [`McpIndex`]: which servers there are, and what each is for;
-//! - [`McpTool`]: one of their tools under a name of its own, for a model;
-//! - [`BusGateway`] and [`IndexAnnouncer`] with [`ManageWorker`]: the two ends on the bus, side by
-//!   side because they are one protocol;
-//! - [`outside_text`]: what servers write, made fit to be shown.
+//! - [`McpGateway`]: the port, which a bridge in the same process implements;
+//! - [`McpIndex`]: the available servers, with a summary of each;
+//! - [`McpTool`]: a tool of a server, under a name for models;
+//! - [`BusGateway`], and [`IndexAnnouncer`] with [`ManageWorker`]: the agent's and the bridge's end of
+//!   the bus, in one module because they implement one protocol;
+//! - [`untrusted_text`]: sanitizing of texts from servers.
 
 mod announcer;
-mod ask_bridge;
+mod bridge_request;
 mod bridges;
 mod bus_gateway;
 mod gateway;
 mod index;
 mod manage;
-pub mod outside_text;
 mod tool;
+pub mod untrusted_text;
 
 pub use self::{
     announcer::IndexAnnouncer, bus_gateway::BusGateway, gateway::McpGateway, index::McpIndex,

@@ -1,4 +1,4 @@
-//! A tool of an MCP server, under a name that a model can call.
+//! Tools of MCP servers, under names for models.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::McpGateway;
 
-/// One tool of one server. Where it goes is kept here; its model name is never taken apart.
+/// A tool of a server. Its server and name are stored separately, never parsed from the model name.
 pub struct McpTool {
     registration: ToolRegistration,
     server: Box<str>,
@@ -18,7 +18,7 @@ pub struct McpTool {
 }
 
 impl McpTool {
-    /// The tool that `definition` describes, of the server called `server`.
+    /// Creates the tool that `definition` describes, of the server `server`.
     #[must_use]
     pub fn new(server: &str, definition: &McpToolDefinition, gateway: Arc<dyn McpGateway>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Whatever comes in: a clear error to whoever asked, a counter, and the next call works.
+//! Invalid requests: the caller gets a clear error, it is counted, and the next call works.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::fleet::{Fleet, agent_of, handler_of, registration, tool};
 
-async fn ask(fleet: &Fleet, envelope: Envelope) -> Result<Envelope, RequestError> {
+async fn send(fleet: &Fleet, envelope: Envelope) -> Result<Envelope, RequestError> {
     let id = ToolCallId::generate();
     let request = Request {
         key: tool_invoke(),
@@ -45,22 +45,22 @@ fn request(tool: &str, arguments: &str) -> ToolInvokeRequest {
     }
 }
 
-/// The envelope must be answered with this code, without having run, and the fleet must go on.
+/// Asserts that a request fails with `code` without a run, and that the next call works.
 async fn check(fleet: &Fleet, envelope: Envelope, code: ToolErrorCode) -> ToolError {
-    let answer = ask(fleet, envelope).await.expect("an answer");
-    let error: ToolError = answer.decode(Limits::default()).expect("an error");
+    let reply = send(fleet, envelope).await.expect("a reply");
+    let error: ToolError = reply.decode(Limits::default()).expect("an error");
     assert_eq!(error.code, code, "{}", error.message);
     assert_eq!(error.executed, Executed::No);
-    let result = fleet.call("echo", r#"{"text": "still here"}"#).await.expect("the fleet lives");
+    let result = fleet.call("echo", r#"{"text": "still here"}"#).await.expect("a result");
     assert_eq!(result.to_text(), "still here");
     error
 }
 
 #[tokio::test]
-async fn unreadable_requests_are_answered_counted_and_dead_lettered() {
+async fn unreadable_request_is_counted_and_dead_lettered() {
     let fleet = Fleet::start().await;
     let queue = QueueSpec::work(&tool_invoke());
-    let mut letters = fleet.bed.consume(QueueSpec::dead_letters_of(&queue.name), 10).await;
+    let mut letters = fleet.bus.consume(QueueSpec::dead_letters_of(&queue.name), 10).await;
     let good = Envelope::from_payload(&request("echo", "{}"));
     let mut newer = good.clone();
     newer.wire = 2;
@@ -81,23 +81,23 @@ async fn unreadable_requests_are_answered_counted_and_dead_lettered() {
             "not a valid ToolInvokeRequest",
         ),
     ];
-    for (count, (what, envelope, words)) in (1..).zip(cases) {
+    for (count, (case, envelope, expected)) in (1..).zip(cases) {
         let error = check(&fleet, envelope, ToolErrorCode::InvalidArguments).await;
-        assert!(error.message.contains(words), "{what}: {}", error.message);
-        assert_eq!(fleet.handler.stats().unreadable(), count, "{what}");
+        assert!(error.message.contains(expected), "{case}: {}", error.message);
+        assert_eq!(fleet.handler.stats().unreadable(), count, "{case}");
         let letter = next_delivery(&mut letters).await;
         let reason = letter.envelope().dead_letter_reason.clone().expect("a reason");
-        assert!(reason.contains(words), "{what}: {reason}");
-        letter.settle(Settlement::Ack).await.expect("acked");
+        assert!(reason.contains(expected), "{case}: {reason}");
+        letter.settle(Settlement::Ack).await.expect("settled");
     }
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_before_it_leaves() {
+async fn oversized_request_is_rejected_before_publishing() {
     let fleet = Fleet::start().await;
     let arguments = format!(r#"{{"text": "{}"}}"#, "x".repeat(5_000_000));
     let envelope = Envelope::from_payload(&request("echo", &arguments));
-    let error = ask(&fleet, envelope).await.expect_err("too large");
+    let error = send(&fleet, envelope).await.expect_err("too large");
     assert!(error.to_string().contains("over the limit"), "{error}");
     let failure = fleet.call("echo", &arguments).await.expect_err("too large");
     assert_eq!(failure.code(), ToolErrorCode::InvalidArguments);
@@ -105,40 +105,40 @@ async fn a_body_over_the_limit_is_refused_before_it_leaves() {
 }
 
 #[tokio::test]
-async fn bad_arguments_say_where_and_what_was_expected() {
+async fn invalid_arguments_fail_with_location_and_expectation() {
     let fleet = Fleet::start().await;
-    for (arguments, words) in [
+    for (arguments, expected) in [
         (r#"{"text": 7}"#, "/text"),
         (r#"{"txt": "a"}"#, "txt"),
         ("[1]", "object"),
         ("{{{", "JSON"),
         (&"[".repeat(10_000), "deeper"),
     ] {
-        // At the handler, for an asker that checks nothing.
+        // In the handler, for a caller without validation.
         let envelope = Envelope::from_payload(&request("echo", arguments));
         let error = check(&fleet, envelope, ToolErrorCode::InvalidArguments).await;
-        assert!(error.message.contains(words), "{}", error.message);
-        // At the agent's end, before anything is sent.
+        assert!(error.message.contains(expected), "{}", error.message);
+        // In the caller, before the request is sent.
         let failure = fleet.call("echo", arguments).await.expect_err("invalid");
-        assert!(failure.to_string().contains(words), "{failure}");
+        assert!(failure.to_string().contains(expected), "{failure}");
     }
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_not_found() {
+async fn unknown_tool_is_not_found() {
     let fleet = Fleet::start().await;
     let envelope = Envelope::from_payload(&request("no_such_tool", "{}"));
     let error = check(&fleet, envelope, ToolErrorCode::ToolNotFound).await;
     assert!(error.message.contains("no_such_tool"));
     assert_eq!(fleet.handler.stats().failed(&ToolErrorCode::ToolNotFound), 1);
-    let failure = fleet.call("no_such_tool", "{}").await.expect_err("unknown here as well");
+    let failure = fleet.call("no_such_tool", "{}").await.expect_err("an unknown tool");
     assert_eq!(failure.code(), ToolErrorCode::ToolNotFound);
 }
 
 #[tokio::test]
-async fn a_panic_is_an_execution_failure_and_not_the_end() {
+async fn panicking_tool_fails_with_execution_failed() {
     let fleet = Fleet::start().await;
-    let failure = fleet.call("panic", "{}").await.expect_err("it panics");
+    let failure = fleet.call("panic", "{}").await.expect_err("a panic");
     assert_eq!(failure.code(), ToolErrorCode::ExecutionFailed);
     assert_eq!(failure.executed(), Executed::Yes);
     assert!(!failure.to_string().contains("on purpose"), "{failure}");
@@ -146,7 +146,7 @@ async fn a_panic_is_an_execution_failure_and_not_the_end() {
 }
 
 #[tokio::test]
-async fn a_gigabyte_of_output_is_cut_and_says_so() {
+async fn huge_output_is_truncated_with_a_note() {
     let fleet = Fleet::start().await;
     let result = fleet.call("huge", "{}").await.expect("a result");
     assert!(result.bytes() < 2 * 1024 * 1024);
@@ -157,111 +157,111 @@ async fn a_gigabyte_of_output_is_cut_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_call_whose_time_is_over_does_not_start() {
+async fn expired_call_does_not_start() {
     let fleet = Fleet::start().await;
-    let asked = request("count", "{}");
-    let mut envelope = Envelope::from_payload(&asked)
-        .with_correlation_id(asked.tool_call_id.as_str())
+    let request = request("count", "{}");
+    let mut envelope = Envelope::from_payload(&request)
+        .with_correlation_id(request.tool_call_id.as_str())
         .reply_to(fleet.requester.address().tool_result())
         .within(Duration::from_secs(1));
     if let Some(budget) = &mut envelope.budget {
         budget.deadline_unix_ms = 1;
     }
     let publication = Publication::mandatory(tool_invoke(), envelope);
-    // The requester listens only once it has asked something.
+    // The requester consumes replies from its first request on.
     fleet.call("echo", "{}").await.expect("a result");
-    fleet.bed.local.publish(publication).await.expect("taken");
-    wait_until("the refusal", || fleet.handler.stats().failed(&ToolErrorCode::Timeout) == 1).await;
-    assert_eq!(fleet.witness.runs.load(Ordering::SeqCst), 0);
+    fleet.bus.local.publish(publication).await.expect("published");
+    wait_until("the timeout", || fleet.handler.stats().failed(&ToolErrorCode::Timeout) == 1).await;
+    assert_eq!(fleet.events.runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_forged_reply_to_is_not_answered_and_not_run() {
+async fn forged_reply_to_is_dead_lettered_unexecuted() {
     let fleet = Fleet::start().await;
-    let mut victim = fleet.bed.consume(QueueSpec::work(&key("user.message.victim")), 1).await;
-    let asked = request("count", "{}");
-    let envelope = Envelope::from_payload(&asked).reply_to(key("user.message.victim"));
+    let mut victim = fleet.bus.consume(QueueSpec::work(&key("user.message.victim")), 1).await;
+    let request = request("count", "{}");
+    let envelope = Envelope::from_payload(&request).reply_to(key("user.message.victim"));
     let publication = Publication::mandatory(tool_invoke(), envelope);
-    fleet.bed.local.publish(publication).await.expect("taken");
+    fleet.bus.local.publish(publication).await.expect("published");
     let queue = QueueSpec::work(&tool_invoke());
-    let mut letters = fleet.bed.consume(QueueSpec::dead_letters_of(&queue.name), 10).await;
+    let mut letters = fleet.bus.consume(QueueSpec::dead_letters_of(&queue.name), 10).await;
     let letter = next_delivery(&mut letters).await;
     assert!(letter.envelope().dead_letter_reason.as_deref().unwrap().contains("reply-to"));
     assert_never("a forged message", victim.next()).await;
-    assert_eq!(fleet.witness.runs.load(Ordering::SeqCst), 0);
+    assert_eq!(fleet.events.runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
-async fn a_redelivered_call_runs_again_only_where_that_does_no_harm() {
+async fn redelivered_call_reruns_only_if_repeatable() {
     for (hints, code) in
         [(ToolHints::default(), Some(ToolErrorCode::OutcomeUnknown)), (ToolHints::READ_ONLY, None)]
     {
-        let bed = BusFixture::memory();
-        // A first worker takes the call and dies with it, before the handler is there.
-        let mut first = bed.consume(QueueSpec::work(&tool_invoke()), 1).await;
-        let agent = agent_of(&bed, "look", hints);
+        let bus = BusFixture::memory();
+        // A first consumer is lost with the call before the handler starts.
+        let mut first = bus.consume(QueueSpec::work(&tool_invoke()), 1).await;
+        let agent = agent_of(&bus, "inspect", hints);
         let calling = tokio::spawn(agent("{}"));
         drop(next_delivery(&mut first).await);
         drop(first);
-        let mut definition = registration("look");
+        let mut definition = registration("inspect");
         definition.hints = hints;
-        let look = tool(definition, async |_, _| Ok(ToolResult::text("seen")));
-        let (_handler, _workers, _) = handler_of(&bed.remote, vec![look], 4).await;
-        let ended = within_timeout("an answer", calling).await.expect("no panic");
+        let inspect = tool(definition, async |_, _| Ok(ToolResult::text("seen")));
+        let (_handler, _workers, _) = handler_of(&bus.remote, vec![inspect], 4).await;
+        let result = within_timeout("a reply", calling).await.expect("no panic");
         match code {
             Some(code) => {
-                let failure = ended.expect_err("it may have run");
+                let failure = result.expect_err("an unknown outcome");
                 assert_eq!(failure.code(), code);
                 assert_eq!(failure.executed(), Executed::Unknown);
                 assert!(!failure.is_retryable());
             }
-            None => assert_eq!(ended.expect("it may run twice").to_text(), "seen"),
+            None => assert_eq!(result.expect("a result").to_text(), "seen"),
         }
     }
 }
 
 #[tokio::test]
-async fn nobody_serving_is_told_at_once_and_did_not_run() {
-    let bed = BusFixture::memory();
-    let agent = agent_of(&bed, "echo", ToolHints::default());
-    let failure = agent("{}").await.expect_err("nobody serves it");
+async fn call_without_handler_is_unavailable_at_once() {
+    let bus = BusFixture::memory();
+    let agent = agent_of(&bus, "echo", ToolHints::default());
+    let failure = agent("{}").await.expect_err("no handler");
     assert_eq!(failure.code(), ToolErrorCode::Unavailable);
     assert_eq!(failure.executed(), Executed::No);
     assert!(failure.is_retryable());
 }
 
 #[tokio::test]
-async fn the_same_call_twice_at_once_runs_once_and_is_settled_with_the_first() {
-    let bed = BusFixture::memory();
-    let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+async fn concurrent_duplicate_runs_once_and_settles_with_the_first() {
+    let bus = BusFixture::memory();
+    let (started, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     let runs = Arc::new(AtomicU32::new(0));
-    let (inside, entered, counted) = (gate.clone(), begun.clone(), runs.clone());
+    let (tool_gate, tool_started, tool_runs) = (gate.clone(), started.clone(), runs.clone());
     let slow = tool(registration("slow"), move |_, _| {
-        let (gate, begun) = (inside.clone(), entered.clone());
-        counted.fetch_add(1, Ordering::SeqCst);
+        let (gate, started) = (tool_gate.clone(), tool_started.clone());
+        tool_runs.fetch_add(1, Ordering::SeqCst);
         async move {
-            begun.notify_one();
-            gate.acquire().await.expect("the gate stays").forget();
+            started.notify_one();
+            gate.acquire().await.expect("an open gate").forget();
             Ok(ToolResult::text("done"))
         }
     });
-    let (handler, workers, _) = handler_of(&bed.remote, vec![slow], 4).await;
-    let asker = key("tool.result.agent.one");
-    let mut answers = bed.consume(QueueSpec::reply(&asker, vec![(&asker).into()]), 10).await;
-    let asked = request("slow", "{}");
-    let envelope = Envelope::from_payload(&asked)
-        .with_correlation_id(asked.tool_call_id.as_str())
-        .reply_to(asker.clone());
+    let (handler, workers, _) = handler_of(&bus.remote, vec![slow], 4).await;
+    let caller = key("tool.result.agent.one");
+    let mut replies = bus.consume(QueueSpec::reply(&caller, vec![(&caller).into()]), 10).await;
+    let request = request("slow", "{}");
+    let envelope = Envelope::from_payload(&request)
+        .with_correlation_id(request.tool_call_id.as_str())
+        .reply_to(caller.clone());
     for _ in 0..2 {
         let publication = Publication::mandatory(tool_invoke(), envelope.clone());
-        bed.local.publish(publication).await.expect("taken");
+        bus.local.publish(publication).await.expect("published");
     }
-    within_timeout("the tool", begun.notified()).await;
-    assert_never("an answer before the end", answers.next()).await;
+    within_timeout("the tool", started.notified()).await;
+    assert_never("a reply before the end", replies.next()).await;
     gate.add_permits(2);
-    let answer = next_delivery(&mut answers).await;
-    assert_eq!(answer.envelope().message_type(), ToolInvokeResponse::TYPE);
-    assert_never("a second answer", answers.next()).await;
+    let reply = next_delivery(&mut replies).await;
+    assert_eq!(reply.envelope().message_type(), ToolInvokeResponse::TYPE);
+    assert_never("a second reply", replies.next()).await;
     assert_eq!((runs.load(Ordering::SeqCst), handler.stats().ok()), (1, 1));
     assert!(workers.drain(Duration::from_secs(5)).await, "both deliveries are settled");
 }

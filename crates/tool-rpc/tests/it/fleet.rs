@@ -1,4 +1,4 @@
-//! A handler with tools that behave well and badly, and an agent's end to call them with.
+//! Fixture: a handler with well-behaved and failing tools, and an agent that calls them.
 
 use std::{
     sync::{
@@ -23,13 +23,13 @@ use tokio::sync::Notify;
 type Body =
     dyn Fn(Value, ToolContext) -> BoxFuture<'static, Result<ToolResult, ToolFailure>> + Send + Sync;
 
-/// A tool made of a closure.
-pub(crate) struct Scripted {
+/// A tool that runs a closure.
+pub(crate) struct ClosureTool {
     registration: ToolRegistration,
     body: Box<Body>,
 }
 
-impl Tool for Scripted {
+impl Tool for ClosureTool {
     fn registration(&self) -> &ToolRegistration {
         &self.registration
     }
@@ -47,7 +47,7 @@ pub(crate) fn registration(name: &str) -> ToolRegistration {
     ToolRegistration {
         name: name.to_owned(),
         label: None,
-        description: format!("the {name} tool of a test"),
+        description: format!("test tool {name}"),
         tool_description: None,
         parameters: json!({"type": "object", "properties": {"text": {"type": "string"}},
             "additionalProperties": false}),
@@ -68,28 +68,28 @@ where
         let future: BoxFuture<'static, _> = Box::pin(body(arguments, context));
         future
     });
-    Arc::new(Scripted { registration, body })
+    Arc::new(ClosureTool { registration, body })
 }
 
-/// What the tools tell the test.
+/// Events of the tools.
 #[derive(Default)]
-pub(crate) struct Witness {
+pub(crate) struct ToolEvents {
     pub(crate) started: Notify,
     pub(crate) dropped: AtomicU32,
     pub(crate) runs: AtomicU32,
 }
 
-struct CountsDrop(Arc<Witness>);
+struct CountOnDrop(Arc<ToolEvents>);
 
-impl Drop for CountsDrop {
+impl Drop for CountOnDrop {
     fn drop(&mut self) {
         self.0.dropped.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-pub(crate) fn tools(witness: &Arc<Witness>) -> Vec<Arc<dyn Tool>> {
-    let hanging = witness.clone();
-    let counting = witness.clone();
+pub(crate) fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
+    let hanging = events.clone();
+    let counting = events.clone();
     vec![
         tool(registration("echo"), async |arguments: Value, _| {
             Ok(ToolResult::text(arguments["text"].as_str().unwrap_or_default()))
@@ -99,15 +99,18 @@ pub(crate) fn tools(witness: &Arc<Witness>) -> Vec<Arc<dyn Tool>> {
             async move { Ok(ToolResult::text(runs.to_string())) }
         }),
         tool(registration("fail"), async |_, _| {
-            Err(ToolFailure::caused("the disk is full", "/dev/sda1 on host db-7 is full"))
+            Err(ToolFailure::failed_with_source(
+                "the disk is full",
+                "/dev/sda1 on host db-7 is full",
+            ))
         }),
         tool(registration("sad"), async |_, _| Ok(ToolResult::error("exit code 1"))),
         tool(registration("panic"), async |_, _| panic!("on purpose")),
         tool(registration("hang"), move |_, _| {
-            let witness = hanging.clone();
+            let events = hanging.clone();
             async move {
-                let _counted = CountsDrop(witness.clone());
-                witness.started.notify_one();
+                let _counted = CountOnDrop(events.clone());
+                events.started.notify_one();
                 std::future::pending().await
             }
         }),
@@ -122,14 +125,14 @@ pub(crate) fn tools(witness: &Arc<Witness>) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// A handler and an agent's end.
+/// A handler and an agent on one bus.
 pub(crate) struct Fleet {
-    pub(crate) bed: BusFixture,
+    pub(crate) bus: BusFixture,
     pub(crate) handler: Arc<ToolInvokeHandler>,
     pub(crate) workers: InvokeWorkers,
     pub(crate) requester: Arc<Requester>,
     pub(crate) agent: ToolExecutor,
-    pub(crate) witness: Arc<Witness>,
+    pub(crate) events: Arc<ToolEvents>,
 }
 
 pub(crate) async fn handler_of(
@@ -137,7 +140,7 @@ pub(crate) async fn handler_of(
     tools: Vec<Arc<dyn Tool>>,
     concurrency: u16,
 ) -> (Arc<ToolInvokeHandler>, InvokeWorkers, Arc<ToolRegistry>) {
-    let options = InvokeOptions { backlog: 0, ..InvokeOptions::running(concurrency) };
+    let options = InvokeOptions { backlog: 0, ..InvokeOptions::new(concurrency) };
     let registry = registry_of(tools);
     let (handler, workers) =
         handler_at(&tool_invoke(), bus, registry.clone(), &InstanceId::generate(), options).await;
@@ -161,26 +164,26 @@ pub(crate) async fn handler_at(
 ) -> (Arc<ToolInvokeHandler>, InvokeWorkers) {
     let executor = Arc::new(ToolExecutor::new(registry));
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", instance, options);
-    let workers = handler.start(key, instance).await.expect("consuming");
+    let workers = handler.start(key, instance).await.expect("started");
     (handler, workers)
 }
 
 impl Fleet {
     pub(crate) async fn start() -> Self {
-        let bed = BusFixture::memory();
-        let witness = Arc::new(Witness::default());
-        let (handler, workers, registry) = handler_of(&bed.remote, tools(&witness), 16).await;
-        let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", "one")));
+        let bus = BusFixture::memory();
+        let events = Arc::new(ToolEvents::default());
+        let (handler, workers, registry) = handler_of(&bus.remote, tools(&events), 16).await;
+        let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("agent", "one")));
         let remote = Arc::new(ToolRegistry::new());
         for definition in registry.list() {
             let tool = RemoteTool::new(definition, requester.clone(), tool_invoke());
             remote.register(Arc::new(tool)).expect("registered");
         }
-        Self { bed, handler, workers, requester, agent: ToolExecutor::new(remote), witness }
+        Self { bus, handler, workers, requester, agent: ToolExecutor::new(remote), events }
     }
 
     pub(crate) fn context(&self, tool: &str) -> ToolContext {
-        let session = SessionId::new("session").expect("an id");
+        let session = SessionId::new("session").expect("a valid id");
         ToolContext::new(tool, session, self.requester.address().agent().clone())
     }
 
@@ -196,21 +199,21 @@ impl Fleet {
         &self,
         tool: &str,
         arguments: &str,
-        time: Duration,
+        timeout: Duration,
     ) -> Result<ToolResult, ToolFailure> {
         let mut context = self.context(tool);
-        context.deadline = tokio::time::Instant::now() + time;
+        context.deadline = tokio::time::Instant::now() + timeout;
         self.agent.execute(ToolCall { context, arguments: arguments.into() }).await
     }
 }
 
-/// An agent's end for one remote tool, whoever serves it.
+/// Returns a function that calls one remote tool as an agent.
 pub(crate) fn agent_of(
-    bed: &BusFixture,
+    bus: &BusFixture,
     name: &'static str,
     hints: ToolHints,
 ) -> impl Fn(&'static str) -> BoxFuture<'static, Result<ToolResult, ToolFailure>> {
-    let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", "one")));
+    let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("agent", "one")));
     let agent = requester.address().agent().clone();
     let registry = Arc::new(ToolRegistry::new());
     let definition = ToolRegistration { hints, ..registration(name) };

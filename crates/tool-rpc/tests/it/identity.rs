@@ -1,4 +1,4 @@
-//! A request that is not its sender's own is given up, and its tool does not run.
+//! Rejection of requests with a forged caller.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,9 +15,9 @@ use rockbot_testkit::{
 use rockbot_tool_rpc::{InvokeOptions, ToolInvokeHandler};
 use rockbot_tools::{ToolExecutor, ToolRegistry};
 
-use crate::fleet::{Witness, tools};
+use crate::fleet::{ToolEvents, tools};
 
-/// A request of `user`, as the broker vouches for it, in the name of `agent`.
+/// Returns a request with the validated user `user` and the source `agent`.
 fn request(user: Option<&str>, agent: &str) -> Envelope {
     let request = ToolInvokeRequest {
         tool_call_id: ToolCallId::generate(),
@@ -34,52 +34,52 @@ fn request(user: Option<&str>, agent: &str) -> Envelope {
     envelope
 }
 
-async fn check(askers: CallerPolicy, user: Option<&str>, served: bool) {
-    check_at(&tool_invoke(), askers, user, served).await;
+async fn check(callers: CallerPolicy, user: Option<&str>, accepted: bool) {
+    check_at(&tool_invoke(), callers, user, accepted).await;
 }
 
-/// Sends a request to a worker that hears `askers`: whether it is served.
-async fn check_at(key: &RoutingKey, askers: CallerPolicy, user: Option<&str>, served: bool) {
-    let bed = BusFixture::memory();
+/// Asserts that a handler with the policy `callers` accepts or dead-letters a request at `key`.
+async fn check_at(key: &RoutingKey, callers: CallerPolicy, user: Option<&str>, accepted: bool) {
+    let bus = BusFixture::memory();
     let registry = Arc::new(ToolRegistry::new());
-    for tool in tools(&Arc::new(Witness::default())) {
+    for tool in tools(&Arc::new(ToolEvents::default())) {
         registry.register(tool).expect("registered");
     }
     let instance = InstanceId::generate();
     let executor = Arc::new(ToolExecutor::new(registry));
     let own = Some("rockbot.tool-handler".into());
-    let options = InvokeOptions { askers, user: own, ..InvokeOptions::running(1) };
+    let options = InvokeOptions { callers, user: own, ..InvokeOptions::new(1) };
     let handler =
-        ToolInvokeHandler::new(executor, bed.remote.clone(), "handler", &instance, options);
-    let _workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
-    let mut answers = bed.consume(reply_address("assistant", "one").queue(), 1).await;
-    let sent = Publication::mandatory(key.clone(), request(user, "assistant"));
-    bed.local.publish(sent).await.expect("queued");
-    if served {
-        next_delivery(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
+        ToolInvokeHandler::new(executor, bus.remote.clone(), "handler", &instance, options);
+    let _workers = handler.start(&tool_invoke(), &instance).await.expect("started");
+    let mut replies = bus.consume(reply_address("assistant", "one").queue(), 1).await;
+    let publication = Publication::mandatory(key.clone(), request(user, "assistant"));
+    bus.local.publish(publication).await.expect("published");
+    if accepted {
+        next_delivery(&mut replies).await.settle(Settlement::Ack).await.expect("settled");
         assert_eq!(handler.stats().unreadable(), 0);
     } else {
         let work = QueueSpec::work(&tool_invoke());
-        let mut given_up = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
-        let letter = next_delivery(&mut given_up).await;
+        let mut letters = bus.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
+        let letter = next_delivery(&mut letters).await;
         assert!(letter.envelope().dead_letter_reason.is_some());
         letter.settle(Settlement::Ack).await.expect("settled");
         wait_until("the count", || handler.stats().unreadable() == 1).await;
-        assert_eq!(handler.stats().ok(), 0, "it ran");
+        assert_eq!(handler.stats().ok(), 0, "the tool ran");
     }
 }
 
 #[tokio::test]
-async fn an_agent_is_served_in_its_own_name_and_no_other() {
-    for askers in [CallerPolicy::Any, CallerPolicy::Known] {
-        check(askers, Some("rockbot.agent.assistant"), true).await;
-        check(askers, Some("rockbot.agent.mallory"), false).await;
-        check(askers, Some("rockbot.cli"), false).await;
+async fn agent_is_accepted_only_under_its_own_name() {
+    for callers in [CallerPolicy::Any, CallerPolicy::Known] {
+        check(callers, Some("rockbot.agent.assistant"), true).await;
+        check(callers, Some("rockbot.agent.mallory"), false).await;
+        check(callers, Some("rockbot.cli"), false).await;
     }
 }
 
 #[tokio::test]
-async fn whoever_the_broker_does_not_know_is_served_only_where_anybody_is() {
+async fn unknown_user_is_accepted_only_by_policy_any() {
     for user in [None, Some("guest")] {
         check(CallerPolicy::Any, user, true).await;
         check(CallerPolicy::Known, user, false).await;
@@ -87,13 +87,13 @@ async fn whoever_the_broker_does_not_know_is_served_only_where_anybody_is() {
 }
 
 #[tokio::test]
-async fn what_handlers_pass_on_is_its_askers_and_is_taken_only_where_they_send() {
+async fn forwarded_request_is_accepted_only_in_quarantine_queue() {
     let handler = Some("rockbot.tool-handler");
     check(CallerPolicy::Known, handler, false).await;
-    let suspects = quarantine_of(&tool_invoke());
-    check_at(&suspects, CallerPolicy::Known, handler, true).await;
+    let quarantine = quarantine_of(&tool_invoke());
+    check_at(&quarantine, CallerPolicy::Known, handler, true).await;
     for stranger in [None, Some("guest"), Some("rockbot.mcp-bridge"), Some("rockbot.agent.mallory")]
     {
-        check_at(&suspects, CallerPolicy::Known, stranger, false).await;
+        check_at(&quarantine, CallerPolicy::Known, stranger, false).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What every call passes through, with both ends of the bus.
+//! Layers of a call, across the bus.
 
 use std::{
     num::NonZeroU32,
@@ -25,9 +25,9 @@ use crate::fleet::{registration, registry_of, tool};
 
 const SECRET: &str = "hunter2hunter2";
 
-/// A handler whose layers are configured, with tools that count their runs.
-struct Stage {
-    bed: BusFixture,
+/// A handler with configured layers, and tools that count their runs.
+struct Fixture {
+    bus: BusFixture,
     registry: Arc<ToolRegistry>,
     handler: Arc<ToolInvokeHandler>,
     account: Arc<CallAccount>,
@@ -36,7 +36,7 @@ struct Stage {
     _workers: InvokeWorkers,
 }
 
-/// A tool that only reads and belongs to a server.
+/// Returns the registration of a read-only tool of a server.
 fn definition(name: &str) -> ToolRegistration {
     ToolRegistration {
         hints: ToolHints::READ_ONLY,
@@ -45,45 +45,45 @@ fn definition(name: &str) -> ToolRegistration {
     }
 }
 
-/// What a run at the gate ends with.
-type Ends = fn() -> Result<ToolResult, ToolFailure>;
+/// Outcome of a gated run.
+type Outcome = fn() -> Result<ToolResult, ToolFailure>;
 
-impl Stage {
-    async fn set(section: Value) -> Self {
+impl Fixture {
+    async fn new(section: Value) -> Self {
         let section: HandlerSection = serde_json::from_value(section).expect("a section");
         assert_eq!(section.problems(), [""; 0]);
-        let bed = BusFixture::memory();
+        let bus = BusFixture::memory();
         let (runs, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
-        let at_the_gate =
-            |name: &str, ends: Ends| at_the_gate(definition(name), &runs, &gate, ends);
+        let gated_tool =
+            |name: &str, outcome: Outcome| gated_tool(definition(name), &runs, &gate, outcome);
         let tools = vec![
-            at_the_gate("read", || Ok(ToolResult::text("what it says"))),
-            at_the_gate("list", || Ok(ToolResult::text("all of them"))),
-            at_the_gate("gone", || {
-                let message = "nobody is there".to_owned();
+            gated_tool("read", || Ok(ToolResult::text("contents"))),
+            gated_tool("list", || Ok(ToolResult::text("all of them"))),
+            gated_tool("gone", || {
+                let message = "no handler".to_owned();
                 Err(ToolFailure::Unavailable { message, executed: Executed::No })
             }),
-            at_the_gate("leak", || Err(ToolFailure::failed(format!("401 for {SECRET}")))),
-            at_the_gate("drip", || Ok(ToolResult::error(format!("401 for {SECRET}")))),
+            gated_tool("leak", || Err(ToolFailure::failed(format!("401 for {SECRET}")))),
+            gated_tool("drip", || Ok(ToolResult::error(format!("401 for {SECRET}")))),
         ];
         let registry = registry_of(tools);
-        let layers = section.layers(None, Redactor::knowing([SECRET.to_owned()]));
+        let layers = section.layers(None, Redactor::with_secrets([SECRET.to_owned()]));
         let account = layers.account.clone().expect("an account");
         let executor = Arc::new(ToolExecutor::with_layers(registry.clone(), layers));
         let instance = InstanceId::generate();
-        let (bus, options) = (bed.remote.clone(), section.options());
-        let handler = ToolInvokeHandler::new(executor, bus, "handler", &instance, options);
-        let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
-        Self { bed, registry, handler, account, runs, gate, _workers: workers }
+        let (remote, options) = (bus.remote.clone(), section.options());
+        let handler = ToolInvokeHandler::new(executor, remote, "handler", &instance, options);
+        let workers = handler.start(&tool_invoke(), &instance).await.expect("started");
+        Self { bus, registry, handler, account, runs, gate, _workers: workers }
     }
 
-    /// An agent's end, which calls whatever there is.
+    /// Returns an agent that can call all tools of the handler.
     fn agent(&self, name: &str) -> Agent {
         let requester =
-            Arc::new(Requester::new(self.bed.local.clone(), reply_address(name, "one")));
+            Arc::new(Requester::new(self.bus.local.clone(), reply_address(name, "one")));
         let context = ToolContext::new(
             "",
-            SessionId::new("session").expect("an id"),
+            SessionId::new("session").expect("a valid id"),
             requester.address().agent().clone(),
         );
         let remote = |definition| -> Arc<dyn Tool> {
@@ -98,19 +98,19 @@ impl Stage {
     }
 }
 
-fn at_the_gate(
+fn gated_tool(
     definition: ToolRegistration,
     runs: &Arc<AtomicU32>,
     gate: &Arc<Semaphore>,
-    ends: Ends,
+    outcome: Outcome,
 ) -> Arc<dyn Tool> {
     let (runs, gate) = (runs.clone(), gate.clone());
     tool(definition, move |_, _| {
         let (runs, gate) = (runs.clone(), gate.clone());
         async move {
             runs.fetch_add(1, Ordering::SeqCst);
-            gate.acquire().await.expect("the gate stays").forget();
-            ends()
+            gate.acquire().await.expect("an open gate").forget();
+            outcome()
         }
     })
 }
@@ -121,18 +121,18 @@ struct Agent {
     context: ToolContext,
 }
 
-type Called = JoinSet<Result<ToolResult, ToolFailure>>;
+type Calls = JoinSet<Result<ToolResult, ToolFailure>>;
 
 impl Agent {
     async fn call(&self, tool: &'static str) -> Result<ToolResult, ToolFailure> {
-        let fresh =
+        let context =
             ToolContext::new(tool, self.context.session_id.clone(), self.context.agent.clone());
         let arguments = r#"{"text":"equal"}"#.into();
-        let call = self.executor.execute(ToolCall { context: fresh, arguments });
-        within_timeout("an answer", Box::pin(call)).await
+        let call = self.executor.execute(ToolCall { context, arguments });
+        within_timeout("a result", Box::pin(call)).await
     }
 
-    fn calls(&self, tool: &'static str, count: u32) -> Called {
+    fn calls(&self, tool: &'static str, count: u32) -> Calls {
         let call = || {
             let agent = self.clone();
             async move { agent.call(tool).await }
@@ -141,51 +141,49 @@ impl Agent {
     }
 }
 
-async fn all_say(calls: Called, text: &str) {
-    for ended in calls.join_all().await {
-        assert_eq!(ended.expect("a result").to_text(), text);
+async fn expect_results(calls: Calls, text: &str) {
+    for result in calls.join_all().await {
+        assert_eq!(result.expect("a result").to_text(), text);
     }
 }
 
-fn refused(ended: Result<ToolResult, ToolFailure>) -> (ToolErrorCode, Executed, String) {
-    let failure = ended.expect_err("refused");
+fn expect_failure(result: Result<ToolResult, ToolFailure>) -> (ToolErrorCode, Executed, String) {
+    let failure = result.expect_err("a failure");
     (failure.code(), failure.executed(), failure.to_string())
 }
 
 #[tokio::test]
-async fn a_hundred_equal_calls_at_once_run_once_and_those_of_two_agents_twice() {
+async fn concurrent_equal_calls_run_once_per_agent() {
     let cached = json!({"concurrency": 300, "servers": {"GitHub": {"cache": "1h"}}});
-    let stage = Stage::set(cached).await;
-    let (one, two) = (stage.agent("one"), stage.agent("two"));
+    let fixture = Fixture::new(cached).await;
+    let (one, two) = (fixture.agent("one"), fixture.agent("two"));
     let calls = [one.calls("read", 100), two.calls("read", 100)];
-    wait_until("all of them wait", || stage.handler.load().running == 200).await;
-    stage.gate.add_permits(200);
+    wait_until("200 calls in progress", || fixture.handler.load().running == 200).await;
+    fixture.gate.add_permits(200);
     for calls in calls {
-        all_say(calls, "what it says").await;
+        expect_results(calls, "contents").await;
     }
-    assert_eq!(stage.runs(), 2, "once for each agent");
-    all_say(one.calls("read", 10), "what it says").await;
-    assert_eq!(stage.runs(), 2, "and the results are kept");
-    assert_eq!(stage.account.by_tool()["read"].ok, 210, "all of them are accounted for");
+    assert_eq!(fixture.runs(), 2, "one run per agent");
+    expect_results(one.calls("read", 10), "contents").await;
+    assert_eq!(fixture.runs(), 2, "cached results");
+    assert_eq!(fixture.account.by_tool()["read"].ok, 210, "calls in the account");
 }
 
 #[tokio::test]
-async fn a_changed_definition_is_a_miss() {
-    let stage = Stage::set(json!({"tools": {"read": {"cache": "1h"}}})).await;
-    stage.gate.add_permits(10);
-    let agent = stage.agent("one");
-    all_say(agent.calls("read", 1), "what it says").await;
-    all_say(agent.calls("read", 1), "what it says").await;
-    assert_eq!(stage.runs(), 1);
-    assert!(stage.registry.unregister("read"));
-    let changed = ToolRegistration {
-        description: "It reads something else.".to_owned(),
-        ..definition("read")
-    };
-    let changed = at_the_gate(changed, &stage.runs, &stage.gate, || Ok(ToolResult::text("new")));
-    stage.registry.register(changed).expect("registered");
-    all_say(agent.calls("read", 1), "new").await;
-    assert_eq!(stage.runs(), 2);
+async fn changed_definition_misses_the_cache() {
+    let fixture = Fixture::new(json!({"tools": {"read": {"cache": "1h"}}})).await;
+    fixture.gate.add_permits(10);
+    let agent = fixture.agent("one");
+    expect_results(agent.calls("read", 1), "contents").await;
+    expect_results(agent.calls("read", 1), "contents").await;
+    assert_eq!(fixture.runs(), 1);
+    assert!(fixture.registry.unregister("read"));
+    let changed =
+        ToolRegistration { description: "Reads something else.".to_owned(), ..definition("read") };
+    let changed = gated_tool(changed, &fixture.runs, &fixture.gate, || Ok(ToolResult::text("new")));
+    fixture.registry.register(changed).expect("registered");
+    expect_results(agent.calls("read", 1), "new").await;
+    assert_eq!(fixture.runs(), 2);
 }
 
 #[tokio::test]
@@ -194,63 +192,63 @@ async fn tools_of_a_server_share_its_queue() {
         "queues": {"slow": {"concurrency": 1, "waiting": 1}},
         "servers": {"github": {"queue": "slow"}},
     });
-    let stage = Stage::set(section).await;
-    let agent = stage.agent("one");
+    let fixture = Fixture::new(section).await;
+    let agent = fixture.agent("one");
     let running = agent.calls("read", 1);
-    wait_until("it runs", || stage.runs() == 1).await;
+    wait_until("a running call", || fixture.runs() == 1).await;
     let waiting = agent.calls("list", 1);
-    wait_until("it waits", || stage.handler.load().waiting == 1).await;
-    let (code, executed, _) = refused(agent.call("list").await);
+    wait_until("a waiting call", || fixture.handler.load().waiting == 1).await;
+    let (code, executed, _) = expect_failure(agent.call("list").await);
     assert_eq!((code, executed), (ToolErrorCode::Overloaded, Executed::No));
-    assert_eq!(stage.runs(), 1, "one runs at a time");
-    stage.gate.add_permits(2);
-    all_say(running, "what it says").await;
-    all_say(waiting, "all of them").await;
+    assert_eq!(fixture.runs(), 1, "one runs at a time");
+    fixture.gate.add_permits(2);
+    expect_results(running, "contents").await;
+    expect_results(waiting, "all of them").await;
 }
 
 #[tokio::test]
-async fn an_agent_that_calls_too_often_is_refused_and_another_is_not() {
+async fn rate_limit_applies_per_agent() {
     let section = json!({"tools": {"read": {"rate": {"calls": 2, "per": "1h"}}}});
-    let stage = Stage::set(section).await;
-    stage.gate.add_permits(10);
-    let (one, two) = (stage.agent("one"), stage.agent("two"));
-    all_say(one.calls("read", 2), "what it says").await;
-    let (code, executed, words) = refused(one.call("read").await);
+    let fixture = Fixture::new(section).await;
+    fixture.gate.add_permits(10);
+    let (one, two) = (fixture.agent("one"), fixture.agent("two"));
+    expect_results(one.calls("read", 2), "contents").await;
+    let (code, executed, message) = expect_failure(one.call("read").await);
     assert_eq!((code, executed), (ToolErrorCode::Overloaded, Executed::No));
-    assert!(words.contains("call again in 1800 s") || words.contains("in 1799 s"), "{words}");
-    all_say(two.calls("read", 1), "what it says").await;
-    all_say(one.calls("list", 1), "all of them").await;
-    assert_eq!(stage.runs(), 4);
+    assert!(message.contains("call again in 1800 s") || message.contains("in 1799 s"), "{message}");
+    expect_results(two.calls("read", 1), "contents").await;
+    expect_results(one.calls("list", 1), "all of them").await;
+    assert_eq!(fixture.runs(), 4);
 }
 
 #[tokio::test]
-async fn a_server_that_is_out_of_reach_is_left_alone_with_all_its_tools() {
+async fn open_breaker_blocks_all_tools_of_server() {
     let section = json!({"servers": {"github": {"breaker": {"failures": 3, "open": "1h"}}}});
-    let stage = Stage::set(section).await;
-    stage.gate.add_permits(10);
-    let agent = stage.agent("one");
+    let fixture = Fixture::new(section).await;
+    fixture.gate.add_permits(10);
+    let agent = fixture.agent("one");
     for _ in 0..3 {
-        agent.call("gone").await.expect_err("nobody is there");
+        agent.call("gone").await.expect_err("no handler");
     }
-    let (code, executed, words) = refused(agent.call("read").await);
+    let (code, executed, message) = expect_failure(agent.call("read").await);
     assert_eq!((code, executed), (ToolErrorCode::Unavailable, Executed::No));
-    assert!(words.contains("github failed too often; call again in"), "{words}");
-    assert_eq!(stage.runs(), 3, "no other call was let through");
+    assert!(message.contains("github failed too often; call again in"), "{message}");
+    assert_eq!(fixture.runs(), 3, "no run after the breaker opened");
 }
 
 #[tokio::test]
-async fn no_secret_of_the_handler_crosses_the_bus_in_an_error() {
-    let stage = Stage::set(json!({})).await;
-    stage.gate.add_permits(10);
-    let agent = stage.agent("one");
-    let (code, _, words) = refused(agent.call("leak").await);
-    assert_eq!((code, &*words), (ToolErrorCode::ExecutionFailed, "401 for [secret]"));
-    let told = agent.call("drip").await.expect("a result");
-    assert_eq!((told.is_error, &*told.to_text()), (true, "401 for [secret]"));
+async fn errors_contain_no_secret_of_the_handler() {
+    let fixture = Fixture::new(json!({})).await;
+    fixture.gate.add_permits(10);
+    let agent = fixture.agent("one");
+    let (code, _, message) = expect_failure(agent.call("leak").await);
+    assert_eq!((code, &*message), (ToolErrorCode::ExecutionFailed, "401 for [secret]"));
+    let result = agent.call("drip").await.expect("a result");
+    assert_eq!((result.is_error, &*result.to_text()), (true, "401 for [secret]"));
 }
 
 #[test]
-fn what_an_operator_writes_is_what_holds() {
+fn call_section_is_parsed_with_defaults() {
     let section: CallSection = serde_json::from_value(json!({
         "cache": "5m", "cache_for": "session", "timeout": "30s", "idle_timeout": "10s",
         "rate": {"calls": 60, "per": "1m"}, "breaker": {"open": "1m"}, "fleet": {"concurrency": 2},

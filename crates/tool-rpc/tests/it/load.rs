@@ -1,4 +1,4 @@
-//! A handler knows how busy it is.
+//! Load of a handler.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use crate::fleet::{agent_of, handler_at, registration, registry_of, tool};
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_tells_the_calls_that_began_from_those_that_wait_for_room() {
-    let bed = BusFixture::memory();
+async fn load_counts_running_and_waiting_calls() {
+    let bus = BusFixture::memory();
     let (open, gate) = watch::channel(false);
     let held = tool(registration("held"), move |_, _| {
         let mut gate = gate.clone();
@@ -22,22 +22,22 @@ async fn a_handler_tells_the_calls_that_began_from_those_that_wait_for_room() {
         }
     });
     let (registry, instance) = (registry_of(vec![held]), InstanceId::generate());
-    let options = InvokeOptions { backlog: 8, ..InvokeOptions::running(2) };
+    let options = InvokeOptions { backlog: 8, ..InvokeOptions::new(2) };
     let (handler, _workers) =
-        handler_at(&tool_invoke(), &bed.remote, registry, &instance, options).await;
+        handler_at(&tool_invoke(), &bus.remote, registry, &instance, options).await;
     assert_eq!(handler.load(), HandlerLoad::default());
 
-    let call = agent_of(&bed, "held", ToolHints::default());
+    let call = agent_of(&bus, "held", ToolHints::default());
     let calls: Vec<_> = (0..5).map(|_| tokio::spawn(call("{}"))).collect();
     let counts = || (handler.load().running, handler.load().waiting);
-    wait_until("two run and three wait", || counts() == (2, 3)).await;
+    wait_until("two running and three waiting calls", || counts() == (2, 3)).await;
     tokio::time::advance(Duration::from_secs(4)).await;
-    let oldest = handler.load().oldest_ms.expect("calls are in hand");
+    let oldest = handler.load().oldest_ms.expect("a call");
     assert!((4_000..20_000).contains(&oldest), "{oldest} ms");
 
     open.send_replace(true);
     for call in calls {
-        call.await.expect("not aborted").expect("answered");
+        call.await.expect("no panic").expect("a result");
     }
-    wait_until("nothing is left", || handler.load() == HandlerLoad::default()).await;
+    wait_until("no load", || handler.load() == HandlerLoad::default()).await;
 }

@@ -1,7 +1,5 @@
-//! Both ends of a tool call, on the in-memory bus.
+//! Tests of both ends of a tool call, on the in-memory bus.
 
-#[cfg(test)]
-mod addressing;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
@@ -11,20 +9,22 @@ mod fleet;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod isolation;
+#[cfg(test)]
 mod journal;
 #[cfg(test)]
 mod layers;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod mcp_fixture;
+#[cfg(test)]
 mod mcp_index;
 #[cfg(test)]
 mod mcp_manage;
 #[cfg(test)]
-mod mcp_stage;
+mod quarantine;
 #[cfg(test)]
 mod round_trip;
 #[cfg(test)]
-mod sharing;
-#[cfg(test)]
-mod suspects;
+mod tool_resolver;

@@ -1,4 +1,4 @@
-//! Showing, adding and removing MCP servers over the bus.
+//! Details, registration and removal of MCP servers over the bus.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use serde_json::json;
 
 use crate::{
     fleet::{handler_at, registration, registry_of, tool},
-    mcp_stage::{Bridge, ScriptedGateway, about, agent, definition, names, server},
+    mcp_fixture::{Bridge, ScriptedGateway, agent, definition, details_request, names, server},
 };
 
-fn add(server: &str) -> McpRegisterServerRequest {
+fn register_request(server: &str) -> McpRegisterServerRequest {
     McpRegisterServerRequest {
         server_name: server.to_owned(),
         command: Some("x".to_owned()),
@@ -32,187 +32,187 @@ fn add(server: &str) -> McpRegisterServerRequest {
 }
 
 #[tokio::test]
-async fn a_server_is_shown_by_the_bridge_that_has_it() {
-    let bed = BusFixture::memory();
-    let one = Bridge::start(&bed, "one", ScriptedGateway::of([server("git", &["log"])])).await;
-    let two = Bridge::start(&bed, "two", ScriptedGateway::of([server("Time", &["now"])])).await;
-    let known = agent(&bed, "one").await;
-    wait_until("both", || names(known.as_ref()) == ["git", "Time"]).await;
-    // Many times: a shared queue would hand every other one to the wrong bridge.
+async fn details_come_from_the_bridge_with_the_server() {
+    let bus = BusFixture::memory();
+    let one = Bridge::start(&bus, "one", ScriptedGateway::new([server("git", &["log"])])).await;
+    let two = Bridge::start(&bus, "two", ScriptedGateway::new([server("Time", &["now"])])).await;
+    let agent = agent(&bus, "one").await;
+    wait_until("both servers", || names(agent.as_ref()) == ["git", "Time"]).await;
+    // Repeated: a shared queue would deliver every second request to the wrong bridge.
     for _ in 0..6 {
-        let details = known.details(about("time")).await.expect("shown");
+        let details = agent.details(details_request("time")).await.expect("details");
         assert_eq!(details.tools, [definition("now")], "with its schema unchanged");
         assert_eq!(details.server, server("Time", &["now"]));
     }
-    assert_eq!(one.gateway.asked.lock().unwrap().len(), 0);
-    assert_eq!(two.gateway.asked.lock().unwrap().len(), 6);
-    let error = known.details(about("nowhere")).await.expect_err("nobody has it");
+    assert_eq!(one.gateway.requested.lock().unwrap().len(), 0);
+    assert_eq!(two.gateway.requested.lock().unwrap().len(), 6);
+    let error = agent.details(details_request("nowhere")).await.expect_err("an unknown server");
     assert_eq!(error.code, McpManageErrorCode::NotFound);
 }
 
 #[tokio::test]
-async fn a_server_that_moved_is_shown_by_another_bridge() {
-    let bed = BusFixture::memory();
-    let dies = Bridge::start(&bed, "a", ScriptedGateway::of([server("git", &["log"])])).await;
-    let _lives = Bridge::start(&bed, "b", ScriptedGateway::of([server("git", &["log"])])).await;
-    let known = agent(&bed, "one").await;
-    wait_until("known", || names(known.as_ref()) == ["git"]).await;
-    assert!(dies.manage.drain(Duration::from_secs(1)).await);
-    drop(dies.announcer);
-    known.details(about("git")).await.expect("shown by the other");
+async fn details_fall_back_to_another_bridge() {
+    let bus = BusFixture::memory();
+    let dead = Bridge::start(&bus, "a", ScriptedGateway::new([server("git", &["log"])])).await;
+    let _live = Bridge::start(&bus, "b", ScriptedGateway::new([server("git", &["log"])])).await;
+    let agent = agent(&bus, "one").await;
+    wait_until("the server", || names(agent.as_ref()) == ["git"]).await;
+    assert!(dead.manage.drain(Duration::from_secs(1)).await);
+    drop(dead.announcer);
+    agent.details(details_request("git")).await.expect("details of the other bridge");
 }
 
 #[tokio::test]
-async fn a_server_is_added_and_removed_over_the_bus() {
-    let bed = BusFixture::memory();
-    let _bridge = Bridge::start(&bed, "b", ScriptedGateway::of([])).await;
-    let known = agent(&bed, "one").await;
-    let added = known.register(add("new")).await.expect("added");
-    assert_eq!(added.name, "new");
-    wait_until("announced", || names(known.as_ref()) == ["new"]).await;
-    known.unregister("NEW").await.expect("removed");
-    wait_until("gone", || names(known.as_ref()).is_empty()).await;
-    let error = known.unregister("new").await.expect_err("not there");
+async fn server_is_registered_and_removed_over_the_bus() {
+    let bus = BusFixture::memory();
+    let _bridge = Bridge::start(&bus, "b", ScriptedGateway::new([])).await;
+    let agent = agent(&bus, "one").await;
+    let registered = agent.register(register_request("new")).await.expect("a server");
+    assert_eq!(registered.name, "new");
+    wait_until("the registered server", || names(agent.as_ref()) == ["new"]).await;
+    agent.unregister("NEW").await.expect("the removal");
+    wait_until("the removed server", || names(agent.as_ref()).is_empty()).await;
+    let error = agent.unregister("new").await.expect_err("an unknown server");
     assert_eq!(error.code, McpManageErrorCode::NotFound);
 }
 
 #[tokio::test]
-async fn without_a_bridge_that_is_told_at_once() {
-    let bed = BusFixture::memory();
-    let known = agent(&bed, "one").await;
-    let error = known.details(about("git")).await.expect_err("nobody is there");
+async fn request_without_bridge_fails_at_once() {
+    let bus = BusFixture::memory();
+    let agent = agent(&bus, "one").await;
+    let error = agent.details(details_request("git")).await.expect_err("no bridge");
     assert_eq!(error.code, McpManageErrorCode::Unavailable);
     assert!(error.message.contains("no bridge"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_hangs_is_told_in_time() {
-    let bed = BusFixture::memory();
-    let gateway = ScriptedGateway::that_hangs(server("stuck", &[]));
-    let _bridge = Bridge::start(&bed, "b", gateway).await;
-    let known = agent(&bed, "one").await;
-    wait_until("known", || names(known.as_ref()) == ["stuck"]).await;
+async fn hung_server_fails_with_the_bridges_timeout() {
+    let bus = BusFixture::memory();
+    let gateway = ScriptedGateway::new_hanging(server("stuck", &[]));
+    let _bridge = Bridge::start(&bus, "b", gateway).await;
+    let agent = agent(&bus, "one").await;
+    wait_until("the server", || names(agent.as_ref()) == ["stuck"]).await;
     let began = tokio::time::Instant::now();
-    let error = known.details(about("stuck")).await.expect_err("it hangs");
+    let error = agent.details(details_request("stuck")).await.expect_err("a timeout");
     assert_eq!(error.code, McpManageErrorCode::Unavailable);
-    assert!(error.message.contains("the server did not answer"), "the bridge says it: {error}");
+    assert!(error.message.contains("the server did not reply"), "not the bridge: {error}");
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
-/// A request of `user` in the name of `agent`, and what becomes of it.
-async fn check(askers: CallerPolicy, user: Option<&str>, reply_to: RoutingKey, served: bool) {
-    let bed = BusFixture::memory();
-    let gateway = ScriptedGateway::of([server("git", &[])]);
-    let _bridge = Bridge::hearing(&bed, "b", gateway.clone(), askers).await;
+/// Asserts that a bridge accepts or dead-letters a request with the validated user `user`.
+async fn check(callers: CallerPolicy, user: Option<&str>, reply_to: RoutingKey, accepted: bool) {
+    let bus = BusFixture::memory();
+    let gateway = ScriptedGateway::new([server("git", &[])]);
+    let _bridge = Bridge::start_for(&bus, "b", gateway.clone(), callers).await;
     let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-    let mut answers = bed.consume(queue, 1).await;
-    let mut envelope = Envelope::from_payload(&about("git"))
+    let mut replies = bus.consume(queue, 1).await;
+    let mut envelope = Envelope::from_payload(&details_request("git"))
         .with_correlation_id(MessageId::generate().as_str())
         .with_source("assistant")
         .reply_to(reply_to);
     envelope.user_id = user.map(Into::into);
-    bed.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
-    if served {
-        next_delivery(&mut answers).await.settle(Settlement::Ack).await.expect("settled");
+    bus.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("published");
+    if accepted {
+        next_delivery(&mut replies).await.settle(Settlement::Ack).await.expect("settled");
     } else {
         let work = QueueSpec::work(&mcp_manage());
-        let mut given_up = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
-        let letter = next_delivery(&mut given_up).await;
+        let mut letters = bus.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
+        let letter = next_delivery(&mut letters).await;
         assert!(letter.envelope().dead_letter_reason.is_some());
         letter.settle(Settlement::Ack).await.expect("settled");
-        assert_never("an answer", answers.next()).await;
-        assert!(gateway.asked.lock().unwrap().is_empty(), "it was asked");
+        assert_never("a reply", replies.next()).await;
+        assert!(gateway.requested.lock().unwrap().is_empty(), "a request reached the gateway");
     }
 }
 
 #[tokio::test]
-async fn a_request_that_is_not_its_senders_own_is_given_up() {
+async fn request_with_forged_caller_is_dead_lettered() {
     let own = || reply_address("assistant", "one").for_mcp_management().reply_to();
-    for askers in [CallerPolicy::Any, CallerPolicy::Known] {
-        check(askers, Some("rockbot.agent.assistant"), own(), true).await;
-        check(askers, Some("rockbot.agent.mallory"), own(), false).await;
+    for callers in [CallerPolicy::Any, CallerPolicy::Known] {
+        check(callers, Some("rockbot.agent.assistant"), own(), true).await;
+        check(callers, Some("rockbot.agent.mallory"), own(), false).await;
     }
     check(CallerPolicy::Any, None, own(), true).await;
     check(CallerPolicy::Known, None, own(), false).await;
 }
 
 #[tokio::test]
-async fn an_answer_goes_to_no_other_kind_of_address() {
+async fn reply_to_of_another_kind_is_dead_lettered() {
     for elsewhere in ["tool.result.assistant.one", "user.message.victim", "mcp.manage.at.other"] {
         check(CallerPolicy::Any, None, key(elsewhere), false).await;
     }
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_read_is_answered_and_kept() {
-    let bed = BusFixture::memory();
-    let _bridge = Bridge::start(&bed, "b", ScriptedGateway::of([])).await;
+async fn unreadable_request_gets_error_and_is_dead_lettered() {
+    let bus = BusFixture::memory();
+    let _bridge = Bridge::start(&bus, "b", ScriptedGateway::new([])).await;
     let reply_to = reply_address("assistant", "one").for_mcp_management();
-    let mut answers = bed.consume(reply_to.queue(), 1).await;
+    let mut replies = bus.consume(reply_to.queue(), 1).await;
     let work = QueueSpec::work(&mcp_manage());
-    let mut letters = bed.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
+    let mut letters = bus.consume(QueueSpec::dead_letters_of(&work.name), 1).await;
     for body in [&b"{"[..], b"{}", &[0xff]] {
         let envelope = Envelope::raw("McpServerDetailsRequest", body.to_vec())
             .with_correlation_id("id")
             .reply_to(reply_to.reply_to());
-        bed.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("queued");
-        let answer = next_delivery(&mut answers).await;
-        let error: McpManageError = answer.envelope().decode(Limits::default()).expect("an error");
+        bus.local.publish(Publication::mandatory(mcp_manage(), envelope)).await.expect("published");
+        let reply = next_delivery(&mut replies).await;
+        let error: McpManageError = reply.envelope().decode(Limits::default()).expect("an error");
         assert_eq!(error.code, McpManageErrorCode::InvalidRequest);
-        answer.settle(Settlement::Ack).await.expect("settled");
+        reply.settle(Settlement::Ack).await.expect("settled");
         next_delivery(&mut letters).await.settle(Settlement::Ack).await.expect("settled");
     }
 }
 
 #[tokio::test]
-async fn a_call_goes_to_a_bridge_that_has_the_server() {
-    let bed = BusFixture::memory();
-    let known = agent(&bed, "one").await;
-    let mut kept = Vec::new();
-    for (name, servers) in [("a", vec!["both"]), ("b", vec!["both", "alone"])] {
+async fn call_goes_to_a_bridge_with_the_server() {
+    let bus = BusFixture::memory();
+    let agent = agent(&bus, "one").await;
+    let mut bridges = Vec::new();
+    for (name, servers) in [("a", vec!["both servers"]), ("b", vec!["both servers", "alone"])] {
         let instance = InstanceId::new(name).unwrap();
-        let says =
+        let named_tool =
             tool(registration("x"), move |_, _| std::future::ready(Ok(ToolResult::text(name))));
         let own = servers.clone();
-        let addressing = move |server: &str, _: &str| {
+        let resolver = move |server: &str, _: &str| {
             own.iter().any(|one| one.eq_ignore_ascii_case(server)).then(|| "x".to_owned())
         };
-        let options = InvokeOptions::running(4).addressed(Arc::new(addressing));
-        let registry = registry_of(vec![says]);
+        let options = InvokeOptions::new(4).with_tool_resolver(Arc::new(resolver));
+        let registry = registry_of(vec![named_tool]);
         let (handler, workers) =
-            handler_at(&tool_invoke_mcp(), &bed.remote, registry, &instance, options).await;
+            handler_at(&tool_invoke_mcp(), &bus.remote, registry, &instance, options).await;
         let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));
-        let also = handler.start_also(inbox).await.expect("consuming");
+        let worker = handler.start_worker(inbox).await.expect("started");
         let servers = servers.into_iter().map(|name| server(name, &["read"]));
-        let bridge = Bridge::start(&bed, name, ScriptedGateway::of(servers)).await;
-        kept.push((handler, workers, also, bridge));
+        let bridge = Bridge::start(&bus, name, ScriptedGateway::new(servers)).await;
+        bridges.push((handler, workers, worker, bridge));
     }
-    wait_until("known", || names(known.as_ref()) == ["alone", "both"]).await;
+    wait_until("the server", || names(agent.as_ref()) == ["alone", "both servers"]).await;
     let call = async |server| {
-        let agent = reply_address("agent", "one").agent().clone();
-        let context = ToolContext::new("read", SessionId::generate(), agent);
-        known.call(server, "read", json!({}), &context).await
+        let name = reply_address("agent", "one").agent().clone();
+        let context = ToolContext::new("read", SessionId::generate(), name);
+        agent.call(server, "read", json!({}), &context).await
     };
-    let mut who = std::collections::BTreeSet::new();
-    // Once every bridge had the time to be heard, what both have is shared between them.
+    let mut called = std::collections::BTreeSet::new();
+    // After the discovery time, calls of a server that both have are load-balanced.
     let shared = async {
-        while who.len() < 2 {
-            assert_eq!(call("ALONE").await.expect("there").to_text(), "b");
-            who.insert(call("both").await.expect("there").to_text().into_owned());
+        while called.len() < 2 {
+            assert_eq!(call("ALONE").await.expect("a result").to_text(), "b");
+            called.insert(call("both servers").await.expect("a result").to_text().into_owned());
         }
     };
-    within_timeout("both to be asked", shared).await;
-    let failure = call("nowhere").await.expect_err("nobody has it");
+    within_timeout("calls of both bridges", shared).await;
+    let failure = call("nowhere").await.expect_err("an unknown server");
     assert_eq!(failure.code(), ToolErrorCode::ToolNotFound);
     assert_eq!(failure.executed(), Executed::No);
 }
 
 #[tokio::test]
-async fn a_request_to_a_bridge_that_died_fails_at_once() {
-    let bed = BusFixture::memory();
+async fn request_to_a_dead_bridge_fails_at_once() {
+    let bus = BusFixture::memory();
     let instance = InstanceId::new("dead").unwrap();
-    let request: McpServerDetailsRequest = about("git");
+    let request: McpServerDetailsRequest = details_request("git");
     let envelope = Envelope::from_payload(&request).with_correlation_id("id");
-    let sent = Publication::mandatory(mcp_manage_at(&instance), envelope);
-    assert!(bed.local.publish(sent).await.is_err());
+    let publication = Publication::mandatory(mcp_manage_at(&instance), envelope);
+    assert!(bus.local.publish(publication).await.is_err());
 }

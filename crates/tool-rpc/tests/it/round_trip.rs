@@ -1,4 +1,4 @@
-//! A call crosses the bus and comes back.
+//! Calls over the bus, from request to reply.
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering},
@@ -19,16 +19,16 @@ use serde_json::json;
 use crate::fleet::{Fleet, registration};
 
 #[tokio::test]
-async fn a_result_says_where_it_ran() {
+async fn result_names_its_handler() {
     let fleet = Fleet::start().await;
     let result = fleet.call("echo", r#"{"text": "hello"}"#).await.expect("a result");
     assert_eq!(result.to_text(), "hello");
-    assert!(result.ran_on.expect("a process").starts_with("handler/"));
+    assert!(result.ran_on.expect("a handler").starts_with("handler/"));
     assert_eq!(fleet.handler.stats().ok(), 1);
 }
 
 #[tokio::test]
-async fn a_tools_own_failure_is_a_result_that_the_model_reads() {
+async fn tool_error_is_a_result() {
     let fleet = Fleet::start().await;
     let result = fleet.call("sad", "{}").await.expect("a result");
     assert!(result.is_error);
@@ -36,9 +36,9 @@ async fn a_tools_own_failure_is_a_result_that_the_model_reads() {
 }
 
 #[tokio::test]
-async fn a_failed_tool_ran_and_its_causes_stay_home() {
+async fn failed_tool_hides_its_cause() {
     let fleet = Fleet::start().await;
-    let failure = fleet.call("fail", "{}").await.expect_err("it fails");
+    let failure = fleet.call("fail", "{}").await.expect_err("a failure");
     assert_eq!(failure.code(), ToolErrorCode::ExecutionFailed);
     assert_eq!(failure.executed(), Executed::Yes);
     assert_eq!(failure.model_text(), "(tool failed: the disk is full)");
@@ -54,7 +54,7 @@ async fn progress_details_and_partials_cross_the_bus() {
     let call = ToolCall { context, arguments: "{}".into() };
     let result = fleet.agent.execute(call).await.expect("a result");
     assert_eq!(result.details, Some(json!({"steps": 3})));
-    // Progress may arrive after the answer, and is dropped then: what did arrive is in order.
+    // Progress after the reply is dropped; earlier progress is in order.
     let seen = seen.lock().unwrap();
     let lines: Vec<_> = seen
         .iter()
@@ -70,7 +70,7 @@ async fn progress_details_and_partials_cross_the_bus() {
 }
 
 #[tokio::test]
-async fn cancelling_reaches_the_tool_and_the_asker_learns_that_it_ran() {
+async fn cancelled_call_stops_its_tool_and_reports_the_run() {
     let fleet = Arc::new(Fleet::start().await);
     let context = fleet.context("hang");
     let cancellation = context.cancellation.clone();
@@ -78,41 +78,41 @@ async fn cancelling_reaches_the_tool_and_the_asker_learns_that_it_ran() {
     let call = tokio::spawn(async move {
         caller.agent.execute(ToolCall { context, arguments: "{}".into() }).await
     });
-    within_timeout("the tool starts", fleet.witness.started.notified()).await;
+    within_timeout("the tool starts", fleet.events.started.notified()).await;
     cancellation.cancel();
     let failure = within_timeout("the end", call).await.expect("no panic").expect_err("cancelled");
     assert_eq!(failure.code(), ToolErrorCode::Cancelled);
     assert_eq!(failure.executed(), Executed::Yes);
-    wait_until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+    wait_until("the tool is dropped", || fleet.events.dropped.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test]
-async fn an_asker_that_goes_away_stops_the_tool() {
+async fn dropped_call_stops_its_tool() {
     let fleet = Arc::new(Fleet::start().await);
     let caller = fleet.clone();
     let call = tokio::spawn(async move { caller.call("hang", "{}").await });
-    within_timeout("the tool starts", fleet.witness.started.notified()).await;
+    within_timeout("the tool starts", fleet.events.started.notified()).await;
     call.abort();
-    wait_until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
-    wait_until("nothing runs", || fleet.handler.running() == 0).await;
+    wait_until("the tool is dropped", || fleet.events.dropped.load(Ordering::SeqCst) == 1).await;
+    wait_until("no running call", || fleet.handler.running() == 0).await;
 }
 
 #[tokio::test]
-async fn a_hanging_tool_times_out_with_the_workers_word_that_it_ran() {
+async fn hung_tool_times_out_as_executed() {
     let fleet = Fleet::start().await;
     let failure =
-        fleet.call_within("hang", "{}", Duration::from_millis(200)).await.expect_err("it hangs");
+        fleet.call_within("hang", "{}", Duration::from_millis(200)).await.expect_err("a timeout");
     assert_eq!(failure.code(), ToolErrorCode::Timeout);
     assert_eq!(failure.executed(), Executed::Yes);
     assert!(!failure.is_retryable());
     assert_eq!(failure.model_text(), "(tool failed: timeout)");
-    wait_until("the tool is dropped", || fleet.witness.dropped.load(Ordering::SeqCst) == 1).await;
+    wait_until("the tool is dropped", || fleet.events.dropped.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test]
-async fn draining_finishes_and_answers_what_is_under_way() {
+async fn drain_finishes_running_calls() {
     let fleet = Fleet::start().await;
-    let Fleet { workers, agent, witness, requester, .. } = fleet;
+    let Fleet { workers, agent, events, requester, .. } = fleet;
     let session = rockbot_contracts::SessionId::generate();
     let mut context =
         rockbot_tools::ToolContext::new("hang", session, requester.address().agent().clone());
@@ -121,22 +121,22 @@ async fn draining_finishes_and_answers_what_is_under_way() {
         tokio::spawn(
             async move { agent.execute(ToolCall { context, arguments: "{}".into() }).await },
         );
-    within_timeout("the tool starts", witness.started.notified()).await;
+    within_timeout("the tool starts", events.started.notified()).await;
     assert!(workers.drain(Duration::from_secs(10)).await, "drained in time");
-    let failure = within_timeout("the end", call).await.expect("no panic").expect_err("it hangs");
+    let failure = within_timeout("the end", call).await.expect("no panic").expect_err("a timeout");
     assert_eq!(failure.executed(), Executed::Yes);
 }
 
 #[tokio::test]
-async fn an_agent_that_works_for_another_asks_as_the_process_that_it_is_in() {
-    let bed = BusFixture::memory();
-    let mut requests = bed.consume(QueueSpec::work(&tool_invoke()), 1).await;
-    let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("assistant", "one")));
+async fn call_of_team_member_has_process_as_source() {
+    let bus = BusFixture::memory();
+    let mut requests = bus.consume(QueueSpec::work(&tool_invoke()), 1).await;
+    let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("assistant", "one")));
     let tool = RemoteTool::new(registration("echo"), requester, tool_invoke());
-    let member = AgentName::new("librarian").expect("a name");
+    let member = AgentName::new("librarian").expect("a valid name");
     let context = ToolContext::new("echo", SessionId::generate(), member);
-    let asked = tokio::spawn(async move { tool.call(json!({}), &context).await });
+    let call = tokio::spawn(async move { tool.call(json!({}), &context).await });
     let request = next_delivery(&mut requests).await;
-    assert_eq!(request.envelope().source.as_deref(), Some("assistant"), "the broker's word");
-    asked.abort();
+    assert_eq!(request.envelope().source.as_deref(), Some("assistant"), "the user of the process");
+    call.abort();
 }

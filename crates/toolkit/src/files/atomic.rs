@@ -13,7 +13,7 @@ use rockbot_tools::{Executed, ToolFailure};
 
 use super::{
     path::RelativePath,
-    root::{Root, not_regular, refused},
+    root::{Root, access_failure, not_regular},
     stop::Stop,
 };
 
@@ -28,13 +28,13 @@ pub(super) struct Target {
 impl Target {
     /// Resolves the location of a file and creates its parent directories.
     pub(super) fn prepare(root: &Root, path: &RelativePath) -> Result<Self, ToolFailure> {
-        let place = resolve(root, path)?;
-        let Some(name) = place.file_name().map(OsStr::to_owned) else {
+        let resolved = resolve(root, path)?;
+        let Some(name) = resolved.file_name().map(OsStr::to_owned) else {
             return Err(ToolFailure::failed(format!("{path} is a directory; name a file in it")));
         };
-        let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = resolved.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = root.dir().open_dir(parent.unwrap_or(Path::new(".")));
-        let directory = directory.map_err(|error| refused(path, error))?;
+        let directory = directory.map_err(|error| access_failure(path, error))?;
         let existing = match directory.symlink_metadata(&name) {
             Ok(metadata) if metadata.is_dir() => {
                 return Err(ToolFailure::failed(format!(
@@ -49,7 +49,7 @@ impl Target {
             }
             Ok(metadata) => Some(metadata.permissions()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(refused(path, error)),
+            Err(error) => return Err(access_failure(path, error)),
         };
         Ok(Self { directory, name, existing })
     }
@@ -66,10 +66,10 @@ impl Target {
         content: &[u8],
         stop: &Stop,
     ) -> Result<(), ToolFailure> {
-        let (mut file, draft) = self.create_draft().map_err(|error| refused(path, error))?;
-        self.fill(&mut file, content).map_err(|error| refused(path, error))?;
+        let (mut file, draft) = self.create_draft().map_err(|error| access_failure(path, error))?;
+        self.fill(&mut file, content).map_err(|error| access_failure(path, error))?;
         stop.check(Executed::No)?;
-        draft.put(&self.name).map_err(|error| refused(path, error))
+        draft.replace(&self.name).map_err(|error| access_failure(path, error))
     }
 
     fn fill(&self, file: &mut File, content: &[u8]) -> io::Result<()> {
@@ -113,7 +113,7 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn put(mut self, target: &OsStr) -> io::Result<()> {
+    fn replace(mut self, target: &OsStr) -> io::Result<()> {
         if let Some(name) = &self.name {
             self.directory.rename(name, self.directory, target)?;
         }
@@ -137,9 +137,9 @@ impl Drop for Draft<'_> {
 fn resolve(root: &Root, path: &RelativePath) -> Result<PathBuf, ToolFailure> {
     let given = path.as_path();
     match root.dir().canonicalize(given) {
-        Ok(place) => return Ok(place),
+        Ok(resolved) => return Ok(resolved),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(refused(path, error)),
+        Err(error) => return Err(access_failure(path, error)),
     }
     if root.dir().symlink_metadata(given).is_ok() {
         return Err(ToolFailure::failed(format!(
@@ -152,7 +152,7 @@ fn resolve(root: &Root, path: &RelativePath) -> Result<PathBuf, ToolFailure> {
     if parent.as_os_str().is_empty() {
         return Ok(PathBuf::from(name));
     }
-    root.dir().create_dir_all(parent).map_err(|error| refused(path, error))?;
-    let parent = root.dir().canonicalize(parent).map_err(|error| refused(path, error))?;
+    root.dir().create_dir_all(parent).map_err(|error| access_failure(path, error))?;
+    let parent = root.dir().canonicalize(parent).map_err(|error| access_failure(path, error))?;
     Ok(parent.join(name))
 }

@@ -263,7 +263,7 @@ async fn watch<O: AsyncRead + Unpin, E: AsyncRead + Unpin>(
             }
             _ = ticks.tick() => {
                 if capture.bytes() > reported && let Some(line) = capture.last_line() {
-                reported = capture.bytes();
+                    reported = capture.bytes();
                     context.progress(line);
                 }
             }

@@ -66,13 +66,13 @@ impl Capture {
         let lines_end = newline.map_or(0, |end| window + end + 1);
         let (lines, rest) = chunk.split_at(lines_end);
         if !lines.is_empty() {
-            self.keep(&line);
-            self.keep(lines);
+            self.append(&line);
+            self.append(lines);
             line.clear();
         }
         if line.len() + rest.len() > MAX_PENDING_BYTES {
-            self.keep(&line);
-            self.keep(rest);
+            self.append(&line);
+            self.append(rest);
             line.clear();
         } else {
             line.extend_from_slice(rest);
@@ -83,9 +83,9 @@ impl Capture {
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = self.half - self.head.len();
-        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+    fn append(&mut self, bytes: &[u8]) {
+        let remaining = self.half - self.head.len();
+        let (first, rest) = bytes.split_at(remaining.min(bytes.len()));
         self.head.extend_from_slice(first);
         let last = &rest[rest.len().saturating_sub(self.half)..];
         let excess = (self.tail.len() + last.len()).saturating_sub(self.half);
@@ -120,7 +120,7 @@ impl Capture {
 
     pub(super) fn finish(mut self) -> Output {
         for line in [std::mem::take(&mut self.out.line), std::mem::take(&mut self.err.line)] {
-            self.keep(&line);
+            self.append(&line);
         }
         let all_bytes = self.bytes();
         let (stdout_bytes, stderr_bytes) = (self.out.bytes, self.err.bytes);

@@ -35,7 +35,7 @@ pub struct FilesConfig {
     /// The shell, called with `-c`. Default `/bin/bash`, or `/bin/sh` if that is missing.
     #[serde(default = "default_shell")]
     pub shell: PathBuf,
-    /// Whether to offer the `bash` tool. It is not a sandbox: see the module. Default true.
+    /// Offers the `bash` tool. It is not a sandbox: see the module. Default true.
     #[serde(default = "default_allow_bash")]
     pub allow_bash: bool,
 }

@@ -12,7 +12,7 @@ use super::{
     definition,
     file_tool::FileTool,
     path::RelativePath,
-    root::{Root, refused},
+    root::{Root, access_failure},
     stop::Stop,
 };
 
@@ -83,13 +83,13 @@ fn load(root: &Root, path: &RelativePath, max_bytes: usize) -> Result<String, To
     let mut bytes = Vec::new();
     file.take(max_bytes as u64 + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| refused(path, error))?;
+        .map_err(|error| access_failure(path, error))?;
     if bytes.len() > max_bytes {
         return Err(too_large(path, max_bytes));
     }
     String::from_utf8(bytes).map_err(|error| {
         let message = format!("{path} is not UTF-8 text and cannot be edited with this tool");
-        ToolFailure::caused(message, error.utf8_error())
+        ToolFailure::failed_with_source(message, error.utf8_error())
     })
 }
 

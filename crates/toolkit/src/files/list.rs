@@ -11,7 +11,7 @@ use super::{
     definition,
     file_tool::FileTool,
     path::{RelativePath, shown},
-    root::{Root, refused},
+    root::{Root, access_failure},
     stop::Stop,
     walk::{Entry, Flow, Kind, Walk},
 };
@@ -72,7 +72,8 @@ fn list(
     stop: &Stop,
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(arguments.path.as_deref().unwrap_or("."))?;
-    let metadata = root.dir().metadata(path.as_path()).map_err(|error| refused(&path, error))?;
+    let metadata =
+        root.dir().metadata(path.as_path()).map_err(|error| access_failure(&path, error))?;
     if !metadata.is_dir() {
         return Err(ToolFailure::failed(format!("{path} is not a directory")));
     }

@@ -15,7 +15,7 @@ use super::{
     definition,
     file_tool::FileTool,
     path::RelativePath,
-    root::{Root, refused},
+    root::{Root, access_failure},
     stop::Stop,
 };
 
@@ -68,7 +68,7 @@ fn read(
     let first = arguments.offset.unwrap_or(1).max(1);
     let limit = arguments.limit.unwrap_or(u64::MAX).max(1);
     let file = root.open_file(&path)?;
-    let failed = |error| refused(&path, error);
+    let failed = |error| access_failure(&path, error);
     let size = file.metadata().map_err(failed)?.len();
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
     if reader.fill_buf().map_err(failed)?.contains(&0) {
@@ -95,9 +95,9 @@ fn binary(path: &RelativePath, size: u64) -> ToolFailure {
 struct Page {
     text: Vec<u8>,
     lines: u64,
-    /// Whether the file continues after the page.
+    /// `true` if the file continues after the page.
     more: bool,
-    /// Whether its only line is truncated.
+    /// `true` if the only line is truncated.
     line_truncated: bool,
 }
 
@@ -112,7 +112,7 @@ fn skip_lines(
     let (mut lines, mut in_line) = (0, false);
     while lines < count {
         stop.check(Executed::Yes)?;
-        let buffer = reader.fill_buf().map_err(|error| refused(path, error))?;
+        let buffer = reader.fill_buf().map_err(|error| access_failure(path, error))?;
         if buffer.is_empty() {
             return Ok(lines + u64::from(in_line));
         }
@@ -142,19 +142,19 @@ fn take_page(
     let mut whole_lines_end = 0;
     while page.lines < limit {
         stop.check(Executed::Yes)?;
-        let buffer = reader.fill_buf().map_err(|error| refused(path, error))?;
+        let buffer = reader.fill_buf().map_err(|error| access_failure(path, error))?;
         if buffer.is_empty() {
             page.lines += u64::from(page.text.len() > whole_lines_end);
             return Ok(page);
         }
         let newline = buffer.iter().position(|byte| *byte == b'\n');
         let piece = &buffer[..newline.map_or(buffer.len(), |end| end + 1)];
-        let room = max_bytes - page.text.len();
-        if piece.len() > room {
+        let remaining = max_bytes - page.text.len();
+        if piece.len() > remaining {
             page.more = true;
             page.line_truncated = whole_lines_end == 0;
             if page.line_truncated {
-                page.text.extend_from_slice(&piece[..room]);
+                page.text.extend_from_slice(&piece[..remaining]);
                 page.lines = 1;
                 drop_partial_character(&mut page.text);
             } else {
@@ -170,7 +170,7 @@ fn take_page(
         }
         reader.consume(used);
     }
-    page.more = !at_end(reader).map_err(|error| refused(path, error))?;
+    page.more = !at_end(reader).map_err(|error| access_failure(path, error))?;
     Ok(page)
 }
 

@@ -53,7 +53,8 @@ impl Root {
     pub(super) fn open_file(&self, path: &RelativePath) -> Result<fs::File, ToolFailure> {
         // Opening a device may have an effect, so the kind is checked first. The opened file is checked
         // again, because it may have been replaced in between.
-        let metadata = self.dir.metadata(path.as_path()).map_err(|error| refused(path, error))?;
+        let metadata =
+            self.dir.metadata(path.as_path()).map_err(|error| access_failure(path, error))?;
         if metadata.is_dir() {
             return Err(ToolFailure::failed(format!(
                 "{path} is a directory; list its content with list_files"
@@ -65,14 +66,14 @@ impl Root {
         match open_regular(&self.dir, path.as_path(), OFlags::empty()) {
             Ok(Some(file)) => Ok(file),
             Ok(None) => Err(not_regular(path)),
-            Err(error) => Err(refused(path, error)),
+            Err(error) => Err(access_failure(path, error)),
         }
     }
 
     /// Resolves symbolic links and `..`; the result is relative to the root, and empty for the root.
     pub(super) fn resolve(&self, path: &RelativePath) -> Result<PathBuf, ToolFailure> {
         let resolved =
-            self.dir.canonicalize(path.as_path()).map_err(|error| refused(path, error))?;
+            self.dir.canonicalize(path.as_path()).map_err(|error| access_failure(path, error))?;
         Ok(if resolved == Path::new(".") { PathBuf::new() } else { resolved })
     }
 }
@@ -99,7 +100,7 @@ pub(super) fn not_regular(path: &RelativePath) -> ToolFailure {
 }
 
 /// Returns the failure for a path that cannot be used, with a message for the model.
-pub(super) fn refused(path: &RelativePath, error: io::Error) -> ToolFailure {
+pub(super) fn access_failure(path: &RelativePath, error: io::Error) -> ToolFailure {
     // cap-std's own rejection of a path outside the root has no errno.
     let escapes = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
     let message = match error.kind() {
@@ -124,5 +125,5 @@ pub(super) fn refused(path: &RelativePath, error: io::Error) -> ToolFailure {
         }
         _ => format!("{path} cannot be accessed: I/O error"),
     };
-    ToolFailure::caused(message, error)
+    ToolFailure::failed_with_source(message, error)
 }

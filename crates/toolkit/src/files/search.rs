@@ -15,7 +15,7 @@ use super::{
     definition,
     file_tool::FileTool,
     path::{RelativePath, shown},
-    root::{Root, open_regular, refused},
+    root::{Root, access_failure, open_regular},
     stop::{Stop, StoppableReader},
     walk::{Flow, Kind, Walk},
 };
@@ -97,7 +97,8 @@ fn search(
         skipped: 0,
         truncated: false,
     };
-    let metadata = root.dir().metadata(path.as_path()).map_err(|error| refused(&path, error))?;
+    let metadata =
+        root.dir().metadata(path.as_path()).map_err(|error| access_failure(&path, error))?;
     let mut unread = 0;
     if metadata.is_dir() {
         let mut walk = Walk::new(stop, arguments.glob.as_deref())?;

@@ -40,8 +40,8 @@ impl Stop {
         self.dropped.load(Ordering::Relaxed) || self.cancellation.is_cancelled()
     }
 
-    /// Fails when the operation should stop. `executed` tells whether it has had an effect; all operations
-    /// that call this can be repeated.
+    /// Fails if the operation should stop. `executed` is reported in the error; operations that call this
+    /// can be repeated.
     pub(super) fn check(&self, executed: Executed) -> Result<(), ToolFailure> {
         if self.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed });
@@ -76,7 +76,10 @@ where
     let stop = Stop::new(context);
     let _guard = StopOnDrop(Arc::clone(&stop.dropped));
     tokio::task::spawn_blocking(move || operation(&stop)).await.unwrap_or_else(|error| {
-        Err(ToolFailure::caused("the tool failed unexpectedly; try another approach", error))
+        Err(ToolFailure::failed_with_source(
+            "the tool failed unexpectedly; try another approach",
+            error,
+        ))
     })
 }
 

@@ -15,7 +15,7 @@ use rockbot_tools::{Executed, ToolFailure};
 use super::{
     ignored::Ignored,
     path::RelativePath,
-    root::{Root, open_directory, refused},
+    root::{Root, access_failure, open_directory},
     stop::Stop,
 };
 
@@ -55,14 +55,14 @@ impl From<FileType> for Kind {
     }
 }
 
-/// Whether to continue the walk.
+/// Control flow of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Continue,
     End,
 }
 
-/// A walk and its number of omissions.
+/// A walk, and the number of its omissions.
 pub(super) struct Walk<'a> {
     pub(super) stop: &'a Stop,
     pub(super) glob: Override,
@@ -88,7 +88,7 @@ impl<'a> Walk<'a> {
         visit: &mut dyn FnMut(Entry<'_>) -> Result<Flow, ToolFailure>,
     ) -> Result<(), ToolFailure> {
         let path = root.resolve(start)?;
-        let failed = |error| refused(start, error);
+        let failed = |error| access_failure(start, error);
         let mut dir = root.dir().try_clone().map_err(failed)?;
         let mut above = PathBuf::new();
         for name in &path {

@@ -15,22 +15,22 @@ use crate::sandbox::{Sandbox, context, wait_until};
 /// A shell that waits for a background child and writes both process ids to a file.
 const PROCESS_TREE: &str = "sleep 1000 & echo $! $$ > new; mv new pids; wait";
 
-/// Reads the process ids that a command wrote to a file; empty before it did.
+/// Reads the process ids that a command wrote to a file; empty before it is written.
 fn pids(path: &Path) -> Vec<Pid> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap()).collect()
 }
 
 /// Returns whether a process has exited. A zombie counts as exited.
-fn is_gone(pid: Pid) -> bool {
+fn has_exited(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     test_kill_process(pid).is_err()
         || stat.map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'))
 }
 
-async fn all_gone(pids: &[Pid]) {
+async fn wait_until_exited(pids: &[Pid]) {
     assert!(!pids.is_empty());
-    wait_until("all processes are gone", || pids.iter().copied().all(is_gone)).await;
+    wait_until("all processes have exited", || pids.iter().copied().all(has_exited)).await;
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn timeout_kills_process_tree() {
         panic!("{failure:?}");
     };
     assert_eq!((after, executed, repeatable), (Duration::from_secs(1), Executed::Yes, false));
-    all_gone(&pids(&sandbox.root("pids"))).await;
+    wait_until_exited(&pids(&sandbox.root("pids"))).await;
 }
 
 #[tokio::test]
@@ -112,11 +112,11 @@ async fn process_that_ignores_sigterm_is_killed() {
     let sandbox = Sandbox::new();
     let command = format!("trap '' TERM; {PROCESS_TREE}; wait; sleep 1000");
     let arguments = json!({"command": command, "timeout_seconds": 1});
-    let began = Instant::now();
+    let started = Instant::now();
     let failure = sandbox.call("bash", arguments).await.unwrap_err();
     assert!(matches!(failure, ToolFailure::TimedOut { .. }), "{failure:?}");
-    assert!(began.elapsed() >= Duration::from_secs(3), "there was no grace");
-    all_gone(&pids(&sandbox.root("pids"))).await;
+    assert!(started.elapsed() >= Duration::from_secs(3), "killed without a grace period");
+    wait_until_exited(&pids(&sandbox.root("pids"))).await;
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn cancellation_kills_process_tree() {
     let (result, ()) = tokio::join!(call, cancel);
     let failure = result.unwrap_err();
     assert!(matches!(failure, ToolFailure::Cancelled { executed: Executed::Yes }), "{failure:?}");
-    all_gone(&pids(&pid_file)).await;
+    wait_until_exited(&pids(&pid_file)).await;
 }
 
 #[tokio::test]
@@ -165,19 +165,19 @@ async fn dropped_call_kills_process_tree() {
         result = tool.call(json!({"command": PROCESS_TREE}), &context) => panic!("{result:?}"),
         () = wait_until("the process tree runs", || pid_file.exists()) => {}
     }
-    all_gone(&pids(&pid_file)).await;
+    wait_until_exited(&pids(&pid_file)).await;
 }
 
 #[tokio::test]
 async fn background_child_with_open_output_does_not_block_call() {
     let sandbox = Sandbox::new();
-    let began = Instant::now();
+    let started = Instant::now();
     let text = sandbox
         .call_text("bash", json!({"command": "sleep 1000 & echo $! > pids; echo done"}))
         .await;
     assert_eq!(text, "done\n");
-    assert!(began.elapsed() < Duration::from_secs(10));
-    all_gone(&pids(&sandbox.root("pids"))).await;
+    assert!(started.elapsed() < Duration::from_secs(10));
+    wait_until_exited(&pids(&sandbox.root("pids"))).await;
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn silent_background_child_is_killed() {
     let sandbox = Sandbox::new();
     let command = "sleep 1000 >/dev/null 2>&1 & echo $! > pids";
     sandbox.call_text("bash", json!({"command": command})).await;
-    all_gone(&pids(&sandbox.root("pids"))).await;
+    wait_until_exited(&pids(&sandbox.root("pids"))).await;
 }
 
 #[tokio::test]

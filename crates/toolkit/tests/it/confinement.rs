@@ -210,7 +210,7 @@ fn tool_hints_describe_effects() {
             "write_file" => assert!(hints.idempotent && hints.destructive && !hints.open_world),
             "edit_file" => assert!(!hints.idempotent && hints.destructive && !hints.open_world),
             "bash" => {
-                assert!(!hints.may_run_again() && hints.destructive && hints.open_world);
+                assert!(!hints.may_retry() && hints.destructive && hints.open_world);
                 assert_eq!(registration.timeout_ms, Some(600_000));
             }
             _ => assert_eq!(hints, ToolHints::READ_ONLY),

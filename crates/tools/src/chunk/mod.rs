@@ -1,7 +1,7 @@
-//! Splits a long text where it is split least badly.
+//! Splitting of long texts at suitable boundaries.
 //!
-//! - [`chunks`]: the pieces, none over a limit, none of the text lost;
-//! - [`sections`]: what lies below each heading.
+//! - [`chunks`]: chunks of bounded size, without loss;
+//! - [`sections`]: the text below each heading.
 
 mod split;
 mod structure;
@@ -9,29 +9,29 @@ mod structure;
 use std::ops::Range;
 
 pub use self::structure::{Section, sections};
-use self::{split::cuts, structure::Structure};
+use self::{split::boundaries, structure::Structure};
 
-/// A piece of a text: where it is, and below which headings.
+/// A chunk of a text, and the headings above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its bytes in the text.
+    /// Byte range in the text.
     pub bytes: Range<usize>,
-    /// Its characters in the text.
+    /// Character range in the text.
     pub chars: Range<usize>,
-    /// The lines that it begins and ends in, from 1.
+    /// First and last line, counted from 1.
     pub lines: (usize, usize),
-    /// The headings that it begins below, outermost first.
+    /// Headings above its beginning, outermost first.
     pub headings: Vec<String>,
 }
 
 impl Chunk {
-    /// The piece itself, out of the text that it was made from.
+    /// Returns the chunk's text, given the text that it was created from.
     #[must_use]
-    pub fn of<'a>(&self, text: &'a str) -> &'a str {
+    pub fn slice<'a>(&self, text: &'a str) -> &'a str {
         &text[self.bytes.clone()]
     }
 
-    /// What it is called as piece `number`: by its headings, else by its number.
+    /// Returns a title for chunk `number`: its headings, or else its number.
     #[must_use]
     pub fn title(&self, number: usize) -> String {
         match self.headings.as_slice() {
@@ -41,21 +41,21 @@ impl Chunk {
     }
 }
 
-/// Splits a text into pieces of at most `max_chars` characters (at least 1), in order. Joined they
-/// are the text.
+/// Splits a text into chunks of at most `max_chars` characters (at least 1), in order. Their
+/// concatenation is the text.
 ///
-/// A piece ends where the text does: before a heading of the first level, else of the second, else
-/// of the third, else after a blank line, else around a code fence, else at the end of a line, and
-/// only in a line that is too long between two characters. A heading or a blank line inside a code
-/// fence is code. So a fence is cut only when it is longer than a piece.
+/// A chunk ends, in this order of preference, before a heading of the first, second or third level,
+/// after a blank line, before or after a code fence, at the end of a line, and only in a line that is
+/// too long between two characters. A heading or a blank line inside a code fence is code. A fence is
+/// split only if it is longer than a chunk.
 #[must_use]
 pub fn chunks(text: &str, max_chars: usize) -> Vec<Chunk> {
-    let structure = Structure::of(text);
+    let structure = Structure::parse(text);
     let mut chunks = Vec::new();
     let (mut chars, mut line, mut path) = (0, 1, Path::default());
     let mut headings = structure.headings.iter().peekable();
     let mut start = 0;
-    for end in cuts(text, &structure.breaks, max_chars) {
+    for end in boundaries(text, &structure.breaks, max_chars) {
         let piece = &text[start..end];
         while let Some(heading) = headings.next_if(|heading| heading.at <= start) {
             path.enter(heading.level, &heading.title);
@@ -68,7 +68,7 @@ pub fn chunks(text: &str, max_chars: usize) -> Vec<Chunk> {
             lines: (line, last_line),
             headings: path.titles(),
         });
-        // What begins inside the piece is over or goes on where the next one begins.
+        // Headings inside the chunk apply to the chunks after it.
         while let Some(heading) = headings.next_if(|heading| heading.at < end) {
             path.enter(heading.level, &heading.title);
         }
@@ -77,7 +77,7 @@ pub fn chunks(text: &str, max_chars: usize) -> Vec<Chunk> {
     chunks
 }
 
-/// The headings that a place in the text is below.
+/// Headings above a position of the text.
 #[derive(Default)]
 struct Path<'a>(Vec<(u8, &'a str)>);
 
@@ -103,11 +103,11 @@ mod tests {
     use super::*;
 
     fn texts(text: &str, max_chars: usize) -> Vec<&str> {
-        chunks(text, max_chars).iter().map(|chunk| chunk.of(text)).collect()
+        chunks(text, max_chars).iter().map(|chunk| chunk.slice(text)).collect()
     }
 
     #[test]
-    fn headings_come_first_then_blank_lines_then_lines_then_characters() {
+    fn splits_prefer_headings_then_blank_lines() {
         let text = "# A\nabc\n\n## B\ndef\n# C\nghi\n";
         assert_eq!(texts(text, 18), ["# A\nabc\n\n## B\ndef\n", "# C\nghi\n"]);
         assert_eq!(texts(text, 12), ["# A\nabc\n\n", "## B\ndef\n", "# C\nghi\n"]);
@@ -118,19 +118,19 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_heading_in_a_fence_is_code() {
+    fn heading_in_fence_is_code() {
         let fence = "```sh\n# not a heading\n\necho\n```\n";
         let text = format!("# A\n{fence}text\n");
         assert_eq!(texts(&text, 32), ["# A\n", fence, "text\n"]);
-        let cut = chunks(&text, 32);
-        assert!(cut.iter().all(|chunk| chunk.headings == ["A"]), "{cut:?}");
+        let chunks = chunks(&text, 32);
+        assert!(chunks.iter().all(|chunk| chunk.headings == ["A"]), "{chunks:?}");
     }
 
     #[test]
-    fn a_piece_knows_its_lines_and_its_headings() {
+    fn chunk_has_lines_and_headings() {
         let text = "intro\n# A\n## B\nü\n# C\nlast";
-        let cut = chunks(text, 10);
-        let known: Vec<_> = cut.iter().map(|chunk| (chunk.lines, chunk.title(0))).collect();
+        let chunks = chunks(text, 10);
+        let known: Vec<_> = chunks.iter().map(|chunk| (chunk.lines, chunk.title(0))).collect();
         let title = str::to_owned;
         assert_eq!(
             known,
@@ -141,10 +141,10 @@ mod tests {
                 ((5, 6), title("C")),
             ]
         );
-        assert_eq!((&cut[3].chars, &cut[3].bytes), (&(17..25), &(18..26)));
+        assert_eq!((&chunks[3].chars, &chunks[3].bytes), (&(17..25), &(18..26)));
     }
 
-    /// Lines that mean something to the splitter, and some that don't.
+    /// Lines with and without a meaning for the splitter.
     fn line() -> impl Strategy<Value = String> {
         prop_oneof![
             Just(String::new()),
@@ -160,16 +160,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_no_piece_is_over_the_limit(
+        fn chunks_are_lossless_and_bounded(
             lines in prop::collection::vec(line(), 0..40), max in 1_usize..80,
         ) {
             let text = lines.join("\n");
-            let cut = chunks(&text, max);
-            let joined: String = cut.iter().map(|chunk| chunk.of(&text)).collect();
+            let chunks = chunks(&text, max);
+            let joined: String = chunks.iter().map(|chunk| chunk.slice(&text)).collect();
             prop_assert_eq!(&joined, &text);
             let mut chars = 0;
-            for chunk in &cut {
-                let size = chunk.of(&text).chars().count();
+            for chunk in &chunks {
+                let size = chunk.slice(&text).chars().count();
                 prop_assert!((1..=max).contains(&size));
                 prop_assert_eq!(&chunk.chars, &(chars..chars + size));
                 prop_assert_eq!(chunk.lines.0, 1 + newlines(&text[..chunk.bytes.start]));
@@ -178,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn a_fence_that_fits_is_kept_whole(
+        fn fitting_fence_is_not_split(
             before in prop::collection::vec("[a-z ]{0,20}|# H|", 0..8),
             code in prop::collection::vec("[a-z ]{0,8}|# H|", 0..8),
             after in prop::collection::vec("[a-z ]{0,20}|## H|", 0..8),
@@ -186,7 +186,7 @@ mod tests {
             let fence = format!("```\n{}\n```\n", code.join("\n"));
             let text = format!("{}\n{fence}{}", before.join("\n"), after.join("\n"));
             let whole = chunks(&text, fence.chars().count().max(8));
-            prop_assert!(whole.iter().any(|chunk| chunk.of(&text).contains(&fence)));
+            prop_assert!(whole.iter().any(|chunk| chunk.slice(&text).contains(&fence)));
         }
     }
 }

@@ -1,52 +1,52 @@
-//! Where a text is cut so that no piece is over a limit.
+//! Selection of chunk boundaries.
 
 use std::ops::Range;
 
 use super::structure::Level;
 
-/// The ways to split, best first.
-const WAYS: [Way; 7] = [
-    Way::Before(Level::Heading(1)),
-    Way::Before(Level::Heading(2)),
-    Way::Before(Level::Heading(3)),
-    Way::Before(Level::Blank),
-    Way::Before(Level::Fence),
-    Way::Lines,
-    Way::Characters,
+/// Kinds of boundaries, in order of preference.
+const BOUNDARIES: [Boundary; 7] = [
+    Boundary::Before(Level::Heading(1)),
+    Boundary::Before(Level::Heading(2)),
+    Boundary::Before(Level::Heading(3)),
+    Boundary::Before(Level::Blank),
+    Boundary::Before(Level::Fence),
+    Boundary::Lines,
+    Boundary::Characters,
 ];
 
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum Boundary {
     Before(Level),
     Lines,
     Characters,
 }
 
-/// Where the pieces of at most `max_chars` characters end, in order, the last at the text's end.
-pub(super) fn cuts(text: &str, breaks: &[(usize, Level)], max_chars: usize) -> Vec<usize> {
-    let mut packing =
-        Packing { text, breaks, max: max_chars.max(1), ends: Vec::new(), start: 0, chars: 0 };
-    packing.add(0..text.len(), &WAYS);
-    packing.close(text.len());
-    packing.ends
+/// Returns the ends of chunks of at most `max_chars` characters, in order. The last is the text's end.
+pub(super) fn boundaries(text: &str, breaks: &[(usize, Level)], max_chars: usize) -> Vec<usize> {
+    let mut builder =
+        ChunkBuilder { text, breaks, max: max_chars.max(1), ends: Vec::new(), start: 0, chars: 0 };
+    builder.add(0..text.len(), &BOUNDARIES);
+    builder.close(text.len());
+    builder.ends
 }
 
-/// Fills pieces with parts of the text, in order.
-struct Packing<'a> {
+/// Fills chunks with parts of the text, in order.
+struct ChunkBuilder<'a> {
     text: &'a str,
     breaks: &'a [(usize, Level)],
     max: usize,
     ends: Vec<usize>,
-    /// Where the open piece begins.
+    /// Start of the open chunk.
     start: usize,
-    /// How much is in it.
+    /// Characters in the open chunk.
     chars: usize,
 }
 
-impl Packing<'_> {
-    /// Adds a part to the open piece, or begins another piece with it, or splits it in the first of
-    /// these ways.
-    fn add(&mut self, part: Range<usize>, ways: &[Way]) {
+impl ChunkBuilder<'_> {
+    /// Adds a part to the open chunk, or starts the next chunk with it, or splits it at the first of
+    /// these boundaries.
+    fn add(&mut self, part: Range<usize>, kinds: &[Boundary]) {
         let chars = self.text[part.clone()].chars().count();
         if self.chars + chars > self.max {
             self.close(part.start);
@@ -55,8 +55,8 @@ impl Packing<'_> {
             self.chars += chars;
             return;
         }
-        match ways {
-            [Way::Before(level), finer @ ..] => {
+        match kinds {
+            [Boundary::Before(level), finer @ ..] => {
                 let all = self.breaks;
                 let from = all.partition_point(|(at, _)| *at <= part.start);
                 let to = all.partition_point(|(at, _)| *at < part.end);
@@ -68,14 +68,14 @@ impl Packing<'_> {
                 }
                 self.add(start..part.end, finer);
             }
-            [Way::Lines, finer @ ..] => {
+            [Boundary::Lines, finer @ ..] => {
                 let mut start = part.start;
                 for line in self.text[part].split_inclusive('\n') {
                     self.add(start..start + line.len(), finer);
                     start += line.len();
                 }
             }
-            [Way::Characters, ..] | [] => {
+            [Boundary::Characters, ..] | [] => {
                 for (offset, _) in self.text[part.clone()].char_indices() {
                     if self.chars == self.max {
                         self.close(part.start + offset);
@@ -86,7 +86,7 @@ impl Packing<'_> {
         }
     }
 
-    /// Ends the open piece there, if it has anything in it.
+    /// Ends the open chunk at `at`, unless it is empty.
     fn close(&mut self, at: usize) {
         if at > self.start {
             self.ends.push(at);

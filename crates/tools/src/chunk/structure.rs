@@ -1,22 +1,22 @@
-//! Where the headings, the paragraphs and the code fences of a text begin.
+//! Structure of a text: headings, paragraphs and code fences.
 //!
-//! One pass over the lines, linear whatever the text is: it comes from outside and may have many
-//! megabytes.
+//! It is found in one pass over the lines, in linear time for any text: the text is untrusted and may
+//! have many megabytes.
 
 use std::ops::Range;
 
-/// Headings below this level structure nothing here.
-const DEEPEST: usize = 3;
-/// The longest title, in characters.
+/// Deepest level of headings that is recognized.
+const MAX_LEVEL: usize = 3;
+/// Maximum length of a title, in characters.
 const MAX_TITLE_CHARS: usize = 120;
-/// The most headings of a text. Those after them are text: nobody reads an outline that long, and
-/// a text may have nothing but headings.
-const MOST_HEADINGS: usize = 4096;
+/// Maximum number of headings. Further ones are treated as text: a longer outline is of no use, and a
+/// text may consist only of headings.
+const MAX_HEADINGS: usize = 4096;
 
-/// A place where a text may be split. The smaller, the better.
+/// A possible boundary of chunks. Smaller values are preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// A heading of that level.
+    /// Before a heading of this level.
     Heading(u8),
     /// After a blank line.
     Blank,
@@ -29,18 +29,18 @@ pub(super) enum Level {
 pub(super) struct Heading {
     pub(super) level: u8,
     pub(super) title: String,
-    /// Where it begins, in bytes.
+    /// Start, in bytes.
     pub(super) at: usize,
-    /// The same in characters.
+    /// Start, in characters.
     chars: usize,
-    /// The same in lines, from 1.
+    /// Line, counted from 1.
     line: usize,
 }
 
-/// Where a text may be split.
+/// Headings and possible boundaries of a text.
 #[derive(Debug, Default)]
 pub(super) struct Structure {
-    /// In order, one for each place at most.
+    /// Boundaries in order, at most one per position.
     pub(super) breaks: Vec<(usize, Level)>,
     pub(super) headings: Vec<Heading>,
 }
@@ -52,7 +52,7 @@ struct Fence {
 }
 
 impl Structure {
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let mut structure = Self::default();
         let mut fence: Option<Fence> = None;
         let mut next = None;
@@ -67,13 +67,13 @@ impl Structure {
                 None if content.trim().is_empty() => next = Some(Level::Blank),
                 None => {
                     fence = Fence::opened_by(content);
-                    let has_room = structure.headings.len() < MOST_HEADINGS;
-                    let heading = heading(content).filter(|_| has_room);
-                    let own = match &heading {
+                    let is_below_limit = structure.headings.len() < MAX_HEADINGS;
+                    let heading = heading(content).filter(|_| is_below_limit);
+                    let own_level = match &heading {
                         Some((level, _)) => Some(Level::Heading(*level)),
                         None => fence.as_ref().map(|_| Level::Fence),
                     };
-                    if let Some(level) = [own, next.take()].into_iter().flatten().min() {
+                    if let Some(level) = [own_level, next.take()].into_iter().flatten().min() {
                         structure.breaks.push((at, level));
                     }
                     if let Some((level, title)) = heading {
@@ -100,7 +100,7 @@ impl Fence {
         let mark = line.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
         let rest = line.trim_start_matches(mark);
         let length = line.len() - rest.len();
-        // Backticks in the rest make it code within a line.
+        // Backticks in the rest make it inline code.
         (length >= 3 && (mark == '~' || !rest.contains(mark))).then_some(Self { mark, length })
     }
 
@@ -116,59 +116,59 @@ fn heading(line: &str) -> Option<(u8, String)> {
     let line = unindented(line)?;
     let rest = line.trim_start_matches('#');
     let level = line.len() - rest.len();
-    if !(1..=DEEPEST).contains(&level) || !(rest.is_empty() || rest.starts_with([' ', '\t'])) {
+    if !(1..=MAX_LEVEL).contains(&level) || !(rest.is_empty() || rest.starts_with([' ', '\t'])) {
         return None;
     }
     let title = rest.trim().trim_end_matches('#').trim_end();
     Some((u8::try_from(level).ok()?, title.chars().take(MAX_TITLE_CHARS).collect()))
 }
 
-/// The line without its indentation; none when that makes it code.
+/// Removes the indentation. Returns `None` if the line is an indented code block.
 fn unindented(line: &str) -> Option<&str> {
     let rest = line.trim_start_matches(' ');
     (line.len() - rest.len() < 4).then_some(rest)
 }
 
-/// What lies below a heading, deeper headings included.
+/// A heading and the text below it, including deeper headings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// 1 to 3.
+    /// Level, 1 to 3.
     pub level: u8,
-    /// The heading, at most 120 characters of it.
+    /// Title, at most 120 characters.
     pub title: String,
-    /// Its bytes in the text, the heading included.
+    /// Byte range in the text, including the heading.
     pub bytes: Range<usize>,
-    /// Its size in characters, the heading included.
+    /// Size in characters, including the heading.
     pub chars: usize,
-    /// The line of the heading, from 1.
+    /// Line of the heading, counted from 1.
     pub line: usize,
 }
 
-/// The sections of a text in order, at most 4,096; the last one has the rest. None without a heading
-/// outside code fences.
+/// Returns the sections of a text in order, at most 4,096; the last one includes the rest. Empty if
+/// there is no heading outside of code fences.
 #[must_use]
 pub fn sections(text: &str) -> Vec<Section> {
-    let headings = Structure::of(text).headings;
-    // Where the text ends only when there is something to end.
+    let headings = Structure::parse(text).headings;
+    // Counted only if there is a section to close.
     let chars = if headings.is_empty() { 0 } else { text.chars().count() };
     let mut sections: Vec<Section> = Vec::with_capacity(headings.len());
-    let mut open: Vec<usize> = Vec::with_capacity(DEEPEST);
+    let mut open: Vec<usize> = Vec::with_capacity(MAX_LEVEL);
     for heading in headings {
         while let Some(last) = open.pop_if(|last| sections[*last].level >= heading.level) {
-            end(&mut sections[last], heading.at, heading.chars);
+            close(&mut sections[last], heading.at, heading.chars);
         }
         open.push(sections.len());
-        // Until it ends, it begins there and has so many characters before it.
+        // `chars` holds the number of preceding characters until the section is closed.
         let Heading { level, title, at, chars, line } = heading;
         sections.push(Section { level, title, bytes: at..at, chars, line });
     }
     for last in open {
-        end(&mut sections[last], text.len(), chars);
+        close(&mut sections[last], text.len(), chars);
     }
     sections
 }
 
-fn end(section: &mut Section, at: usize, chars: usize) {
+fn close(section: &mut Section, at: usize, chars: usize) {
     section.bytes.end = at;
     section.chars = chars - section.chars;
 }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_heading_is_a_heading_of_markdown() {
+    fn markdown_headings_are_recognized() {
         for (line, expected) in [
             ("# A", Some((1, "A"))),
             ("   ### A # b ##", Some((3, "A # b"))),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_ends_where_its_like_begins() {
+    fn section_ends_at_next_heading_of_same_level() {
         let text = "# A\nü\n## B\nb\n### C\n## D\n# E\n";
         let found: Vec<_> = sections(text)
             .into_iter()
@@ -215,19 +215,19 @@ mod tests {
     }
 
     #[test]
-    fn headings_after_the_most_are_text() {
-        let text = "#\n".repeat(MOST_HEADINGS + 1000);
-        let structure = Structure::of(&text);
+    fn excess_headings_are_text() {
+        let text = "#\n".repeat(MAX_HEADINGS + 1000);
+        let structure = Structure::parse(&text);
         assert_eq!((structure.headings.len(), structure.breaks.len()), (4096, 4096));
         let sections = sections(&text);
         assert_eq!(sections.last().map(|last| last.chars), Some(2 * 1001));
         let chunks = crate::chunk::chunks(&text, 1000);
         assert!(chunks.iter().all(|chunk| chunk.chars.len() <= 1000));
-        assert_eq!(chunks.iter().map(|chunk| chunk.of(&text)).collect::<String>(), text);
+        assert_eq!(chunks.iter().map(|chunk| chunk.slice(&text)).collect::<String>(), text);
     }
 
     #[test]
-    fn a_fence_ends_with_as_many_marks_of_its_kind() {
+    fn fence_closes_with_matching_marks() {
         let text = "````\n```\n# code\n````\n# A\n~~~\n```\n# code\n~~~\n# B\n`` `a` ```\n# C\n";
         let titles: Vec<_> = sections(text).into_iter().map(|section| section.title).collect();
         assert_eq!(titles, ["A", "B", "C"]);

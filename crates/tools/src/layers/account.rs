@@ -1,4 +1,4 @@
-//! What the calls of each tool came to.
+//! Per-tool counters of calls.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,54 +15,54 @@ use tracing::{debug, info};
 use super::{Call, CallService, RawArguments};
 use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
 
-/// The tools that are counted by themselves. Those of servers come and go.
-const MOST_TOOLS: usize = 4096;
-/// The name that the others are counted under.
+/// Maximum number of tools with counters of their own. Tools of servers come and go.
+const MAX_TOOLS: usize = 4096;
+/// Name under which further tools are counted.
 const OTHERS: &str = "(others)";
 
-/// Counts of the calls of each tool since it was made. Cheap to share and to count in.
+/// Counters of the calls of each tool since creation. Cheap to share and to update.
 #[derive(Debug, Default)]
 pub struct CallAccount(RwLock<HashMap<Arc<str>, Arc<Counts>>>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    ended: [AtomicU64; CallStatus::COUNT],
+    outcomes: [AtomicU64; CallStatus::COUNT],
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     micros: AtomicU64,
 }
 
-/// What the calls of a tool came to.
+/// Totals of the calls of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ToolUse {
-    /// Calls that ended.
+pub struct ToolUsage {
+    /// Finished calls.
     pub calls: u64,
-    /// Those among them with a result.
+    /// Calls with a result.
     pub ok: u64,
-    /// Those with a result in which the tool says that it failed.
+    /// Calls whose result reports an error.
     pub tool_errors: u64,
-    /// Those with a failure, by its code; `other` for codes of newer peers.
+    /// Failed calls by error code; `other` for codes of newer peers.
     pub failed: BTreeMap<String, u64>,
-    /// Bytes of arguments.
+    /// Size of the arguments, in bytes.
     pub bytes_in: u64,
-    /// Bytes of results.
+    /// Size of the results, in bytes.
     pub bytes_out: u64,
-    /// How long the calls took together.
+    /// Total duration of the calls.
     pub time: Duration,
 }
 
 impl CallAccount {
-    /// What every tool's calls came to so far, by the tools' names.
+    /// Returns the totals of each tool by its name.
     #[must_use]
-    pub fn by_tool(&self) -> BTreeMap<String, ToolUse> {
+    pub fn by_tool(&self) -> BTreeMap<String, ToolUsage> {
         let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tools.iter().map(|(name, counts)| (name.to_string(), counts.read())).collect()
     }
 
-    /// What all calls came to so far.
+    /// Returns the totals of all calls.
     #[must_use]
-    pub fn total(&self) -> ToolUse {
-        let mut total = ToolUse::default();
+    pub fn total(&self) -> ToolUsage {
+        let mut total = ToolUsage::default();
         for tool in self.by_tool().into_values() {
             total.calls += tool.calls;
             total.ok += tool.ok;
@@ -77,7 +77,7 @@ impl CallAccount {
         total
     }
 
-    fn of(&self, tool: &str) -> Arc<Counts> {
+    fn counts_of(&self, tool: &str) -> Arc<Counts> {
         let known = |name| {
             let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
             (tools.get(name).cloned(), tools.len())
@@ -86,27 +86,29 @@ impl CallAccount {
         if let Some(counts) = counts {
             return counts;
         }
-        let tool = if tools < MOST_TOOLS { tool } else { OTHERS };
+        let tool = if tools < MAX_TOOLS { tool } else { OTHERS };
         let mut tools = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tools.entry(tool.into()).or_default().clone()
     }
 }
 
 impl Counts {
-    fn count(&self, status: CallStatus, end: &End) {
+    fn count(&self, status: CallStatus, measurement: &Measurement) {
         let add = |counter: &AtomicU64, number| counter.fetch_add(number, Ordering::Relaxed);
-        add(&self.ended[status.index()], 1);
-        add(&self.bytes_in, end.bytes_in);
-        add(&self.bytes_out, end.bytes_out);
-        add(&self.micros, u64::try_from(end.elapsed.as_micros()).unwrap_or(u64::MAX));
+        add(&self.outcomes[status.index()], 1);
+        add(&self.bytes_in, measurement.bytes_in);
+        add(&self.bytes_out, measurement.bytes_out);
+        add(&self.micros, u64::try_from(measurement.elapsed.as_micros()).unwrap_or(u64::MAX));
     }
 
-    fn read(&self) -> ToolUse {
+    fn read(&self) -> ToolUsage {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let ended = CallStatus::all().zip(&self.ended).map(|(status, count)| (status, get(count)));
-        let (well, failed): (Vec<_>, Vec<_>) = ended.partition(|(status, _)| status.is_result());
+        let counts =
+            CallStatus::all().zip(&self.outcomes).map(|(status, count)| (status, get(count)));
+        let (results, failed): (Vec<_>, Vec<_>) =
+            counts.partition(|(status, _)| status.is_result());
         let count = |wanted: &dyn Fn(CallStatus) -> bool| {
-            well.iter().filter(|(status, _)| wanted(*status)).map(|(_, count)| count).sum()
+            results.iter().filter(|(status, _)| wanted(*status)).map(|(_, count)| count).sum()
         };
         let (ok, tool_errors) = (count(&CallStatus::is_ok), count(&|status| !status.is_ok()));
         let failed = failed.into_iter().filter(|(_, count)| *count > 0);
@@ -115,26 +117,25 @@ impl Counts {
         let calls = ok + tool_errors + failed.values().sum::<u64>();
         let time = Duration::from_micros(get(&self.micros));
         let (bytes_in, bytes_out) = (get(&self.bytes_in), get(&self.bytes_out));
-        ToolUse { calls, ok, tool_errors, failed, bytes_in, bytes_out, time }
+        ToolUsage { calls, ok, tool_errors, failed, bytes_in, bytes_out, time }
     }
 }
 
-/// How a call ended, in numbers.
-struct End {
+/// Sizes and duration of a finished call.
+struct Measurement {
     bytes_in: u64,
     bytes_out: u64,
     elapsed: Duration,
 }
 
-/// Counts calls when they end, and says so in the log: how long, how much, how it ended, and never
-/// what was said.
+/// Counts finished calls and logs their duration, sizes and status, but never their content.
 ///
 /// # Cancellation
 /// A call whose future is dropped is not counted.
 #[derive(Debug, Clone)]
 pub struct Account<S> {
     account: Option<Arc<CallAccount>>,
-    /// Whether a line is logged when a call begins, at debug, and when it ends, at info.
+    /// Logs the start of a call at debug and its end at info.
     logs: bool,
     inner: S,
 }
@@ -154,20 +155,20 @@ impl<S: CallService<Call>> CallService<Call> for Account<S> {
             RawArguments::Text(text) => text.len(),
             RawArguments::Valid(value) => value.to_string().len(),
         };
-        let counts = self.account.as_ref().map(|account| account.of(call.name()));
+        let counts = self.account.as_ref().map(|account| account.counts_of(call.name()));
         let logged = self.logs.then(|| (call.context.tool_call_id.clone(), call.tool.clone()));
         if let Some((id, tool)) = &logged {
             let tool = &*tool.registration().name;
             debug!(tool_call_id = %id, tool, chars_in = bytes_in, "tool request");
         }
-        let began = Instant::now();
-        let ended = self.inner.call(call).await;
-        let bytes_out = match &ended {
+        let started = Instant::now();
+        let outcome = self.inner.call(call).await;
+        let bytes_out = match &outcome {
             Ok(result) => result.bytes(),
             Err(failure) => failure.model_text().len(),
         };
-        let elapsed = began.elapsed();
-        let status = CallStatus::of(&ended);
+        let elapsed = started.elapsed();
+        let status = CallStatus::from_outcome(&outcome);
         if let Some((id, tool)) = logged {
             let tool = &*tool.registration().name;
             let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
@@ -177,9 +178,9 @@ impl<S: CallService<Call>> CallService<Call> for Account<S> {
         }
         if let Some(counts) = counts {
             let (bytes_in, bytes_out) = (bytes_in as u64, bytes_out as u64);
-            counts.count(status, &End { bytes_in, bytes_out, elapsed });
+            counts.count(status, &Measurement { bytes_in, bytes_out, elapsed });
         }
-        ended
+        outcome
     }
 }
 
@@ -193,9 +194,9 @@ mod tests {
     use crate::testing::{call, service};
 
     #[tokio::test(start_paused = true)]
-    async fn every_call_of_a_tool_is_counted_with_how_it_ended() {
+    async fn calls_are_counted_by_status() {
         let account = Arc::new(CallAccount::default());
-        let ends = Mutex::new(vec![
+        let outcomes = Mutex::new(vec![
             Err(ToolFailure::Overloaded { message: "full".to_owned() }),
             Err(ToolFailure::Overloaded { message: "full".to_owned() }),
             Err(ToolFailure::Cancelled { executed: Executed::Yes }),
@@ -203,32 +204,32 @@ mod tests {
             Ok(ToolResult::text("four")),
         ]);
         let inner = service(move |_| {
-            let end = ends.lock().unwrap().pop().expect("an end");
+            let outcome = outcomes.lock().unwrap().pop().expect("an outcome");
             async {
                 tokio::time::advance(Duration::from_secs(1)).await;
-                end
+                outcome
             }
         });
         let service = Account::new(Some(account.clone()), true, inner);
         for _ in 0..5 {
             let _ = service.call(call("echo", "{\"a\":1}")).await;
         }
-        let used = account.by_tool().remove("echo").expect("counted");
-        assert_eq!((used.calls, used.ok, used.tool_errors), (5, 1, 1));
+        let usage = account.by_tool().remove("echo").expect("counted");
+        assert_eq!((usage.calls, usage.ok, usage.tool_errors), (5, 1, 1));
         let failed = BTreeMap::from([("cancelled".to_owned(), 1), ("overloaded".to_owned(), 2)]);
-        assert_eq!(used.failed, failed);
-        assert_eq!((used.bytes_in, used.time), (5 * 7, Duration::from_secs(5)));
-        assert_eq!(account.total(), used);
+        assert_eq!(usage.failed, failed);
+        assert_eq!((usage.bytes_in, usage.time), (5 * 7, Duration::from_secs(5)));
+        assert_eq!(account.total(), usage);
     }
 
     #[test]
-    fn tools_without_end_are_counted_together() {
+    fn excess_tools_share_one_counter() {
         let account = CallAccount::default();
-        for number in 0..MOST_TOOLS + 10 {
-            account.of(&format!("tool-{number}"));
+        for number in 0..MAX_TOOLS + 10 {
+            account.counts_of(&format!("tool-{number}"));
         }
         let tools = account.by_tool();
-        assert_eq!(tools.len(), MOST_TOOLS + 1);
+        assert_eq!(tools.len(), MAX_TOOLS + 1);
         assert!(tools.contains_key(OTHERS));
     }
 }

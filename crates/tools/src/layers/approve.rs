@@ -1,4 +1,4 @@
-//! Somebody is asked before a call runs.
+//! Approval of calls.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 use super::{Call, CallService, RawArguments};
 use crate::{
-    approval::{ApprovalQuestion, Approver},
+    approval::{ApprovalRequest, Approver},
     failure::ToolFailure,
     hooks::Verdict,
     result::ToolResult,
 };
 
-/// Asks whether a call may run that is permitted and valid; what runs is what was asked about.
+/// Requests approval of permitted and valid calls. The call runs exactly as approved.
 ///
-/// The time that a person takes to answer is not the tool's: the deadline moves by it.
+/// The time that the user takes to respond is added to the deadline.
 #[derive(Debug, Clone)]
 pub struct Approve<S> {
     approver: Option<Arc<dyn Approver>>,
@@ -33,7 +33,7 @@ impl<S: CallService<Call>> CallService<Call> for Approve<S> {
         if let (Some(approver), RawArguments::Valid(arguments)) = (&self.approver, &call.arguments)
         {
             let registration = call.tool.registration();
-            let question = ApprovalQuestion {
+            let request = ApprovalRequest {
                 context: &call.context,
                 name: &registration.name,
                 source: &registration.source,
@@ -41,28 +41,25 @@ impl<S: CallService<Call>> CallService<Call> for Approve<S> {
                 fingerprint: call.tool.fingerprint(),
                 arguments,
             };
-            let asked = Instant::now();
-            ask(approver.as_ref(), question).await?;
-            call.context.deadline += asked.elapsed();
+            let requested = Instant::now();
+            ask(approver.as_ref(), request).await?;
+            call.context.deadline += requested.elapsed();
         }
         self.inner.call(call).await
     }
 }
 
-/// Waits until a call may run.
+/// Waits for the approval of a call.
 ///
 /// # Errors
-/// Why it may not.
-pub async fn ask(
-    approver: &dyn Approver,
-    question: ApprovalQuestion<'_>,
-) -> Result<(), ToolFailure> {
+/// [`ToolFailure::NotPermitted`] if it is refused, [`ToolFailure::Cancelled`] if it is cancelled.
+pub async fn ask(approver: &dyn Approver, request: ApprovalRequest<'_>) -> Result<(), ToolFailure> {
     let verdict = tokio::select! {
         biased;
-        () = question.context.cancellation.cancelled() => {
+        () = request.context.cancellation.cancelled() => {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }
-        verdict = approver.decide(question) => verdict,
+        verdict = approver.decide(request) => verdict,
     };
     match verdict {
         Verdict::Allow => Ok(()),

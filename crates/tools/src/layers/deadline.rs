@@ -1,4 +1,4 @@
-//! Every call ends in time, or when its asker gives up.
+//! Deadlines and cancellation of calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +15,13 @@ use crate::{
     result::ToolResult,
 };
 
-/// Drops the call when its deadline passes, when its tool is silent for too long, or when it is
-/// cancelled.
+/// Drops the call when its deadline passes, when the tool makes no progress for too long, or when it
+/// is cancelled.
 ///
-/// The earliest holds of the caller's deadline, the tool's own time-out and that of its policy. They
-/// count from here, after the call waited for its place. A tool that keeps its deadline itself,
-/// because it knows better whether it ran, is left to do so; its own time-out, and how long it may be
-/// silent, are its own affair too.
+/// The effective deadline is the earliest of the caller's deadline, the tool's own timeout and that
+/// of its policy. Timeouts start here, after the call has waited for its permits. A tool that
+/// enforces its deadline itself, because it knows better whether it ran, is not dropped; its own
+/// timeout and the idle timeout do not apply either.
 #[derive(Debug, Clone)]
 pub struct Deadline<S>(S);
 
@@ -33,12 +33,12 @@ impl<S> Deadline<S> {
 
 impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
     async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
-        let repeatable = call.may_run_again();
+        let repeatable = call.may_retry();
         let now = Instant::now();
         let keeps_deadline = call.tool.tool().keeps_deadline();
-        let own = call.tool.registration().timeout_ms.filter(|_| !keeps_deadline);
-        let own = own.map(Duration::from_millis);
-        for timeout in own.into_iter().chain(call.policy.timeout) {
+        let tool_timeout = call.tool.registration().timeout_ms.filter(|_| !keeps_deadline);
+        let tool_timeout = tool_timeout.map(Duration::from_millis);
+        for timeout in tool_timeout.into_iter().chain(call.policy.timeout) {
             call.context.deadline = call.context.deadline.min(now + timeout);
         }
         let deadline = call.context.deadline;
@@ -53,53 +53,53 @@ impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
             return self.0.call(call).await;
         }
         let cancellation = call.context.cancellation.clone();
-        let silence = call.policy.idle_timeout;
-        let silence = silence.map(|most| Box::pin(Silence::of(&mut call.context, most).too_long()));
-        let too_long = async {
-            match silence {
-                Some(too_long) => too_long.await,
+        let idle = call.policy.idle_timeout;
+        let idle = idle.map(|limit| Box::pin(IdleTimer::new(&mut call.context, limit).expired()));
+        let expired = async {
+            match idle {
+                Some(expired) => expired.await,
                 None => std::future::pending().await,
             }
         };
         let executed = Executed::Yes;
         tokio::select! {
             biased;
-            ended = timeout_at(deadline, self.0.call(call)) => {
-                ended.unwrap_or(Err(ToolFailure::TimedOut { after, executed, repeatable }))
+            outcome = timeout_at(deadline, self.0.call(call)) => {
+                outcome.unwrap_or(Err(ToolFailure::TimedOut { after, executed, repeatable }))
             }
             () = cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-            after = too_long => {
+            after = expired => {
                 Err(ToolFailure::TimedOut { after, executed, repeatable })
             }
         }
     }
 }
 
-/// How long a tool has said nothing.
-struct Silence {
-    most: Duration,
-    heard: watch::Receiver<()>,
+/// Measures the time since a tool's last update.
+struct IdleTimer {
+    limit: Duration,
+    updates: watch::Receiver<()>,
 }
 
-impl Silence {
-    /// Listens to the signs of life in `context`.
-    fn of(context: &mut ToolContext, most: Duration) -> Self {
-        let (hears, heard) = watch::channel(());
-        let asker = context.updates.take();
+impl IdleTimer {
+    /// Observes the updates in `context`.
+    fn new(context: &mut ToolContext, limit: Duration) -> Self {
+        let (sender, updates) = watch::channel(());
+        let receiver = context.updates.take();
         context.updates = Some(Arc::new(move |update: ToolUpdate| {
-            hears.send_replace(());
-            if let Some(asker) = &asker {
-                asker(update);
+            sender.send_replace(());
+            if let Some(receiver) = &receiver {
+                receiver(update);
             }
         }));
-        Self { most, heard }
+        Self { limit, updates }
     }
 
-    /// Returns when it was silent for so long.
-    async fn too_long(self) -> Duration {
-        let Self { most, mut heard } = self;
-        while let Ok(Ok(())) = timeout_at(Instant::now() + most, heard.changed()).await {}
-        most
+    /// Returns after a time of `limit` without an update.
+    async fn expired(self) -> Duration {
+        let Self { limit, mut updates } = self;
+        while let Ok(Ok(())) = timeout_at(Instant::now() + limit, updates.changed()).await {}
+        limit
     }
 }
 
@@ -113,40 +113,40 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Says something every second, so many times, and then nothing.
-    async fn talk(call: Call, words: u32) -> Result<ToolResult, ToolFailure> {
-        for _ in 0..words {
+    /// Sends an update every second, `updates` times, and then hangs.
+    async fn report(call: Call, updates: u32) -> Result<ToolResult, ToolFailure> {
+        for _ in 0..updates {
             sleep(SECOND).await;
-            call.context.progress("still here");
+            call.context.progress("working");
         }
         std::future::pending().await
     }
 
-    async fn timed_out(mut call: Call, words: u32) -> Duration {
+    async fn timed_out(mut call: Call, updates: u32) -> Duration {
         call.context.deadline = Instant::now() + 60 * SECOND;
-        let began = Instant::now();
-        let deadline = Deadline::new(service(move |call| talk(call, words)));
-        let failure = deadline.call(call).await.expect_err("it never ends");
+        let started = Instant::now();
+        let deadline = Deadline::new(service(move |call| report(call, updates)));
+        let failure = deadline.call(call).await.expect_err("the tool hangs");
         assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Timeout, Executed::Yes));
-        began.elapsed()
+        started.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earliest_of_all_time_outs_holds() {
-        let mut by_policy = call("talk", "{}");
-        by_policy.policy.timeout = Some(5 * SECOND);
-        assert_eq!(timed_out(by_policy, 0).await, 5 * SECOND);
+    async fn earliest_timeout_applies() {
+        let mut limited = call("talk", "{}");
+        limited.policy.timeout = Some(5 * SECOND);
+        assert_eq!(timed_out(limited, 0).await, 5 * SECOND);
         assert_eq!(timed_out(call("talk", "{}"), 0).await, 60 * SECOND);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn signs_of_life_put_off_the_end_but_not_beyond_the_deadline() {
-        let patient = || {
+    async fn updates_extend_idle_timeout_up_to_deadline() {
+        let idle_limited = || {
             let mut call = call("talk", "{}");
             call.policy.idle_timeout = Some(3 * SECOND);
             call
         };
-        assert_eq!(timed_out(patient(), 10).await, 13 * SECOND);
-        assert_eq!(timed_out(patient(), 1000).await, 60 * SECOND);
+        assert_eq!(timed_out(idle_limited(), 10).await, 13 * SECOND);
+        assert_eq!(timed_out(idle_limited(), 1000).await, 60 * SECOND);
     }
 }

@@ -1,4 +1,4 @@
-//! The tool itself, with its panics contained.
+//! Execution of the tool.
 
 use std::panic::AssertUnwindSafe;
 
@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use super::{Call, CallService, RawArguments, ResolvedCall};
 use crate::{arguments, failure::ToolFailure, result::ToolResult};
 
-/// Runs the tool.
+/// Runs the tool and catches its panics.
 #[derive(Debug, Clone, Copy)]
 pub struct Execute;
 
@@ -16,12 +16,12 @@ impl CallService<Call> for Execute {
         let ResolvedCall { context, arguments, tool, .. } = *call;
         let arguments = match arguments {
             RawArguments::Valid(value) => value,
-            RawArguments::Text(text) => arguments::read(&text)?.value,
+            RawArguments::Text(text) => arguments::parse(&text)?.value,
         };
-        // The call itself may panic, not only the future it returns.
-        let ran = AssertUnwindSafe(async { tool.tool().call(arguments, &context).await });
-        ran.catch_unwind().await.unwrap_or_else(|panic| {
-            let what = panic
+        // `call` itself may panic, not only the future that it returns.
+        let outcome = AssertUnwindSafe(async { tool.tool().call(arguments, &context).await });
+        outcome.catch_unwind().await.unwrap_or_else(|panic| {
+            let message = panic
                 .downcast_ref::<&str>()
                 .map(ToString::to_string)
                 .or_else(|| panic.downcast_ref::<String>().cloned())
@@ -29,9 +29,9 @@ impl CallService<Call> for Execute {
             tracing::error!(
                 tool_call_id = %context.tool_call_id,
                 tool = %context.tool_name,
-                "the tool panicked; this is a bug in it"
+                "tool panicked"
             );
-            Err(ToolFailure::caused("the tool crashed", what))
+            Err(ToolFailure::failed_with_source("the tool crashed", message))
         })
     }
 }

@@ -1,20 +1,20 @@
-//! What happens to every call on its way to the tool, one small piece each.
+//! Layers that every call passes on its way to the tool.
 //!
-//! A layer is a [`CallService`] around another; [`stack`] assembles them. The futures nest without
-//! boxes, so a layer costs only its own work.
+//! A layer is a [`CallService`] around another; [`stack`] composes them. The futures nest without
+//! boxing, so a layer costs only its own work.
 
 pub mod account;
 pub mod approve;
 pub mod cache;
 mod deadline;
 mod execute;
-mod kept_results;
-mod limited;
-mod permit;
+mod limits;
 pub mod pin;
 pub mod policy;
 pub mod redact;
 mod resolve;
+mod result_cache;
+mod scope_check;
 mod size_cap;
 pub mod stack;
 mod trace;
@@ -25,67 +25,66 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
-    context::ToolContext, failure::ToolFailure, limits::CallPolicy, registry::Registered,
+    context::ToolContext, failure::ToolFailure, limits::CallPolicy, registry::RegisteredTool,
     result::ToolResult,
 };
 
 pub use self::{
-    account::CallAccount, deadline::Deadline, execute::Execute, kept_results::ResultCache,
-    permit::Permit, policy::CallPolicies, resolve::Resolve, size_cap::SizeCap, stack::LayerOptions,
-    trace::Traced, validate::Validate,
+    account::CallAccount, deadline::Deadline, execute::Execute, policy::CallPolicies,
+    resolve::Resolve, result_cache::ResultCache, scope_check::ScopeCheck, size_cap::SizeCap,
+    stack::LayerOptions, trace::Traced, validate::Validate,
 };
 
-/// A call as it comes from a model or from the bus.
+/// A call as received from a model or from the bus.
 #[derive(Debug, Clone)]
 pub struct ToolCall {
-    /// What the system says about it.
+    /// Facts about the call.
     pub context: ToolContext,
-    /// The arguments, as text.
+    /// Arguments, as text.
     pub arguments: Arc<str>,
 }
 
-/// A call whose tool was found.
+/// A call with its tool.
 #[derive(Debug)]
 pub struct ResolvedCall {
-    /// What the system says about it.
+    /// Facts about the call.
     pub context: ToolContext,
-    /// The arguments: as text until they are validated.
+    /// Arguments: text until they are validated.
     pub arguments: RawArguments,
-    /// The tool.
-    pub tool: Arc<Registered>,
-    /// What holds for its calls.
+    /// Tool.
+    pub tool: Arc<RegisteredTool>,
+    /// Policy of the tool's calls.
     pub policy: CallPolicy,
 }
 
-/// A call on its way. In a box, since each layer holds it while those inside it run, and futures are
-/// as large as what they hold.
+/// A call within the layers. Boxed, because each layer's future holds it while the inner layers run.
 pub type Call = Box<ResolvedCall>;
 
 impl ResolvedCall {
-    /// The tool's name in the registry, which may have been called by another.
+    /// Returns the registered name of the tool; the call may have used another.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.tool.registration().name
     }
 
-    /// Whether running the tool twice does no harm.
+    /// Returns `true` if running the tool twice is harmless.
     #[must_use]
-    pub fn may_run_again(&self) -> bool {
-        self.tool.registration().hints.may_run_again()
+    pub fn may_retry(&self) -> bool {
+        self.tool.registration().hints.may_retry()
     }
 }
 
-/// Arguments before and after they were read.
+/// Arguments before and after validation.
 #[derive(Debug)]
 pub enum RawArguments {
-    /// As they came.
+    /// Text as received.
     Text(Arc<str>),
-    /// Read and valid.
+    /// Validated JSON.
     Valid(Value),
 }
 
-/// One piece of the way of a call.
+/// A layer, or the tool itself.
 pub trait CallService<C>: Send + Sync {
-    /// Takes the call to its end.
+    /// Runs the call.
     fn call(&self, call: C) -> impl Future<Output = Result<ToolResult, ToolFailure>> + Send;
 }

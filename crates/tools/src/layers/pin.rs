@@ -1,4 +1,4 @@
-//! A tool is what it was when it was approved, or it is not called.
+//! Enforcement of pinned tool definitions.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use super::{Call, CallService};
 use crate::{
     failure::ToolFailure,
     pins::{PinnedDefinition, PinnedTool, ToolPins},
-    registry::Registered,
+    registry::RegisteredTool,
     result::ToolResult,
 };
 
-/// Refuses calls of tools that handlers run and whose definition changed since it was approved.
+/// Rejects calls of announced tools whose definition changed since it was approved.
 ///
-/// It compares the definition of the very tool that will run, so a change between the model's list
-/// and the call is noticed. Tools of this process change with its program alone.
+/// It compares the definition of the tool that will run, so a change between the model's list and the
+/// call is detected. Tools of this process change only with the program.
 #[derive(Debug, Clone)]
 pub struct PinCheck<S> {
     pins: Option<Arc<ToolPins>>,
@@ -34,7 +34,7 @@ impl<S: CallService<Call>> CallService<Call> for PinCheck<S> {
             let checked = check(pins, &call.tool).await;
             if let Err(failure) = checked {
                 let tool = &call.tool.registration().name;
-                tracing::warn!(%tool, reason = %failure, "not calling a tool");
+                tracing::warn!(%tool, reason = %failure, "call rejected; tool definition not trusted");
                 return Err(failure);
             }
         }
@@ -42,37 +42,38 @@ impl<S: CallService<Call>> CallService<Call> for PinCheck<S> {
     }
 }
 
-/// Whether the definition of a tool is trusted.
+/// Checks that the definition of a tool is trusted.
 ///
 /// # Errors
-/// Why it may not be called, in words for a model.
-pub async fn check(pins: &ToolPins, tool: &Registered) -> Result<(), ToolFailure> {
+/// Returns the reason why it may not be called, for a model.
+pub async fn check(pins: &ToolPins, tool: &RegisteredTool) -> Result<(), ToolFailure> {
     if !tool.tool().is_announced() {
         return Ok(());
     }
     let registration = tool.registration();
     let (source, name) = (registration.source.to_string(), registration.name.as_str());
-    let definition = || PinnedDefinition::of(registration);
-    let pinned = PinnedTool { place: PinnedTool::HANDLERS, tool: name, source: &source, name };
-    match pins.trusts(pinned, tool.fingerprint(), definition).await {
+    let definition = || PinnedDefinition::from_registration(registration);
+    let pinned = PinnedTool { namespace: PinnedTool::HANDLERS, tool: name, source: &source, name };
+    match pins.is_trusted(pinned, tool.fingerprint(), definition).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(changed()),
-        Err(error) => Err(out_of_reach(&error)),
+        Ok(false) => Err(not_approved()),
+        Err(error) => Err(pins_unavailable(&error)),
     }
 }
 
-/// What a model is told of a tool whose definition is not the one that was approved.
+/// Creates the failure for a tool whose definition is not approved.
 #[must_use]
-pub fn changed() -> ToolFailure {
-    let reason = "the definition of this tool changed since it was approved; an operator must \
+pub fn not_approved() -> ToolFailure {
+    let reason =
+        "the definition of this tool not_approved since it was approved; an operator must \
                   approve it before it is used again"
-        .to_owned();
+            .to_owned();
     ToolFailure::NotPermitted { reason }
 }
 
-/// What a model is told when nobody knows which definition was approved.
-pub fn out_of_reach(error: &rockbot_store::StoreError) -> ToolFailure {
-    tracing::warn!(%error, "the pins of tools are out of reach");
-    let message = "the record of trusted tools is out of reach".to_owned();
+/// Creates the failure for a tool when the approved definitions cannot be read.
+pub fn pins_unavailable(error: &rockbot_store::StoreError) -> ToolFailure {
+    tracing::warn!(%error, "tool pins unavailable");
+    let message = "the store of trusted tools is unavailable; call again later".to_owned();
     ToolFailure::Unavailable { message, executed: Executed::No }
 }

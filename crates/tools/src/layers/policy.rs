@@ -1,15 +1,15 @@
-//! The policies of a process, by tool and by server.
+//! Call policies of a process.
 
 use std::{collections::HashMap, time::Duration};
 
 use rockbot_contracts::ToolSource;
 
-use crate::{limits::CallPolicy, registry::Registered};
+use crate::{limits::CallPolicy, registry::RegisteredTool};
 
-/// The policies of a process: of single tools, and of servers and sources.
+/// The policies of single tools, of servers and of sources.
 ///
-/// What is said of a tool goes before what is said of its server, and that before what the tool says
-/// of itself. What is said of a server is shared by its tools.
+/// A tool's policy overrides that of its server, and both override the tool's own. All tools of a
+/// server share its limits.
 #[derive(Debug, Clone, Default)]
 pub struct CallPolicies {
     tools: HashMap<String, CallPolicy>,
@@ -22,13 +22,13 @@ impl CallPolicies {
         self.tools.insert(name.into(), policy);
     }
 
-    /// Sets the policy of all tools of an MCP server, by its name without regard to case, or of a
-    /// source such as `files`.
+    /// Sets the policy of all tools of an MCP server, by its case-insensitive name, or of a source such
+    /// as `files`.
     pub fn set_server(&mut self, name: &str, policy: CallPolicy) {
         self.servers.insert(name.to_lowercase(), policy);
     }
 
-    pub(super) fn of(&self, tool: &Registered) -> CallPolicy {
+    pub(super) fn policy_for(&self, tool: &RegisteredTool) -> CallPolicy {
         let registration = tool.registration();
         let mut policy = self.tools.get(&registration.name).cloned().unwrap_or_default();
         if !self.servers.is_empty()
@@ -46,7 +46,7 @@ impl CallPolicies {
     }
 }
 
-/// The name by which what is said of a server or a source is found, in lower case.
+/// Returns the lookup name of a server or a source, in lower case.
 #[must_use]
 pub fn server_name(source: &ToolSource) -> String {
     match source {
@@ -67,47 +67,49 @@ mod tests {
         testing::{Echo, registration},
     };
 
-    fn tool(name: &str, source: ToolSource) -> Arc<Registered> {
+    fn tool(name: &str, source: ToolSource) -> Arc<RegisteredTool> {
         let registry = ToolRegistry::new();
         let registration = ToolRegistration { source, ..registration(name) };
         registry.register(Arc::new(Echo(registration))).unwrap();
         registry.get(name).unwrap()
     }
 
-    fn lasting(seconds: u64) -> CallPolicy {
+    fn with_timeout(seconds: u64) -> CallPolicy {
         CallPolicy { timeout: Some(Duration::from_secs(seconds)), ..CallPolicy::default() }
     }
 
     #[test]
-    fn a_tool_goes_before_its_server_piece_by_piece() {
+    fn tool_policy_overrides_server_policy_per_setting() {
         let mut policies = CallPolicies::default();
         let idle_timeout = Some(Duration::from_secs(7));
-        policies.set_tool("github__search", lasting(1));
-        policies.set_server("GitHub", CallPolicy { idle_timeout, ..lasting(2) });
-        let search = policies.of(&tool("github__search", ToolSource::Mcp("github".to_owned())));
+        policies.set_tool("github__search", with_timeout(1));
+        policies.set_server("GitHub", CallPolicy { idle_timeout, ..with_timeout(2) });
+        let search =
+            policies.policy_for(&tool("github__search", ToolSource::Mcp("github".to_owned())));
         assert_eq!(search.timeout, Some(Duration::from_secs(1)));
-        assert_eq!(search.idle_timeout, idle_timeout, "where the tool says nothing");
-        let other = policies.of(&tool("github__read", ToolSource::Mcp("Github".to_owned())));
+        assert_eq!(search.idle_timeout, idle_timeout, "inherited from the server");
+        let other =
+            policies.policy_for(&tool("github__read", ToolSource::Mcp("Github".to_owned())));
         assert_eq!(other.timeout, Some(Duration::from_secs(2)));
-        assert_eq!(policies.of(&tool("read", ToolSource::Internal)).timeout, None);
+        assert_eq!(policies.policy_for(&tool("read", ToolSource::Internal)).timeout, None);
     }
 
     #[test]
-    fn what_a_tool_switches_off_its_server_does_not_switch_on_again() {
+    fn zero_removes_server_timeout() {
         let mut policies = CallPolicies::default();
         let idle_timeout = Some(Duration::ZERO);
-        policies.set_tool("read_file", CallPolicy { idle_timeout, ..lasting(0) });
+        policies.set_tool("read_file", CallPolicy { idle_timeout, ..with_timeout(0) });
         let idle_timeout = Some(Duration::from_secs(1));
-        policies.set_server("files", CallPolicy { idle_timeout, ..lasting(2) });
-        let read = policies.of(&tool("read_file", ToolSource::Files));
+        policies.set_server("files", CallPolicy { idle_timeout, ..with_timeout(2) });
+        let read = policies.policy_for(&tool("read_file", ToolSource::Files));
         assert_eq!((read.timeout, read.idle_timeout), (None, None));
     }
 
     #[test]
-    fn a_source_has_a_policy_by_its_name() {
+    fn source_policy_applies_by_name() {
         let mut policies = CallPolicies::default();
-        policies.set_server("files", lasting(3));
-        let read = policies.of(&tool("read_file", ToolSource::Files));
+        policies.set_server("files", with_timeout(3));
+        let read = policies.policy_for(&tool("read_file", ToolSource::Files));
         assert_eq!(read.timeout, Some(Duration::from_secs(3)));
     }
 }

@@ -1,11 +1,11 @@
-//! Which tool a name stands for.
+//! Resolution of tool names.
 
 use std::sync::Arc;
 
 use super::{Call, CallPolicies, CallService, RawArguments, ResolvedCall, ToolCall};
 use crate::{failure::ToolFailure, registry::ToolRegistry, result::ToolResult};
 
-/// Finds the tool in the registry, and what holds for its calls.
+/// Looks up the tool in the registry, and the policy of its calls.
 #[derive(Debug, Clone)]
 pub struct Resolve<S> {
     registry: Arc<ToolRegistry>,
@@ -14,7 +14,7 @@ pub struct Resolve<S> {
 }
 
 impl<S> Resolve<S> {
-    /// Looks in `registry` and `policies`, and hands over to `inner`.
+    /// Looks up in `registry` and `policies`, and calls `inner`.
     pub fn new(registry: Arc<ToolRegistry>, policies: Arc<CallPolicies>, inner: S) -> Self {
         Self { registry, policies, inner }
     }
@@ -22,7 +22,7 @@ impl<S> Resolve<S> {
 
 impl<S: CallService<Call>> CallService<ToolCall> for Resolve<S> {
     fn call(&self, call: ToolCall) -> impl Future<Output = Result<ToolResult, ToolFailure>> + Send {
-        // Beforehand, since a future keeps the room of what it was made with.
+        // Resolved before the future, which would otherwise store the unresolved call as well.
         let resolved = self.resolve(call);
         async move { self.inner.call(resolved?).await }
     }
@@ -36,7 +36,7 @@ impl<S> Resolve<S> {
             return Err(ToolFailure::NotFound { name });
         };
         let arguments = RawArguments::Text(arguments);
-        let policy = self.policies.of(&tool);
+        let policy = self.policies.policy_for(&tool);
         Ok(Box::new(ResolvedCall { context, arguments, tool, policy }))
     }
 }

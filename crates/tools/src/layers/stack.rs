@@ -1,26 +1,26 @@
-//! The layers put together: the one place that knows their order.
+//! Composition of the layers. Their order is defined only here.
 //!
-//! On its way to the tool a call passes, from the outside in:
+//! From the outside in, a call passes:
 //!
-//! resolve → trace → account → size cap → redact → permit → pin → validate → approve → cache → rate →
-//! queue slot → fleet's place → breaker → deadline → execute
+//! resolve → trace → account → size cap → redact → scope check → pin check → validate → approve →
+//! cache → rate limit → queue limit → fleet limit → breaker check → deadline → execute
 //!
-//! What works on results stands around what works on calls, so that the cap, for one, sees what the
-//! cache returns, and the account sees all of it. A layer that is not switched on in
-//! [`LayerOptions`], or by the policy of a tool, hands the call over.
+//! Layers that process results enclose layers that process calls, so that the size cap applies to
+//! cached results, and the account to all results. A layer that neither [`LayerOptions`] nor the
+//! policy of the tool enables passes the call on.
 //!
-//! Why this order: nobody is asked about a call that would be refused anyway; a kept result uses up no rate and no place; a call that comes too often does not
-//! wait; one that waited is refused when the breaker opened meanwhile, and does not time out in the
-//! queue at the tool's expense.
+//! Reasons for this order: no approval is requested for a call that would be rejected anyway; a
+//! cached result consumes no rate and no permit; a call over its rate does not wait; a call that has
+//! waited is rejected if the breaker opened meanwhile; the timeout does not include the wait.
 
 use std::sync::Arc;
 
 use super::{
-    CallPolicies, Deadline, Execute, Permit, Resolve, ResultCache, SizeCap, Traced, Validate,
+    CallPolicies, Deadline, Execute, Resolve, ResultCache, ScopeCheck, SizeCap, Traced, Validate,
     account::{Account, CallAccount},
     approve::Approve,
     cache::Cache,
-    limited::{Break, FleetSlot, RateLimit, Slot},
+    limits::{BreakerCheck, FleetConcurrency, QueueLimit, RateLimit},
     pin::PinCheck,
     redact::Redact,
 };
@@ -29,40 +29,40 @@ use crate::{
     registry::ToolRegistry,
 };
 
-/// The largest result by default, in bytes of content.
+/// Default maximum size of a result, in bytes of content.
 pub const DEFAULT_MAX_RESULT_BYTES: usize = 1024 * 1024;
 
-/// The way of a call to its tool, from the outside in, once it is known which tool.
-type Runs = Cache<RateLimit<Slot<FleetSlot<Break<Deadline<Execute>>>>>>;
-/// The same with what decides whether it may be called so.
-type Calls = Permit<PinCheck<Validate<Approve<Runs>>>>;
-/// The same with what works on results around it.
-pub(crate) type Stack = Resolve<Traced<Account<SizeCap<Redact<Calls>>>>>;
+/// Layers that control the execution of a call.
+type ExecutionLayers =
+    Cache<RateLimit<QueueLimit<FleetConcurrency<BreakerCheck<Deadline<Execute>>>>>>;
+/// Layers that decide whether a call may run, around [`ExecutionLayers`].
+type AdmissionLayers = ScopeCheck<PinCheck<Validate<Approve<ExecutionLayers>>>>;
+/// All layers.
+pub(crate) type Stack = Resolve<Traced<Account<SizeCap<Redact<AdmissionLayers>>>>>;
 
-/// What every call of an executor passes through. The defaults switch on what needs no decision.
+/// Settings of the layers of an executor. The defaults enable everything that needs no decision.
 ///
-/// What layers share between calls is in here, behind [`Arc`]s: executors that are made from clones
-/// of one value share it.
+/// State that calls share is in here, behind [`Arc`]s: executors created from clones of one value
+/// share it.
 #[derive(Debug, Clone)]
 pub struct LayerOptions {
-    /// The largest result, in bytes of content. Default 1 MiB.
+    /// Maximum size of a result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
-    /// Where results over that size are kept; cut without it, and where it does not help.
+    /// Storage of larger results. They are truncated without it, or where it fails.
     pub outputs: Option<Arc<Outputs>>,
-    /// What holds for the calls of single tools and servers. Default nothing.
+    /// Policies of single tools and servers. Default none.
     pub policies: Arc<CallPolicies>,
-    /// Which definitions of tools that handlers announce are trusted. Default all.
+    /// Trusted definitions of announced tools. By default all are trusted.
     pub pins: Option<Arc<ToolPins>>,
-    /// Who is asked before a call runs. Default nobody.
+    /// Approval backend. By default calls need no approval.
     pub approver: Option<Arc<dyn Approver>>,
-    /// Where results are kept of tools whose policy says so. Default nowhere.
+    /// Cache of results, for tools whose policy enables it. Default none.
     pub cache: Option<Arc<ResultCache>>,
-    /// Takes secrets out of errors. Default by their looks.
+    /// Redactor of errors. By default it recognizes formats of secrets.
     pub redactor: Arc<Redactor>,
-    /// Where calls are counted. Default nowhere.
+    /// Counters of calls. Default none.
     pub account: Option<Arc<CallAccount>>,
-    /// Whether the log has a line for every call that begins, at debug, and ends, at info. Default
-    /// false.
+    /// Logs the start of each call at debug and its end at info. Default false.
     pub logs: bool,
     /// Hooks that run around each call, in this order. Default: none.
     pub hooks: Vec<Arc<dyn ToolHook>>,
@@ -77,7 +77,7 @@ impl Default for LayerOptions {
             pins: None,
             approver: None,
             cache: None,
-            redactor: Redactor::by_looks(),
+            redactor: Redactor::from_patterns(),
             account: None,
             logs: false,
             hooks: Vec::new(),
@@ -100,15 +100,15 @@ pub(crate) fn assemble(registry: &Arc<ToolRegistry>, options: LayerOptions) -> S
         hooks: _,
     } = options;
     let inner = Deadline::new(Execute);
-    let inner = Break::new(inner);
-    let inner = FleetSlot::new(inner);
-    let inner = Slot::new(inner);
+    let inner = BreakerCheck::new(inner);
+    let inner = FleetConcurrency::new(inner);
+    let inner = QueueLimit::new(inner);
     let inner = RateLimit::new(inner);
     let inner = Cache::new(cache, inner);
     let inner = Approve::new(approver, inner);
     let inner = Validate::new(inner);
     let inner = PinCheck::new(pins, inner);
-    let inner = Permit::new(inner);
+    let inner = ScopeCheck::new(inner);
     let inner = Redact::new(redactor, inner);
     let inner = SizeCap::new(max_result_bytes, outputs, inner);
     let inner = Account::new(account, logs, inner);

@@ -1,4 +1,4 @@
-//! Each call is a span of its trace.
+//! Trace spans of calls.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,11 @@ use tracing::{Instrument, Span, field::Empty, info_span};
 use super::{Call, CallService, RawArguments};
 use crate::{failure::ToolFailure, result::ToolResult, status::CallStatus};
 
-/// The most of a call's arguments and result that goes into its span, in bytes.
-const MOST_CONTENT: usize = 4096;
+/// Maximum size of arguments and of a result in a span, in bytes.
+const MAX_CONTENT_BYTES: usize = 4096;
 
-/// Runs each call within a span `execute_tool {tool}`, with the attributes of OpenTelemetry's
-/// conventions for GenAI. Arguments and result are among them only where the process records
-/// content.
+/// Runs each call in a span `execute_tool {tool}` with the attributes of OpenTelemetry's semantic
+/// conventions for GenAI. Arguments and results are included only if the process records content.
 #[derive(Debug, Clone)]
 pub struct Traced<S>(S);
 
@@ -43,7 +42,7 @@ impl<S: CallService<Call>> CallService<Call> for Traced<S> {
                 RawArguments::Text(text) => Cow::Borrowed(&**text),
                 RawArguments::Valid(value) => Cow::Owned(value.to_string()),
             };
-            span.record("gen_ai.tool.call.arguments", beginning(&arguments));
+            span.record("gen_ai.tool.call.arguments", truncated(&arguments));
         }
         let outcome = self.0.call(call).instrument(span.clone()).await;
         record_outcome(&span, &outcome, records_content);
@@ -52,7 +51,7 @@ impl<S: CallService<Call>> CallService<Call> for Traced<S> {
 }
 
 fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailure>, records_content: bool) {
-    let status = CallStatus::of(outcome);
+    let status = CallStatus::from_outcome(outcome);
     if !status.is_ok() {
         trace::fail(span, status.as_str());
     }
@@ -61,10 +60,10 @@ fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailure>, record
             Ok(result) => result.to_text(),
             Err(failure) => failure.model_text().into(),
         };
-        span.record("gen_ai.tool.call.result", beginning(&result));
+        span.record("gen_ai.tool.call.result", truncated(&result));
     }
 }
 
-fn beginning(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MOST_CONTENT)]
+fn truncated(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_CONTENT_BYTES)]
 }

@@ -1,9 +1,9 @@
-//! Arguments are read and checked before anything runs.
+//! Validation of arguments.
 
 use super::{Call, CallService, RawArguments};
 use crate::{arguments, failure::ToolFailure, result::ToolResult};
 
-/// Reads the arguments, repairs what is unambiguous, and checks them against the schema.
+/// Parses the arguments, repairs unambiguous damage, and validates them against the schema.
 #[derive(Debug, Clone)]
 pub struct Validate<S>(S);
 
@@ -16,21 +16,21 @@ impl<S> Validate<S> {
 impl<S: CallService<Call>> CallService<Call> for Validate<S> {
     async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
         if let RawArguments::Text(text) = &call.arguments {
-            let read = arguments::read(text)?;
-            if read.repaired {
+            let parsed = arguments::parse(text)?;
+            if parsed.repaired {
                 tracing::info!(
                     tool_call_id = %call.context.tool_call_id,
                     tool = %call.context.tool_name,
-                    "repaired the arguments, which were not quite JSON"
+                    "arguments repaired; they were not valid JSON"
                 );
             }
-            let mut value = read.value;
+            let mut value = parsed.value;
             if let Err(invalid) = arguments::validate(call.tool.validator(), &value) {
-                // Models write null for what they leave out.
+                // Models write null for arguments that they omit.
                 let schema = &call.tool.registration().parameters;
-                let mended = arguments::without_nulls(schema, &value).ok_or(invalid)?;
-                arguments::validate(call.tool.validator(), &mended)?;
-                value = mended;
+                let without_nulls = arguments::without_nulls(schema, &value).ok_or(invalid)?;
+                arguments::validate(call.tool.validator(), &without_nulls)?;
+                value = without_nulls;
             }
             call.arguments = RawArguments::Valid(value);
         }

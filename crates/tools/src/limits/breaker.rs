@@ -1,4 +1,4 @@
-//! A tool or server that keeps failing is left alone for a while.
+//! Circuit breakers.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,15 +11,15 @@ use tracing::{info, warn};
 
 use crate::{failure::ToolFailure, result::ToolResult};
 
-/// A time-out that comes sooner says more about who asked than about who was asked.
-const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+/// A shorter timeout is likely to be the caller's fault, so it does not count as a failure.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When a [`Breaker`] opens and for how long.
+/// Settings of a [`Breaker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerRules {
-    /// Failures in a row that open it, at least 1. Default 5.
+    /// Consecutive failures that open the breaker, at least 1. Default 5.
     pub failures: u32,
-    /// How long it stays open before one call may try. Default 30 s.
+    /// Time that it stays open before one call may probe. Default 30 s.
     pub open: Duration,
 }
 
@@ -29,18 +29,18 @@ impl Default for BreakerRules {
     }
 }
 
-/// A circuit breaker.
+/// A circuit breaker for a tool or a server.
 ///
-/// Closed, it lets calls pass and counts failures in a row. Open, it refuses them. When it was open
-/// long enough, one call may try: if that goes well it closes, else it stays open as long again.
+/// Closed, it admits calls and counts consecutive failures. Open, it rejects them. After the open
+/// time it admits one probe: success closes it, failure opens it for the same time again.
 ///
-/// A failure is a time-out (of a second or more), `unavailable`, or `outcome_unknown`. An answer of
-/// the tool is none, also when the tool says in it that it failed. Anything else, such as a cancel,
-/// says nothing.
+/// A failure is a timeout of a second or more, `unavailable`, or `outcome_unknown`. A reply of the
+/// tool is a success, even if it reports an error. Other outcomes, such as a cancellation, do not
+/// count.
 #[derive(Debug)]
 pub struct Breaker {
-    /// What it protects: a tool or a server.
-    of: Arc<str>,
+    /// Name of the tool or server.
+    target: Arc<str>,
     rules: BreakerRules,
     state: Mutex<State>,
 }
@@ -52,64 +52,78 @@ enum State {
     HalfOpen,
 }
 
-/// What the end of a call says about whoever ran it.
+/// Meaning of an outcome for the health of the tool or server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
-    Good,
-    Bad,
-    None,
+enum Health {
+    Healthy,
+    Failing,
+    Unknown,
 }
 
 impl Breaker {
-    /// A closed breaker in front of what is called `of`.
+    /// Creates a closed breaker for the tool or server called `target`.
     #[must_use]
-    pub fn new(of: &str, rules: BreakerRules) -> Arc<Self> {
+    pub fn new(target: &str, rules: BreakerRules) -> Arc<Self> {
         let state = Mutex::new(State::Closed { failures: 0 });
-        Arc::new(Self { of: of.into(), rules, state })
+        Arc::new(Self { target: target.into(), rules, state })
     }
 
-    /// Lets a call pass, or refuses it as unavailable with how long to wait.
-    pub(crate) fn admit(&self) -> Result<Pass<'_>, ToolFailure> {
+    /// Admits a call, or rejects it as unavailable with the time to wait.
+    pub(crate) fn admit(&self) -> Result<Admission<'_>, ToolFailure> {
         let mut state = self.lock();
         let now = Instant::now();
         let wait = match *state {
             State::Closed { .. } => {
-                return Ok(Pass { breaker: self, began: now, is_probe: false, sign: Sign::None });
+                return Ok(Admission {
+                    breaker: self,
+                    started: now,
+                    is_probe: false,
+                    health: Health::Unknown,
+                });
             }
             State::Open { until } if until <= now => {
                 *state = State::HalfOpen;
-                return Ok(Pass { breaker: self, began: now, is_probe: true, sign: Sign::None });
+                return Ok(Admission {
+                    breaker: self,
+                    started: now,
+                    is_probe: true,
+                    health: Health::Unknown,
+                });
             }
             State::Open { until } => until - now,
-            State::HalfOpen => LEAST_TIMEOUT,
+            State::HalfOpen => MIN_TIMEOUT,
         };
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        let message = format!("{} failed too often; call again in {seconds} s", self.of);
+        let message = format!("{} failed too often; call again in {seconds} s", self.target);
         Err(ToolFailure::Unavailable { message, executed: Executed::No })
     }
 
-    fn ended(&self, is_probe: bool, sign: Sign) {
+    fn finish(&self, is_probe: bool, health: Health) {
         let mut state = self.lock();
-        *state = match (*state, sign) {
-            (State::HalfOpen, Sign::Good) if is_probe => {
-                info!(of = &*self.of, "it answers again");
+        *state = match (*state, health) {
+            (State::HalfOpen, Health::Healthy) if is_probe => {
+                info!(target_name = &*self.target, "circuit breaker closed");
                 State::Closed { failures: 0 }
             }
-            (State::HalfOpen, Sign::Bad) if is_probe => self.opened(),
-            // Nothing was learned: the next call may try.
-            (State::HalfOpen, Sign::None) if is_probe => State::Open { until: Instant::now() },
-            (State::Closed { .. }, Sign::Good) => State::Closed { failures: 0 },
-            (State::Closed { failures }, Sign::Bad) if failures + 1 >= self.rules.failures => {
-                warn!(of = &*self.of, open = ?self.rules.open, "it failed too often; no calls");
-                self.opened()
+            (State::HalfOpen, Health::Failing) if is_probe => self.open(),
+            // The probe was inconclusive, so the next call may probe.
+            (State::HalfOpen, Health::Unknown) if is_probe => State::Open { until: Instant::now() },
+            (State::Closed { .. }, Health::Healthy) => State::Closed { failures: 0 },
+            (State::Closed { failures }, Health::Failing)
+                if failures + 1 >= self.rules.failures =>
+            {
+                warn!(target_name = &*self.target, open = ?self.rules.open, "circuit breaker opened");
+                self.open()
             }
-            (State::Closed { failures }, Sign::Bad) => State::Closed { failures: failures + 1 },
-            // A call from before it opened.
+            (State::Closed { failures }, Health::Failing) => {
+                State::Closed { failures: failures + 1 }
+            }
+            // The call was admitted before the breaker opened.
             (unchanged, _) => unchanged,
         };
     }
 
-    fn opened(&self) -> State {
+    fn open(&self) -> State {
         State::Open { until: Instant::now() + self.rules.open }
     }
 
@@ -118,28 +132,28 @@ impl Breaker {
     }
 }
 
-/// A call that was let pass; says how it ended when dropped.
-pub(crate) struct Pass<'a> {
+/// An admitted call. Reports its outcome when dropped.
+pub(crate) struct Admission<'a> {
     breaker: &'a Breaker,
-    began: Instant,
+    started: Instant,
     is_probe: bool,
-    sign: Sign,
+    health: Health,
 }
 
-impl Pass<'_> {
-    pub(crate) fn ended(mut self, ended: &Result<ToolResult, ToolFailure>) {
-        self.sign = match ended.as_ref().map_err(ToolFailure::code) {
-            Ok(_) | Err(ToolErrorCode::ExecutionFailed) => Sign::Good,
-            Err(ToolErrorCode::Timeout) if self.began.elapsed() >= LEAST_TIMEOUT => Sign::Bad,
-            Err(ToolErrorCode::Unavailable | ToolErrorCode::OutcomeUnknown) => Sign::Bad,
-            Err(_) => Sign::None,
+impl Admission<'_> {
+    pub(crate) fn finish(mut self, outcome: &Result<ToolResult, ToolFailure>) {
+        self.health = match outcome.as_ref().map_err(ToolFailure::code) {
+            Ok(_) | Err(ToolErrorCode::ExecutionFailed) => Health::Healthy,
+            Err(ToolErrorCode::Timeout) if self.started.elapsed() >= MIN_TIMEOUT => Health::Failing,
+            Err(ToolErrorCode::Unavailable | ToolErrorCode::OutcomeUnknown) => Health::Failing,
+            Err(_) => Health::Unknown,
         };
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        self.breaker.ended(self.is_probe, self.sign);
+        self.breaker.finish(self.is_probe, self.health);
     }
 }
 
@@ -153,13 +167,13 @@ mod tests {
         Breaker::new("github", BreakerRules { failures: 2, open: OPEN })
     }
 
-    fn bad() -> Result<ToolResult, ToolFailure> {
+    fn unavailable() -> Result<ToolResult, ToolFailure> {
         let message = "gone".to_owned();
         Err(ToolFailure::Unavailable { message, executed: Executed::No })
     }
 
-    fn end(breaker: &Breaker, ended: &Result<ToolResult, ToolFailure>) {
-        breaker.admit().expect("let pass").ended(ended);
+    fn finish(breaker: &Breaker, outcome: &Result<ToolResult, ToolFailure>) {
+        breaker.admit().expect("admitted").finish(outcome);
     }
 
     fn is_open(breaker: &Breaker) -> bool {
@@ -167,68 +181,71 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_in_a_row_open_it_and_it_says_for_how_long() {
+    async fn consecutive_failures_open_breaker() {
         let breaker = breaker();
-        end(&breaker, &bad());
-        end(&breaker, &Ok(ToolResult::text("fine")));
-        end(&breaker, &bad());
-        end(&breaker, &bad());
-        let refused = breaker.admit().err().expect("open");
+        finish(&breaker, &unavailable());
+        finish(&breaker, &Ok(ToolResult::text("fine")));
+        finish(&breaker, &unavailable());
+        finish(&breaker, &unavailable());
+        let rejected = breaker.admit().err().expect("open");
         assert_eq!(
-            (refused.code(), refused.executed()),
+            (rejected.code(), rejected.executed()),
             (ToolErrorCode::Unavailable, Executed::No)
         );
-        assert_eq!(refused.to_string(), "unavailable: github failed too often; call again in 30 s");
+        assert_eq!(
+            rejected.to_string(),
+            "unavailable: github failed too often; call again in 30 s"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_call_may_try_and_a_good_one_closes_it() {
+    async fn successful_probe_closes_breaker() {
         let breaker = breaker();
-        end(&breaker, &bad());
-        end(&breaker, &bad());
+        finish(&breaker, &unavailable());
+        finish(&breaker, &unavailable());
         tokio::time::advance(OPEN).await;
-        let probe = breaker.admit().expect("one may try");
-        assert!(is_open(&breaker), "no other at the same time");
-        probe.ended(&bad());
-        assert!(is_open(&breaker), "as long again");
+        let probe = breaker.admit().expect("one probe");
+        assert!(is_open(&breaker), "no other call during the probe");
+        probe.finish(&unavailable());
+        assert!(is_open(&breaker), "open again");
         tokio::time::advance(OPEN).await;
-        let given_up = breaker.admit().expect("one may try");
-        drop(given_up);
-        let probe = breaker.admit().expect("the next may try");
-        probe.ended(&Ok(ToolResult::text("fine")));
-        end(&breaker, &bad());
-        assert!(!is_open(&breaker), "it counts from the beginning");
+        let cancelled = breaker.admit().expect("one probe");
+        drop(cancelled);
+        let probe = breaker.admit().expect("the next call probes");
+        probe.finish(&Ok(ToolResult::text("fine")));
+        finish(&breaker, &unavailable());
+        assert!(!is_open(&breaker), "failures are counted from zero");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_tool_says_and_what_askers_do_is_no_failure() {
+    async fn tool_errors_and_caller_errors_are_not_failures() {
         let breaker = breaker();
         let short = ToolFailure::TimedOut {
             after: Duration::from_millis(1),
             executed: Executed::Yes,
             repeatable: false,
         };
-        let none = [
+        let outcomes = [
             Ok(ToolResult::error("exit code 1")),
             Err(ToolFailure::failed("the disk is full")),
             Err(ToolFailure::Cancelled { executed: Executed::Yes }),
             Err(ToolFailure::invalid("no")),
             Err(short),
         ];
-        for ended in none.iter().cycle().take(20) {
-            end(&breaker, ended);
+        for outcome in outcomes.iter().cycle().take(20) {
+            finish(&breaker, outcome);
         }
         assert!(!is_open(&breaker));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_outs_are_failures() {
+    async fn timeouts_are_failures() {
         let breaker = breaker();
         for _ in 0..2 {
-            let pass = breaker.admit().expect("let pass");
-            tokio::time::advance(LEAST_TIMEOUT).await;
-            pass.ended(&Err(ToolFailure::TimedOut {
-                after: LEAST_TIMEOUT,
+            let admission = breaker.admit().expect("admitted");
+            tokio::time::advance(MIN_TIMEOUT).await;
+            admission.finish(&Err(ToolFailure::TimedOut {
+                after: MIN_TIMEOUT,
                 executed: Executed::Yes,
                 repeatable: false,
             }));

@@ -1,4 +1,4 @@
-//! Limits that hold for all processes on one store.
+//! Concurrency limits across all processes on one store.
 
 use std::{
     sync::{
@@ -23,172 +23,174 @@ use tracing::{info, warn};
 
 use crate::{context::ToolContext, failure::ToolFailure};
 
-/// How long a place stays taken when its holder is gone.
+/// Time after which the permit of a dead holder expires.
 const TTL: Duration = Duration::from_secs(10);
-/// A place that can't be renewed is given up before that.
+/// Time after which a holder that cannot renew its permit gives it up. Shorter than [`TTL`].
 const GIVE_UP: Duration = Duration::from_secs(8);
-/// The pauses between two looks for a free place.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
-/// The most places of a limit: each look asks for all of them.
-pub const MOST_PLACES: u16 = 64;
+/// Shortest and longest pause between two attempts to acquire a permit.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_millis(800);
+/// Maximum concurrency of a limit. An attempt may query the lease of each permit.
+pub const MAX_FLEET_CONCURRENCY: u16 = 64;
 
-/// What becomes of calls while the store is out of reach.
+/// Behavior of a limit while the store is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WithoutStore {
-    /// The limit holds in each process by itself.
+    /// Each process enforces the limit by itself.
     #[default]
     Local,
-    /// They are refused as unavailable.
+    /// Calls are rejected as unavailable.
     Refuse,
 }
 
-/// Bounds of a [`FleetLimit`].
+/// Settings of a [`FleetLimit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetRules {
-    /// Calls that run at once in all processes, 1 to [`MOST_PLACES`].
+    /// Concurrent calls in all processes, 1 to [`MAX_FLEET_CONCURRENCY`].
     pub running: u16,
-    /// How long a call waits for a place before it is refused as overloaded. Its deadline holds as
-    /// well; [`Duration::MAX`] leaves it at that.
+    /// Maximum time that a call waits before it is rejected as overloaded. Its deadline applies as
+    /// well; with [`Duration::MAX`] only the deadline applies.
     pub wait: Duration,
-    /// What happens while the store is out of reach.
+    /// Behavior while the store is unavailable.
     pub without_store: WithoutStore,
 }
 
-/// Where the places of a fleet's limits are.
+/// Store of the permits of fleet limits.
 #[derive(Clone)]
 pub struct FleetStore {
-    /// The store that all processes use.
+    /// Store that all processes share.
     pub store: Arc<dyn Store>,
-    /// The namespace of the fleet in it.
+    /// Namespace of the fleet in the store.
     pub namespace: Arc<str>,
-    /// This process, unlike any other.
+    /// Unique identifier of this process.
     pub instance: Arc<str>,
 }
 
-/// A limit whose places are leases in a store.
+/// A concurrency limit whose permits are leases in a store.
 ///
-/// A holder that dies leaves its place to end by itself, after 10 s. One that can't reach the store
-/// loses its place and keeps running, so for as long as that lasts more calls may run than the
-/// limit says. Calls of one process wait in their order; between processes there is none.
+/// The permits of a dead holder expire after 10 s. A holder that cannot reach the store loses its
+/// permit but keeps running, so more calls than the limit may run during an outage. Calls of one
+/// process are served in order; there is no order between processes.
 pub struct FleetLimit {
-    of: Arc<str>,
-    at: FleetStore,
-    places: Vec<Key>,
+    name: Arc<str>,
+    fleet: FleetStore,
+    keys: Vec<Key>,
     rules: FleetRules,
-    here: Arc<Semaphore>,
-    /// Where to look first, and what makes a holder unlike the others of this process.
-    looks: AtomicU64,
-    is_cut_off: AtomicBool,
-    keepers: TaskTracker,
+    local: Arc<Semaphore>,
+    /// Counter of attempts. It selects the permit to try first, and makes lease owners unique.
+    attempts: AtomicU64,
+    is_store_unavailable: AtomicBool,
+    renewals: TaskTracker,
 }
 
-/// The right to run, given back when dropped.
+/// Right to run, released when dropped.
 #[derive(Debug)]
-pub struct FleetPlace {
-    _here: OwnedSemaphorePermit,
-    /// None where the store was out of reach.
-    _kept: Option<DropGuard>,
+pub struct FleetPermit {
+    _local: OwnedSemaphorePermit,
+    /// `None` if the store was unavailable.
+    _renewal: Option<DropGuard>,
 }
 
 impl FleetLimit {
-    /// A limit for what `of` says: `tool:` or `server:` and a name.
+    /// Creates a limit called `name`: `tool:` or `server:`, and the name of the tool or server.
     ///
     /// # Errors
-    /// When the names can't be keys of a store.
-    pub fn new(of: &str, at: FleetStore, rules: FleetRules) -> Result<Arc<Self>, InvalidKey> {
-        let running = rules.running.clamp(1, MOST_PLACES);
-        let place = |number: u16| {
+    /// When the names are not valid keys of the store.
+    pub fn new(name: &str, fleet: FleetStore, rules: FleetRules) -> Result<Arc<Self>, InvalidKey> {
+        let running = rules.running.clamp(1, MAX_FLEET_CONCURRENCY);
+        let key = |number: u16| {
             let number = number.to_string();
-            Key::new([&*at.namespace, "limits", of, &number])
+            Key::new([&*fleet.namespace, "limits", name, &number])
         };
-        let places = (0..running).map(place).collect::<Result<_, _>>()?;
+        let keys = (0..running).map(key).collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
-            of: of.into(),
-            at,
-            places,
+            name: name.into(),
+            fleet,
+            keys,
             rules,
-            here: Arc::new(Semaphore::new(running.into())),
-            looks: AtomicU64::new(0),
-            is_cut_off: AtomicBool::new(false),
-            keepers: TaskTracker::new(),
+            local: Arc::new(Semaphore::new(running.into())),
+            attempts: AtomicU64::new(0),
+            is_store_unavailable: AtomicBool::new(false),
+            renewals: TaskTracker::new(),
         }))
     }
 
-    /// Waits for a place. `repeatable` says whether running the tool twice does no harm.
+    /// Waits for a permit. `repeatable` is `true` if running the tool twice is harmless.
     ///
     /// # Errors
-    /// Overloaded when none comes free in time, timed out at the deadline, cancelled when the asker
-    /// gives up, unavailable when the store is out of reach and the rules want that; the tool did
-    /// not run.
+    /// Overloaded when no permit becomes free in time, timed out at the deadline, cancelled when the
+    /// caller cancels, unavailable when the store is unavailable and the settings require it. The tool
+    /// did not run.
     ///
     /// # Cancellation
-    /// A place that was being taken is free again after 10 s.
-    pub async fn place(
+    /// A permit that was being acquired becomes free after 10 s.
+    pub async fn acquire(
         &self,
         context: &ToolContext,
         repeatable: bool,
-    ) -> Result<FleetPlace, ToolFailure> {
-        let (began, executed) = (Instant::now(), Executed::No);
-        let patience = began.checked_add(self.rules.wait);
-        let until = patience.map_or(context.deadline, |until| until.min(context.deadline));
+    ) -> Result<FleetPermit, ToolFailure> {
+        let (started, executed) = (Instant::now(), Executed::No);
+        let waits_until = started.checked_add(self.rules.wait);
+        let until = waits_until.map_or(context.deadline, |until| until.min(context.deadline));
         tokio::select! {
             biased;
             () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-            place = timeout_at(until, self.any_place()) => match place {
-                Ok(place) => place,
+            permit = timeout_at(until, self.acquire_any()) => match permit {
+                Ok(permit) => permit,
                 Err(_) if until == context.deadline => {
-                    Err(ToolFailure::TimedOut { after: until - began, executed, repeatable })
+                    Err(ToolFailure::TimedOut { after: until - started, executed, repeatable })
                 }
                 Err(_) => {
-                    let (of, wait) = (self.of.replacen(':', " ", 1), self.rules.wait);
-                    let message = format!("as many calls of {of} as may run do, for {wait:?}");
+                    let (name, wait) = (self.name.replacen(':', " ", 1), self.rules.wait);
+                    let message = format!(
+                        "concurrency limit of {name} reached for {wait:?}; call again later"
+                    );
                     Err(ToolFailure::Overloaded { message })
                 }
             },
         }
     }
 
-    async fn any_place(&self) -> Result<FleetPlace, ToolFailure> {
-        // It is never closed.
-        let Ok(here) = self.here.clone().acquire_owned().await else {
-            return Err(self.out_of_reach());
+    async fn acquire_any(&self) -> Result<FleetPermit, ToolFailure> {
+        // The semaphore is never closed.
+        let Ok(local) = self.local.clone().acquire_owned().await else {
+            return Err(self.unavailable());
         };
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_PAUSE;
         loop {
-            let look = timeout(ATTEMPT, self.look()).await;
-            let late = || StoreError::Unavailable { reason: "no answer in time".to_owned() };
-            match look.unwrap_or_else(|_| Err(late())) {
+            let attempt = timeout(ATTEMPT, self.try_acquire()).await;
+            let late = || StoreError::Unavailable { reason: "no reply in time".to_owned() };
+            match attempt.unwrap_or_else(|_| Err(late())) {
                 Ok(Some(lease)) => {
-                    if self.is_cut_off.swap(false, Ordering::Relaxed) {
-                        info!(limit = &*self.of, "the store is back; the limit holds for all");
+                    if self.is_store_unavailable.swap(false, Ordering::Relaxed) {
+                        info!(limit = &*self.name, "store available; limit shared again");
                     }
-                    return Ok(FleetPlace { _here: here, _kept: Some(self.keep(lease)) });
+                    return Ok(FleetPermit { _local: local, _renewal: Some(self.renew(lease)) });
                 }
                 Ok(None) => sleep(pause).await,
                 Err(error) => {
-                    if !self.is_cut_off.swap(true, Ordering::Relaxed) {
-                        let then = self.rules.without_store;
-                        warn!(limit = &*self.of, %error, ?then, "a limit's store is out of reach");
+                    if !self.is_store_unavailable.swap(true, Ordering::Relaxed) {
+                        let fallback = self.rules.without_store;
+                        warn!(limit = &*self.name, %error, ?fallback, "store of a limit unavailable");
                     }
                     return match self.rules.without_store {
-                        WithoutStore::Local => Ok(FleetPlace { _here: here, _kept: None }),
-                        WithoutStore::Refuse => Err(self.out_of_reach()),
+                        WithoutStore::Local => Ok(FleetPermit { _local: local, _renewal: None }),
+                        WithoutStore::Refuse => Err(self.unavailable()),
                     };
                 }
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
-    /// Looks at each place once.
-    async fn look(&self) -> Result<Option<Lease>, StoreError> {
-        let look = self.looks.fetch_add(1, Ordering::Relaxed);
-        let owner = format!("{}/{look}", self.at.instance);
-        let first = usize::try_from(look).unwrap_or(0) % self.places.len();
-        for key in self.places[first..].iter().chain(&self.places[..first]) {
-            match Lease::acquire(self.at.store.clone(), key.clone(), &owner, TTL).await {
+    /// Tries each permit once.
+    async fn try_acquire(&self) -> Result<Option<Lease>, StoreError> {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let owner = format!("{}/{attempt}", self.fleet.instance);
+        let first = usize::try_from(attempt).unwrap_or(0) % self.keys.len();
+        for key in self.keys[first..].iter().chain(&self.keys[..first]) {
+            match Lease::acquire(self.fleet.store.clone(), key.clone(), &owner, TTL).await {
                 Ok(lease) => return Ok(Some(lease)),
                 Err(LeaseError::HeldBy { .. } | LeaseError::Lost { .. }) => {}
                 Err(LeaseError::Store(error)) => return Err(error),
@@ -197,24 +199,24 @@ impl FleetLimit {
         Ok(None)
     }
 
-    /// Keeps a place until the guard is dropped.
-    fn keep(&self, lease: Lease) -> DropGuard {
+    /// Renews a lease until the guard is dropped.
+    fn renew(&self, lease: Lease) -> DropGuard {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        self.keepers.spawn(async move {
+        self.renewals.spawn(async move {
             let key = lease.key().clone();
             match lease.keep(GIVE_UP, &stopped).await {
-                // What can't be given back ends by itself.
+                // A lease that cannot be released expires.
                 Some(lease) => drop(timeout(ATTEMPT, lease.release()).await),
-                None => warn!(place = %key, "lost a place among calls that run at once"),
+                None => warn!(permit = %key, "concurrency permit lost"),
             }
         });
         stop.drop_guard()
     }
 
-    fn out_of_reach(&self) -> ToolFailure {
-        let of = self.of.replacen(':', " ", 1);
-        let message = format!("the record of running calls of {of} is out of reach");
+    fn unavailable(&self) -> ToolFailure {
+        let name = self.name.replacen(':', " ", 1);
+        let message = format!("the store of the limit of {name} is unavailable; call again later");
         ToolFailure::Unavailable { message, executed: Executed::No }
     }
 }
@@ -222,9 +224,9 @@ impl FleetLimit {
 impl std::fmt::Debug for FleetLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FleetLimit")
-            .field("of", &self.of)
+            .field("name", &self.name)
             .field("rules", &self.rules)
-            .field("held", &self.keepers.len())
+            .field("held", &self.renewals.len())
             .finish_non_exhaustive()
     }
 }
@@ -238,104 +240,110 @@ mod tests {
     use super::*;
     use crate::testing::context;
 
-    struct Stage {
+    struct Fixture {
         store: Arc<MemoryStore>,
         clock: ManualClock,
     }
 
-    impl Stage {
-        fn set() -> Self {
+    impl Fixture {
+        fn new() -> Self {
             let clock = ManualClock::new();
             Self { store: Arc::new(MemoryStore::new(Clock::from(&clock))), clock }
         }
 
         fn process(&self, instance: &str, without_store: WithoutStore) -> Arc<FleetLimit> {
-            self.waiting(instance, without_store, Duration::from_secs(5))
+            self.process_with_wait(instance, without_store, Duration::from_secs(5))
         }
 
-        fn waiting(
+        fn process_with_wait(
             &self,
             instance: &str,
             without_store: WithoutStore,
             wait: Duration,
         ) -> Arc<FleetLimit> {
-            let at = FleetStore {
+            let fleet = FleetStore {
                 store: self.store.clone(),
                 namespace: "rockbot".into(),
                 instance: instance.into(),
             };
             let rules = FleetRules { running: 2, wait, without_store };
-            FleetLimit::new("tool:search", at, rules).unwrap()
+            FleetLimit::new("tool:search", fleet, rules).unwrap()
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn processes_share_the_places_and_one_that_is_given_back_is_somebody_elses() {
-        let stage = Stage::set();
-        let one = stage.process("one", WithoutStore::Local);
-        let two = stage.process("two", WithoutStore::Local);
+    async fn processes_share_permits() {
+        let fixture = Fixture::new();
+        let one = fixture.process("one", WithoutStore::Local);
+        let two = fixture.process("two", WithoutStore::Local);
         let context = context("search");
-        let first = one.place(&context, false).await.unwrap();
-        let _second = two.place(&context, false).await.unwrap();
-        let refused = two.place(&context, false).await.expect_err("both places are taken");
-        assert_eq!((refused.code(), refused.executed()), (ToolErrorCode::Overloaded, Executed::No));
-        let mut waiting = Box::pin(two.place(&context, false));
-        assert!(waiting.as_mut().now_or_never().is_none());
+        let first = one.acquire(&context, false).await.unwrap();
+        let _second = two.acquire(&context, false).await.unwrap();
+        let rejected = two.acquire(&context, false).await.expect_err("both permits are taken");
+        assert_eq!(
+            (rejected.code(), rejected.executed()),
+            (ToolErrorCode::Overloaded, Executed::No)
+        );
+        let mut pending = Box::pin(two.acquire(&context, false));
+        assert!(pending.as_mut().now_or_never().is_none());
         drop(first);
-        waiting.await.unwrap();
+        pending.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_bound_a_call_waits_until_its_deadline() {
-        let stage = Stage::set();
-        let one = stage.waiting("one", WithoutStore::Local, Duration::MAX);
+    async fn unbounded_wait_ends_at_deadline() {
+        let fixture = Fixture::new();
+        let one = fixture.process_with_wait("one", WithoutStore::Local, Duration::MAX);
         let mut context = context("search");
         context.deadline = Instant::now() + Duration::from_secs(600);
-        let held =
-            [one.place(&context, false).await.unwrap(), one.place(&context, false).await.unwrap()];
-        let late = one.place(&context, false).await.expect_err("both places are taken");
+        let held = [
+            one.acquire(&context, false).await.unwrap(),
+            one.acquire(&context, false).await.unwrap(),
+        ];
+        let late = one.acquire(&context, false).await.expect_err("both permits are taken");
         assert_eq!(late.code(), ToolErrorCode::Timeout);
         drop(held);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_of_a_holder_that_died_comes_back() {
-        let stage = Stage::set();
+    async fn permit_of_dead_holder_expires() {
+        let fixture = Fixture::new();
         let context = context("search");
         let key = |number: &str| Key::new(["rockbot", "limits", "tool:search", number]).unwrap();
         for number in ["0", "1"] {
-            // Nobody renews it.
-            Lease::acquire(stage.store.clone(), key(number), "dead", TTL).await.unwrap();
+            // The lease is not renewed.
+            Lease::acquire(fixture.store.clone(), key(number), "dead", TTL).await.unwrap();
         }
-        let one = stage.process("one", WithoutStore::Local);
-        one.place(&context, false).await.expect_err("both places are taken");
-        stage.clock.advance(TTL);
-        one.place(&context, false).await.unwrap();
+        let one = fixture.process("one", WithoutStore::Local);
+        one.acquire(&context, false).await.expect_err("both permits are taken");
+        fixture.clock.advance(TTL);
+        one.acquire(&context, false).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_the_store_the_limit_holds_in_each_process() {
-        let stage = Stage::set();
+    async fn store_outage_keeps_limit_per_process() {
+        let fixture = Fixture::new();
         let context = context("search");
-        let one = stage.process("one", WithoutStore::Local);
-        let two = stage.process("two", WithoutStore::Local);
-        stage.store.close().await;
+        let one = fixture.process("one", WithoutStore::Local);
+        let two = fixture.process("two", WithoutStore::Local);
+        fixture.store.close().await;
         let _held = [
-            one.place(&context, false).await.unwrap(),
-            one.place(&context, false).await.unwrap(),
-            two.place(&context, false).await.unwrap(),
+            one.acquire(&context, false).await.unwrap(),
+            one.acquire(&context, false).await.unwrap(),
+            two.acquire(&context, false).await.unwrap(),
         ];
-        let refused = one.place(&context, false).await.expect_err("two run here");
-        assert_eq!(refused.code(), ToolErrorCode::Overloaded);
+        let rejected =
+            one.acquire(&context, false).await.expect_err("two calls run in this process");
+        assert_eq!(rejected.code(), ToolErrorCode::Overloaded);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_the_store_calls_are_refused_where_that_is_wanted() {
-        let stage = Stage::set();
-        let one = stage.process("one", WithoutStore::Refuse);
-        stage.store.close().await;
-        let refused = one.place(&context("search"), false).await.expect_err("refused");
-        let said = (refused.code(), refused.executed(), refused.is_retryable());
-        assert_eq!(said, (ToolErrorCode::Unavailable, Executed::No, true));
+    async fn store_outage_rejects_calls_if_configured() {
+        let fixture = Fixture::new();
+        let one = fixture.process("one", WithoutStore::Refuse);
+        fixture.store.close().await;
+        let rejected = one.acquire(&context("search"), false).await.expect_err("no store");
+        let outcome = (rejected.code(), rejected.executed(), rejected.is_retryable());
+        assert_eq!(outcome, (ToolErrorCode::Unavailable, Executed::No, true));
     }
 }

@@ -1,7 +1,7 @@
 //! Limits of calls, and the policy that refers to them.
 //!
-//! A limit is an object that counts by itself; a [`CallPolicy`] points to those that hold for a call,
-//! and the [layers](crate::layers) ask them.
+//! A limit is a shared object with its own counters. A [`CallPolicy`] refers to the limits of a call,
+//! and the [layers](crate::layers) enforce them.
 
 pub mod breaker;
 pub mod fleet;

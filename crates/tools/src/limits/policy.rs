@@ -1,4 +1,4 @@
-//! The policy of a call: what limits it, and how long its result is kept.
+//! Policies of calls: limits and caching.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,33 +7,33 @@ use serde::Deserialize;
 use super::{breaker::Breaker, fleet::FleetLimit, queue::Queue, rate::Rate};
 use crate::period::Period;
 
-/// Rules for the calls of a tool. What is absent does not hold.
+/// Policy of the calls of a tool. Absent settings impose no limit.
 ///
-/// Limits have a state and are shared: the clones of a policy count together.
+/// Limits are stateful and shared: clones of a policy count together.
 #[derive(Debug, Clone, Default)]
 pub struct CallPolicy {
-    /// How long its results are kept; not at all when off.
+    /// Time for which results are cached; no caching when off.
     pub cache: Option<Period>,
-    /// Who may be given a kept result. Absent: the agent that called.
+    /// Callers that share a cached result. `None`: the agent that called.
     pub cache_for: Option<Tenant>,
-    /// Where calls wait for each other.
+    /// Queue that calls wait in.
     pub queue: Option<Arc<Queue>>,
-    /// The longest that it may run. The caller's deadline holds as well. Zero takes away what a wider
-    /// policy says.
+    /// Maximum duration. The caller's deadline applies as well. Zero removes the limit of a wider
+    /// policy.
     pub timeout: Option<Duration>,
-    /// The longest that it may be silent; progress and partial results count as a word. Zero takes
-    /// away what a wider policy says.
+    /// Maximum time without an update; progress and partial results count as updates. Zero removes the
+    /// limit of a wider policy.
     pub idle_timeout: Option<Duration>,
-    /// How often an agent may call it.
+    /// Rate limit of each agent.
     pub rate: Option<Arc<Rate>>,
-    /// When it is left alone because it fails.
+    /// Circuit breaker.
     pub breaker: Option<Arc<Breaker>>,
-    /// How many of its calls run at once in all processes on one store.
+    /// Limit of concurrent calls in all processes on one store.
     pub fleet: Option<Arc<FleetLimit>>,
 }
 
 impl CallPolicy {
-    /// This policy, and that of `wider` where this one says nothing.
+    /// Fills absent settings from `wider`.
     #[must_use]
     pub fn or(self, wider: &Self) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl CallPolicy {
     }
 }
 
-/// Who may be given what another call returned.
+/// Callers that share cached results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tenant {
@@ -58,6 +58,6 @@ pub enum Tenant {
     Agent,
     /// The agent that called, in the same conversation.
     Session,
-    /// Everybody: for tools that answer everybody the same.
+    /// All callers: for tools whose results do not depend on the caller.
     Everyone,
 }

@@ -1,4 +1,4 @@
-//! Named queues: calls that wait for each other, first come, first served.
+//! Named FIFO queues of calls.
 
 use std::{
     sync::{
@@ -16,15 +16,15 @@ use tokio::{
 
 use crate::{context::ToolContext, failure::ToolFailure};
 
-/// Bounds of a [`Queue`].
+/// Settings of a [`Queue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueRules {
-    /// Calls that run at once, at least 1. Default twice as many as there are cores, at most 64.
+    /// Concurrent calls, at least 1. Default: twice the number of cores, at most 64.
     pub running: usize,
-    /// Calls that wait; one more is refused as overloaded. Default 1024.
+    /// Waiting calls; further calls are rejected as overloaded. Default 1024.
     pub waiting: usize,
-    /// How long a call waits before it is refused as overloaded. Its deadline holds as well.
-    /// Default 60 s.
+    /// Maximum time that a call waits before it is rejected as overloaded. Its deadline applies as
+    /// well. Default 60 s.
     pub wait: Duration,
 }
 
@@ -35,84 +35,84 @@ impl Default for QueueRules {
     }
 }
 
-/// A queue of calls. First come, first served; who gives up leaves at once.
+/// A FIFO queue of calls. A cancelled call leaves it at once.
 #[derive(Debug)]
 pub struct Queue {
     name: Arc<str>,
     rules: QueueRules,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
-/// The right to run, given back when dropped.
+/// Right to run, released when dropped.
 #[derive(Debug)]
-pub struct QueuePlace(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+pub struct QueuePermit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
 impl Queue {
-    /// A queue called `name`.
+    /// Creates a queue called `name`.
     #[must_use]
     pub fn new(name: &str, rules: QueueRules) -> Arc<Self> {
-        let room = Arc::new(Semaphore::new(rules.running.max(1)));
-        Arc::new(Self { name: name.into(), rules, room, waiting: AtomicUsize::new(0) })
+        let permits = Arc::new(Semaphore::new(rules.running.max(1)));
+        Arc::new(Self { name: name.into(), rules, permits, waiting: AtomicUsize::new(0) })
     }
 
-    /// How many calls wait.
+    /// Returns the number of waiting calls.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits for a place. `repeatable` says whether running the tool twice does no harm.
+    /// Waits for a permit. `repeatable` is `true` if running the tool twice is harmless.
     ///
     /// # Errors
-    /// Overloaded when too many wait or the wait is too long, timed out at the deadline, cancelled
-    /// when the asker gives up; the tool did not run.
+    /// Overloaded when too many calls wait or the wait is too long, timed out at the deadline,
+    /// cancelled when the caller cancels. The tool did not run.
     ///
     /// # Cancellation
-    /// Leaves the queue.
-    pub async fn place(
+    /// The call leaves the queue.
+    pub async fn acquire(
         &self,
         context: &ToolContext,
         repeatable: bool,
-    ) -> Result<QueuePlace, ToolFailure> {
-        if let Ok(place) = self.room.clone().try_acquire_owned() {
-            return Ok(QueuePlace(place));
+    ) -> Result<QueuePermit, ToolFailure> {
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            return Ok(QueuePermit(permit));
         }
-        let Some(_waiter) = self.wait() else {
-            let message = format!("too many calls wait in the queue {}", self.name);
+        let Some(_waiting) = self.start_waiting() else {
+            let message = format!("queue {} is full; call again later", self.name);
             return Err(ToolFailure::Overloaded { message });
         };
-        let (began, executed) = (Instant::now(), Executed::No);
-        let until = context.deadline.min(began + self.rules.wait);
+        let (started, executed) = (Instant::now(), Executed::No);
+        let until = context.deadline.min(started + self.rules.wait);
         tokio::select! {
             biased;
             () = context.cancellation.cancelled() => Err(ToolFailure::Cancelled { executed }),
-            place = timeout_at(until, self.room.clone().acquire_owned()) => match place {
-                Ok(Ok(place)) => Ok(QueuePlace(place)),
+            permit = timeout_at(until, self.permits.clone().acquire_owned()) => match permit {
+                Ok(Ok(permit)) => Ok(QueuePermit(permit)),
                 _ if until == context.deadline => {
-                    Err(ToolFailure::TimedOut { after: until - began, executed, repeatable })
+                    Err(ToolFailure::TimedOut { after: until - started, executed, repeatable })
                 }
                 _ => {
                     let wait = self.rules.wait;
-                    let message = format!("no place in the queue {} for {wait:?}", self.name);
+                    let message = format!("queue {} is busy for {wait:?}; call again later", self.name);
                     Err(ToolFailure::Overloaded { message })
                 }
             },
         }
     }
 
-    fn wait(&self) -> Option<Waiter<'_>> {
-        let most = self.rules.waiting;
-        let more = |waiting| (waiting < most).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Waiter(self))
+    fn start_waiting(&self) -> Option<WaitingCall<'_>> {
+        let limit = self.rules.waiting;
+        let increment = |waiting| (waiting < limit).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).ok()?;
+        Some(WaitingCall(self))
     }
 }
 
-/// One of those who wait, until it is dropped.
-struct Waiter<'a>(&'a Queue);
+/// Counts one waiting call until dropped.
+struct WaitingCall<'a>(&'a Queue);
 
-impl Drop for Waiter<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -132,57 +132,57 @@ mod tests {
         Queue::new("slow", QueueRules { running: 1, waiting, wait })
     }
 
-    fn refused(ended: Result<QueuePlace, ToolFailure>) -> (ToolErrorCode, Executed) {
-        let failure = ended.expect_err("refused");
+    fn rejection(result: Result<QueuePermit, ToolFailure>) -> (ToolErrorCode, Executed) {
+        let failure = result.expect_err("rejected");
         (failure.code(), failure.executed())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_first_is_first_and_who_gives_up_leaves_at_once() {
+    async fn queue_is_fifo_and_drops_cancelled_calls() {
         let queue = queue(2, 60 * SECOND);
         let context = context("echo");
-        let running = queue.place(&context, false).await.unwrap();
-        let mut first = Box::pin(queue.place(&context, false));
-        let mut second = Box::pin(queue.place(&context, false));
+        let running = queue.acquire(&context, false).await.unwrap();
+        let mut first = Box::pin(queue.acquire(&context, false));
+        let mut second = Box::pin(queue.acquire(&context, false));
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
-        let third = queue.place(&context, false).await;
-        assert_eq!(refused(third), (ToolErrorCode::Overloaded, Executed::No));
+        let third = queue.acquire(&context, false).await;
+        assert_eq!(rejection(third), (ToolErrorCode::Overloaded, Executed::No));
         drop(first);
-        assert_eq!(queue.waiting(), 1, "its place is free");
-        let mut third = Box::pin(queue.place(&context, false));
+        assert_eq!(queue.waiting(), 1, "the cancelled call left the queue");
+        let mut third = Box::pin(queue.acquire(&context, false));
         assert!(third.as_mut().now_or_never().is_none());
         drop(running);
-        assert!(third.as_mut().now_or_never().is_none(), "the second came before");
-        let second = second.now_or_never().expect("its turn").unwrap();
+        assert!(third.as_mut().now_or_never().is_none(), "the second call is first in the queue");
+        let second = second.now_or_never().expect("the permit is free").unwrap();
         drop(second);
-        third.now_or_never().expect("its turn").unwrap();
+        third.now_or_never().expect("the permit is free").unwrap();
         assert_eq!(queue.waiting(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancelled_waiter_leaves_and_did_not_run() {
+    async fn cancelled_call_leaves_queue_unexecuted() {
         let queue = queue(10, 60 * SECOND);
         let context = context("echo");
-        let _running = queue.place(&context, false).await.unwrap();
-        let (waiting, _) = tokio::join!(queue.place(&context, false), async {
+        let _running = queue.acquire(&context, false).await.unwrap();
+        let (waiting, _) = tokio::join!(queue.acquire(&context, false), async {
             context.cancellation.cancel();
         });
-        assert_eq!(refused(waiting), (ToolErrorCode::Cancelled, Executed::No));
+        assert_eq!(rejection(waiting), (ToolErrorCode::Cancelled, Executed::No));
         assert_eq!(queue.waiting(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_queue_or_the_deadline_allows() {
+    async fn wait_ends_at_queue_limit_or_deadline() {
         let queue = queue(10, 5 * SECOND);
         let mut context = context("echo");
-        let _running = queue.place(&context, false).await.unwrap();
-        let began = Instant::now();
-        let late = queue.place(&context, false).await;
-        assert_eq!(refused(late), (ToolErrorCode::Overloaded, Executed::No));
-        assert_eq!(began.elapsed(), 5 * SECOND);
+        let _running = queue.acquire(&context, false).await.unwrap();
+        let started = Instant::now();
+        let late = queue.acquire(&context, false).await;
+        assert_eq!(rejection(late), (ToolErrorCode::Overloaded, Executed::No));
+        assert_eq!(started.elapsed(), 5 * SECOND);
         context.deadline = Instant::now() + SECOND;
-        let late = queue.place(&context, false).await;
-        assert_eq!(refused(late), (ToolErrorCode::Timeout, Executed::No));
+        let late = queue.acquire(&context, false).await;
+        assert_eq!(rejection(late), (ToolErrorCode::Timeout, Executed::No));
     }
 }

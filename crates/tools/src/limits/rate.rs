@@ -1,4 +1,4 @@
-//! How often an agent may call a tool.
+//! Rate limits per agent.
 
 use std::{
     collections::HashMap,
@@ -19,15 +19,15 @@ use tokio::time::Instant;
 
 use crate::failure::ToolFailure;
 
-/// The agents that are remembered. When there are more, those long within their rate are forgotten;
-/// if none is, newcomers have to wait, and nobody else.
-const MOST_AGENTS: usize = 4096;
+/// Maximum number of tracked agents. Above it, agents without recent calls are evicted; if there is
+/// none, calls of new agents are rejected, and tracked agents are not affected.
+const MAX_AGENTS: usize = 4096;
 
-/// So many calls in so much time, for each agent by itself. They may come all at once; then one
-/// more is allowed as time goes by.
+/// A rate limit for each agent. Allows `calls` in one burst, and then regains calls at a constant
+/// rate of `calls` per `per`.
 pub struct Rate {
-    /// What is limited: a tool or a server.
-    of: Arc<str>,
+    /// Name of the tool or server.
+    target: Arc<str>,
     calls: NonZeroU32,
     per: Duration,
     quota: Quota,
@@ -35,34 +35,34 @@ pub struct Rate {
     agents: Mutex<HashMap<AgentName, Caller>>,
 }
 
-/// An agent that calls.
+/// A tracked agent.
 struct Caller {
     limiter: RateLimiter<NotKeyed, InMemoryState, RuntimeClock, NoOpMiddleware<Nanos>>,
     last: Instant,
 }
 
 impl Rate {
-    /// `calls` in `per` of what is called `of`. `None` where `per` is less than a nanosecond for
-    /// each.
+    /// Creates a limit of `calls` per `per` for the tool or server called `target`. Returns `None` if
+    /// `per` is less than a nanosecond per call.
     #[must_use]
-    pub fn new(of: &str, calls: NonZeroU32, per: Duration) -> Option<Arc<Self>> {
+    pub fn new(target: &str, calls: NonZeroU32, per: Duration) -> Option<Arc<Self>> {
         let quota = Quota::with_period(per / calls.get())?.allow_burst(calls);
         let clock = RuntimeClock(Instant::now());
         let agents = Mutex::default();
-        Some(Arc::new(Self { of: of.into(), calls, per, quota, clock, agents }))
+        Some(Arc::new(Self { target: target.into(), calls, per, quota, clock, agents }))
     }
 
     /// Counts a call of `agent`.
     ///
     /// # Errors
-    /// Overloaded, with how long to wait, when it is one too many.
+    /// Overloaded, with the time to wait, when the limit is exceeded.
     pub fn admit(&self, agent: &AgentName) -> Result<(), ToolFailure> {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        if !agents.contains_key(agent) && agents.len() >= MOST_AGENTS {
-            // After that time nothing of a call is left to count.
+        if !agents.contains_key(agent) && agents.len() >= MAX_AGENTS {
+            // After this time no earlier call counts.
             agents.retain(|_, caller| caller.last.elapsed() < self.per);
-            if agents.len() >= MOST_AGENTS {
-                let message = format!("too many agents call {}; call again later", self.of);
+            if agents.len() >= MAX_AGENTS {
+                let message = format!("too many agents call {}; call again later", self.target);
                 return Err(ToolFailure::Overloaded { message });
             }
         }
@@ -71,27 +71,27 @@ impl Rate {
             limiter: RateLimiter::direct_with_clock(self.quota, self.clock),
             last: now,
         });
-        let Err(early) = caller.limiter.check() else {
+        let Err(not_until) = caller.limiter.check() else {
             caller.last = now;
             return Ok(());
         };
-        let wait = early.wait_time_from(self.clock.now());
+        let wait = not_until.wait_time_from(self.clock.now());
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        let (calls, per, of) = (self.calls, self.per, &self.of);
+        let (calls, per, target) = (self.calls, self.per, &self.target);
         let message =
-            format!("at most {calls} calls of {of} in {per:?}; call again in {seconds} s");
+            format!("at most {calls} calls of {target} in {per:?}; call again in {seconds} s");
         Err(ToolFailure::Overloaded { message })
     }
 }
 
 impl std::fmt::Debug for Rate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { of, calls, per, .. } = self;
-        write!(f, "Rate({of}, {calls} in {per:?})")
+        let Self { target, calls, per, .. } = self;
+        write!(f, "Rate({target}, {calls} in {per:?})")
     }
 }
 
-/// The runtime's clock, since it was made.
+/// Clock of the tokio runtime.
 #[derive(Debug, Clone, Copy)]
 struct RuntimeClock(Instant);
 
@@ -114,43 +114,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_agent_that_calls_too_often_is_told_how_long_to_wait_and_others_are_not_touched() {
+    async fn exceeded_rate_rejects_only_that_agent() {
         let rate = Rate::new("echo", NonZeroU32::new(2).unwrap(), Duration::from_secs(20)).unwrap();
         let (loud, quiet) = (agent("loud"), agent("quiet"));
         rate.admit(&loud).unwrap();
         rate.admit(&loud).unwrap();
-        let refused = rate.admit(&loud).expect_err("one too many");
-        assert_eq!((refused.code(), refused.executed()), (ToolErrorCode::Overloaded, Executed::No));
-        assert!(refused.is_retryable());
+        let rejected = rate.admit(&loud).expect_err("limit exceeded");
         assert_eq!(
-            refused.to_string(),
+            (rejected.code(), rejected.executed()),
+            (ToolErrorCode::Overloaded, Executed::No)
+        );
+        assert!(rejected.is_retryable());
+        assert_eq!(
+            rejected.to_string(),
             "overloaded: at most 2 calls of echo in 20s; call again in 10 s"
         );
         rate.admit(&quiet).unwrap();
         tokio::time::advance(Duration::from_secs(10)).await;
         rate.admit(&loud).unwrap();
-        rate.admit(&loud).expect_err("one in ten seconds");
+        rate.admit(&loud).expect_err("one call per ten seconds");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn agents_that_are_gone_are_forgotten() {
+    async fn idle_agents_are_evicted() {
         let rate = Rate::new("echo", NonZeroU32::new(1).unwrap(), Duration::from_secs(1)).unwrap();
-        for number in 0..MOST_AGENTS {
+        for number in 0..MAX_AGENTS {
             rate.admit(&agent(&format!("agent-{number}"))).unwrap();
         }
-        rate.admit(&agent("late")).expect_err("there is no more room");
+        rate.admit(&agent("late")).expect_err("too many agents");
         tokio::time::advance(Duration::from_secs(2)).await;
         rate.admit(&agent("late")).unwrap();
         assert_eq!(rate.agents.lock().unwrap().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_known_is_not_refused_because_there_is_no_room_for_others() {
+    async fn tracked_agent_is_admitted_at_capacity() {
         let rate = Rate::new("echo", NonZeroU32::new(2).unwrap(), Duration::from_secs(1)).unwrap();
-        for number in 0..MOST_AGENTS {
+        for number in 0..MAX_AGENTS {
             rate.admit(&agent(&format!("agent-{number}"))).unwrap();
         }
-        rate.admit(&agent("late")).expect_err("there is no more room");
+        rate.admit(&agent("late")).expect_err("too many agents");
         rate.admit(&agent("agent-7")).unwrap();
     }
 }

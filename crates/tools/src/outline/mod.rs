@@ -1,4 +1,4 @@
-//! What a long text is about, in few words: for a model that decides what of it to read.
+//! Outlines of long texts, from which a model decides what to read.
 
 mod json;
 mod markdown;
@@ -9,47 +9,46 @@ use serde::{Deserialize, Serialize};
 pub use self::markdown::document_outline;
 use crate::chunk::sections;
 
-/// What a text is, as far as its outline goes.
+/// Format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TextKind {
-    /// It has headings outside code fences.
+    /// Text with headings outside of code fences.
     Markdown,
-    /// It is one JSON value.
+    /// One JSON value.
     Json,
-    /// Anything else: a log, a table, a program.
+    /// Any other text: a log, a table, a program.
     Plain,
 }
 
-/// The outline of a text, and what the text was taken for.
+/// Outline of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
-    /// What the text is.
+    /// Detected format.
     pub kind: TextKind,
-    /// The outline, no longer than it was to be.
+    /// Outline.
     pub text: String,
 }
 
 impl Outline {
-    /// Outlines a text in at most `max_bytes`: headings with their lines, keys of JSON with what is
-    /// below them, or the first and the last lines. Reads the text once or twice, and keeps nothing
-    /// of it but the outline.
+    /// Creates an outline of at most `max_bytes`: headings with their lines, keys of JSON with their
+    /// values' types, or the first and the last lines. Reads the text up to two times.
     #[must_use]
-    pub fn of(text: &str, max_bytes: usize) -> Self {
-        if let Some(text) = json::sketch(text, max_bytes) {
+    pub fn new(text: &str, max_bytes: usize) -> Self {
+        if let Some(text) = json::outline(text, max_bytes) {
             return Self { kind: TextKind::Json, text };
         }
         let sections = sections(text);
         if sections.is_empty() {
             return Self { kind: TextKind::Plain, text: plain::first_and_last(text, max_bytes) };
         }
-        let place = |section: &crate::chunk::Section| format!("line {}", section.line);
-        Self { kind: TextKind::Markdown, text: document_outline(&sections, place, max_bytes) }
+        let location = |section: &crate::chunk::Section| format!("line {}", section.line);
+        Self { kind: TextKind::Markdown, text: document_outline(&sections, location, max_bytes) }
     }
 }
 
-/// The beginning of a text in at most `max_bytes`, with a mark where something is missing.
-pub(crate) fn cut(text: &str, max_bytes: usize) -> String {
+/// Truncates a text to at most `max_bytes`, with an ellipsis if something is omitted.
+pub(crate) fn truncate(text: &str, max_bytes: usize) -> String {
     if text.len() <= max_bytes {
         return text.to_owned();
     }
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_text_is_told_from_the_others() {
+    fn text_kinds_are_detected() {
         for (text, kind) in [
             ("# A\ntext", TextKind::Markdown),
             (r#" {"a": [1, 2]} "#, TextKind::Json),
@@ -72,19 +71,19 @@ mod tests {
             ("2026-01-01 started\n2026-01-01 ended\n", TextKind::Plain),
             ("", TextKind::Plain),
         ] {
-            assert_eq!(Outline::of(text, 1000).kind, kind, "{text}");
+            assert_eq!(Outline::new(text, 1000).kind, kind, "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn an_outline_is_never_longer_than_it_may_be(
+        fn outline_respects_size_limit(
             lines in prop::collection::vec("(# |## )?[a-zü\"{}\\[\\]:,]{0,60}", 0..60),
             max in 64_usize..2000,
         ) {
-            prop_assert!(Outline::of(&lines.join("\n"), max).text.len() <= max);
+            prop_assert!(Outline::new(&lines.join("\n"), max).text.len() <= max);
             let json = serde_json::to_string(&lines).unwrap();
-            let outline = Outline::of(&json, max);
+            let outline = Outline::new(&json, max);
             prop_assert_eq!(outline.kind, TextKind::Json);
             prop_assert!(outline.text.len() <= max);
         }

@@ -1,13 +1,13 @@
-//! A text without headings: how long it is, how it begins and how it ends.
+//! Outlines of plain text: its size, beginning and end.
 
-use super::cut;
+use super::truncate;
 
-/// Lines shown of the beginning, and as many of the end.
+/// Number of lines shown at the beginning, and at the end.
 const LINES: usize = 10;
-/// Room for the line about the size.
+/// Size reserved for the first line of the outline, in bytes.
 const NOTE_BYTES: usize = 120;
 
-/// How many lines there are, and the first and the last of them, in at most `max_bytes`.
+/// Returns the number of lines, and the first and the last lines, in at most `max_bytes`.
 pub(super) fn first_and_last(text: &str, max_bytes: usize) -> String {
     let (mut count, mut longest) = (0_usize, 0);
     for line in text.lines() {
@@ -24,18 +24,18 @@ pub(super) fn first_and_last(text: &str, max_bytes: usize) -> String {
         if tail > LINES {
             outline.push_str("…\n");
         }
-        // From the end, so that a long text is not read again.
+        // In reverse, so that a long text is not scanned again.
         let last: Vec<_> = text.lines().rev().take(count - tail).collect();
         for (index, line) in last.into_iter().rev().enumerate() {
             push(&mut outline, tail + index + 1, line, per_line);
         }
     }
-    cut(&outline, max_bytes)
+    truncate(&outline, max_bytes)
 }
 
-fn push(outline: &mut String, number: usize, line: &str, most: usize) {
+fn push(outline: &mut String, number: usize, line: &str, max_bytes: usize) {
     let line = format!("{number}: {line}");
-    outline.push_str(&cut(&line, most - 1));
+    outline.push_str(&truncate(&line, max_bytes - 1));
     outline.push('\n');
 }
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_and_the_last_lines_are_shown_with_their_numbers() {
+    fn first_and_last_lines_are_numbered() {
         let lines: Vec<_> = (1..=1000).map(|line| format!("entry {line}")).collect();
         let outline = first_and_last(&lines.join("\n"), 4000);
         let shown: Vec<_> = outline.lines().collect();

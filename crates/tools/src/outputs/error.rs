@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use rockbot_store::{InvalidKey, StoreError};
 
-/// Why a text was not stored, or not found.
+/// Error of storing or reading an output.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
-    /// It has more bytes than a conversation may have.
-    #[error("the output has {bytes} bytes, over the limit of {limit} in outputs.session_bytes")]
+pub enum OutputError {
+    /// The output exceeds the quota of a conversation.
+    #[error("output too large: {bytes} bytes; outputs.session_bytes is {limit}")]
     TooLarge {
-        /// Its size.
+        /// Size of the output.
         bytes: usize,
-        /// The limit.
+        /// Quota.
         limit: usize,
     },
-    /// The store has a problem.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store took too long.
-    #[error("the store did not answer within {0:?}")]
+    /// The store did not reply in time.
+    #[error("the store did not reply within {0:?}")]
     Slow(Duration),
-    /// What is in the store is not what was put there, or could not be put there at all.
-    #[error("the output can't be written or read: {0}")]
+    /// The stored data is invalid, or the output could not be encoded.
+    #[error("invalid output data: {0}")]
     Unusable(String),
 }
 
-impl From<InvalidKey> for KeepError {
+impl From<InvalidKey> for OutputError {
     fn from(error: InvalidKey) -> Self {
         Self::Unusable(error.to_string())
     }

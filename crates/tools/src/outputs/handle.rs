@@ -1,4 +1,4 @@
-//! The name of a kept output, and whose it is.
+//! Handles and owners of stored outputs.
 
 use std::fmt;
 
@@ -7,28 +7,29 @@ use sha2::{Digest, Sha256};
 
 use crate::context::ToolContext;
 
-const MARK: &str = "out-";
-/// Enough that nobody guesses one.
+const PREFIX: &str = "out-";
+/// 128 bits, so that handles cannot be guessed.
 const RANDOM_BYTES: usize = 16;
 
-/// What a model asks for an output by. It opens nothing without its owner.
+/// Identifier of an output for models. It is valid only together with the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Handle(String);
 
 impl Handle {
-    /// A handle that never was and that nobody can guess; none without a source of chance.
+    /// Generates a unique handle that cannot be guessed. Returns `None` if the system provides no random
+    /// numbers.
     pub(super) fn generate() -> Option<Self> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random).ok()?;
-        Some(Self(format!("{MARK}{}", hex(&random))))
+        Some(Self(format!("{PREFIX}{}", hex(&random))))
     }
 
-    /// A handle as a model wrote it; none when there can't be such a one.
+    /// Parses a handle. Returns `None` if it is malformed.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let digits = text.trim().strip_prefix(MARK)?;
-        let is_one = digits.len() == 2 * RANDOM_BYTES
+        let digits = text.trim().strip_prefix(PREFIX)?;
+        let is_valid = digits.len() == 2 * RANDOM_BYTES
             && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        is_one.then(|| Self(format!("{MARK}{digits}")))
+        is_valid.then(|| Self(format!("{PREFIX}{digits}")))
     }
 
     pub(super) fn as_str(&self) -> &str {
@@ -42,14 +43,14 @@ impl fmt::Display for Handle {
     }
 }
 
-/// One conversation of one agent, by what the system says about a call. It is part of every key,
-/// so what belongs to another owner is not there.
+/// One conversation of one agent, derived from facts that the system provides. The owner is part of
+/// every key, so the outputs of other owners are not accessible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner(String);
 
 impl Owner {
-    /// Whose call it is.
-    pub(super) fn of(context: &ToolContext) -> Self {
+    /// Returns the owner of a call's outputs.
+    pub(super) fn from_context(context: &ToolContext) -> Self {
         let mut hash = Sha256::new();
         hash.update(context.agent.as_str());
         hash.update([0]);
@@ -57,16 +58,17 @@ impl Owner {
         Self(hex(&hash.finalize()))
     }
 
-    /// Where the records of all its outputs are.
+    /// Returns the key prefix of the records of all its outputs.
     pub(super) fn records(&self) -> Result<Prefix, InvalidKey> {
         Prefix::new(["outputs", &self.0])
     }
 
+    /// Returns the key of an output's record.
     pub(super) fn record(&self, handle: &Handle) -> Result<Key, InvalidKey> {
         Key::new(["outputs", &self.0, handle.as_str()])
     }
 
-    /// Where a piece of an output is.
+    /// Returns the key of a piece of an output.
     pub(super) fn piece(&self, handle: &Handle, number: usize) -> Result<Key, InvalidKey> {
         Key::new(["output-pieces", &self.0, handle.as_str(), &number.to_string()])
     }
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_generated_reads_as_a_handle() {
+    fn only_generated_handles_are_parsed() {
         let handle = Handle::generate().unwrap();
         assert_eq!(Handle::parse(handle.as_str()), Some(handle.clone()));
         assert_ne!(Handle::generate(), Some(handle));

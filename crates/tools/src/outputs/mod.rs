@@ -1,34 +1,33 @@
-//! Results that are too large for the bus or for a model: kept whole in the store, and read in
-//! parts.
+//! Results that are too large for the bus or for a model: stored completely, and read in parts.
 //!
-//! - [`OutputsSection`]: what an operator says about it;
-//! - [`Outputs`]: keeps a text for one conversation of one agent, and finds it again, from any
-//!   process with the same store;
-//! - [`tool_output`](ToolOutput): how a model reads what was kept.
+//! - [`OutputsSection`]: configuration;
+//! - [`Outputs`]: stores texts for one conversation of one agent; any process on the same store can
+//!   read them;
+//! - [`tool_output`](ToolOutput): the tool with which a model reads them.
 
 mod error;
 mod grep;
 mod handle;
-mod keep;
 mod pointer;
-mod read;
 mod record;
 mod section;
+mod storage;
+mod stored_output;
 mod tool;
 
 use crate::guides::Guide;
 
 pub use self::{
-    error::KeepError,
-    keep::{Kept, Outputs},
+    error::OutputError,
     section::OutputsSection,
+    storage::{Outputs, StoredHandle},
     tool::ToolOutput,
 };
 
-/// The name of the tool that reads stored outputs.
+/// Name of the tool that reads stored outputs.
 pub const TOOL_OUTPUT: &str = "tool_output";
 
-/// How large results are read.
+/// Guide on reading large results.
 pub const GUIDE: Guide = Guide {
     name: "large-outputs-guide",
     summary: "Results too large to be shown whole: handles, chunks, and reading the parts you need",

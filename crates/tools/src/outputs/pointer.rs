@@ -1,14 +1,15 @@
-//! A value in a JSON text by its pointer (RFC 6901), as it is written there.
+//! JSON pointers (RFC 6901) into a text.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The value that a pointer leads to, out of a text that is read once and copied nowhere.
+/// Returns the value at a pointer as it is written in the text. Parses the text once and without
+/// copying it.
 ///
 /// # Errors
-/// In words for a model: the text is no JSON, or the pointer leads nowhere.
+/// A message for the model: the text is not JSON, or there is no value at the pointer.
 pub(super) fn value_at<'a>(text: &'a str, pointer: &str) -> Result<&'a str, String> {
     let mut path = Vec::new();
     match pointer.strip_prefix('/') {
@@ -16,22 +17,24 @@ pub(super) fn value_at<'a>(text: &'a str, pointer: &str) -> Result<&'a str, Stri
             path.extend(rest.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")));
         }
         None if pointer.is_empty() => {}
-        None => return Err("a JSON pointer is empty or begins with a slash".to_owned()),
+        None => {
+            return Err("invalid JSON pointer: it must be empty or begin with a slash".to_owned());
+        }
     }
     let mut reader = serde_json::Deserializer::from_str(text);
-    let found = At { path: &path }.deserialize(&mut reader);
+    let found = ValueAt { path: &path }.deserialize(&mut reader);
     let found = found.map_err(|_| "the output is not JSON; use another mode".to_owned())?;
     found.map(RawValue::get).ok_or_else(|| {
-        format!("nothing is at {pointer:?}; look at the outline, or try a shorter pointer")
+        format!("no value at {pointer:?}; check the outline, or try a shorter pointer")
     })
 }
 
-/// Follows the path through the value that comes.
-struct At<'p> {
+/// Deserializer of the value at a path.
+struct ValueAt<'p> {
     path: &'p [String],
 }
 
-impl<'de> DeserializeSeed<'de> for At<'_> {
+impl<'de> DeserializeSeed<'de> for ValueAt<'_> {
     type Value = Option<&'de RawValue>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -42,7 +45,7 @@ impl<'de> DeserializeSeed<'de> for At<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for At<'_> {
+impl<'de> Visitor<'de> for ValueAt<'_> {
     type Value = Option<&'de RawValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +57,7 @@ impl<'de> Visitor<'de> for At<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match self.path {
                 [next, rest @ ..] if *next == key => {
-                    found = map.next_value_seed(At { path: rest })?;
+                    found = map.next_value_seed(ValueAt { path: rest })?;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -69,7 +72,7 @@ impl<'de> Visitor<'de> for At<'_> {
         let (mut index, mut found) = (0, None);
         loop {
             if Some(index) == wanted {
-                match seq.next_element_seed(At { path: &self.path[1..] })? {
+                match seq.next_element_seed(ValueAt { path: &self.path[1..] })? {
                     Some(value) => found = value,
                     None => return Ok(None),
                 }
@@ -110,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pointer_leads_to_the_value_as_it_is_written() {
+    fn pointer_returns_raw_value() {
         let text = r#"{"a": [1, {"b/c": "x", "~": [ ]}], "": null, "n": 7}"#;
         for (pointer, expected) in [
             ("/a/0", "1"),

@@ -1,32 +1,32 @@
-//! `[outputs]`: which results are kept, for how long, and how many.
+//! `[outputs]`: storage of large results.
 
 use std::time::Duration;
 
 use rockbot_contracts::period::{Period, duration};
 use serde::Deserialize;
 
-/// Every process that runs tools or shows their results to a model has it. All times are bounds.
+/// Configuration of the storage of large results, for every process that runs tools or shows their
+/// results to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputsSection {
-    /// Whether results that are too large are kept in the store; else they are cut. Default true.
+    /// Stores results that are too large; otherwise they are truncated. Default true.
     pub enabled: bool,
-    /// Whether a model gets a handle for every result over `tool_response_max_bytes`, and not only
-    /// for those over the largest result of the process. Default false.
+    /// Returns a handle for every result over `tool_response_max_bytes`, and not only for those over
+    /// the process's limit of results. Default false.
     pub handle_mode: bool,
-    /// The largest answer of `tool_output`, and in handle mode of any tool, in bytes. Default
+    /// Maximum size of a response of `tool_output`, and in handle mode of any tool, in bytes. Default
     /// 12,288.
     pub tool_response_max_bytes: usize,
-    /// How long an output is kept. Default one hour.
+    /// Time for which an output is stored. Default one hour.
     #[serde(deserialize_with = "duration")]
     pub keep: Duration,
-    /// The most that is kept for one conversation of one agent, in bytes; the oldest goes. Also the
-    /// largest output. Default 64 MiB.
+    /// Quota of one conversation of one agent, in bytes; the oldest outputs are removed. Also the
+    /// maximum size of an output. Default 64 MiB.
     pub session_bytes: usize,
-    /// The most outputs that are kept for one conversation of one agent. Default 64.
+    /// Maximum number of outputs of one conversation of one agent. Default 64.
     pub session_outputs: usize,
-    /// How long the store may take to keep or to find one; then the result is cut.
-    /// Default 5 s.
+    /// Timeout of storing or finding an output. On timeout the result is truncated. Default 5 s.
     #[serde(deserialize_with = "duration")]
     pub store_timeout: Duration,
 }
@@ -46,18 +46,18 @@ impl Default for OutputsSection {
 }
 
 impl OutputsSection {
-    /// What is wrong with it, in words for an operator.
+    /// Returns the errors of the section, for an operator.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mebibyte = 1024 * 1024;
-        let bytes = |name, value: usize, least: usize, most: usize| {
-            let is_wrong = !(least..=most).contains(&value);
-            is_wrong.then(|| format!("outputs.{name}: must be {least} to {most}"))
+        let bytes = |name, value: usize, min: usize, max: usize| {
+            let is_invalid = !(min..=max).contains(&value);
+            is_invalid.then(|| format!("outputs.{name}: must be {min} to {max}"))
         };
-        let time = |name, value: Duration, least: Duration, most: Duration| {
-            let is_wrong = !(least..=most).contains(&value);
-            let (least, most) = (Period::from(least), Period::from(most));
-            is_wrong.then(|| format!("outputs.{name}: must be {least} to {most}"))
+        let time = |name, value: Duration, min: Duration, max: Duration| {
+            let is_invalid = !(min..=max).contains(&value);
+            let (min, max) = (Period::from(min), Period::from(max));
+            is_invalid.then(|| format!("outputs.{name}: must be {min} to {max}"))
         };
         [
             bytes("tool_response_max_bytes", self.tool_response_max_bytes, 4096, mebibyte),
@@ -76,7 +76,7 @@ impl OutputsSection {
         .collect()
     }
 
-    pub(super) fn keep(&self) -> Duration {
+    pub(super) fn ttl(&self) -> Duration {
         self.keep
     }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_fine_and_what_is_not_is_named() {
+    fn defaults_are_valid_and_errors_name_keys() {
         assert_eq!(OutputsSection::default().problems(), [""; 0]);
         let section = OutputsSection {
             tool_response_max_bytes: 10,

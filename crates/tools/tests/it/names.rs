@@ -1,32 +1,31 @@
-//! What tools are called: by models that write names as they like, and for providers that limit
-//! them.
+//! Tool names, as models write them and as providers restrict them.
 
 use std::sync::Arc;
 
 use rockbot_tools::{
     ToolRegistry,
-    names::{assign, namespaced, sanitise},
+    names::{assign, namespaced, sanitize},
 };
 
-use crate::small::Counter;
+use crate::counting_tool::CountingTool;
 
-/// What a name is asked of.
+/// A name to resolve or to create.
 enum Input<'a> {
-    /// A model calls a tool so.
-    Called(&'a str),
-    /// A name becomes one of at most so many bytes.
-    Clean(&'a str, usize),
-    /// A tool of an MCP server.
-    Of(&'a str, &'a str),
-    /// The first of these tools, which share a list with a limit of 64.
-    Among(&'a [&'a str]),
+    /// Name by which a model calls a tool.
+    Resolve(&'a str),
+    /// Name to sanitize, and its maximum length.
+    Sanitize(&'a str, usize),
+    /// Server and tool of an MCP server.
+    Namespaced(&'a str, &'a str),
+    /// Names to assign; the first one is checked. The limit is 64.
+    Assign(&'a [&'a str]),
 }
 
-use Input::{Among, Called, Clean, Of};
+use Input::{Assign, Namespaced, Resolve, Sanitize};
 
-const NOBODY: &str = "";
+const NONE: &str = "";
 
-/// The same in both orders, so that no answer depends on who came first.
+/// Checks in both orders, so that no result depends on the order of registration.
 fn check(input: &Input<'_>, expected: &str) {
     let tools = ["read_file", "Read_File", "a_b", "a-b", "github__create_issue", "cat", "x_y_"];
     let aliases = [
@@ -46,18 +45,18 @@ fn check(input: &Input<'_>, expected: &str) {
         }
         aliases.iter().for_each(|(alias, name)| registry.alias(*alias, *name));
         for name in order {
-            registry.register(Arc::new(Counter::new(name))).expect("registered");
+            registry.register(Arc::new(CountingTool::new(name))).expect("registered");
         }
         registry
     };
     for backwards in [false, true] {
         let found = match input {
-            Called(name) => registry(backwards)
+            Resolve(name) => registry(backwards)
                 .get(name)
                 .map_or_else(String::new, |tool| tool.registration().name.clone()),
-            Clean(name, limit) => sanitise(name, *limit),
-            Of(server, tool) => namespaced(server, tool, 64),
-            Among(names) => {
+            Sanitize(name, limit) => sanitize(name, *limit),
+            Namespaced(server, tool) => namespaced(server, tool, 64),
+            Assign(names) => {
                 let mut order: Vec<_> = names.iter().map(ToString::to_string).collect();
                 if backwards {
                     order.reverse();
@@ -65,25 +64,25 @@ fn check(input: &Input<'_>, expected: &str) {
                 assign(order, 64).remove(names[0]).expect("a name")
             }
         };
-        let what = match input {
-            Called(name) | Clean(name, _) | Of(name, _) => (*name).to_owned(),
-            Among(names) => names.join(" | "),
+        let description = match input {
+            Resolve(name) | Sanitize(name, _) | Namespaced(name, _) => (*name).to_owned(),
+            Assign(names) => names.join(" | "),
         };
-        assert_eq!(found, expected, "{what}");
+        assert_eq!(found, expected, "{description}");
     }
 }
 
 #[test]
-fn a_name_finds_its_tool_exactly_then_cleaned_then_by_alias_and_never_another_one() {
+fn names_resolve_exact_then_sanitized_then_alias() {
     for (name, expected) in [
-        // Exactly. Case is kept, so two tools may differ by it.
+        // Exact. Case is significant, so names may differ only by case.
         ("read_file", "read_file"),
         ("Read_File", "Read_File"),
         ("a_b", "a_b"),
         ("a-b", "a-b"),
         ("cat", "cat"),
         ("github__create_issue", "github__create_issue"),
-        // Cleaned: one bad character is one `_`.
+        // Sanitized: each invalid character becomes `_`.
         ("read.file", "read_file"),
         ("read file", "read_file"),
         ("read/file", "read_file"),
@@ -96,39 +95,39 @@ fn a_name_finds_its_tool_exactly_then_cleaned_then_by_alias_and_never_another_on
         ("github/_create issue", "github__create_issue"),
         ("x.y.", "x_y_"),
         ("x y\n", "x_y_"),
-        // Cleaned comes before an alias.
+        // A sanitized name takes precedence over an alias.
         ("a.b", "a_b"),
-        // By alias.
+        // Alias.
         ("open", "read_file"),
         ("lies chen", "a-b"),
         ("öffne", "read_file"),
-        // An alias of an alias, and one of nothing, lead nowhere.
-        ("chain", NOBODY),
-        ("gone", NOBODY),
-        // Alike is not the same.
-        ("READ_FILE", NOBODY),
-        ("read_fil", NOBODY),
-        ("read_files", NOBODY),
-        (" read_file", NOBODY),
-        ("read_file ", NOBODY),
-        ("read__file", NOBODY),
-        ("readfile", NOBODY),
-        ("github_create_issue", NOBODY),
-        ("create_issue", NOBODY),
-        ("functions.read_file", NOBODY),
-        ("r\u{435}ad_file", NOBODY),
-        ("Open", NOBODY),
-        ("", NOBODY),
-        ("*", NOBODY),
+        // An alias of an alias, and an alias of an unknown tool, do not resolve.
+        ("chain", NONE),
+        ("gone", NONE),
+        // Similar names do not resolve.
+        ("READ_FILE", NONE),
+        ("read_fil", NONE),
+        ("read_files", NONE),
+        (" read_file", NONE),
+        ("read_file ", NONE),
+        ("read__file", NONE),
+        ("readfile", NONE),
+        ("github_create_issue", NONE),
+        ("create_issue", NONE),
+        ("functions.read_file", NONE),
+        ("r\u{435}ad_file", NONE),
+        ("Open", NONE),
+        ("", NONE),
+        ("*", NONE),
     ] {
-        check(&Called(name), expected);
+        check(&Resolve(name), expected);
     }
 }
 
 #[test]
-fn every_name_becomes_one_that_providers_take() {
+fn names_are_sanitized_for_providers() {
     let long = "l".repeat(70);
-    let cut = format!("{}_612dae7d", "l".repeat(55));
+    let truncated = format!("{}_612dae7d", "l".repeat(55));
     for (name, limit, expected) in [
         ("read_file", 64, "read_file"),
         ("Read.File (v2)", 64, "Read_File__v2_"),
@@ -139,12 +138,12 @@ fn every_name_becomes_one_that_providers_take() {
         ("-", 64, "-"),
         ("__", 64, "__"),
         ("\t\n", 64, "__"),
-        (long.as_str(), 64, cut.as_str()),
+        (long.as_str(), 64, truncated.as_str()),
         (long.as_str(), 70, long.as_str()),
         (long.as_str(), 128, long.as_str()),
         (long.as_str(), 1000, long.as_str()),
     ] {
-        check(&Clean(name, limit), expected);
+        check(&Sanitize(name, limit), expected);
     }
     for (server, tool, expected) in [
         ("GitHub", "create_issue", "GitHub__create_issue"),
@@ -152,12 +151,12 @@ fn every_name_becomes_one_that_providers_take() {
         ("a", "", "a__"),
         ("a", "b__c", "a__b__c"),
     ] {
-        check(&Of(server, tool), expected);
+        check(&Namespaced(server, tool), expected);
     }
 }
 
 #[test]
-fn names_that_would_become_the_same_get_a_hash_of_their_own() {
+fn colliding_names_get_unique_hashes() {
     let (one, two) = ("x".repeat(70) + "1", "x".repeat(70) + "2");
     let cases: [(&[&str], &str); 12] = [
         (&["a_b"], "a_b"),
@@ -174,6 +173,6 @@ fn names_that_would_become_the_same_get_a_hash_of_their_own() {
         (&[&two, &one], &format!("{}_4d945245", "x".repeat(55))),
     ];
     for (names, expected) in cases {
-        check(&Among(names), expected);
+        check(&Assign(names), expected);
     }
 }

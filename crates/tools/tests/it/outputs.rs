@@ -1,4 +1,4 @@
-//! Results that are too large: kept, read from elsewhere, and cut where the store does not help.
+//! Storage of large results, and truncation when the store is unavailable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const CAP: usize = 100_000;
 
-/// Says a text of some megabytes.
+/// Returns a text of several megabytes.
 struct Verbose(ToolRegistration, String);
 
 impl Tool for Verbose {
@@ -37,7 +37,7 @@ fn registration(name: &str) -> ToolRegistration {
     ToolRegistration {
         name: name.to_owned(),
         label: None,
-        description: "says a lot".to_owned(),
+        description: "returns a long text".to_owned(),
         tool_description: None,
         parameters: json!({"type": "object", "properties": {}}),
         source: ToolSource::Internal,
@@ -52,7 +52,7 @@ fn executor(registry: Arc<ToolRegistry>, outputs: Arc<Outputs>) -> ToolExecutor 
     ToolExecutor::with_layers(registry, layers)
 }
 
-/// A process with a tool that says `text`, and with outputs in `store`.
+/// A process with a tool that returns `text`, and with outputs in `store`.
 struct Process {
     executor: ToolExecutor,
     session: SessionId,
@@ -76,13 +76,13 @@ impl Process {
         self.executor.execute(call).await.map(|result| result.to_text().into_owned())
     }
 
-    /// What the model is told in place of the result.
-    async fn told(&self) -> String {
+    /// Returns the text that the model receives in place of the result.
+    async fn notice(&self) -> String {
         self.call("verbose", json!({})).await.unwrap()
     }
 
     async fn handle(&self) -> String {
-        handle_in(&self.told().await)
+        parse_handle(&self.notice().await)
     }
 
     async fn read(&self, handle: &str, mode: Value) -> Result<String, ToolFailure> {
@@ -92,8 +92,8 @@ impl Process {
     }
 }
 
-fn handle_in(told: &str) -> String {
-    let facts: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+fn parse_handle(notice: &str) -> String {
+    let facts: Value = serde_json::from_str(notice.lines().next().unwrap()).unwrap();
     facts["tool_output"]["handle"].as_str().unwrap().to_owned()
 }
 
@@ -101,7 +101,7 @@ fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new(Clock::System))
 }
 
-/// Lines with numbers, and headings among them: about 3 MB.
+/// Returns numbered lines with headings, about 3 MB.
 fn document() -> String {
     let mut text = String::new();
     for section in 1..=30 {
@@ -116,43 +116,43 @@ fn document() -> String {
 }
 
 #[tokio::test]
-async fn a_large_result_is_outlined_and_read_from_another_process() {
+async fn stored_result_is_readable_from_another_process() {
     let (store, text) = (memory(), document());
-    let here = Process::new(store.clone(), OutputsSection::default(), &text);
-    let there = Process::new(store, OutputsSection::default(), "");
-    let told = here.told().await;
-    assert!(told.len() < 5000, "{} bytes", told.len());
-    let facts: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    let writer = Process::new(store.clone(), OutputsSection::default(), &text);
+    let reader = Process::new(store, OutputsSection::default(), "");
+    let notice = writer.notice().await;
+    assert!(notice.len() < 5000, "{} bytes", notice.len());
+    let facts: Value = serde_json::from_str(notice.lines().next().unwrap()).unwrap();
     let facts = &facts["tool_output"];
     assert_eq!((&facts["bytes"], &facts["lines"]), (&json!(text.len()), &json!(60_000)));
     assert_eq!(facts["reason"], "size_limit_exceeded");
-    assert!(told.contains("- **Section 30** → line 58001 ("), "{told}");
+    assert!(notice.contains("- **Section 30** → line 58001 ("), "{notice}");
 
-    let handle = handle_in(&told);
+    let handle = parse_handle(&notice);
     let lines: Vec<_> = text.lines().collect();
-    let read = there.read(&handle, json!({"mode": "lines", "from": 58_001, "count": 3})).await;
+    let read = reader.read(&handle, json!({"mode": "lines", "from": 58_001, "count": 3})).await;
     let expected = lines[58_000..58_003].join("\n");
     assert_eq!(
         read.unwrap(),
-        format!("[lines 58001 to 58003 of 60000; go on with from = 58004]\n{expected}\n")
+        format!("[lines 58001 to 58003 of 60000; continue with from = 58004]\n{expected}\n")
     );
-    let read = there.read(&handle, json!({"mode": "tail", "count": 2})).await.unwrap();
+    let read = reader.read(&handle, json!({"mode": "tail", "count": 2})).await.unwrap();
     let expected = lines[59_998..].join("\n");
     assert_eq!(read, format!("[lines 59999 to 60000 of 60000; the end]\n{expected}\n"));
-    let read = there.read(&handle, json!({"mode": "head", "count": 1})).await.unwrap();
+    let read = reader.read(&handle, json!({"mode": "head", "count": 1})).await.unwrap();
     assert!(read.ends_with("\n# Section 1\n"), "{read}");
     let grep = json!({"mode": "grep", "pattern": "line 7 of section (8|9),"});
-    let read = there.read(&handle, grep).await.unwrap();
+    let read = reader.read(&handle, grep).await.unwrap();
     assert!(read.contains("14008: line 7 of section 8"), "{read}");
     assert!(read.contains("16008: line 7 of section 9"), "{read}");
-    let outline = there.read(&handle, json!({"mode": "outline"})).await.unwrap();
-    assert!(told.ends_with(&outline));
-    let pointer = there.read(&handle, json!({"mode": "json_pointer", "pointer": "/a"})).await;
+    let outline = reader.read(&handle, json!({"mode": "outline"})).await.unwrap();
+    assert!(notice.ends_with(&outline));
+    let pointer = reader.read(&handle, json!({"mode": "json_pointer", "pointer": "/a"})).await;
     assert!(pointer.unwrap_err().to_string().contains("not JSON"));
 }
 
 #[tokio::test]
-async fn reading_on_from_where_an_answer_says_gives_the_whole_text() {
+async fn continued_reads_return_whole_text() {
     let text = document();
     let process = Process::new(memory(), OutputsSection::default(), &text);
     let handle = process.handle().await;
@@ -171,19 +171,19 @@ async fn reading_on_from_where_an_answer_says_gives_the_whole_text() {
             let Some((_, next)) = header.split_once("from = ") else { break };
             from = next.trim_end_matches(']').parse().unwrap();
         }
-        assert!(whole == text, "{mode} by {unit} lost or doubled something");
+        assert!(whole == text, "{mode} by {unit} lost or duplicated text");
     }
 }
 
 #[tokio::test]
-async fn values_of_json_are_read_by_pointer() {
+async fn json_values_are_read_by_pointer() {
     let models: Vec<_> =
         (0..20_000).map(|id| json!({"id": id, "name": format!("m{id}")})).collect();
     let text = json!({"models": models, "total": 20_000}).to_string();
     let process = Process::new(memory(), OutputsSection::default(), &text);
-    let told = process.told().await;
-    assert!(told.contains("\"models\": array, 20000 items"), "{told}");
-    let handle = handle_in(&told);
+    let notice = process.notice().await;
+    assert!(notice.contains("\"models\": array, 20000 items"), "{notice}");
+    let handle = parse_handle(&notice);
     let mode = |pointer: &str| json!({"mode": "json_pointer", "pointer": pointer});
     let read = process.read(&handle, mode("/models/12345/name")).await.unwrap();
     assert_eq!(read, "\"m12345\"");
@@ -192,7 +192,7 @@ async fn values_of_json_are_read_by_pointer() {
 }
 
 #[tokio::test]
-async fn what_is_forged_expired_or_somebody_elses_is_answered_alike() {
+async fn forged_expired_and_foreign_handles_fail_alike() {
     let clock = ManualClock::new();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::from(&clock)));
     let text = "x".repeat(2 * CAP);
@@ -209,28 +209,29 @@ async fn what_is_forged_expired_or_somebody_elses_is_answered_alike() {
         agent: AgentName::new("intruder").unwrap(),
         ..Process::new(store, OutputsSection::default(), "")
     };
-    let mut answers = vec![
+    let mut results = vec![
         process.read("out-0123456789abcdef0123456789abcdef", head.clone()).await,
         process.read("../../outputs", head.clone()).await,
         other_session.read(&handle, head.clone()).await,
         other_agent.read(&handle, head.clone()).await,
     ];
     clock.advance(Duration::from_secs(3601));
-    answers.push(process.read(&handle, head).await);
-    let said: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_err().model_text()).collect();
-    assert!(said[0].contains("no such output"), "{said:?}");
-    assert!(said.iter().all(|one| *one == said[0]), "{said:?}");
+    results.push(process.read(&handle, head).await);
+    let texts: Vec<_> =
+        results.into_iter().map(|result| result.unwrap_err().model_text()).collect();
+    assert!(texts[0].contains("no such output"), "{texts:?}");
+    assert!(texts.iter().all(|one| *one == texts[0]), "{texts:?}");
 }
 
 #[tokio::test]
-async fn the_oldest_outputs_of_a_conversation_go_and_are_named() {
+async fn oldest_outputs_are_removed_and_named() {
     let text = "x".repeat(400_000);
     let section = OutputsSection { session_outputs: 2, ..OutputsSection::default() };
     let process = Process::new(memory(), section, &text);
     let (first, second) = (process.handle().await, process.handle().await);
-    let told = process.told().await;
-    assert!(told.contains("1 older outputs") && told.contains(&first), "{told}");
-    assert!(!told.contains(&second));
+    let notice = process.notice().await;
+    assert!(notice.contains("1 older outputs") && notice.contains(&first), "{notice}");
+    assert!(!notice.contains(&second));
     let head = json!({"mode": "head"});
     assert!(process.read(&first, head.clone()).await.is_err());
     assert!(process.read(&second, head).await.is_ok());
@@ -239,35 +240,35 @@ async fn the_oldest_outputs_of_a_conversation_go_and_are_named() {
     let process = Process::new(memory(), section, &text);
     let first = process.handle().await;
     process.handle().await;
-    assert!(process.told().await.contains(&first), "the third is over the bytes");
+    assert!(process.notice().await.contains(&first), "the third output exceeds the quota");
 }
 
 #[tokio::test]
-async fn in_handle_mode_small_results_are_shown_and_larger_ones_kept() {
+async fn handle_mode_stores_larger_results() {
     let section = OutputsSection { handle_mode: true, ..OutputsSection::default() };
     let small = Process::new(memory(), section.clone(), &"x".repeat(12 * 1024));
-    assert_eq!(small.told().await.len(), 12 * 1024);
+    assert_eq!(small.notice().await.len(), 12 * 1024);
     let larger = Process::new(memory(), section, &"x".repeat(12 * 1024 + 1));
     let handle = larger.handle().await;
     let read = larger.read(&handle, json!({"mode": "range", "from": 0})).await.unwrap();
-    assert!(read.len() > 11_000 && !read.contains("tool_output"), "an answer is no output itself");
+    assert!(read.len() > 11_000 && !read.contains("tool_output"), "a response is not stored");
 }
 
-/// A store that is down, or that never answers.
-struct Broken {
-    answers: bool,
+/// A store that is unavailable, or that never replies.
+struct BrokenStore {
+    replies: bool,
 }
 
-impl Broken {
+impl BrokenStore {
     async fn fail<T>(&self) -> Result<T, StoreError> {
-        if !self.answers {
+        if !self.replies {
             std::future::pending::<()>().await;
         }
-        Err(StoreError::Unavailable { reason: "it is down".to_owned() })
+        Err(StoreError::Unavailable { reason: "unavailable".to_owned() })
     }
 }
 
-impl Store for Broken {
+impl Store for BrokenStore {
     fn get<'a>(&'a self, _: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
         Box::pin(self.fail())
     }
@@ -303,40 +304,40 @@ impl Store for Broken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_store_that_answers_a_result_is_cut_with_the_notice() {
-    for answers in [true, false] {
-        let store = Arc::new(Broken { answers });
+async fn store_outage_truncates_results() {
+    for replies in [true, false] {
+        let store = Arc::new(BrokenStore { replies });
         let process = Process::new(store, OutputsSection::default(), &"ü".repeat(CAP));
-        let told = process.told().await;
-        assert!(told.len() <= CAP);
-        assert!(told.ends_with("chars omitted]"), "{}", &told[told.len() - 100..]);
+        let notice = process.notice().await;
+        assert!(notice.len() <= CAP);
+        assert!(notice.ends_with("chars omitted]"), "{}", &notice[notice.len() - 100..]);
         let handle = "out-0123456789abcdef0123456789abcdef";
         let read = process.read(handle, json!({"mode": "head"})).await.unwrap_err();
-        assert_eq!(read.model_text(), "(tool failed: the output can't be read now; try again)");
+        assert_eq!(read.model_text(), "(tool failed: the output cannot be read; try again)");
     }
 }
 
 #[tokio::test]
-async fn a_result_over_the_quota_is_cut_and_a_picture_beside_text_stays() {
+async fn result_over_quota_is_truncated_and_image_kept() {
     let section = OutputsSection { session_bytes: 1024 * 1024, ..OutputsSection::default() };
     let process = Process::new(memory(), section, &"x".repeat(1024 * 1024 + 1));
-    assert!(process.told().await.ends_with("chars omitted]"));
+    assert!(process.notice().await.ends_with("chars omitted]"));
 
     let outputs = Outputs::new(memory(), OutputsSection::default());
     let registry = Arc::new(ToolRegistry::new());
-    registry.register(Arc::new(Picture(registration("picture")))).unwrap();
+    registry.register(Arc::new(TextAndImage(registration("image")))).unwrap();
     let executor = executor(registry, outputs);
     let agent = AgentName::new("assistant").unwrap();
-    let context = ToolContext::new("picture", SessionId::generate(), agent);
+    let context = ToolContext::new("image", SessionId::generate(), agent);
     let call = ToolCall { context, arguments: "{}".into() };
     let content = executor.execute(call).await.unwrap().content;
     assert!(matches!(&content[..], [ContentBlock::Text { .. }, ContentBlock::Image { .. }]));
 }
 
-/// Long text and a small picture.
-struct Picture(ToolRegistration);
+/// Returns a long text and a small image.
+struct TextAndImage(ToolRegistration);
 
-impl Tool for Picture {
+impl Tool for TextAndImage {
     fn registration(&self) -> &ToolRegistration {
         &self.0
     }
@@ -346,9 +347,9 @@ impl Tool for Picture {
         _: Value,
         _: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        let picture = ContentBlock::Image { data: "x".into(), mime_type: "image/png".into() };
+        let image = ContentBlock::Image { data: "x".into(), mime_type: "image/png".into() };
         let mut result = ToolResult::text("x".repeat(2 * CAP));
-        result.content.push(picture);
+        result.content.push(image);
         Box::pin(std::future::ready(Ok(result)))
     }
 }

@@ -1,4 +1,4 @@
-//! What a profile keeps out is not run, whatever a model calls it.
+//! Enforcement of profiles and filters for all spellings of a tool's name.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use rockbot_tools::{
     ToolScope, ToolSource,
 };
 
-use crate::small::Counter;
+use crate::counting_tool::CountingTool;
 
-/// A tool of this name and source, found by these aliases too, called in a thousand ways within a
-/// scope that keeps it out.
+/// Checks that a tool is rejected under every spelling of its name and of its aliases within a scope
+/// that excludes it.
 async fn check(name: &str, source: ToolSource, scope: ToolScope) {
-    let tool = Counter::of(name, source);
+    let tool = CountingTool::with_source(name, source);
     let registry = Arc::new(ToolRegistry::new());
     registry.register(Arc::new(tool.clone())).unwrap();
     let aliases = ["functions.", "tools/", "\u{200b}"].map(|prefix| format!("{prefix}{name}"));
@@ -23,31 +23,31 @@ async fn check(name: &str, source: ToolSource, scope: ToolScope) {
     let executor = ToolExecutor::new(registry);
     let scope = Arc::new(scope);
     let mut found = 0;
-    for written in tool_names::variants(name) {
+    for spelling in tool_names::variants(name) {
         let session = SessionId::new("s").unwrap();
         let agent = AgentName::new("tester").unwrap();
         let context =
-            ToolContext { scope: scope.clone(), ..ToolContext::new(&written, session, agent) };
+            ToolContext { scope: scope.clone(), ..ToolContext::new(&spelling, session, agent) };
         let failure = executor.execute(ToolCall { context, arguments: "{}".into() }).await;
-        let failure = failure.expect_err(&written);
-        assert_eq!(failure.executed(), Executed::No, "{written}");
+        let failure = failure.expect_err(&spelling);
+        assert_eq!(failure.executed(), Executed::No, "{spelling}");
         let reason = match failure.code() {
             ToolErrorCode::NotPermitted => {
                 found += 1;
                 "may not use that tool"
             }
             ToolErrorCode::ToolNotFound => "tool not found",
-            other => panic!("{written}: {other}"),
+            other => panic!("{spelling}: {other}"),
         };
         assert!(failure.model_text().contains(reason), "{}", failure.model_text());
     }
     assert_eq!(tool.calls(), 0);
-    // The name itself, and the aliases that are among the inventions, lead to the tool at least.
-    assert!(found > 2, "{name}: only {found} names found the tool at all");
+    // At least the name itself and the aliases among the spellings resolve to the tool.
+    assert!(found > 2, "{name}: only {found} spellings resolved to the tool");
 }
 
 #[tokio::test]
-async fn a_tool_outside_of_the_profile_is_refused_under_a_thousand_names() {
+async fn tool_outside_profile_is_rejected_under_any_name() {
     let filter = ToolFilter::default;
     let subagent = || ToolScope::new(ToolProfile::subagent(), filter());
     check("mcp_register_server", ToolSource::McpManagement, subagent()).await;
@@ -58,7 +58,7 @@ async fn a_tool_outside_of_the_profile_is_refused_under_a_thousand_names() {
 }
 
 #[tokio::test]
-async fn a_tool_that_the_agent_may_not_use_is_refused_under_a_thousand_names() {
+async fn denied_tool_is_rejected_under_any_name() {
     let deny = ToolFilter { deny: vec!["bash".to_owned()], ..ToolFilter::default() };
     check("bash", ToolSource::Files, ToolScope::new(ToolProfile::main(), deny)).await;
     let allow = ToolFilter { allow: vec!["read_*".to_owned()], deny: Vec::new() };

@@ -12,9 +12,9 @@ use super::fixture::{Fixture, context, options, script};
 #[tokio::test]
 async fn stdout_and_stderr_are_separate() {
     let fixture = Fixture::new();
-    let code = "import sys; print('é', 1); print('so it goes', file=sys.stderr); sys.exit(3)";
+    let code = "import sys; print('é', 1); print('a warning', file=sys.stderr); sys.exit(3)";
     let outcome = fixture.run(&script(code)).await;
-    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("é 1\n", "so it goes\n"));
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("é 1\n", "a warning\n"));
     assert_eq!((outcome.exit_code, outcome.ended_by), (3, None));
     assert_eq!(outcome.isolation.to_string(), "docker (runc)");
     assert!(outcome.elapsed < Duration::from_secs(10));
@@ -92,7 +92,10 @@ async fn running_call_is_not_run_again() {
         let refused = fixture.runner.run(&script, &second).await.unwrap_err();
         assert_eq!(refused.code(), ToolErrorCode::OutcomeUnknown, "{refused}");
         // The rejected call leaves the first container alone.
-        assert!(fixture.docker(&["top", &name]).await.contains("script.py"), "the first is gone");
+        assert!(
+            fixture.docker(&["top", &name]).await.contains("script.py"),
+            "the first container was removed"
+        );
         first.cancellation.cancel();
     };
     let (result, ()) =

@@ -17,7 +17,7 @@ pub(super) struct Fixture {
 /// Returns a variable that `cargo xtask test` or the environment sets.
 ///
 /// # Panics
-/// If it is unset: a test without Docker fails and says what to do.
+/// If it is unset: tests without Docker fail with the remedy.
 fn named(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
         panic!(
@@ -83,9 +83,9 @@ impl Fixture {
     }
 
     /// Runs a Docker command and returns its stdout, even if it fails.
-    pub(super) async fn docker(&self, words: &[&str]) -> String {
+    pub(super) async fn docker(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("docker");
-        let output = command.env("DOCKER_HOST", &self.host).args(words).output().await.unwrap();
+        let output = command.env("DOCKER_HOST", &self.host).args(arguments).output().await.unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -105,9 +105,9 @@ impl Fixture {
         !self.docker(&["ps", "--all", "--quiet", "--filter", &filter]).await.trim().is_empty()
     }
 
-    /// Waits until the container of a call is gone.
+    /// Waits until the container of a call is removed.
     pub(super) async fn wait_removed(&self, context: &ToolContext) {
-        within_timeout("the container is gone", async {
+        within_timeout("the removal of the container", async {
             while self.has_container(context).await {}
         })
         .await;
@@ -116,6 +116,6 @@ impl Fixture {
     /// Asserts that the runner has removed the container of a call.
     pub(super) async fn assert_removed(&self, context: &ToolContext) {
         self.runner.stop(TEST_TIMEOUT).await;
-        assert!(!self.has_container(context).await, "a container is left");
+        assert!(!self.has_container(context).await, "the container was not removed");
     }
 }

@@ -116,8 +116,8 @@ async fn forged_frame_is_output() {
 async fn signals_to_first_process_stop_only_script() {
     let fixture = Fixture::new();
     let code = "import os, signal\nfor number in signal.SIGKILL, signal.SIGTERM, signal.SIGINT, \
-                signal.SIGSTOP, signal.SIGHUP: os.kill(1, number)\nprint('still here')";
-    assert_eq!(fixture.output_of(code).await, "still here");
+                signal.SIGSTOP, signal.SIGHUP: os.kill(1, number)\nprint('still running')";
+    assert_eq!(fixture.output_of(code).await, "still running");
     let code = "import os, signal, time\nos.kill(1, signal.SIGALRM)\ntime.sleep(600)";
     let outcome = fixture.run(&brief(code)).await;
     assert_ne!(outcome.exit_code, 0);
@@ -169,14 +169,14 @@ async fn symbolic_links_do_not_escape() {
 async fn concurrent_scripts_are_isolated_from_each_other() {
     let (fixture, context) = (Fixture::new(), context());
     let first = script("open('/tmp/mine', 'w').write('x')\nimport time\ntime.sleep(600)");
-    let look = async {
+    let inspect = async {
         fixture.wait_running(&context).await;
         let code = "import os\nprint(os.listdir('/tmp'), os.listdir('/dev/shm'), \
                     len([entry for entry in os.listdir('/proc') if entry.isdigit()]))";
         assert_eq!(fixture.output_of(code).await, "['script.py'] [] 2");
         context.cancellation.cancel();
     };
-    let (_, ()) = tokio::join!(fixture.runner.run(&first, &context), look);
+    let (_, ()) = tokio::join!(fixture.runner.run(&first, &context), inspect);
     fixture.assert_removed(&context).await;
 }
 
@@ -194,8 +194,8 @@ async fn network_is_unavailable() {
     );
     let fixture = Fixture::new();
     let run = fixture.output_of(&code);
-    let heard = assert_never("a connection", async { listener.accept().await.unwrap() });
-    let (printed, ()) = tokio::join!(run, heard);
+    let no_connection = assert_never("a connection", async { listener.accept().await.unwrap() });
+    let (printed, ()) = tokio::join!(run, no_connection);
     assert_eq!(printed, "[(1, 'lo')]");
     assert_never("a connection", listener.accept()).await;
 }

@@ -121,18 +121,19 @@ async fn container_stops_when_runner_is_killed() {
 async fn expired_containers_are_removed_at_start() {
     let fixture = Fixture::new();
     let image = options().image;
-    let leave = async |ends: &str| {
-        let label = format!("rockbot.script.expires={ends}");
-        let words = ["run", "--detach", "--network", "none", "--label", &label, "--entrypoint"];
+    let start = async |expiry: &str| {
+        let label = format!("rockbot.script.expires={expiry}");
+        let arguments = ["run", "--detach", "--network", "none", "--label", &label, "--entrypoint"];
         let sleeper = ["python3", &image, "-c", FOREVER];
-        fixture.docker(&[&words[..], &sleeper].concat()).await.trim().to_owned()
+        fixture.docker(&[&arguments[..], &sleeper].concat()).await.trim().to_owned()
     };
-    let (late, early) = (leave("1000").await, leave("99999999999").await);
-    let _again = Fixture::new();
+    let (expired, current) = (start("1000").await, start("99999999999").await);
+    let _other = Fixture::new();
     let listed = async || fixture.docker(&["ps", "--all", "--quiet", "--no-trunc"]).await;
-    within_timeout("the late one is gone", async { while listed().await.contains(&late) {} }).await;
-    assert!(listed().await.contains(&early));
-    fixture.docker(&["rm", "--force", &early]).await;
+    let removed = async { while listed().await.contains(&expired) {} };
+    within_timeout("the removal of the expired container", removed).await;
+    assert!(listed().await.contains(&current));
+    fixture.docker(&["rm", "--force", &current]).await;
 }
 
 #[tokio::test]
@@ -158,10 +159,10 @@ async fn missing_daemon_or_client_runs_nothing() {
     let no_daemon = DockerOptions { host: nowhere.clone(), ..DockerOptions::default() };
     let program = "/nowhere/docker".into();
     let no_docker = DockerOptions { program, host: nowhere, ..DockerOptions::default() };
-    for (options, words) in [(no_daemon, "not running"), (no_docker, "not installed")] {
+    for (options, expected) in [(no_daemon, "not running"), (no_docker, "not installed")] {
         let failure = Fixture::with_options(options).try_run(&brief("1")).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Unavailable);
         assert_eq!(failure.executed(), Executed::No);
-        assert!(failure.to_string().contains(words), "{failure}");
+        assert!(failure.to_string().contains(expected), "{failure}");
     }
 }

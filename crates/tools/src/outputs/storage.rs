@@ -1,4 +1,4 @@
-//! Keeps outputs in the store and finds them again.
+//! Storage of outputs.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,124 +14,138 @@ use tracing::{debug, info, warn};
 
 use super::{
     TOOL_OUTPUT,
-    error::KeepError,
+    error::OutputError,
     handle::{Handle, Owner},
-    read::KeptOutput,
     record::Record,
     section::OutputsSection,
+    stored_output::StoredOutput,
 };
 use crate::context::ToolContext;
 
-/// Pieces that are on their way to or from the store at once.
-const AT_ONCE: usize = 4;
-/// Outputs that are looked at in whole at once, for keys of JSON.
-const WHOLE_AT_ONCE: usize = 2;
-/// Handles that are named when several outputs had to go.
-const NAMED: usize = 5;
+/// Concurrent requests to the store per output.
+const CONCURRENT_REQUESTS: usize = 4;
+/// Outputs that are loaded completely at the same time, for JSON pointers.
+const CONCURRENT_LOADS: usize = 2;
+/// Maximum number of removed handles that a message names.
+const MAX_NAMED: usize = 5;
 
-/// What a model is told of an output that was kept.
+/// A stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
-    /// What it is read by.
+pub struct StoredHandle {
+    /// Handle.
     pub handle: String,
-    /// Handle, sizes and outline, for the model. About four kilobytes at most.
+    /// Handle, sizes and outline, for the model. At most about 4 KB.
     pub message: String,
 }
 
-/// Outputs in a store, for every conversation of every agent. Needs a sweeper beside it.
+/// Outputs in a store, for all conversations and agents. Expired entries are removed by the store's
+/// sweeper, which runs separately.
 pub struct Outputs {
     store: Arc<dyn Store>,
     section: OutputsSection,
-    pub(super) whole: Semaphore,
+    pub(super) load_permits: Semaphore,
 }
 
 impl Outputs {
-    /// Keeps outputs in `store`.
+    /// Creates a storage in `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, section: OutputsSection) -> Arc<Self> {
-        Arc::new(Self { store, section, whole: Semaphore::new(WHOLE_AT_ONCE) })
+        Arc::new(Self { store, section, load_permits: Semaphore::new(CONCURRENT_LOADS) })
     }
 
-    /// How large a result may be that is not kept, in bytes, where no result is over `most`.
+    /// Returns the maximum size of a result that is not stored, in bytes. `max_bytes` is the limit of
+    /// results.
     #[must_use]
-    pub fn shown_bytes(&self, most: usize) -> usize {
-        if self.section.handle_mode { most.min(self.section.tool_response_max_bytes) } else { most }
+    pub fn shown_bytes(&self, max_bytes: usize) -> usize {
+        if self.section.handle_mode {
+            max_bytes.min(self.section.tool_response_max_bytes)
+        } else {
+            max_bytes
+        }
     }
 
-    /// The largest answer of `tool_output`, in bytes.
-    pub(super) fn answer_bytes(&self) -> usize {
+    /// Returns the maximum size of a response of `tool_output`, in bytes.
+    pub(super) fn response_bytes(&self) -> usize {
         self.section.tool_response_max_bytes
     }
 
-    /// Keeps a text for the conversation and the agent of a call. The oldest of theirs go when it
-    /// gets too much; if they can't go now, they do so with the next one.
+    /// Stores a text for the conversation and the agent of a call. Their oldest outputs are removed when
+    /// they exceed the quota; if the removal fails, it is repeated with the next output.
     ///
     /// # Errors
-    /// See [`KeepError`]. Takes no longer than `store_timeout`, or than the call may take.
+    /// See [`OutputError`]. Bounded by `store_timeout` and the deadline of the call.
     ///
     /// # Cancellation
-    /// Dropping the future may leave pieces behind that nobody finds; they expire.
-    pub async fn keep(&self, context: &ToolContext, text: String) -> Result<Kept, KeepError> {
+    /// Dropping the future may leave unreferenced pieces behind. They expire.
+    pub async fn store(
+        &self,
+        context: &ToolContext,
+        text: String,
+    ) -> Result<StoredHandle, OutputError> {
         let (bytes, limit) = (text.len(), self.section.session_bytes);
         if bytes > limit {
-            return Err(KeepError::TooLarge { bytes, limit });
+            return Err(OutputError::TooLarge { bytes, limit });
         }
-        // A call that ends too late is of no use.
+        // After the deadline of the call the result is useless.
         let within = self.section.store_timeout().min(context.remaining());
-        let (deadline, owner) = (Instant::now() + within, Owner::of(context));
+        let (deadline, owner) = (Instant::now() + within, Owner::from_context(context));
         let written = timeout_at(deadline, self.write(&owner, text)).await;
-        let (handle, record) = written.map_err(|_| KeepError::Slow(within))??;
+        let (handle, record) = written.map_err(|_| OutputError::Slow(within))??;
         let (tool_call_id, tool) = (&context.tool_call_id, &context.tool_name);
-        info!(%tool_call_id, %tool, bytes, "kept an output that is too large");
-        let mut gone = Vec::new();
-        let made = timeout_at(deadline, self.make_room(&owner, &mut gone)).await;
-        if let Err(error) = made.unwrap_or(Err(KeepError::Slow(within))) {
-            warn!(%tool_call_id, %tool, %error, "older outputs can't be removed now");
+        info!(%tool_call_id, %tool, bytes, "large output stored");
+        let mut removed = Vec::new();
+        let cleanup = timeout_at(deadline, self.enforce_quota(&owner, &mut removed)).await;
+        if let Err(error) = cleanup.unwrap_or(Err(OutputError::Slow(within))) {
+            warn!(%tool_call_id, %tool, %error, "removal of older outputs failed");
         }
-        let message = self.message(&handle, &record, &gone);
-        Ok(Kept { handle: handle.as_str().to_owned(), message })
+        let message = self.message(&handle, &record, &removed);
+        Ok(StoredHandle { handle: handle.as_str().to_owned(), message })
     }
 
-    async fn write(&self, owner: &Owner, text: String) -> Result<(Handle, Record), KeepError> {
-        let (record, pieces) = spawn_blocking(move || Record::of(text))
+    async fn write(&self, owner: &Owner, text: String) -> Result<(Handle, Record), OutputError> {
+        let (record, pieces) = spawn_blocking(move || Record::from_text(text))
             .await
-            .map_err(|error| KeepError::Unusable(error.to_string()))?;
+            .map_err(|error| OutputError::Unusable(error.to_string()))?;
         let handle = Handle::generate()
-            .ok_or_else(|| KeepError::Unusable("the system gives no random numbers".to_owned()))?;
-        let ttl = self.section.keep();
+            .ok_or_else(|| OutputError::Unusable("no random numbers available".to_owned()))?;
+        let ttl = self.section.ttl();
         let mut writes = Vec::with_capacity(pieces.len());
         for (number, piece) in pieces.into_iter().enumerate() {
             writes.push(Write::new(owner.piece(&handle, number)?, piece).for_a_time(ttl));
         }
         stream::iter(writes)
             .map(|write| self.store.write(write))
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(CONCURRENT_REQUESTS)
             .try_for_each(|_| std::future::ready(Ok(())))
             .await?;
-        // The record comes last: an output that is found is whole.
-        let written =
-            serde_json::to_vec(&record).map_err(|error| KeepError::Unusable(error.to_string()))?;
-        self.store.write(Write::new(owner.record(&handle)?, written).for_a_time(ttl)).await?;
+        // The record is written last, so that an output with a record is complete.
+        let encoded = serde_json::to_vec(&record)
+            .map_err(|error| OutputError::Unusable(error.to_string()))?;
+        self.store.write(Write::new(owner.record(&handle)?, encoded).for_a_time(ttl)).await?;
         Ok((handle, record))
     }
 
-    /// Removes the oldest outputs of an owner that has too many, and adds their handles to `gone`.
-    async fn make_room(&self, owner: &Owner, gone: &mut Vec<Handle>) -> Result<(), KeepError> {
-        let mut kept = self.records(owner).await?;
-        kept.sort_by_key(|(_, _, entry)| std::cmp::Reverse(entry.version));
+    /// Removes the oldest outputs of an owner over its quota, and adds their handles to `removed`.
+    async fn enforce_quota(
+        &self,
+        owner: &Owner,
+        removed: &mut Vec<Handle>,
+    ) -> Result<(), OutputError> {
+        let mut outputs = self.records(owner).await?;
+        outputs.sort_by_key(|(_, _, entry)| std::cmp::Reverse(entry.version));
         let mut bytes = 0;
-        for (index, (handle, record, _)) in kept.into_iter().enumerate() {
+        for (index, (handle, record, _)) in outputs.into_iter().enumerate() {
             bytes += record.extent().bytes;
             let fits = index < self.section.session_outputs && bytes <= self.section.session_bytes;
             if !fits {
                 self.remove(owner, &handle, &record).await?;
-                gone.push(handle);
+                removed.push(handle);
             }
         }
         Ok(())
     }
 
-    async fn records(&self, owner: &Owner) -> Result<Vec<(Handle, Record, Entry)>, KeepError> {
+    async fn records(&self, owner: &Owner) -> Result<Vec<(Handle, Record, Entry)>, OutputError> {
         let (prefix, mut records) = (owner.records()?, Vec::new());
         let mut last: Option<Key> = None;
         loop {
@@ -143,7 +157,7 @@ impl Outputs {
                 let record = serde_json::from_slice(&entry.value).ok();
                 match handle.zip(record) {
                     Some((handle, record)) => records.push((handle, record, entry)),
-                    None => debug!("what is no record of an output is left alone"),
+                    None => debug!("invalid output record ignored"),
                 }
             }
         }
@@ -154,8 +168,8 @@ impl Outputs {
         owner: &Owner,
         handle: &Handle,
         record: &Record,
-    ) -> Result<(), KeepError> {
-        // The record goes first: an output that is found is whole.
+    ) -> Result<(), OutputError> {
+        // The record is removed first, so that an output with a record is complete.
         self.store.remove(&owner.record(handle)?, Expected::Anything).await?;
         for number in 0..record.pieces.len() {
             self.store.remove(&owner.piece(handle, number)?, Expected::Anything).await?;
@@ -163,7 +177,7 @@ impl Outputs {
         Ok(())
     }
 
-    fn message(&self, handle: &Handle, record: &Record, gone: &[Handle]) -> String {
+    fn message(&self, handle: &Handle, record: &Record, removed: &[Handle]) -> String {
         let facts = json!({TOOL_OUTPUT: {
             "handle": handle.as_str(),
             "reason": "size_limit_exceeded",
@@ -171,16 +185,16 @@ impl Outputs {
             "lines": record.lines(),
             "tokens": record.tokens(),
         }});
-        let minutes = self.section.keep().as_secs().div_ceil(60);
+        let minutes = self.section.ttl().as_secs().div_ceil(60);
         let mut message = format!(
-            "{facts}\nThe result is too large to be shown. It is kept whole for {minutes} minutes: \
-             read the parts you need with {TOOL_OUTPUT}(handle, mode).\n"
+            "{facts}\nThe result is too large to be shown. It is kept for {minutes} minutes: read \
+             the parts you need with {TOOL_OUTPUT}(handle, mode).\n"
         );
-        if !gone.is_empty() {
-            let named: Vec<_> = gone.iter().take(NAMED).map(Handle::as_str).collect();
+        if !removed.is_empty() {
+            let named: Vec<_> = removed.iter().take(MAX_NAMED).map(Handle::as_str).collect();
             message.push_str(&format!(
-                "To make room, {} older outputs of this conversation are gone: {}\n",
-                gone.len(),
+                "To free space, {} older outputs of this conversation were removed: {}\n",
+                removed.len(),
                 named.join(", ")
             ));
         }
@@ -189,18 +203,18 @@ impl Outputs {
         message
     }
 
-    /// The output of that handle, if the conversation and the agent of the call have one.
+    /// Returns the output with this handle if it belongs to the conversation and the agent of the call.
     pub(super) async fn open(
         &self,
         context: &ToolContext,
         handle: &str,
-    ) -> Result<Option<KeptOutput>, KeepError> {
+    ) -> Result<Option<StoredOutput>, OutputError> {
         let Some(handle) = Handle::parse(handle) else { return Ok(None) };
-        let owner = Owner::of(context);
+        let owner = Owner::from_context(context);
         let Some(entry) = self.store.get(&owner.record(&handle)?).await? else { return Ok(None) };
         let record = serde_json::from_slice(&entry.value)
-            .map_err(|error| KeepError::Unusable(error.to_string()))?;
-        Ok(Some(KeptOutput::new(self.store.clone(), owner, handle, record)))
+            .map_err(|error| OutputError::Unusable(error.to_string()))?;
+        Ok(Some(StoredOutput::new(self.store.clone(), owner, handle, record)))
     }
 
     pub(super) fn store_timeout(&self) -> Duration {
@@ -222,13 +236,13 @@ mod tests {
 
     use super::*;
 
-    /// A store that lists nothing: it is down by then, or takes for ever.
-    struct Listless {
+    /// A store whose `list` fails, or never completes.
+    struct UnlistableStore {
         inner: MemoryStore,
-        answers: bool,
+        replies: bool,
     }
 
-    impl Store for Listless {
+    impl Store for UnlistableStore {
         fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
             self.inner.get(key)
         }
@@ -252,10 +266,10 @@ mod tests {
             _: usize,
         ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
             Box::pin(async {
-                if !self.answers {
+                if !self.replies {
                     std::future::pending::<()>().await;
                 }
-                Err(StoreError::Unavailable { reason: "it is down".to_owned() })
+                Err(StoreError::Unavailable { reason: "unavailable".to_owned() })
             })
         }
 
@@ -273,15 +287,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_output_is_kept_also_when_older_ones_cannot_go() {
-        for answers in [true, false] {
-            let store = Listless { inner: MemoryStore::new(Clock::System), answers };
+    async fn output_is_stored_when_cleanup_fails() {
+        for replies in [true, false] {
+            let store = UnlistableStore { inner: MemoryStore::new(Clock::System), replies };
             let outputs = Outputs::new(Arc::new(store), OutputsSection::default());
             let agent = AgentName::new("assistant").unwrap();
             let context = ToolContext::new("verbose", SessionId::generate(), agent);
-            let kept = outputs.keep(&context, "a text".to_owned()).await.unwrap();
-            let output = outputs.open(&context, &kept.handle).await.unwrap().unwrap();
-            assert_eq!(output.whole().await.unwrap().as_deref(), Some("a text"));
+            let stored = outputs.store(&context, "a text".to_owned()).await.unwrap();
+            let output = outputs.open(&context, &stored.handle).await.unwrap().unwrap();
+            assert_eq!(output.load().await.unwrap().as_deref(), Some("a text"));
         }
     }
 }

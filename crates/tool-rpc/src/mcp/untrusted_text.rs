@@ -1,13 +1,13 @@
-//! Text that a server wrote, made fit to be shown.
+//! Sanitizing of texts from MCP servers.
 
-/// `text` without what would act on a terminal or hide from a reader, at most `most` characters.
+/// Returns `text` without terminal control and hidden characters, at most `max_chars` characters.
 ///
-/// Escape sequences, control characters but line breaks and tabs, marks that turn the direction of
-/// text, and invisible characters go. What is cut ends in `…`.
+/// Removes escape sequences, control characters other than line breaks and tabs, text direction marks,
+/// and invisible characters. A truncated text ends in `…`.
 #[must_use]
-pub fn plain(text: &str, most: usize) -> String {
-    let mut plain = String::with_capacity(text.len().min(most));
-    let mut left = most;
+pub fn plain(text: &str, max_chars: usize) -> String {
+    let mut plain = String::with_capacity(text.len().min(max_chars));
+    let mut left = max_chars;
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
@@ -28,12 +28,12 @@ pub fn plain(text: &str, most: usize) -> String {
     plain
 }
 
-/// Whether `name` may name a server or a tool: 1 to 128 bytes, and all of it can be seen.
+/// Returns whether `name` is valid for a server or a tool: 1 to 128 bytes, and only visible characters.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
-    const MOST_BYTES: usize = 128;
-    let seen = |c: char| is_shown(c) && !matches!(c, '\n' | '\t');
-    (1..=MOST_BYTES).contains(&name.len()) && name.chars().all(seen)
+    const MAX_BYTES: usize = 128;
+    let is_visible = |c: char| is_shown(c) && !matches!(c, '\n' | '\t');
+    (1..=MAX_BYTES).contains(&name.len()) && name.chars().all(is_visible)
 }
 
 fn is_shown(character: char) -> bool {
@@ -43,7 +43,7 @@ fn is_shown(character: char) -> bool {
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             false
         }
-        // Without width, and the tag characters, in which whole sentences can hide.
+        // Zero-width characters, and tag characters, which can hide whole sentences.
         '\u{ad}'
         | '\u{180e}'
         | '\u{200b}'
@@ -60,11 +60,11 @@ fn is_shown(character: char) -> bool {
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// What follows an escape character.
+/// Skips the sequence after an escape character.
 fn skip_escape(characters: &mut Characters<'_>) {
     match characters.next_if(|next| !next.is_control()) {
         Some('[') => skip_control_sequence(characters),
-        // Texts for the terminal, such as its title: up to a bell or an escape character.
+        // Strings for the terminal, such as its title, end with a bell or an escape character.
         Some(']' | 'P' | 'X' | '^' | '_') => {
             while let Some(next) = characters.next() {
                 match next {
@@ -81,7 +81,7 @@ fn skip_escape(characters: &mut Characters<'_>) {
     }
 }
 
-/// Parameters, and the letter that ends them.
+/// Skips parameters and the final letter.
 fn skip_control_sequence(characters: &mut Characters<'_>) {
     while characters.next_if(|next| matches!(next, ' '..='?')).is_some() {}
     characters.next_if(|next| matches!(next, '@'..='~'));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_acts_on_a_terminal_goes() {
+    fn terminal_sequences_are_removed() {
         check("a \u{1b}[31;1mred\u{1b}[0m word", "a red word");
         check("\u{1b}]0;a title\u{7}text", "text");
         check("\u{1b}]8;;http://x\u{1b}\\link", "link");
@@ -109,20 +109,20 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_from_a_reader_goes() {
+    fn hidden_characters_are_removed() {
         check("safe\u{202e}txt.exe\u{2069}", "safetxt.exe");
         check("a\u{200b}b\u{feff}c\u{e0041}", "abc");
         check("naïve — «ok» 👩\u{200d}🔬", "naïve — «ok» 👩\u{200d}🔬");
     }
 
     #[test]
-    fn what_is_long_is_cut_and_says_so() {
+    fn long_text_ends_in_ellipsis() {
         assert_eq!(plain("abcdef", 4), "abc…");
         assert_eq!(plain("abcd", 4), "abcd");
     }
 
     #[test]
-    fn a_name_can_be_seen() {
+    fn names_have_only_visible_characters() {
         assert!(is_name("GitHub") && is_name("my server") && is_name("größe"));
         for bad in ["", "a\nb", "a\u{202e}b", "\u{1b}[0m", &"x".repeat(129)] {
             assert!(!is_name(bad), "{bad:?}");
@@ -131,10 +131,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_becomes_plain(text in "\\PC{0,100}|.{0,100}", most in 1_usize..120) {
-            let once = plain(&text, most);
-            prop_assert!(once.chars().count() <= most && once.chars().all(is_shown));
-            prop_assert_eq!(plain(&once, most), once);
+        fn any_text_becomes_plain(text in "\\PC{0,100}|.{0,100}", max_chars in 1_usize..120) {
+            let once = plain(&text, max_chars);
+            prop_assert!(once.chars().count() <= max_chars && once.chars().all(is_shown));
+            prop_assert_eq!(plain(&once, max_chars), once);
         }
     }
 }

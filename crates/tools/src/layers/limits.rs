@@ -1,9 +1,9 @@
-//! The limits of a call's policy, enforced one around the other.
+//! Layers that enforce the limits of a call's policy.
 
 use super::{Call, CallService};
 use crate::{failure::ToolFailure, result::ToolResult};
 
-/// Refuses the calls of an agent that come too often.
+/// Enforces the rate limit.
 #[derive(Debug, Clone)]
 pub(crate) struct RateLimit<S>(S);
 
@@ -22,60 +22,60 @@ impl<S: CallService<Call>> CallService<Call> for RateLimit<S> {
     }
 }
 
-/// Lets a call of a tool in a queue run when it is its turn.
+/// Waits for the queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Slot<S>(S);
+pub(crate) struct QueueLimit<S>(S);
 
-impl<S> Slot<S> {
+impl<S> QueueLimit<S> {
     pub(super) fn new(inner: S) -> Self {
         Self(inner)
     }
 }
 
-impl<S: CallService<Call>> CallService<Call> for Slot<S> {
+impl<S: CallService<Call>> CallService<Call> for QueueLimit<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
-        let _place = match call.policy.queue.clone() {
-            Some(queue) => Some(queue.place(&call.context, call.may_run_again()).await?),
+        let _permit = match call.policy.queue.clone() {
+            Some(queue) => Some(queue.acquire(&call.context, call.may_retry()).await?),
             None => None,
         };
         self.0.call(call).await
     }
 }
 
-/// Lets a call of a tool with a limit for the whole fleet run when there is a place.
+/// Waits for the fleet limit.
 #[derive(Debug, Clone)]
-pub(crate) struct FleetSlot<S>(S);
+pub(crate) struct FleetConcurrency<S>(S);
 
-impl<S> FleetSlot<S> {
+impl<S> FleetConcurrency<S> {
     pub(super) fn new(inner: S) -> Self {
         Self(inner)
     }
 }
 
-impl<S: CallService<Call>> CallService<Call> for FleetSlot<S> {
+impl<S: CallService<Call>> CallService<Call> for FleetConcurrency<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let Some(limit) = call.policy.fleet.clone() else { return self.0.call(call).await };
-        let _place = Box::pin(limit.place(&call.context, call.may_run_again())).await?;
+        let _permit = Box::pin(limit.acquire(&call.context, call.may_retry())).await?;
         self.0.call(call).await
     }
 }
 
-/// Refuses calls while the breaker of their tool is open.
+/// Rejects calls while the circuit breaker is open.
 #[derive(Debug, Clone)]
-pub(crate) struct Break<S>(S);
+pub(crate) struct BreakerCheck<S>(S);
 
-impl<S> Break<S> {
+impl<S> BreakerCheck<S> {
     pub(super) fn new(inner: S) -> Self {
         Self(inner)
     }
 }
 
-impl<S: CallService<Call>> CallService<Call> for Break<S> {
+impl<S: CallService<Call>> CallService<Call> for BreakerCheck<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         let Some(breaker) = call.policy.breaker.clone() else { return self.0.call(call).await };
-        let pass = breaker.admit()?;
-        let ended = self.0.call(call).await;
-        pass.ended(&ended);
-        ended
+        let admission = breaker.admit()?;
+        let outcome = self.0.call(call).await;
+        admission.finish(&outcome);
+        outcome
     }
 }

@@ -1,4 +1,4 @@
-//! A bridge with scripted servers, and an agent's end of the bus.
+//! Fixture: a bridge with scripted servers, and an agent on the same bus.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,11 +21,12 @@ use rockbot_tools::{ToolContext, ToolFailure, ToolResult, fingerprint::server_fi
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// Servers that say what they are told to.
+/// A gateway with a fixed set of servers, which a test can change.
 pub(crate) struct ScriptedGateway {
     index: watch::Sender<McpIndex>,
     hangs: bool,
-    pub(crate) asked: Mutex<Vec<String>>,
+    /// Servers whose details or removal were requested.
+    pub(crate) requested: Mutex<Vec<String>>,
 }
 
 pub(crate) fn definition(tool: &str) -> McpToolDefinition {
@@ -33,7 +34,7 @@ pub(crate) fn definition(tool: &str) -> McpToolDefinition {
         name: tool.to_owned(),
         model_name: format!("s__{tool}"),
         title: None,
-        description: format!("the {tool} tool of a test"),
+        description: format!("test tool {tool}"),
         parameters: json!({"type": "object", "properties": {"text": {"type": "string"}}}),
         hints: ToolHints::default(),
         timeout_ms: None,
@@ -53,14 +54,14 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
 }
 
 impl ScriptedGateway {
-    pub(crate) fn of(servers: impl IntoIterator<Item = McpServerSummary>) -> Arc<Self> {
+    pub(crate) fn new(servers: impl IntoIterator<Item = McpServerSummary>) -> Arc<Self> {
         let index = watch::Sender::new(servers.into_iter().collect());
-        Arc::new(Self { index, hangs: false, asked: Mutex::default() })
+        Arc::new(Self { index, hangs: false, requested: Mutex::default() })
     }
 
-    pub(crate) fn that_hangs(server: McpServerSummary) -> Arc<Self> {
+    pub(crate) fn new_hanging(server: McpServerSummary) -> Arc<Self> {
         let index = watch::Sender::new([server].into_iter().collect());
-        Arc::new(Self { index, hangs: true, asked: Mutex::default() })
+        Arc::new(Self { index, hangs: true, requested: Mutex::default() })
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut McpIndex)) {
@@ -68,11 +69,11 @@ impl ScriptedGateway {
     }
 
     fn find(&self, server: &str) -> Result<McpServerSummary, McpManageError> {
-        self.asked.lock().unwrap().push(server.to_owned());
+        self.requested.lock().unwrap().push(server.to_owned());
         self.index.borrow().get(server).cloned().ok_or_else(|| McpManageError {
             server_name: server.to_owned(),
             code: McpManageErrorCode::NotFound,
-            message: "no such server here".to_owned(),
+            message: "unknown server".to_owned(),
         })
     }
 }
@@ -128,7 +129,7 @@ impl McpGateway for ScriptedGateway {
     }
 }
 
-/// A bridge process on the bus, but for the calls.
+/// A bridge process on the bus, without the handler of calls.
 pub(crate) struct Bridge {
     pub(crate) gateway: Arc<ScriptedGateway>,
     pub(crate) announcer: IndexAnnouncer,
@@ -136,39 +137,39 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    pub(crate) async fn start(bed: &BusFixture, name: &str, gateway: Arc<ScriptedGateway>) -> Self {
-        Self::hearing(bed, name, gateway, CallerPolicy::Any).await
+    pub(crate) async fn start(bus: &BusFixture, name: &str, gateway: Arc<ScriptedGateway>) -> Self {
+        Self::start_for(bus, name, gateway, CallerPolicy::Any).await
     }
 
-    pub(crate) async fn hearing(
-        bed: &BusFixture,
+    pub(crate) async fn start_for(
+        bus: &BusFixture,
         name: &str,
         gateway: Arc<ScriptedGateway>,
-        askers: CallerPolicy,
+        callers: CallerPolicy,
     ) -> Self {
         let instance = InstanceId::new(name).unwrap();
         let port: Arc<dyn McpGateway> = gateway.clone();
-        let manage = ManageWorker::start(&bed.remote, port, "mcp-bridge", &instance, askers);
-        let manage = manage.await.expect("serving");
+        let manage = ManageWorker::start(&bus.remote, port, "mcp-bridge", &instance, callers);
+        let manage = manage.await.expect("started");
         let announcer =
-            IndexAnnouncer::start(bed.remote.clone(), gateway.as_ref(), "mcp-bridge", instance);
-        let announcer = announcer.await.expect("announcing");
+            IndexAnnouncer::start(bus.remote.clone(), gateway.as_ref(), "mcp-bridge", instance);
+        let announcer = announcer.await.expect("started");
         Self { gateway, announcer, manage }
     }
 }
 
-/// An agent's end.
-pub(crate) async fn agent(bed: &BusFixture, instance: &str) -> Arc<BusGateway> {
-    let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", instance)));
-    BusGateway::start(requester).await.expect("listening")
+/// Starts the gateway of an agent.
+pub(crate) async fn agent(bus: &BusFixture, instance: &str) -> Arc<BusGateway> {
+    let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("agent", instance)));
+    BusGateway::start(requester).await.expect("started")
 }
 
 pub(crate) fn names(gateway: &dyn McpGateway) -> Vec<String> {
     gateway.index().borrow().servers().map(|server| server.name.clone()).collect()
 }
 
-pub(crate) fn about(server: &str) -> McpServerDetailsRequest {
+pub(crate) fn details_request(server: &str) -> McpServerDetailsRequest {
     McpServerDetailsRequest { server_name: server.to_owned(), tool_name: None }
 }
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(10);

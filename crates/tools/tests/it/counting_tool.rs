@@ -1,4 +1,4 @@
-//! The smallest tools that a test can count.
+//! A tool that counts its calls.
 
 use std::sync::{
     Arc,
@@ -11,23 +11,23 @@ use rockbot_tools::{
 };
 use serde_json::{Value, json};
 
-/// Counts its calls, and those of its clones.
+/// Counts its calls; clones share the counter.
 #[derive(Clone)]
-pub(crate) struct Counter {
+pub(crate) struct CountingTool {
     registration: ToolRegistration,
     calls: Arc<AtomicUsize>,
 }
 
-impl Counter {
+impl CountingTool {
     pub(crate) fn new(name: &str) -> Self {
-        Self::of(name, ToolSource::Internal)
+        Self::with_source(name, ToolSource::Internal)
     }
 
-    pub(crate) fn of(name: &str, source: ToolSource) -> Self {
+    pub(crate) fn with_source(name: &str, source: ToolSource) -> Self {
         let registration = ToolRegistration {
             name: name.to_owned(),
             label: None,
-            description: "a tool of a test".to_owned(),
+            description: "a tool for tests".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object"}),
             source,
@@ -42,7 +42,7 @@ impl Counter {
     }
 }
 
-impl Tool for Counter {
+impl Tool for CountingTool {
     fn registration(&self) -> &ToolRegistration {
         &self.registration
     }

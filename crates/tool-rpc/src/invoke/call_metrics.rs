@@ -1,4 +1,4 @@
-//! What a handler's calls look like in metrics.
+//! Metrics of a handler's calls.
 //!
 //! | metric | labels |
 //! |---|---|
@@ -21,22 +21,22 @@ use rockbot_tools::status::CallStatus;
 
 use super::stats::HandlerStats;
 
-/// Tools with series of their own. The others, and what is no tool, are counted together.
-const MOST_TOOLS: usize = 500;
+/// Most tools with series of their own. Further tools, and unknown ones, share one label.
+const MAX_TOOLS: usize = 500;
 
-/// The ends of the calls of one tool.
-type Ends = [OnceLock<(Counter, Histogram)>; CallStatus::COUNT];
+/// Series of one tool, by status.
+type ToolSeries = [OnceLock<(Counter, Histogram)>; CallStatus::COUNT];
 
-/// Counts calls. What it has found once it does not look up again.
-pub(super) struct Meters {
-    tools: RwLock<HashMap<Arc<str>, Arc<Ends>>>,
+/// Recorder of call metrics. Handles are looked up once and kept.
+pub(super) struct CallMetrics {
+    tools: RwLock<HashMap<Arc<str>, Arc<ToolSeries>>>,
     queue: Histogram,
     start: Histogram,
     run: Histogram,
     reply: Histogram,
 }
 
-impl Meters {
+impl CallMetrics {
     pub(super) fn new() -> Self {
         let stage =
             |name: &'static str| histogram!("rockbot_tool_stage_duration_seconds", "stage" => name);
@@ -49,10 +49,10 @@ impl Meters {
         }
     }
 
-    /// A call of a registered tool, or of none, was worked on so long and ended so.
-    pub(super) fn ended(&self, tool: Option<&str>, status: CallStatus, took: Duration) {
-        let (tool, ends) = self.of(tool.unwrap_or(OTHER));
-        let (calls, time) = ends[status.index()].get_or_init(|| {
+    /// Records a finished call; `tool` is `None` when no registered tool was found.
+    pub(super) fn record_call(&self, tool: Option<&str>, status: CallStatus, took: Duration) {
+        let (tool, series) = self.series(tool.unwrap_or(OTHER));
+        let (calls, time) = series[status.index()].get_or_init(|| {
             let labels = [("tool_name", tool.to_owned()), ("status", status.as_str().to_owned())];
             (
                 counter!("rockbot_tool_invocations_total", &labels),
@@ -63,46 +63,47 @@ impl Meters {
         time.record(took.as_secs_f64() * 1000.0);
     }
 
-    /// How long the request was on its way, by the clocks of both ends.
-    pub(super) fn arrived(&self, envelope: &Envelope) {
+    /// Records the time between the caller's clock at publishing and this process's clock now.
+    pub(super) fn record_queue_time(&self, envelope: &Envelope) {
         if let Some(budget) = envelope.budget {
             self.queue.record(budget.age(SystemTime::now()));
         }
     }
 
-    /// Tells how busy the handler is now, and what it has counted by itself.
-    pub(super) fn look(&self, load: &HandlerLoad, stats: &HandlerStats) {
+    /// Publishes the current load and the counters of `stats`.
+    pub(super) fn report(&self, load: &HandlerLoad, stats: &HandlerStats) {
         gauge!("rockbot_tool_calls_running").set(load.running as f64);
         gauge!("rockbot_tool_calls_waiting").set(load.waiting as f64);
         let oldest = Duration::from_millis(load.oldest_ms.unwrap_or_default());
         gauge!("rockbot_tool_oldest_call_seconds").set(oldest);
-        counter!("rockbot_tool_unanswered_total").absolute(stats.unheard());
-        counter!("rockbot_tool_answered_again_total").absolute(stats.kept());
+        counter!("rockbot_tool_unanswered_total").absolute(stats.undelivered());
+        counter!("rockbot_tool_answered_again_total").absolute(stats.replayed());
     }
 
-    pub(super) fn started(&self, after: Duration) {
-        self.start.record(after);
+    /// Records the time from the receipt of a request to the start of its tool.
+    pub(super) fn record_start_time(&self, elapsed: Duration) {
+        self.start.record(elapsed);
     }
 
-    pub(super) fn ran(&self, elapsed: Duration) {
+    pub(super) fn record_run_time(&self, elapsed: Duration) {
         self.run.record(elapsed);
     }
 
-    pub(super) fn replied(&self, elapsed: Duration) {
+    pub(super) fn record_reply_time(&self, elapsed: Duration) {
         self.reply.record(elapsed);
     }
 
-    /// The series of a tool, and the name that they go by.
-    fn of<'a>(&self, tool: &'a str) -> (&'a str, Arc<Ends>) {
+    /// Returns the series of a tool with the label that they have.
+    fn series<'a>(&self, tool: &'a str) -> (&'a str, Arc<ToolSeries>) {
         let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ends) = tools.get(tool) {
-            return (tool, ends.clone());
+        if let Some(series) = tools.get(tool) {
+            return (tool, series.clone());
         }
-        let tool = if tools.len() < MOST_TOOLS { tool } else { OTHER };
+        let tool = if tools.len() < MAX_TOOLS { tool } else { OTHER };
         drop(tools);
         let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
-        let ends = || Arc::new(array::from_fn(|_| OnceLock::new()));
-        (tool, tools.entry(tool.into()).or_insert_with(ends).clone())
+        let series = || Arc::new(array::from_fn(|_| OnceLock::new()));
+        (tool, tools.entry(tool.into()).or_insert_with(series).clone())
     }
 }
 
@@ -112,14 +113,15 @@ mod tests {
     use rockbot_tools::ToolResult;
 
     #[test]
-    fn tools_without_end_share_a_series() {
-        let meters = Meters::new();
-        for number in 0..MOST_TOOLS + 50 {
+    fn tools_over_the_limit_share_a_series() {
+        let metrics = CallMetrics::new();
+        for number in 0..MAX_TOOLS + 50 {
             let tool = format!("tool-{number}");
-            meters.ended(Some(&tool), CallStatus::of(&Ok(ToolResult::text("4"))), Duration::ZERO);
+            let status = CallStatus::of(&Ok(ToolResult::text("4")));
+            metrics.record_call(Some(&tool), status, Duration::ZERO);
         }
-        let tools = meters.tools.read().unwrap();
-        assert_eq!(tools.len(), MOST_TOOLS + 1);
+        let tools = metrics.tools.read().unwrap();
+        assert_eq!(tools.len(), MAX_TOOLS + 1);
         assert!(tools.contains_key(OTHER));
     }
 }

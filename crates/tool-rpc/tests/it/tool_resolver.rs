@@ -1,5 +1,4 @@
-//! A call of a tool of an MCP server finds it by the server and the tool's own name, and in no
-//! other way.
+//! Resolution of MCP servers' tools by the server's and the tool's own name.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,12 +14,12 @@ use serde_json::json;
 
 use crate::fleet::{handler_at, registration, registry_of, tool};
 
-fn says(name: &str, text: &'static str) -> Arc<dyn Tool> {
+fn fixed_tool(name: &str, text: &'static str) -> Arc<dyn Tool> {
     tool(registration(name), move |_, _| std::future::ready(Ok(ToolResult::text(text))))
 }
 
-/// A bridge with the tool `read` of the server `Files` under a name that gives neither away, and
-/// with a tool whose name is what a server's tool is called.
+/// A bridge with the tool `read` of the server `Files` under an unrelated name, and with tools whose names
+/// resemble that tool's.
 struct Bridge {
     _handler: Arc<ToolInvokeHandler>,
     _workers: InvokeWorkers,
@@ -29,32 +28,36 @@ struct Bridge {
 
 impl Bridge {
     async fn start(options: InvokeOptions) -> Self {
-        let bed = BusFixture::memory();
-        let tools = vec![says("x1", "of Files"), says("read", "plain"), says("Files__read", "no")];
+        let bus = BusFixture::memory();
+        let tools = vec![
+            fixed_tool("x1", "of Files"),
+            fixed_tool("read", "plain"),
+            fixed_tool("Files__read", "no"),
+        ];
         let (handler, workers) = handler_at(
             &tool_invoke_mcp(),
-            &bed.remote,
+            &bus.remote,
             registry_of(tools),
             &InstanceId::generate(),
             options,
         )
         .await;
-        let requester = Arc::new(Requester::new(bed.local.clone(), reply_address("agent", "one")));
+        let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("agent", "one")));
         Self { _handler: handler, _workers: workers, requester }
     }
 
-    async fn addressed() -> Self {
-        let addressing = |server: &str, tool: &str| {
-            let is_there = server.eq_ignore_ascii_case("files") && tool == "read";
-            is_there.then(|| "x1".to_owned())
+    async fn with_files_server() -> Self {
+        let resolver = |server: &str, tool: &str| {
+            let is_read = server.eq_ignore_ascii_case("files") && tool == "read";
+            is_read.then(|| "x1".to_owned())
         };
-        Self::start(InvokeOptions::running(4).addressed(Arc::new(addressing))).await
+        Self::start(InvokeOptions::new(4).with_tool_resolver(Arc::new(resolver))).await
     }
 
     async fn call(&self, server: &str, tool: &str) -> Result<ToolResult, ToolFailure> {
         let remote =
             RemoteTool::new(registration("a_name"), self.requester.clone(), tool_invoke_mcp())
-                .of_server(server, tool);
+                .with_mcp_server(server, tool);
         let agent = self.requester.address().agent().clone();
         let context = ToolContext::new("a_name", SessionId::generate(), agent);
         remote.call(json!({}), &context).await
@@ -62,23 +65,23 @@ impl Bridge {
 }
 
 #[track_caller]
-fn assert_not_found(ended: Result<ToolResult, ToolFailure>) {
-    let failure = ended.expect_err("no such tool");
+fn assert_not_found(result: Result<ToolResult, ToolFailure>) {
+    let failure = result.expect_err("an unknown tool");
     assert_eq!(failure.code(), ToolErrorCode::ToolNotFound, "{failure}");
     assert_eq!(failure.executed(), Executed::No);
 }
 
 #[tokio::test]
-async fn a_tool_is_found_by_its_server_in_any_case_and_its_own_name() {
-    let bridge = Bridge::addressed().await;
+async fn tool_is_found_by_case_insensitive_server_name() {
+    let bridge = Bridge::with_files_server().await;
     for server in ["Files", "files", "FILES"] {
-        assert_eq!(bridge.call(server, "read").await.expect("there").to_text(), "of Files");
+        assert_eq!(bridge.call(server, "read").await.expect("a result").to_text(), "of Files");
     }
 }
 
 #[tokio::test]
-async fn no_name_stands_for_a_tool_of_a_server_that_is_not_here() {
-    let bridge = Bridge::addressed().await;
+async fn unknown_server_or_tool_is_not_found() {
+    let bridge = Bridge::with_files_server().await;
     for (server, tool) in
         [("other", "read"), ("Files", "Read"), ("Files", "x1"), ("", "read"), ("F", "Files__read")]
     {
@@ -87,14 +90,14 @@ async fn no_name_stands_for_a_tool_of_a_server_that_is_not_here() {
 }
 
 #[tokio::test]
-async fn a_handler_without_servers_serves_no_call_for_one() {
-    let handler = Bridge::start(InvokeOptions::running(4)).await;
+async fn handler_without_resolver_finds_no_mcp_tool() {
+    let handler = Bridge::start(InvokeOptions::new(4)).await;
     assert_not_found(handler.call("Files", "read").await);
 }
 
 #[tokio::test]
-async fn an_answer_bears_the_name_that_was_asked_for() {
-    let bridge = Bridge::addressed().await;
+async fn reply_contains_requested_tool_name() {
+    let bridge = Bridge::with_files_server().await;
     for (server, found) in [("Files", true), ("other", false)] {
         let request = ToolInvokeRequest {
             tool_call_id: ToolCallId::generate(),
@@ -105,7 +108,7 @@ async fn an_answer_bears_the_name_that_was_asked_for() {
         let mut envelope =
             Envelope::from_payload(&request).with_correlation_id(request.tool_call_id.as_str());
         envelope.mcp_server = Some(server.into());
-        let question = Request {
+        let request = Request {
             key: tool_invoke_mcp(),
             envelope,
             timeout: Duration::from_secs(10),
@@ -114,13 +117,13 @@ async fn an_answer_bears_the_name_that_was_asked_for() {
             retry: false,
             abandoned: None,
         };
-        let answer = bridge.requester.request(question).await.expect("an answer");
+        let reply = bridge.requester.request(request).await.expect("a reply");
         let name = if found {
-            let response: ToolInvokeResponse = answer.decode(Limits::default()).expect("a result");
+            let response: ToolInvokeResponse = reply.decode(Limits::default()).expect("a result");
             response.tool_name
         } else {
-            assert_eq!(answer.message_type(), ToolError::TYPE);
-            let error: ToolError = answer.decode(Limits::default()).expect("an error");
+            assert_eq!(reply.message_type(), ToolError::TYPE);
+            let error: ToolError = reply.decode(Limits::default()).expect("an error");
             error.tool_name
         };
         assert_eq!(name, "read");

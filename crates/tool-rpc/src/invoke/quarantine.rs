@@ -1,0 +1,163 @@
+//! Quarantine of requests that may crash handlers.
+//!
+//! When a process is lost, the broker counts a delivery of every request that it held, and dead-letters
+//! a request after too many deliveries. A request that two lost processes held is therefore moved to the
+//! quarantine queue, of which a handler holds one request at a time: a request that crashes its handler
+//! once more is dead-lettered alone, and the harmless ones run.
+
+use std::{future::Future, time::Duration};
+
+use rockbot_bus::{Bus, Delivery, Publication, PublishError};
+use rockbot_contracts::{
+    AgentName, Envelope, MessageId, envelope::TimeBudget, topology::quarantine_of,
+};
+use tokio::sync::watch;
+
+/// Delivery from which on a request is quarantined.
+const QUARANTINE_FROM: u32 = 3;
+
+/// Longest time for a transfer; no call starts in this process meanwhile.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Queue that a request was consumed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InboundQueue {
+    /// The work queue, which callers publish to.
+    Work,
+    /// The quarantine queue, which handlers publish to.
+    Quarantine,
+}
+
+/// A consumed request that is not settled yet.
+#[derive(Clone, Copy)]
+pub(super) struct Inbound<'a> {
+    pub(super) delivery: &'a Delivery,
+    pub(super) queue: InboundQueue,
+}
+
+impl<'a> Inbound<'a> {
+    pub(super) fn envelope(self) -> &'a Envelope {
+        self.delivery.envelope()
+    }
+
+    /// Returns whether the call may have been delivered before.
+    pub(super) fn is_repeat(self) -> bool {
+        let quarantined = self.queue == InboundQueue::Quarantine;
+        quarantined || self.delivery.is_redelivered() || self.envelope().attempt > 1
+    }
+
+    /// Returns whether the request must be moved to the quarantine queue before it runs.
+    pub(super) fn needs_quarantine(self) -> bool {
+        self.queue == InboundQueue::Work && self.delivery.attempt() >= QUARANTINE_FROM
+    }
+}
+
+/// Transfers to the quarantine queue that are in progress. No call starts before they are done: it may
+/// crash this process, which would count as a delivery of the requests still to be moved.
+#[derive(Debug, Default)]
+pub(super) struct Transfers(watch::Sender<usize>);
+
+/// A transfer in progress, until dropped.
+struct TransferGuard<'a>(&'a Transfers);
+
+impl Transfers {
+    /// Publishes the request of `caller` to the quarantine queue. On success, the request is to be
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// When the quarantine queue may not have the request.
+    pub(super) async fn transfer(
+        &self,
+        bus: &dyn Bus,
+        inbound: Inbound<'_>,
+        caller: &AgentName,
+    ) -> Result<(), PublishError> {
+        self.0.send_modify(|transfers| *transfers += 1);
+        let _in_progress = TransferGuard(self);
+        let key = quarantine_of(inbound.delivery.routing_key());
+        let copy = copy_request(inbound.envelope(), caller);
+        bus.publish(Publication::mandatory(key, copy).within(TRANSFER_TIMEOUT)).await
+    }
+
+    /// Returns whether a transfer is in progress.
+    pub(super) fn in_progress(&self) -> bool {
+        *self.0.borrow() > 0
+    }
+
+    /// Waits until no transfer is in progress.
+    pub(super) fn wait_idle(&self) -> impl Future<Output = ()> + Send {
+        let mut transfers = self.0.subscribe();
+        async move {
+            let _ = transfers.wait_for(|transfers| *transfers == 0).await;
+        }
+    }
+}
+
+impl Drop for TransferGuard<'_> {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|transfers| *transfers -= 1);
+    }
+}
+
+/// Returns the request as a message of this process, with the remaining time and with its caller as
+/// the source, since the broker's validated user is now the handler's.
+fn copy_request(request: &Envelope, caller: &AgentName) -> Envelope {
+    let mut copy = request.clone().with_source(caller.as_str());
+    copy.message_id = MessageId::generate();
+    copy.budget = request.remaining().map(TimeBudget::starting_now);
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use rockbot_contracts::{RoutingKey, TraceContext, envelope::unix_ms};
+
+    use super::*;
+
+    fn assistant() -> AgentName {
+        AgentName::new("assistant").expect("a valid name")
+    }
+
+    #[test]
+    fn copy_has_new_id_and_caller_as_source() {
+        let mut request = Envelope::raw("ToolInvokeRequest", b"{}".to_vec())
+            .with_correlation_id("the-call")
+            .reply_to(RoutingKey::new("tool.result.assistant.1").expect("a valid key"));
+        request.attempt = 3;
+        request.mcp_server = Some("files".into());
+        request.trace = TraceContext { parent: Some("00-1-2-01".into()), state: None };
+        let copy = copy_request(&request, &assistant());
+        assert_ne!(copy.message_id, request.message_id);
+        assert_eq!(copy.source.as_deref(), Some("assistant"));
+        let (message_id, source) = (request.message_id.clone(), request.source.clone());
+        assert_eq!(Envelope { message_id, source, ..copy }, request);
+    }
+
+    #[test]
+    fn copy_keeps_only_remaining_time() {
+        let minute = Duration::from_secs(60);
+        let now = unix_ms(SystemTime::now());
+        for (timeout, deadline_unix_ms, left) in [
+            (minute, now + 10_000, Duration::from_secs(10)),
+            // A caller whose clock is ahead, and one that sets no deadline.
+            (minute, now + 600_000, minute),
+            (minute, u64::MAX, minute),
+            (Duration::from_millis(u64::MAX), now + 10_000, Duration::from_secs(10)),
+            (minute, 1, Duration::ZERO),
+        ] {
+            let mut request = Envelope::raw("ToolInvokeRequest", b"{}".to_vec());
+            request.budget = Some(TimeBudget { timeout, deadline_unix_ms });
+            let budget = copy_request(&request, &assistant()).budget.expect("a budget");
+            let slack = Duration::from_secs(5);
+            assert!(budget.timeout <= left && budget.timeout + slack > left, "{budget:?}");
+            let latest = deadline_unix_ms.max(unix_ms(SystemTime::now()));
+            assert!(budget.deadline_unix_ms <= latest, "{budget:?}");
+            let by_budget = now + 5_000 + u64::try_from(left.as_millis()).expect("short");
+            assert!(budget.deadline_unix_ms <= by_budget, "{budget:?}");
+        }
+        let unbounded = Envelope::raw("ToolInvokeRequest", b"{}".to_vec());
+        assert_eq!(copy_request(&unbounded, &assistant()).budget, None);
+    }
+}

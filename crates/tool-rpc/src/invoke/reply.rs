@@ -1,0 +1,230 @@
+//! Replies to callers: from the outcome of a call to a confirmed message.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use rockbot_bus::{Bus, Publication, PublishError, Settlement};
+use rockbot_contracts::{
+    AgentName, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest,
+    ToolInvokeResponse, message::DecodeError,
+};
+use rockbot_tools::{failure::ToolFailure, result::ToolResult};
+use tracing::{debug, info, warn};
+
+use super::{
+    journal::{CallJournal, JournalEntry, RecordedReply},
+    protocol::CallProtocol,
+    stats::HandlerStats,
+};
+
+/// The caller of a request, with the destination and correlation id of its reply.
+pub(super) struct Caller {
+    pub(super) agent: AgentName,
+    pub(super) reply_to: RoutingKey,
+    pub(super) correlation_id: Arc<str>,
+}
+
+/// Outcome of a call in this handler.
+pub(super) enum CallOutcome {
+    /// A result or a failure.
+    Finished {
+        result: Result<ToolResult, ToolFailure>,
+        /// Run time of the tool; zero when it did not run.
+        elapsed: Duration,
+        /// The call's journal entry, which its reply completes.
+        entry: Option<Box<JournalEntry>>,
+    },
+    /// The recorded reply of an earlier run.
+    Recorded(RecordedReply),
+}
+
+impl CallOutcome {
+    /// Returns the outcome of a call whose tool did not run here.
+    pub(super) fn failed(failure: ToolFailure) -> Box<Self> {
+        Box::new(Self::Finished { result: Err(failure), elapsed: Duration::ZERO, entry: None })
+    }
+}
+
+/// Publishes the replies of a handler.
+pub(super) struct ReplyPublisher<'a> {
+    pub(super) bus: &'a Arc<dyn Bus>,
+    pub(super) source: &'a Arc<str>,
+    pub(super) protocol: &'a dyn CallProtocol,
+    pub(super) stats: &'a HandlerStats,
+    pub(super) journal: Option<&'a CallJournal>,
+}
+
+impl ReplyPublisher<'_> {
+    /// Publishes and records the outcome of a call. Returns the settlement of its request.
+    pub(super) fn reply(
+        &self,
+        request: &ToolInvokeRequest,
+        caller: &Caller,
+        outcome: CallOutcome,
+    ) -> impl Future<Output = Settlement> + Send {
+        let (envelope, entry) = self.encode(request, outcome);
+        let record = self.journal.zip(entry).map(|(journal, entry)| {
+            let (message_type, body) = (envelope.raw_type.clone(), envelope.body.clone());
+            Box::pin(async move { journal.finish(entry, &message_type, &body).await })
+        });
+        let publish = self.publish(caller, envelope);
+        async move {
+            let published = match record {
+                // Concurrently: after a crash between the two, either one alone is still correct.
+                Some(record) => tokio::join!(publish, record).0,
+                None => publish.await,
+            };
+            self.settle(request, caller, published).await
+        }
+    }
+
+    /// Returns the outcome as a message, and the journal entry to complete with it.
+    fn encode(
+        &self,
+        request: &ToolInvokeRequest,
+        outcome: CallOutcome,
+    ) -> (Envelope, Option<Box<JournalEntry>>) {
+        match outcome {
+            CallOutcome::Finished { result, elapsed, entry } => {
+                self.stats.count(&result);
+                (self.encode_result(request, result, elapsed), entry)
+            }
+            CallOutcome::Recorded(reply) => {
+                info!("call finished before; returning recorded reply");
+                self.stats.count_replayed();
+                (Envelope::raw(&reply.message_type, reply.body), None)
+            }
+        }
+    }
+
+    /// Replies to a reply probe. An expired probe gets no reply.
+    pub(super) async fn reply_to_probe(
+        &self,
+        request: &ToolInvokeRequest,
+        caller: &Caller,
+        remaining: Option<Duration>,
+    ) -> Settlement {
+        // It may have waited for days in a queue without consumers.
+        if remaining.is_some_and(|left| left.is_zero()) {
+            return Settlement::Ack;
+        }
+        let reply = response(request, ToolResult::text("here"), 0);
+        let envelope = self.protocol.write(reply).transient();
+        // Probes are frequent; a lost reply needs no retry.
+        let _ = self.publish(caller, envelope).await;
+        Settlement::Ack
+    }
+
+    async fn settle(
+        &self,
+        request: &ToolInvokeRequest,
+        caller: &Caller,
+        published: Result<(), PublishError>,
+    ) -> Settlement {
+        match published {
+            Ok(()) => Settlement::Ack,
+            Err(PublishError::Unroutable { .. }) => {
+                self.stats.count_undelivered();
+                warn!("reply dropped: the caller's reply queue is gone");
+                Settlement::Ack
+            }
+            // Reply queues never reject, so another bound queue did; another run would not help.
+            Err(error @ PublishError::Refused { .. }) => {
+                self.stats.count_undelivered();
+                warn!(%error, "reply rejected by a queue other than the caller's");
+                Settlement::Ack
+            }
+            Err(PublishError::TooLarge { bytes, limit }) => {
+                let message = format!("the result has {bytes} bytes, over the limit of {limit}");
+                let failure = ToolFailure::failed(message);
+                let reply = failure.to_wire(request.tool_call_id.clone(), &request.tool_name);
+                match self.publish(caller, Envelope::from_payload(&reply)).await {
+                    Ok(()) => Settlement::Ack,
+                    Err(_) => Settlement::Retry,
+                }
+            }
+            Err(error) => {
+                self.stats.count_undelivered();
+                warn!(%error, "reply not published; requeueing the request");
+                Settlement::Retry
+            }
+        }
+    }
+
+    /// Dead-letters an unreadable request, and replies with the error if a correlation id and a
+    /// reply address are known.
+    pub(super) async fn reject_unreadable(
+        &self,
+        envelope: &Envelope,
+        caller: &Caller,
+        error: &DecodeError,
+    ) -> Settlement {
+        self.stats.count_unreadable();
+        // At debug level: the error quotes the request.
+        debug!(correlation_id = &*caller.correlation_id, %error, "unreadable request");
+        if let (Ok(id), Some(_)) = (ToolCallId::new(&*caller.correlation_id), &envelope.reply_to) {
+            let reply = ToolFailure::invalid(error.to_string()).to_wire(id, "");
+            // A lost reply is acceptable: the dead-letter queue keeps the request.
+            let _ = self.publish(caller, Envelope::from_payload(&reply)).await;
+        }
+        Settlement::dead_letter(error.to_string())
+    }
+
+    /// Logs a result or failure, and returns it as a message.
+    fn encode_result(
+        &self,
+        request: &ToolInvokeRequest,
+        result: Result<ToolResult, ToolFailure>,
+        elapsed: Duration,
+    ) -> Envelope {
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let chars_in = request.arguments.len();
+        match result {
+            Ok(result) => {
+                let (chars_out, is_error) = (result.bytes(), result.is_error);
+                info!(elapsed_ms, chars_in, chars_out, is_error, "call finished");
+                self.protocol.write(response(request, result, elapsed_ms))
+            }
+            Err(failure) => {
+                let (code, executed) = (failure.code(), failure.executed());
+                info!(elapsed_ms, chars_in, %code, %executed, "call failed");
+                // At debug level: it quotes tools and models.
+                debug!(error = ?failure.chain().to_string(), "cause of the failure");
+                Envelope::from_payload(
+                    &failure.to_wire(request.tool_call_id.clone(), &request.tool_name),
+                )
+            }
+        }
+    }
+
+    fn publish(
+        &self,
+        caller: &Caller,
+        envelope: Envelope,
+    ) -> BoxFuture<'_, Result<(), PublishError>> {
+        let envelope = envelope
+            .with_correlation_id(caller.correlation_id.clone())
+            .with_source(self.source.clone())
+            .with_trust(ContentTrust::ToolOutput);
+        self.bus.publish(Publication::mandatory(caller.reply_to.clone(), envelope))
+    }
+}
+
+fn response(
+    request: &ToolInvokeRequest,
+    result: ToolResult,
+    elapsed_ms: u64,
+) -> ToolInvokeResponse {
+    let content = result.to_text().into_owned();
+    let only_text = matches!(result.content.as_slice(), [] | [ContentBlock::Text { .. }]);
+    ToolInvokeResponse {
+        tool_call_id: request.tool_call_id.clone(),
+        tool_name: request.tool_name.clone(),
+        content,
+        is_error: result.is_error,
+        blocks: if only_text { Vec::new() } else { result.content },
+        details: result.details,
+        child_loop_id: result.child_loop_id,
+        elapsed_ms: Some(elapsed_ms),
+    }
+}
