@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if wanted(Measurement::Lists) {
         say::heading("lists: the tools that a model is told of");
-        process::run(&mut Command::new(build("rockbot-agent", "model_list")?))?;
+        process::run(&mut Command::new(build("rockbot-agent", "tool_list")?))?;
     }
     // The rest is built together.
     let alone =

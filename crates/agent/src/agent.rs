@@ -1,4 +1,4 @@
-//! An agent in one process: its conversations, and how to talk to them.
+//! A running agent and its conversations.
 
 use std::{
     fmt,
@@ -7,112 +7,28 @@ use std::{
 };
 
 use rockbot_contracts::{AgentName, Spending, UserMessage, trace, user::TurnOutcome};
-use rockbot_llm::ChatModel;
-use rockbot_memory::WorkingMemory;
-use rockbot_tools::{EntryPoint, LayerOptions, ToolPins, ToolRegistry};
+use rockbot_tools::EntryPoint;
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
 use crate::{
     approvals::Approvals,
-    behaviour::ModelBehaviour,
-    context::ContextSource,
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer},
-    limits::AgentLimits,
-    mcp::McpParts,
-    memory::{AgentMemory, ConversationLog},
+    message::{Inbound, PendingMessage},
     origin::TurnOrigin,
-    session::{Inbound, Roster, Said, Session, Stop},
+    parts::AgentParts,
+    session::{Session, SessionRegistry, ShutdownSignal},
     turn::TurnSetup,
 };
 
-/// How long turns that were cancelled have to say so.
-pub(crate) const WIND_DOWN: Duration = Duration::from_secs(10);
+/// Time limit for cancelled turns to return their answer.
+pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
-/// What an agent is made of.
-pub struct AgentParts {
-    /// Who it is and what it may do.
-    pub definition: AgentDefinition,
-    /// Its model.
-    pub model: Arc<dyn ChatModel>,
-    /// The tools; those that the definition permits are offered to the model.
-    pub registry: Arc<ToolRegistry>,
-    /// MCP servers, if it is to use any.
-    pub mcp: Option<McpParts>,
-    /// Which definitions of tools that handlers announce are trusted. Without, all.
-    pub pins: Option<Arc<ToolPins>>,
-    /// Whom to ask about calls. Without, nobody.
-    pub approvals: Option<Arc<Approvals>>,
-    /// What the model is told beside its prompt and the conversation.
-    pub context: Vec<Arc<dyn ContextSource>>,
-    /// Where what was said is kept, if it is.
-    pub log: Option<Arc<ConversationLog>>,
-    /// How to work with its model.
-    pub behaviour: ModelBehaviour,
-    /// Takes results that are too long for the model, in chunks; without it they are cut.
-    pub working_memory: Option<WorkingMemory>,
-    /// Its bounds.
-    pub limits: AgentLimits,
-    /// What every tool call passes through here; the cap on results is that of the bounds, and
-    /// pins and approvals are those above.
-    pub layers: LayerOptions,
-}
-
-impl AgentParts {
-    /// Without hooks, MCP servers and anything to remember, and with the default bounds and layers.
-    #[must_use]
-    pub fn new(
-        definition: AgentDefinition,
-        model: Arc<dyn ChatModel>,
-        registry: Arc<ToolRegistry>,
-    ) -> Self {
-        Self {
-            definition,
-            model,
-            registry,
-            mcp: None,
-            pins: None,
-            approvals: None,
-            context: Vec::new(),
-            log: None,
-            behaviour: ModelBehaviour::default(),
-            working_memory: None,
-            limits: AgentLimits::default(),
-            layers: LayerOptions::default(),
-        }
-    }
-
-    /// Tells the model what the agent remembers, keeps what is said, and puts long results into
-    /// working memory. The tools of `memory` are registered by whoever fills the registry.
-    pub fn remember(&mut self, memory: &AgentMemory) {
-        self.working_memory = Some(memory.working().clone());
-        self.context.extend(memory.sources());
-        self.log = memory.log();
-    }
-}
-
-impl fmt::Debug for AgentParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentParts")
-            .field("definition", &self.definition)
-            .field("model", &self.model.name())
-            .field("mcp", &self.mcp)
-            .field("pins", &self.pins)
-            .field("approvals", &self.approvals)
-            .field("context", &self.context.len())
-            .field("log", &self.log)
-            .field("behaviour", &self.behaviour)
-            .field("working_memory", &self.working_memory)
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A running agent. Clones share it; its conversations end with the last clone.
+/// A running agent. Clones share it; its conversations end when the last clone is dropped.
 ///
-/// Each conversation has a task of its own, so conversations run in parallel and one at a time
-/// within itself. They live in this process's memory.
+/// Each conversation has its own task: conversations run in parallel, and the turns of one
+/// conversation run one after the other. Conversations are kept in memory only.
 #[derive(Clone)]
 pub struct Agent {
     inner: Arc<Inner>,
@@ -120,144 +36,145 @@ pub struct Agent {
 
 struct Inner {
     setup: Arc<TurnSetup>,
-    roster: Arc<Roster>,
-    stop: Stop,
-    /// The conversations' tasks; dropping them ends them.
+    registry: Arc<SessionRegistry>,
+    shutdown: ShutdownSignal,
+    /// The tasks of the conversations; dropping the set aborts them.
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Agent {
-    /// An agent without conversations. Needs a Tokio runtime once it is spoken to.
+    /// Creates an agent without conversations. [`send`](Self::send) needs a Tokio runtime.
     #[must_use]
     pub fn new(parts: AgentParts) -> Self {
-        let roster = Arc::new(Roster::new(parts.limits.max_sessions));
+        let registry = Arc::new(SessionRegistry::new(parts.limits.max_sessions));
         let inner = Inner {
             setup: Arc::new(TurnSetup::new(parts)),
-            roster,
-            stop: Stop::default(),
+            registry,
+            shutdown: ShutdownSignal::default(),
             tasks: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Its name.
+    /// Returns the agent's name.
     #[must_use]
     pub fn name(&self) -> &AgentName {
         &self.definition().name
     }
 
-    /// Who it is and what it may do.
+    /// Returns the agent's definition.
     #[must_use]
     pub fn definition(&self) -> &AgentDefinition {
         &self.inner.setup.definition
     }
 
-    /// Whom it asks about calls.
+    /// Returns the approval backend, if calls may need approval.
     pub(crate) fn approvals(&self) -> Option<&Arc<Approvals>> {
         self.inner.setup.approvals.as_ref()
     }
 
-    /// Its longest turn.
+    /// Returns the time limit of a turn.
     pub(crate) fn turn_timeout(&self) -> Duration {
         self.inner.setup.limits.turn_timeout
     }
 
-    /// How many conversations it holds.
+    /// Returns the number of conversations in memory.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        self.inner.roster.len()
+        self.inner.registry.len()
     }
 
-    /// What its turns took since it began, with the loops of other agents that they ran.
+    /// Returns the total spending of all turns since the start, including turns of agents that they called.
     #[must_use]
-    pub fn spent(&self) -> Spending {
-        self.inner.setup.spent.total()
+    pub fn spending(&self) -> Spending {
+        self.inner.setup.meter.total()
     }
 
-    /// Says something to a conversation and waits for the answer; a new conversation begins with a
-    /// new id.
+    /// Sends a user message to a conversation and waits for the answer. An unknown session id starts a
+    /// new conversation.
     ///
-    /// A message to a conversation whose turn is running is taken into that turn between two tools
-    /// or model calls: `progress` hears [`TurnEvent::Steered`](crate::TurnEvent::Steered), and the
-    /// turn's answer is the answer to both. Only the message that began a turn hears of its text
-    /// and tools. With `cancel` the running turn and what waits behind it end.
+    /// A message to a conversation whose turn is running steers that turn: the turn takes it in between
+    /// two tool or model calls, `progress` receives [`TurnEvent::Steered`](crate::TurnEvent::Steered),
+    /// and the answer of the turn answers both messages. Only the message that started a turn receives
+    /// its text and tool events. A message with `cancel` ends the running turn and all queued messages.
     ///
-    /// It always answers: what goes wrong is in [`TurnAnswer::outcome`] and in words.
+    /// Failures are reported in the answer: see [`TurnAnswer::outcome`].
     ///
     /// # Cancellation
-    /// Dropping the future stops listening; the turn goes on. Send a message with `cancel` to end
-    /// it.
-    pub async fn message(&self, message: UserMessage, progress: ProgressSink) -> TurnAnswer {
-        self.turn(TurnOrigin::new(EntryPoint::UserTurn), message, progress).await
+    /// The turn continues when the future is dropped. To end it, send a message with `cancel`.
+    pub async fn send(&self, message: UserMessage, progress: ProgressSink) -> TurnAnswer {
+        self.run_turn(TurnOrigin::new(EntryPoint::UserTurn), message, progress).await
     }
 
-    /// The same for a turn that begins for another reason, which decides what it may use. A message
-    /// steers only a turn of the same profile, and waits for its own turn otherwise.
+    /// Runs a turn with another origin than a user message. The origin determines which tools it may use.
+    /// A message steers only a turn with the same tool profile; otherwise it waits for its own turn.
     ///
     /// # Cancellation
-    /// As with [`message`](Self::message); work that another turn handed over ends with that turn's
-    /// token and by its deadline.
-    pub async fn turn(
+    /// As with [`send`](Self::send). A turn with a parent also ends with the parent's cancellation token
+    /// and by the parent's deadline.
+    pub async fn run_turn(
         &self,
         origin: TurnOrigin,
         message: UserMessage,
         progress: ProgressSink,
     ) -> TurnAnswer {
-        if let Some(refused) = self.unfit(&message) {
-            return refused;
+        if let Some(rejected) = self.reject_invalid(&message) {
+            return rejected;
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let said = Said { text: message.text, origin, progress, requester, answer };
-        let inbound = if message.cancel { Inbound::Cancel(said) } else { Inbound::Say(said) };
-        let delivered = self.inner.roster.deliver(&message.session_id, inbound, |inbox, id| {
-            let (setup, roster) = (self.inner.setup.clone(), self.inner.roster.clone());
-            let session = Session::new(id, inbox, setup, roster, self.inner.stop.clone());
+        let UserMessage { session_id, text, cancel } = message;
+        let message = PendingMessage { text, origin, progress, requester, answer };
+        let inbound = if cancel { Inbound::Cancel(message) } else { Inbound::Message(message) };
+        let delivered = self.inner.registry.deliver(&session_id, inbound, |inbox, id| {
+            let (setup, registry) = (self.inner.setup.clone(), self.inner.registry.clone());
+            let session = Session::new(id, inbox, setup, registry, self.inner.shutdown.clone());
             let mut tasks = self.inner.tasks();
             while let Some(ended) = tasks.try_join_next() {
                 if let Err(error) = ended {
-                    error!(%error, "a conversation crashed; this is a bug");
+                    error!(%error, "conversation task panicked; this is a bug");
                 }
             }
             tasks.spawn(session.run());
         });
-        if let Err(refusal) = delivered {
-            return refusal.into();
+        if let Err(rejection) = delivered {
+            return rejection.into();
         }
         answered.await.unwrap_or_else(|_| {
-            let text = "This conversation was lost inside the agent, in the middle of the turn. \
-                        What its tools did is not undone. Ask again.";
+            let text = "The conversation was lost because of an error inside the agent. \
+                        What the tools did is not undone. Send the message again.";
             TurnAnswer::new(TurnOutcome::ModelFailed, text)
         })
     }
 
-    /// What is wrong with a message whoever would take it.
-    fn unfit(&self, message: &UserMessage) -> Option<TurnAnswer> {
+    /// Returns the answer to a message that is too long or empty.
+    fn reject_invalid(&self, message: &UserMessage) -> Option<TurnAnswer> {
         let (bytes, limit) = (message.text.len(), self.inner.setup.limits.message_bytes);
         if bytes > limit {
-            let text =
-                format!("The message has {bytes} bytes, at most {limit}; send less at once.");
+            let text = format!(
+                "The message has {bytes} bytes, but at most {limit} are allowed. Send a shorter one."
+            );
             return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
         }
         (message.text.trim().is_empty() && !message.cancel).then(|| {
-            TurnAnswer::new(TurnOutcome::Completed, "The message is empty; say something.")
+            TurnAnswer::new(TurnOutcome::Completed, "The message is empty. Send some text.")
         })
     }
 
-    /// Takes no more messages, lets running turns end within `grace`, then cancels the rest, which
-    /// answer that they were cancelled. Whether all ended by themselves.
+    /// Rejects new messages, waits up to `grace` for running turns, then cancels the remaining ones.
+    /// Returns `true` if every turn ended without being cancelled.
     pub async fn shut_down(&self, grace: Duration) -> bool {
-        self.inner.roster.close();
-        self.inner.stop.closing.cancel();
+        self.inner.registry.close();
+        self.inner.shutdown.closing.cancel();
         let mut tasks = std::mem::take(&mut *self.inner.tasks());
-        let mut all_ended = async || while tasks.join_next().await.is_some() {};
-        if timeout(grace, all_ended()).await.is_ok() {
-            info!(agent = %self.name(), "every turn ended");
+        let mut all_finished = async || while tasks.join_next().await.is_some() {};
+        if timeout(grace, all_finished()).await.is_ok() {
+            info!(agent = %self.name(), "all turns finished");
             return true;
         }
-        warn!(agent = %self.name(), ?grace, "cancelling the turns that are left");
-        self.inner.stop.abandon.cancel();
-        let _ = timeout(WIND_DOWN, all_ended()).await;
+        warn!(agent = %self.name(), ?grace, "shutdown grace period over; cancelling turns");
+        self.inner.shutdown.cancel_turns.cancel();
+        let _ = timeout(CANCEL_GRACE, all_finished()).await;
         false
     }
 }

@@ -1,4 +1,4 @@
-//! A person is asked before a tool call runs, where the operator's rules say so.
+//! User approval of tool calls, by the rules of an operator.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,17 +21,17 @@ use crate::{
     origin::TurnOrigin,
 };
 
-/// Questions that wait for an answer at once; one more is a refusal.
-const MOST_OPEN: usize = 256;
-/// The longest arguments that a person is shown, in bytes.
-const MOST_SHOWN: usize = 16 * 1024;
-/// The tool that calls tools of MCP servers by name; their own calls are asked about.
+/// Maximum number of open requests. Further calls are denied.
+const MAX_OPEN: usize = 256;
+/// Maximum size of the arguments in a request, in bytes.
+const MAX_ARGUMENT_BYTES: usize = 16 * 1024;
+/// The tool that calls MCP tools by name. Approval is requested for the tool that it calls.
 const GATEWAY: &str = "mcp_invoke_tool";
 
-/// Asks people about calls, by the rules of an operator. The agents of one process share it.
+/// Requests approval of tool calls from users. The agents of one process share it.
 ///
-/// A question stands for one call with exactly these arguments, in one conversation, until it is
-/// answered or its time is over. An answer counts once, and only if it names that very call.
+/// A request is for one call with exactly these arguments in one conversation. It is open until it is
+/// answered or expires. A response counts once, and only for the call that it names.
 pub struct Approvals {
     section: ApprovalSection,
     state: Mutex<State>,
@@ -39,14 +39,14 @@ pub struct Approvals {
 
 #[derive(Default)]
 struct State {
-    open: HashMap<ApprovalId, Open>,
-    /// Whom to ask in a conversation whose turn runs.
+    open: HashMap<ApprovalId, PendingApproval>,
+    /// Receivers of requests, by the session id of the running turn.
     listeners: HashMap<SessionId, Listener>,
-    /// Tools that need no more questions in a person's conversation, with their definitions.
+    /// Tools and fingerprints that a user allowed for a whole conversation.
     allowed: HashMap<SessionId, HashSet<(String, String)>>,
 }
 
-struct Open {
+struct PendingApproval {
     session: SessionId,
     call_hash: String,
     answer: oneshot::Sender<ApprovalDecision>,
@@ -54,63 +54,63 @@ struct Open {
 
 #[derive(Clone)]
 struct Listener {
-    /// The conversation of the person.
-    person: SessionId,
+    /// The conversation of the user.
+    user_session: SessionId,
     progress: ProgressSink,
 }
 
 impl Approvals {
-    /// Asks by these rules; none when they let every call run.
+    /// Creates the backend for these rules. Returns `None` if they allow every call.
     #[must_use]
     pub fn new(section: ApprovalSection) -> Option<Arc<Self>> {
         (!section.allows_all()).then(|| Arc::new(Self { section, state: Mutex::default() }))
     }
 
-    /// Takes what a person says. Whether it answered a question that stands: an answer to another
-    /// call, in another conversation, given before, or too late counts for nothing.
+    /// Accepts a response. Returns `true` if it closed an open request: a response with another call hash
+    /// or session, or to a closed request, is ignored.
     pub fn answer(&self, answer: &ApprovalAnswer) -> bool {
         let mut state = self.state();
-        let fits = state.open.get(&answer.approval_id).is_some_and(|open| {
+        let matches = state.open.get(&answer.approval_id).is_some_and(|open| {
             open.session == answer.session_id && open.call_hash == answer.call_hash
         });
-        let open = if fits { state.open.remove(&answer.approval_id) } else { None };
+        let open = if matches { state.open.remove(&answer.approval_id) } else { None };
         drop(state);
-        let taken = open.is_some_and(|open| open.answer.send(answer.decision).is_ok());
-        if !taken {
-            warn!(approval_id = %answer.approval_id, "an answer to no question that stands");
+        let accepted = open.is_some_and(|open| open.answer.send(answer.decision).is_ok());
+        if !accepted {
+            warn!(approval_id = %answer.approval_id, "approval response for an unknown or closed request");
         }
-        taken
+        accepted
     }
 
-    /// A turn begins, whose person hears questions from `progress` until the seat is dropped.
-    pub(crate) fn seat(
+    /// Registers a turn. Requests of the turn go to `progress` until the guard is dropped.
+    pub(crate) fn listen(
         self: &Arc<Self>,
         session: &SessionId,
         origin: &TurnOrigin,
         progress: &ProgressSink,
-    ) -> Seat {
+    ) -> ListenerGuard {
         let mut state = self.state();
-        let listener = match (&origin.asking, origin.entry) {
-            (Some(asking), _) => state.listeners.get(&asking.session).cloned(),
+        let listener = match (&origin.parent, origin.entry) {
+            (Some(parent), _) => state.listeners.get(&parent.session).cloned(),
             (None, EntryPoint::UserTurn | EntryPoint::Feedback) => {
-                Some(Listener { person: session.clone(), progress: progress.clone() })
+                Some(Listener { user_session: session.clone(), progress: progress.clone() })
             }
-            // Nobody sits there.
+            // No user takes part in this turn.
             _ => None,
         };
         if let Some(listener) = listener {
             state.listeners.insert(session.clone(), listener);
         }
         drop(state);
-        Seat { approvals: self.clone(), session: session.clone() }
+        ListenerGuard { approvals: self.clone(), session: session.clone() }
     }
 
-    /// A conversation ended.
+    /// Drops the permissions of a conversation that ended.
     pub(crate) fn forget(&self, session: &SessionId) {
         self.state().allowed.remove(session);
     }
 
-    async fn ask(&self, question: ApprovalRequest<'_>) -> Verdict {
+    async fn request(&self, question: ApprovalRequest<'_>) -> Verdict {
         let call_hash = hash(&question);
         let tool = (question.name.to_owned(), question.fingerprint.to_owned());
         let approval_id = ApprovalId::generate();
@@ -118,34 +118,37 @@ impl Approvals {
         let listener = {
             let mut state = self.state();
             let Some(listener) = state.listeners.get(&question.context.session_id).cloned() else {
-                return refuse("a person must approve this call, and nobody is there to ask");
+                return deny(
+                    "this call needs the approval of a user, but no user takes part in this turn",
+                );
             };
-            let allowed = state.allowed.get(&listener.person);
+            let allowed = state.allowed.get(&listener.user_session);
             if allowed.is_some_and(|tools| tools.contains(&tool)) {
                 return Verdict::Allow;
             }
-            if state.open.len() >= MOST_OPEN {
-                return refuse("too many calls wait for a person's approval; call again later");
+            if state.open.len() >= MAX_OPEN {
+                return deny("too many calls are waiting for approval; try again later");
             }
-            let (session, call_hash) = (listener.person.clone(), call_hash.clone());
-            state.open.insert(approval_id.clone(), Open { session, call_hash, answer });
+            let (session, call_hash) = (listener.user_session.clone(), call_hash.clone());
+            state.open.insert(approval_id.clone(), PendingApproval { session, call_hash, answer });
             listener
         };
-        // However this ends, the question does not stand any longer.
-        let _stands = Stands { approvals: self, id: &approval_id };
+        let _guard = OpenGuard { approvals: self, id: &approval_id };
         let expiry = self.section.expiry;
-        info!(%approval_id, tool = %question.name, "asking a person about a call");
-        (listener.progress)(asked(&question, approval_id.clone(), call_hash, expiry));
+        info!(%approval_id, tool = %question.name, "approval requested");
+        (listener.progress)(approval_event(&question, approval_id.clone(), call_hash, expiry));
         let decision = timeout(expiry, answered).await;
-        info!(%approval_id, ?decision, "a person was asked about a call");
+        info!(%approval_id, ?decision, "approval request closed");
         match decision {
             Ok(Ok(ApprovalDecision::Allow)) => Verdict::Allow,
             Ok(Ok(ApprovalDecision::AllowInSession)) => {
-                self.state().allowed.entry(listener.person).or_default().insert(tool);
+                self.state().allowed.entry(listener.user_session).or_default().insert(tool);
                 Verdict::Allow
             }
-            Ok(_) => refuse("the user refused this call; do not try it again unasked"),
-            Err(_) => refuse("nobody approved this call in time; do not try it again unasked"),
+            Ok(_) => deny("the user denied this call; do not repeat it without being asked"),
+            Err(_) => {
+                deny("this call was not approved in time; do not repeat it without being asked")
+            }
         }
     }
 
@@ -159,7 +162,7 @@ impl Approver for Approvals {
         Box::pin(async move {
             let ApprovalRequest { context, name, source, hints, .. } = question;
             let mut policy = self.section.policy_for(name, source, hints);
-            // What a rule says of the tool that calls by name holds for all that it calls.
+            // The policy of the gateway also applies to the tools that it calls.
             if &*context.tool_name == GATEWAY && name != GATEWAY {
                 let gateway = self.section.named(GATEWAY, &ToolSource::McpManagement, hints);
                 policy = policy.max(gateway.unwrap_or_default());
@@ -169,18 +172,18 @@ impl Approver for Approvals {
                 ApprovalPolicy::Ask if *source == ToolSource::McpManagement && name == GATEWAY => {
                     Verdict::Allow
                 }
-                ApprovalPolicy::Ask => self.ask(question).await,
-                ApprovalPolicy::Deny => refuse("the operator of this agent forbids this call"),
+                ApprovalPolicy::Ask => self.request(question).await,
+                ApprovalPolicy::Deny => deny("this call is denied by the policy of the operator"),
             }
         })
     }
 }
 
-fn refuse(reason: &str) -> Verdict {
+fn deny(reason: &str) -> Verdict {
     Verdict::Refuse { reason: reason.to_owned() }
 }
 
-/// Of all that a person decides about.
+/// Hashes everything that the user decides about.
 fn hash(question: &ApprovalRequest<'_>) -> String {
     let ApprovalRequest { context, name, source, fingerprint, arguments, .. } = question;
     let mut hash = Sha256::new();
@@ -193,15 +196,15 @@ fn hash(question: &ApprovalRequest<'_>) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn asked(
+fn approval_event(
     question: &ApprovalRequest<'_>,
     approval_id: ApprovalId,
     call_hash: String,
     expiry: Duration,
 ) -> TurnEvent {
     let mut arguments = question.arguments.to_string();
-    let shown = arguments.floor_char_boundary(MOST_SHOWN);
-    let left_out = arguments.len() - shown;
+    let shown = arguments.floor_char_boundary(MAX_ARGUMENT_BYTES);
+    let omitted = arguments.len() - shown;
     arguments.truncate(shown);
     TurnEvent::ApprovalAsked {
         approval_id,
@@ -210,31 +213,31 @@ fn asked(
         tool_name: question.name.to_owned(),
         tool_source: question.source.to_string(),
         arguments,
-        arguments_left_out: left_out,
+        arguments_left_out: omitted,
         call_hash,
         expiry,
     }
 }
 
-/// A turn whose person can be asked.
-pub(crate) struct Seat {
+/// Registration of a turn that can request approvals.
+pub(crate) struct ListenerGuard {
     approvals: Arc<Approvals>,
     session: SessionId,
 }
 
-impl Drop for Seat {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
         self.approvals.state().listeners.remove(&self.session);
     }
 }
 
-/// A question that stands.
-struct Stands<'a> {
+/// Closes a request when it is dropped.
+struct OpenGuard<'a> {
     approvals: &'a Approvals,
     id: &'a ApprovalId,
 }
 
-impl Drop for Stands<'_> {
+impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         self.approvals.state().open.remove(self.id);
     }

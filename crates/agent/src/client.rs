@@ -1,4 +1,4 @@
-//! The other end of an agent's front door: says something to an agent and hears its replies.
+//! Client for agents: sends user messages and receives replies.
 
 use std::{
     collections::HashMap,
@@ -21,154 +21,159 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-/// Unsettled replies at once; they are settled as they arrive.
+/// Prefetch of replies. They are settled on receipt.
 const PREFETCH: u16 = 256;
-/// Progress of one message that waits for its reader; more is dropped, the answer never is.
-const MOST_PROGRESS: usize = 1024;
-/// Messages that wait for an answer at once.
-const MOST_OPEN: usize = 1024;
-/// How long an agent may be silent by default.
-const DEFAULT_SILENCE: Duration = Duration::from_secs(120);
-/// How long a message may wait until an agent takes it. Later than that it is not run: whoever sent
-/// it may be long gone.
-const TAKEN_WITHIN: Duration = Duration::from_secs(120);
+/// Buffered progress events of one message. Further ones are dropped; the answer never is.
+const MAX_PROGRESS: usize = 1024;
+/// Maximum number of messages that wait for an answer.
+const MAX_OPEN: usize = 1024;
+/// Default time limit between two replies.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time limit for a message until an agent receives it. An expired message is not run, because its sender
+/// may be gone.
+const MESSAGE_TTL: Duration = Duration::from_secs(120);
 
-/// Why a message did not go out.
+/// Why a message was not sent.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum SayError {
-    /// Nobody consumes the agent's queue.
-    #[error("nobody serves the agent {agent}; is it running, is the name right?")]
-    NobodyServes {
+pub enum SendError {
+    /// No process consumes the inbox of the agent.
+    #[error(
+        "agent {agent} is not available: no process consumes its inbox; check its name and start it"
+    )]
+    AgentUnavailable {
         /// The agent.
         agent: AgentName,
     },
-    /// Too many messages wait for an answer.
-    #[error("{MOST_OPEN} messages wait for an answer already; wait for one")]
+    /// Too many messages are waiting for an answer.
+    #[error("too many open messages: {MAX_OPEN} are waiting for an answer; wait for one")]
     TooManyOpen,
-    /// The bus did not take it.
-    #[error("the message was not sent: {0}")]
+    /// The broker did not accept the message.
+    #[error("message was not sent: {0}")]
     Publish(#[source] PublishError),
 }
 
-/// Why there are no more replies.
+/// Why the replies ended without an answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplyError {
-    /// The agent was silent for too long.
+    /// No reply arrived in time.
     #[error(
-        "the agent said nothing for {} s; what it has begun goes on, what it has not is not done any more",
+        "no reply of the agent for {} s; a turn that has started continues, otherwise none is run",
         after.as_secs_f32()
     )]
     Silent {
-        /// How long that was.
+        /// The time limit.
         after: Duration,
     },
-    /// The client or its bus is gone.
-    #[error("the connection to the agent was closed before its answer came")]
+    /// The client or its bus was closed.
+    #[error("connection to the agent closed before the answer arrived")]
     Closed,
 }
 
-/// Talks to agents over the bus and takes their replies on a queue of its own. Dropping it ends
-/// every conversation's replies.
+/// Sends messages to agents and receives their replies on its own queue. Dropping it ends all replies.
 pub struct AgentClient {
     bus: Arc<dyn Bus>,
     reply_to: RoutingKey,
-    open: Arc<Open>,
+    open: Arc<PendingReplies>,
     listener: JoinHandle<()>,
-    silence: Duration,
+    idle_timeout: Duration,
 }
 
 #[derive(Default)]
-struct Open {
-    messages: Mutex<HashMap<MessageId, Waiter>>,
+struct PendingReplies {
+    messages: Mutex<HashMap<MessageId, PendingReply>>,
 }
 
-struct Waiter {
+struct PendingReply {
     progress: mpsc::Sender<AgentReply>,
     answer: oneshot::Sender<AgentReply>,
 }
 
 impl AgentClient {
-    /// Starts to consume `user.response.<proxy>`. Each process needs an id of its own.
+    /// Consumes `user.response.<proxy>`. Each process needs its own id.
     ///
     /// # Errors
-    /// When the queue can't be consumed.
+    /// Fails if the queue cannot be consumed.
     pub async fn connect(bus: Arc<dyn Bus>, proxy: &InstanceId) -> Result<Self, ConsumeError> {
         let reply_to = user_response(proxy);
         let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
         let consumer = bus.consume(Subscription::on_receipt(queue, PREFETCH)).await?;
-        let open = Arc::new(Open::default());
-        let listener = tokio::spawn(listen(consumer, open.clone()));
-        Ok(Self { bus, reply_to, open, listener, silence: DEFAULT_SILENCE })
+        let open = Arc::new(PendingReplies::default());
+        let listener = tokio::spawn(dispatch_replies(consumer, open.clone()));
+        Ok(Self { bus, reply_to, open, listener, idle_timeout: DEFAULT_IDLE_TIMEOUT })
     }
 
-    /// The same, giving an agent up that is silent for so long. Default 120 s. An agent that takes a
-    /// message only after that, or after 120 s, answers it with [`TurnOutcome::Expired`] and does
-    /// nothing.
+    /// Sets the time limit between two replies. Default 120 s. It also limits the time, up to 120 s, until
+    /// an agent receives a message; later, the agent answers with [`TurnOutcome::Expired`] without running
+    /// a turn.
     ///
     /// [`TurnOutcome::Expired`]: rockbot_contracts::user::TurnOutcome::Expired
     #[must_use]
-    pub fn with_silence(mut self, silence: Duration) -> Self {
-        self.silence = silence;
+    pub fn with_idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        self.idle_timeout = idle_timeout;
         self
     }
 
-    /// Says something to an agent. The replies come out of what this returns.
+    /// Sends a message to an agent and returns its replies.
     ///
     /// # Errors
-    /// See [`SayError`]. After [`PublishError::Unconfirmed`] the message may have gone out.
-    pub async fn say(&self, agent: &AgentName, message: &UserMessage) -> Result<Replies, SayError> {
+    /// See [`SendError`]. After [`PublishError::Unconfirmed`] the agent may have received the message.
+    pub async fn send(
+        &self,
+        agent: &AgentName,
+        message: &UserMessage,
+    ) -> Result<Replies, SendError> {
         let envelope = Envelope::from_payload(message)
             .reply_to(self.reply_to.clone())
-            .within(self.silence.min(TAKEN_WITHIN))
+            .within(self.idle_timeout.min(MESSAGE_TTL))
             .with_source("user")
             .with_trust(ContentTrust::UserInput);
-        // Before it is sent: the first reply may be quicker than the confirm.
+        // Registered before the publish: the first reply may arrive before the confirm.
         let replies = self.await_replies(&envelope.message_id)?;
         let publication = Publication::mandatory(user_message(agent), envelope);
         match self.bus.publish(publication).await {
             Ok(()) => Ok(replies),
             Err(PublishError::Unroutable { .. }) => {
-                Err(SayError::NobodyServes { agent: agent.clone() })
+                Err(SendError::AgentUnavailable { agent: agent.clone() })
             }
-            Err(error) => Err(SayError::Publish(error)),
+            Err(error) => Err(SendError::Publish(error)),
         }
     }
 
-    /// Answers a question of an agent, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).
+    /// Responds to an approval request, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).
     ///
     /// # Errors
-    /// See [`SayError`]. Whether the answer counted is seen in the turn.
+    /// See [`SendError`]. The replies of the turn show whether the response was accepted.
     pub async fn approve(
         &self,
         agent: &AgentName,
         answer: &ApprovalAnswer,
-    ) -> Result<(), SayError> {
+    ) -> Result<(), SendError> {
         let envelope =
             Envelope::from_payload(answer).with_source("user").with_trust(ContentTrust::UserInput);
         let publication = Publication::mandatory(user_approval(agent), envelope);
         match self.bus.publish(publication).await {
             Ok(()) => Ok(()),
             Err(PublishError::Unroutable { .. }) => {
-                Err(SayError::NobodyServes { agent: agent.clone() })
+                Err(SendError::AgentUnavailable { agent: agent.clone() })
             }
-            Err(error) => Err(SayError::Publish(error)),
+            Err(error) => Err(SendError::Publish(error)),
         }
     }
 
-    fn await_replies(&self, id: &MessageId) -> Result<Replies, SayError> {
-        let (progress, from_progress) = mpsc::channel(MOST_PROGRESS);
+    fn await_replies(&self, id: &MessageId) -> Result<Replies, SendError> {
+        let (progress, from_progress) = mpsc::channel(MAX_PROGRESS);
         let (answer, from_answer) = oneshot::channel();
         let mut messages = self.open.lock();
-        if messages.len() >= MOST_OPEN {
-            return Err(SayError::TooManyOpen);
+        if messages.len() >= MAX_OPEN {
+            return Err(SendError::TooManyOpen);
         }
-        messages.insert(id.clone(), Waiter { progress, answer });
+        messages.insert(id.clone(), PendingReply { progress, answer });
         Ok(Replies {
             message_id: id.clone(),
             open: self.open.clone(),
             progress: from_progress,
             answer: Some(from_answer),
-            silence: self.silence,
+            idle_timeout: self.idle_timeout,
         })
     }
 }
@@ -186,73 +191,73 @@ impl fmt::Debug for AgentClient {
     }
 }
 
-async fn listen(mut consumer: Consumer, open: Arc<Open>) {
+async fn dispatch_replies(mut consumer: Consumer, open: Arc<PendingReplies>) {
     while let Some(delivery) = consumer.next().await {
         let envelope = delivery.into_envelope();
         match envelope.decode::<AgentReply>(Limits::default()) {
-            Ok(reply) => open.hand_out(reply),
-            Err(error) => warn!(%error, "unreadable reply"),
+            Ok(reply) => open.dispatch(reply),
+            Err(error) => warn!(%error, "invalid reply"),
         }
     }
     open.lock().clear();
 }
 
-impl Open {
-    fn hand_out(&self, reply: AgentReply) {
+impl PendingReplies {
+    fn dispatch(&self, reply: AgentReply) {
         let mut messages = self.lock();
         if reply.is_final {
-            if let Some(waiter) = messages.remove(&reply.in_reply_to) {
-                let _ = waiter.answer.send(reply);
+            if let Some(pending) = messages.remove(&reply.in_reply_to) {
+                let _ = pending.answer.send(reply);
                 return;
             }
-        } else if let Some(waiter) = messages.get(&reply.in_reply_to) {
-            // A reader that is too slow misses progress.
-            let _ = waiter.progress.try_send(reply);
+        } else if let Some(pending) = messages.get(&reply.in_reply_to) {
+            // A slow reader loses progress events.
+            let _ = pending.progress.try_send(reply);
             return;
         }
-        debug!(in_reply_to = %reply.in_reply_to, "a reply that nobody waits for");
+        debug!(in_reply_to = %reply.in_reply_to, "reply to an unknown message dropped");
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, Waiter>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, PendingReply>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The replies to one message: progress, then exactly one final reply. Dropping it stops listening;
-/// the turn goes on.
+/// The replies to one message: progress, then exactly one final reply. Dropping it stops receiving; the
+/// turn continues.
 pub struct Replies {
     message_id: MessageId,
-    open: Arc<Open>,
+    open: Arc<PendingReplies>,
     progress: mpsc::Receiver<AgentReply>,
-    /// Gone once the final reply came out.
+    /// `None` after the final reply.
     answer: Option<oneshot::Receiver<AgentReply>>,
-    silence: Duration,
+    idle_timeout: Duration,
 }
 
 impl Replies {
-    /// The message that is answered.
+    /// Returns the id of the message.
     #[must_use]
     pub fn message_id(&self) -> &MessageId {
         &self.message_id
     }
 
-    /// The next reply; `None` after the final one or an error.
+    /// Returns the next reply, or `None` after the final one or an error.
     ///
     /// # Errors
     /// See [`ReplyError`].
     ///
     /// # Cancellation
-    /// Safe: no reply is lost when the future is dropped.
+    /// Cancel-safe: no reply is lost.
     pub async fn next(&mut self) -> Option<Result<AgentReply, ReplyError>> {
         let answer = self.answer.as_mut()?;
         let next = async {
-            // Ends when the final reply is here, after all progress was handed out.
+            // Closed by the final reply, after all buffered progress.
             if let Some(reply) = self.progress.recv().await {
                 return Ok(reply);
             }
             answer.await.map_err(|_| ReplyError::Closed)
         };
-        let after = self.silence;
+        let after = self.idle_timeout;
         let next = timeout(after, next).await.unwrap_or(Err(ReplyError::Silent { after }));
         if next.as_ref().map_or(true, |reply| reply.is_final) {
             self.answer = None;
@@ -260,7 +265,7 @@ impl Replies {
         Some(next)
     }
 
-    /// Waits for the final reply and drops the progress.
+    /// Waits for the final reply and discards the progress.
     ///
     /// # Errors
     /// See [`ReplyError`].

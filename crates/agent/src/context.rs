@@ -1,93 +1,93 @@
-//! What a model is told beside the conversation, in a fixed order and with a budget for each part.
+//! Additional context for the model, in a fixed order and with a budget for each part.
 //!
-//! | part | where | kept in the conversation |
+//! | part | place | kept in the conversation |
 //! |---|---|---|
-//! | the definition's prompt, and documents of the profile | system prompt | |
+//! | the definition's prompt and its documents | system prompt | |
 //! | date and time zone | system prompt | |
 //! | rules | system prompt | |
-//! | additions for the model | system prompt | |
+//! | instructions for the model | system prompt | |
 //! | *the conversation* | | |
-//! | memories | with the person's message | yes |
-//! | skills | with the person's message | yes |
-//! | services that may help | with the person's message | no |
-//! | what is in working memory | with the person's message | no |
+//! | memories | with the user message | yes |
+//! | skills | with the user message | yes |
+//! | services that may help | with the user message | no |
+//! | keys in working memory | with the user message | no |
 //!
-//! What changes from turn to turn comes after the conversation, so that a model server can use
-//! again what it computed for the beginning. It is part of the person's message, since many servers
-//! take a system message only at the beginning.
+//! Parts that change from turn to turn come after the conversation, so that model servers can reuse their
+//! prompt cache. They are part of the user message, because many servers accept a system message only at
+//! the start.
 
 mod budget;
 mod build;
 mod clock;
-mod fixed;
+mod static_text;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{AgentName, SessionId};
 
 pub use self::{
     budget::ContextBudget,
-    clock::{TodaysDate, Zones},
+    clock::{CurrentDate, TimeZoneSource},
 };
 pub(crate) use self::{
     build::{ContextBuilder, TurnContext},
-    fixed::Fixed,
+    static_text::StaticText,
 };
 
-/// A part of what a model is told, in the order in which it is told.
+/// A part of the context, in the order in which the model reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContextPart {
-    /// The definition's prompt, and documents of the profile.
+    /// The definition's prompt and its documents.
     Profile,
     /// Date and time zone.
     Clock,
-    /// What people told the agent to do always.
+    /// Rules of the user.
     Rules,
-    /// What is said to models of this kind.
+    /// Instructions for models of this kind.
     Model,
-    /// What the agent remembers, and this conversation has not seen.
+    /// Memories that fit the message and are new to the conversation.
     Memories,
-    /// Skills that may fit, and this conversation has not seen.
+    /// Skills that fit the message and are new to the conversation.
     Skills,
     /// Agents and MCP servers that may help.
     Services,
-    /// What is kept in working memory.
+    /// Keys in working memory.
     WorkingMemory,
 }
 
 impl ContextPart {
-    /// Whether it comes before the conversation, in the system prompt.
+    /// Returns `true` if the part belongs to the system prompt.
     #[must_use]
-    pub fn is_lasting(self) -> bool {
+    pub fn is_system(self) -> bool {
         self <= Self::Model
     }
 
-    /// Whether it stays in the conversation once it was said.
+    /// Returns `true` if the part is kept in the conversation.
     #[must_use]
-    pub fn stays(self) -> bool {
+    pub fn is_persistent(self) -> bool {
         matches!(self, Self::Memories | Self::Skills)
     }
 }
 
-/// The beginning of a turn.
+/// The start of a turn, for which context is built.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
-    /// Who is asked.
+pub struct ContextRequest<'a> {
+    /// The agent.
     pub agent: &'a AgentName,
     /// The conversation.
     pub session: &'a SessionId,
-    /// What the person said.
-    pub said: &'a str,
+    /// The user message.
+    pub message: &'a str,
 }
 
-/// Knows one part of what a model is told.
+/// A source of one part of the context.
 pub trait ContextSource: Send + Sync + 'static {
-    /// Which part.
+    /// Returns the part.
     fn part(&self) -> ContextPart;
 
-    /// The text for a turn that begins now; none when there is nothing to say. Asked once a turn,
-    /// side by side with the other sources, and left out when it takes more than two seconds.
-    fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>>;
+    /// Returns the text for a turn, or `None`. Called once per turn, concurrently with the other sources,
+    /// with a time limit of two seconds.
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>>;
 
-    /// The conversation ended.
+    /// Drops the state of a conversation that ended.
     fn forget(&self, _session: &SessionId) {}
 }

@@ -1,20 +1,21 @@
-//! Who an agent is and what it may do.
+//! Agent definitions.
 
 mod load;
-mod read;
+mod mcp_rules;
+mod parse;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use crate::strategy::ExecutionStrategy;
 use rockbot_contracts::AgentName;
 pub use rockbot_tools::ToolFilter;
 
-use crate::mcp::McpRules;
+pub use self::mcp_rules::{McpExposure, McpRules};
+use crate::strategy::ExecutionStrategy;
 
-/// Who an agent is and what it may do.
+/// Name, prompt and permissions of an agent.
 ///
-/// In a file it is Markdown with a head of TOML between lines of `+++`; what follows is the system
-/// prompt. A plain TOML file has the prompt under `system_prompt`.
+/// A Markdown file has a TOML head between lines of `+++`, followed by the system prompt. A TOML file has
+/// the prompt under `system_prompt`.
 ///
 /// ```markdown
 /// +++
@@ -28,55 +29,55 @@ use crate::mcp::McpRules;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentDefinition {
-    /// Names the agent and its queue. Default: the file's name without its ending.
+    /// Name of the agent and of its queue. Default: the file name without extension.
     pub name: AgentName,
-    /// For people, and for models where the agent is a tool. Default: empty.
+    /// Description for users, and for models if the agent is a tool. Default: empty.
     pub description: String,
-    /// Said to models in place of the description, where the agent is a tool. Default: none.
+    /// Replaces the description for models if the agent is a tool. Default: none.
     pub tool_description: Option<String>,
-    /// JSON Schema of an object: the arguments of the agent as a tool, which it is told as JSON.
-    /// Default: one text, the message.
+    /// JSON Schema of an object: the arguments of the agent as a tool, which the agent receives as JSON.
+    /// Default: one string, the message.
     pub parameters: Option<serde_json::Value>,
-    /// Whether it is a tool of the other agents. Default true.
+    /// Makes the agent a tool of other agents. Default true.
     pub enabled: bool,
-    /// Whether it talks to people only and is never a tool. Default false; the agent that a process
-    /// runs is no tool of that process anyway.
+    /// Restricts the agent to users: it is never a tool. Default false. The agent that a process runs is
+    /// never a tool of that process.
     pub primary: bool,
-    /// Another model than the process's own.
+    /// Model of the agent. Default: the model of the process.
     pub model: Option<String>,
-    /// What the model is told before anything else. From a file it ends with the documents.
+    /// The system prompt. When loaded from a file, it includes the documents.
     pub system_prompt: String,
-    /// Files whose text is told after the prompt, such as a style guide: relative to the folder of
-    /// the definition, at most 16. Default: none.
+    /// Files appended to the prompt, such as a style guide; relative to the directory of the definition, at
+    /// most 16. Default: none.
     pub documents: Vec<PathBuf>,
-    /// Which tools it may use. Default: all.
+    /// Tools that the agent may use. Default: all.
     pub tools: ToolFilter,
-    /// Which MCP servers it may use, and how it is offered their tools. Default: all, pinned.
+    /// MCP servers that the agent may use, and how their tools are offered. Default: all, pinned.
     pub mcp: McpRules,
-    /// How the calls of one answer are run. Default: `parallel`; else `sequential` or
-    /// `{ batched = N }`.
+    /// Execution of the calls of one answer: `parallel` (default), `sequential` or `{ batched = N }`.
     pub strategy: ExecutionStrategy,
-    /// Model calls with tools in one turn, from 1 to 100. Default 12. Then the model must answer.
+    /// Maximum number of model requests with tools in one turn, 1 to 100. Default 12. Then the model must
+    /// answer.
     pub max_iterations: u32,
-    /// Time-out of a call, from 1 s to 1 h. Default 60 s. A tool with
-    /// a longer time-out of its own keeps it.
+    /// Timeout of a call, 1 s to 1 h. Default 60 s. A longer timeout of the
+    /// tool takes precedence.
     pub tool_timeout: Duration,
-    /// So many time-outs of tools in a row end a turn, from 1 to 20. Default 2.
+    /// Number of consecutive tool timeouts that ends a turn, 1 to 20. Default 2.
     pub max_tool_timeouts: u32,
-    /// From 0 to 2. Default: the model's.
+    /// Sampling temperature, 0 to 2. Default: that of the model.
     pub temperature: Option<f64>,
-    /// Longest answer of the model, in tokens, at least 1. Default: the model's.
+    /// Longest answer of the model, in tokens, at least 1. Default: that of the model.
     pub max_tokens: Option<u32>,
 }
 
-/// One thing that is wrong with a definition.
+/// A problem of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionProblem {
-    /// The file, or the folder when it can't be read.
+    /// The file, or the directory if it cannot be read.
     pub file: PathBuf,
-    /// The key, where the problem is with one.
+    /// The affected key, if any.
     pub key: Option<String>,
-    /// What is wrong and what to change.
+    /// The problem and its remedy.
     pub problem: String,
 }
 
@@ -90,7 +91,7 @@ impl fmt::Display for DefinitionProblem {
     }
 }
 
-/// Everything that is wrong with the definitions that were read.
+/// All problems of the definitions that were read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct DefinitionErrors(
@@ -99,7 +100,7 @@ pub struct DefinitionErrors(
 );
 
 impl AgentDefinition {
-    /// An agent with this name and prompt, and defaults for everything else.
+    /// Creates a definition with this name and prompt, and with defaults otherwise.
     #[must_use]
     pub fn new(name: AgentName, system_prompt: impl Into<String>) -> Self {
         Self {
@@ -123,15 +124,14 @@ impl AgentDefinition {
         }
     }
 
-    /// The agent that comes with RockBot, named `assistant`.
+    /// Returns the built-in agent `assistant`.
     ///
     /// # Panics
-    /// Never: the definition is compiled in, and a test reads it.
+    /// Never: the definition is compiled in, and a test parses it.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "the text is compiled in, and a test reads it")]
+    #[expect(clippy::expect_used, reason = "the text is compiled in, and a test parses it")]
     pub fn assistant() -> Self {
         let text = include_str!("../../../agents/assistant.md");
-        Self::parse("assistant.md".as_ref(), text)
-            .expect("the definition that comes along is valid")
+        Self::parse("assistant.md".as_ref(), text).expect("the built-in definition is valid")
     }
 }

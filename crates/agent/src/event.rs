@@ -1,4 +1,4 @@
-//! What a person sees of a turn.
+//! Progress events and answers of turns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,89 +8,88 @@ use rockbot_contracts::{
 };
 use rockbot_tools::{EventSink, ToolEvent, ToolUpdate};
 
-/// The longest arguments shown, in characters.
+/// Longest arguments in an event, in characters.
 const MAX_ARGUMENT_CHARS: usize = 200;
-/// The longest line of progress shown, in characters.
+/// Longest progress line, in characters.
 const MAX_PROGRESS_CHARS: usize = 500;
 
-/// Something that happens while a turn runs.
+/// A progress event of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TurnEvent {
-    /// The message was taken into the turn that was already running.
+    /// The message was taken into the running turn.
     Steered,
-    /// A piece of the model's text, as it streams.
+    /// A piece of the streamed text.
     TextDelta {
-        /// The piece.
+        /// The text.
         text: String,
     },
-    /// A tool call goes out.
+    /// A tool call started.
     ToolStarted {
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// The tool, as the model named it.
+        /// The tool name that the model used.
         tool_name: String,
         /// The arguments, at most 200 characters.
         arguments: String,
     },
-    /// A person is asked whether a call may run; the answer goes to
-    /// [`Approvals::answer`](crate::Approvals::answer).
+    /// A tool call needs approval. The response goes to [`Approvals::answer`](crate::Approvals::answer).
     ApprovalAsked {
-        /// The question.
+        /// Id of the approval request.
         approval_id: ApprovalId,
-        /// The agent that wants to call.
+        /// The agent that calls the tool.
         asking_agent: AgentName,
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// The tool's own name.
+        /// The original name of the tool.
         tool_name: String,
-        /// Where it comes from.
+        /// The source of the tool.
         tool_source: String,
         /// The arguments as JSON, at most 16 KiB.
         arguments: String,
-        /// How many bytes of them are not shown.
+        /// Number of omitted bytes of the arguments.
         arguments_left_out: usize,
-        /// To give back with the answer.
+        /// Hash of the call, to be returned with the response.
         call_hash: String,
-        /// How long the question stands.
+        /// Time until the request expires.
         expiry: Duration,
     },
-    /// A sign of life from a running call.
+    /// Progress of a running call.
     ToolProgressed {
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// A line for people, at most 500 characters.
+        /// A line of text, at most 500 characters.
         text: String,
     },
-    /// A tool call came back.
+    /// A tool call finished.
     ToolFinished {
-        /// The call.
+        /// Id of the call.
         tool_call_id: ToolCallId,
-        /// The tool, as the model named it.
+        /// The tool name that the model used.
         tool_name: String,
-        /// Which process ran it, where that is known.
+        /// The process that ran it, if known.
         ran_on: Option<String>,
-        /// From asking to answer.
+        /// Time from request to result.
         elapsed: Duration,
         /// Size of the result, in bytes.
         bytes: usize,
-        /// Why it failed, when it did.
+        /// Error code of a failed call.
         error: Option<ToolErrorCode>,
-        /// Whether the tool ran.
+        /// Execution state of the tool.
         executed: Executed,
     },
 }
 
-/// Takes events, in order. Called from the turn itself, so it must not block.
+/// Receives the events of a turn, in order. It is called from the turn and must not block.
 pub type ProgressSink = Arc<dyn Fn(TurnEvent) + Send + Sync>;
 
-/// How a turn ended.
+/// The answer of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnAnswer {
-    /// The words: the model's, or the agent's own when the model had no say.
+    /// The text of the model, or a message of the agent if the model gave none.
     pub text: String,
-    /// What kind of end.
+    /// The outcome of the turn.
     pub outcome: TurnOutcome,
-    /// What it took; none when no turn ran.
+    /// Spending of the turn; `None` if no turn ran.
     pub usage: Option<Box<TurnUsage>>,
 }
 
@@ -163,25 +162,27 @@ impl From<TurnEvent> for ReplyBody {
     }
 }
 
-/// Tells what happens to tool calls to whoever watches the turn.
+/// Converts tool events into turn events.
 pub(crate) fn relay(progress: ProgressSink) -> EventSink {
     Arc::new(move |event| {
         progress(match event {
             ToolEvent::Started { context, arguments } => TurnEvent::ToolStarted {
                 tool_call_id: context.tool_call_id,
-                tool_name: shown(&context.tool_name, MAX_ARGUMENT_CHARS),
-                arguments: shown(&arguments, MAX_ARGUMENT_CHARS),
+                tool_name: display_line(&context.tool_name, MAX_ARGUMENT_CHARS),
+                arguments: display_line(&arguments, MAX_ARGUMENT_CHARS),
             },
             ToolEvent::Updated { context, update } => TurnEvent::ToolProgressed {
                 tool_call_id: context.tool_call_id,
                 text: match update {
-                    ToolUpdate::Progress(line) => shown(&line, MAX_PROGRESS_CHARS),
-                    ToolUpdate::Partial(result) => shown(&result.to_text(), MAX_PROGRESS_CHARS),
+                    ToolUpdate::Progress(line) => display_line(&line, MAX_PROGRESS_CHARS),
+                    ToolUpdate::Partial(result) => {
+                        display_line(&result.to_text(), MAX_PROGRESS_CHARS)
+                    }
                 },
             },
             ToolEvent::Finished { context, end } => TurnEvent::ToolFinished {
                 tool_call_id: context.tool_call_id,
-                tool_name: shown(&context.tool_name, MAX_ARGUMENT_CHARS),
+                tool_name: display_line(&context.tool_name, MAX_ARGUMENT_CHARS),
                 ran_on: end.ran_on,
                 elapsed: end.elapsed,
                 bytes: end.bytes,
@@ -192,8 +193,9 @@ pub(crate) fn relay(progress: ProgressSink) -> EventSink {
     })
 }
 
-/// Outside text as one short line. Control characters go: it may end up on a terminal.
-pub(crate) fn shown(text: &str, max_chars: usize) -> String {
+/// Returns external text as one short line. Control characters are replaced, since the line may be printed
+/// to a terminal.
+pub(crate) fn display_line(text: &str, max_chars: usize) -> String {
     let mut chars = text.chars();
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let mut line: String = chars.by_ref().take(max_chars).map(clean).collect();
@@ -208,9 +210,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_text_is_short_and_has_no_control_characters() {
-        assert_eq!(shown("a\u{1b}[31m\nb", 200), "a [31m b");
-        assert_eq!(shown("üüü", 2), "üü…");
-        assert_eq!(shown("üü", 2), "üü");
+    fn display_line_is_short_without_control_characters() {
+        assert_eq!(display_line("a\u{1b}[31m\nb", 200), "a [31m b");
+        assert_eq!(display_line("üüü", 2), "üü…");
+        assert_eq!(display_line("üü", 2), "üü");
     }
 }

@@ -1,123 +1,125 @@
-//! What was said in a conversation, bounded, and always in the form that model servers accept:
-//! each call of an assistant message is answered by a tool message before anything else is said.
+//! The bounded history of a conversation, in the form that model servers accept: each tool call of an
+//! assistant message is followed by its tool message.
 
 use std::borrow::Cow;
 
 use rockbot_llm::{ChatMessage, ToolCallRequest};
 
-use crate::large::truncated;
+use crate::large_results::truncated;
 
-/// What stands in place of a tool result that had to go.
-const LEFT_OUT: &str = "(an older tool result, left out for room)";
-/// A tool result of this size is not worth cutting.
+/// Replaces an omitted tool result.
+const OMITTED_RESULT: &str = "(older tool result omitted)";
+/// A tool result of this size is not truncated.
 const SHORT_RESULT_BYTES: usize = 512;
-/// What a message costs beside its words, in tokens.
-const TOKENS_AROUND: usize = 4;
+/// Tokens of a message beside its text.
+const MESSAGE_OVERHEAD_TOKENS: usize = 4;
 
 /// The messages of a conversation, oldest first.
 #[derive(Debug)]
 pub(crate) struct History {
-    said: Vec<Said>,
-    most_messages: usize,
-    most_bytes: usize,
+    entries: Vec<HistoryEntry>,
+    max_messages: usize,
+    max_bytes: usize,
 }
 
-/// A message and its size in tokens, as the counter of the model's tokens has it.
+/// A message and its size in tokens.
 #[derive(Debug)]
-struct Said {
+struct HistoryEntry {
     message: ChatMessage,
     tokens: usize,
 }
 
 impl History {
-    pub(crate) fn new(most_messages: usize, most_bytes: usize) -> Self {
-        Self { said: Vec::new(), most_messages, most_bytes }
+    pub(crate) fn new(max_messages: usize, max_bytes: usize) -> Self {
+        Self { entries: Vec::new(), max_messages, max_bytes }
     }
 
     pub(crate) fn messages(&self) -> impl ExactSizeIterator<Item = &ChatMessage> {
-        self.said.iter().map(|said| &said.message)
+        self.entries.iter().map(|entry| &entry.message)
     }
 
-    /// Adds a message whose [`words`] are so many tokens.
+    /// Adds a message whose [`message_text`] has `tokens` tokens.
     pub(crate) fn push(&mut self, message: ChatMessage, tokens: usize) {
-        self.said.push(Said { message, tokens: tokens + TOKENS_AROUND });
+        self.entries.push(HistoryEntry { message, tokens: tokens + MESSAGE_OVERHEAD_TOKENS });
     }
 
     pub(crate) fn tokens(&self) -> usize {
-        self.said.iter().map(|said| said.tokens).sum()
+        self.entries.iter().map(|entry| entry.tokens).sum()
     }
 
-    /// The tokens of the running exchange, which no other can make room for.
+    /// Returns the tokens of the current exchange, which cannot be dropped.
     pub(crate) fn running_tokens(&self) -> usize {
-        let begins = self.said.iter().rposition(Said::is_user).unwrap_or(0);
-        self.said[begins..].iter().map(|said| said.tokens).sum()
+        let start = self.entries.iter().rposition(HistoryEntry::is_user).unwrap_or(0);
+        self.entries[start..].iter().map(|entry| entry.tokens).sum()
     }
 
-    /// Brings it back within its bounds: whole exchanges go from the oldest, and when only the
-    /// running one is left, its oldest tool results.
+    /// Enforces the limits: drops whole exchanges, oldest first. If only the current exchange is left,
+    /// omits its oldest tool results.
     pub(crate) fn fit(&mut self) {
-        let (messages, bytes) = (self.most_messages, self.most_bytes);
-        while (self.said.len() > messages || self.bytes() > bytes) && self.drop_oldest_exchange() {}
-        self.leave_out_results_while(|history| history.bytes() > bytes);
+        let (messages, bytes) = (self.max_messages, self.max_bytes);
+        while (self.entries.len() > messages || self.bytes() > bytes) && self.drop_oldest_exchange()
+        {
+        }
+        self.omit_results_while(|history| history.bytes() > bytes);
     }
 
-    /// The same for so many tokens. What people and the model said in the running exchange stays,
-    /// so it may be more.
+    /// Enforces a limit in tokens like [`fit`](Self::fit). The texts of the current exchange are kept, so
+    /// the history may remain larger.
     pub(crate) fn fit_tokens(&mut self, most: usize) {
         while self.tokens() > most && self.drop_oldest_exchange() {}
-        self.leave_out_results_while(|history| history.tokens() > most);
+        self.omit_results_while(|history| history.tokens() > most);
     }
 
-    /// Makes it about half as long for a model that can't read so much: cuts the largest tool
-    /// results first, then drops the oldest exchanges, then leaves out results. False when there is
-    /// nothing left to shorten: each time it is true, there is less.
+    /// Halves the size after the model rejected it: truncates the largest tool results, then drops the
+    /// oldest exchanges, then omits results. Returns `true` if the history became shorter.
     pub(crate) fn trim(&mut self) -> bool {
         let before = self.bytes();
         let target = before / 2;
-        while self.bytes() > target && self.cut_largest_result() {}
+        while self.bytes() > target && self.truncate_largest_result() {}
         while self.bytes() > target && self.drop_oldest_exchange() {}
-        self.leave_out_results_while(|history| history.bytes() > target);
+        self.omit_results_while(|history| history.bytes() > target);
         self.bytes() < before
     }
 
-    /// Halves the largest tool result that is worth it.
-    fn cut_largest_result(&mut self) -> bool {
-        let largest = self.said.iter_mut().max_by_key(|said| said.result().map_or(0, str::len));
-        let Some(said) = largest else { return false };
-        let Some(text) = said.result().filter(|text| text.len() > SHORT_RESULT_BYTES) else {
+    /// Halves the largest tool result.
+    fn truncate_largest_result(&mut self) -> bool {
+        let largest =
+            self.entries.iter_mut().max_by_key(|entry| entry.result().map_or(0, str::len));
+        let Some(entry) = largest else { return false };
+        let Some(text) = entry.result().filter(|text| text.len() > SHORT_RESULT_BYTES) else {
             return false;
         };
         let half = text[..text.floor_char_boundary(text.len() / 2)].chars().count();
         let text = truncated(text.to_owned(), half);
-        said.replace_result(text);
+        entry.replace_result(text);
         true
     }
 
-    fn leave_out_results_while(&mut self, is_too_much: impl Fn(&Self) -> bool) {
-        for at in 0..self.said.len() {
-            if !is_too_much(self) {
+    fn omit_results_while(&mut self, exceeds_limit: impl Fn(&Self) -> bool) {
+        for at in 0..self.entries.len() {
+            if !exceeds_limit(self) {
                 return;
             }
-            if self.said[at].result().is_some_and(|text| text.len() > LEFT_OUT.len()) {
-                self.said[at].replace_result(LEFT_OUT.to_owned());
+            if self.entries[at].result().is_some_and(|text| text.len() > OMITTED_RESULT.len()) {
+                self.entries[at].replace_result(OMITTED_RESULT.to_owned());
             }
         }
     }
 
-    /// An exchange begins with what a person says. The last one stays.
+    /// Drops the oldest exchange, which starts with a user message. The last exchange is kept.
     fn drop_oldest_exchange(&mut self) -> bool {
-        let next = self.said.iter().skip(1).position(Said::is_user);
+        let next = self.entries.iter().skip(1).position(HistoryEntry::is_user);
         let Some(end) = next.map(|position| position + 1) else { return false };
-        self.said.drain(..end);
+        self.entries.drain(..end);
         true
     }
 
     fn bytes(&self) -> usize {
-        self.said.iter().map(|said| size(&said.message)).sum()
+        self.entries.iter().map(|entry| size(&entry.message)).sum()
     }
 }
 
-impl Said {
+impl HistoryEntry {
     fn is_user(&self) -> bool {
         matches!(self.message, ChatMessage::User(_))
     }
@@ -129,18 +131,18 @@ impl Said {
         }
     }
 
-    /// Puts a shorter text in the place of a tool result.
+    /// Replaces a tool result by a shorter text.
     fn replace_result(&mut self, text: String) {
         if let ChatMessage::Tool { content, .. } = &mut self.message {
             let share = self.tokens.saturating_mul(text.len()).div_ceil(content.len().max(1));
-            self.tokens = self.tokens.min(share + TOKENS_AROUND);
+            self.tokens = self.tokens.min(share + MESSAGE_OVERHEAD_TOKENS);
             *content = text;
         }
     }
 }
 
-/// All that a model reads of a message.
-pub(crate) fn words(message: &ChatMessage) -> Cow<'_, str> {
+/// Returns everything that the model reads of a message.
+pub(crate) fn message_text(message: &ChatMessage) -> Cow<'_, str> {
     match message {
         ChatMessage::System(text) | ChatMessage::User(text) => Cow::Borrowed(text),
         ChatMessage::Tool { content, .. } => Cow::Borrowed(content),
@@ -148,7 +150,7 @@ pub(crate) fn words(message: &ChatMessage) -> Cow<'_, str> {
         ChatMessage::Assistant { text, tool_calls } => {
             let call =
                 |call: &ToolCallRequest| format!(" {} {} {}", call.id, call.name, call.arguments);
-            Cow::Owned(tool_calls.iter().fold(text.clone(), |words, one| words + &call(one)))
+            Cow::Owned(tool_calls.iter().fold(text.clone(), |text, one| text + &call(one)))
         }
     }
 }
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     fn push(history: &mut History, message: ChatMessage) {
-        let tokens = TokenCounter::estimate(&words(&message));
+        let tokens = TokenCounter::estimate(&message_text(&message));
         history.push(message, tokens);
     }
 
@@ -193,11 +195,11 @@ mod tests {
     }
 
     fn results(history: &History) -> Vec<&str> {
-        history.said.iter().filter_map(Said::result).collect()
+        history.entries.iter().filter_map(HistoryEntry::result).collect()
     }
 
     #[test]
-    fn whole_exchanges_go_from_the_oldest() {
+    fn oldest_exchanges_are_dropped_first() {
         let mut history = History::new(9, 1000);
         for user in ["a", "b", "c"] {
             exchange(&mut history, user, "result");
@@ -211,19 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn the_running_exchange_stays_and_loses_its_oldest_results() {
+    fn current_exchange_omits_oldest_results() {
         let mut history = History::new(100, 1000);
         exchange(&mut history, "a", &"x".repeat(900));
         let content = "y".repeat(900);
         push(&mut history, ChatMessage::Tool { tool_call_id: "2".into(), content });
         history.fit();
-        assert_eq!(results(&history)[0], LEFT_OUT);
+        assert_eq!(results(&history)[0], OMITTED_RESULT);
         assert_eq!(results(&history)[1].len(), 900);
         assert!(history.bytes() <= 1000);
     }
 
     #[test]
-    fn tokens_are_fitted_like_bytes() {
+    fn token_limit_is_enforced() {
         let mut history = History::new(100, 1_000_000);
         for user in ["a", "b"] {
             exchange(&mut history, user, &"x".repeat(4000));
@@ -232,17 +234,17 @@ mod tests {
         assert_eq!(users(&history), ["b"]);
         assert_eq!(history.tokens(), history.running_tokens());
         history.fit_tokens(500);
-        assert_eq!(results(&history), [LEFT_OUT]);
+        assert_eq!(results(&history), [OMITTED_RESULT]);
         assert!(history.tokens() < 100, "{}", history.tokens());
         history.fit_tokens(0);
-        assert_eq!(users(&history), ["b"], "what was said stays");
+        assert_eq!(users(&history), ["b"], "messages are kept");
     }
 
     #[test]
-    fn a_result_that_is_halved_twice_tells_of_all_that_is_missing() {
+    fn note_counts_all_omitted_characters() {
         let mut history = History::new(100, 1_000_000);
         exchange(&mut history, "a", &"ü".repeat(5000));
-        assert!(history.cut_largest_result() && history.cut_largest_result());
+        assert!(history.truncate_largest_result() && history.truncate_largest_result());
         let (kept, note) = results(&history)[0].split_once('\n').unwrap();
         let missing = 5000 - kept.chars().count();
         assert!((3500..4000).contains(&missing), "{missing}");
@@ -250,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn trimming_takes_the_largest_results_first_and_comes_to_an_end() {
+    fn trim_truncates_largest_results_first_and_terminates() {
         let mut history = History::new(100, 1_000_000);
         exchange(&mut history, "a", &"ü".repeat(5000));
         exchange(&mut history, "b", &"y".repeat(3000));
         assert!(history.trim());
         assert_eq!(users(&history), ["a", "b"]);
         assert!(results(&history)[0].ends_with("chars omitted]"));
-        assert_eq!(results(&history)[1].len(), 3000, "the smaller one is whole");
+        assert_eq!(results(&history)[1].len(), 3000, "the smaller one is unchanged");
         let mut bytes = history.bytes();
         let mut times = 0;
         while history.trim() {
@@ -266,6 +268,6 @@ mod tests {
             times += 1;
         }
         assert!(times < 30, "{times}");
-        assert_eq!((users(&history), results(&history)), (vec!["b"], vec![LEFT_OUT]));
+        assert_eq!((users(&history), results(&history)), (vec!["b"], vec![OMITTED_RESULT]));
     }
 }

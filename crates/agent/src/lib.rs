@@ -1,56 +1,64 @@
-//! An agent: conversations with people, turns that call tools, and the door to both on the bus.
+//! Agents: conversations with users, turns that call tools, and access to both over the bus.
 //!
-//! - [`AgentDefinition`]: who the agent is and what it may do, from a file;
-//! - [`Agent`]: runs its conversations in one process; [`Agent::message`] talks to it directly;
-//! - [`serve`]: puts an agent behind its queue on the bus, and [`AgentClient`] is the other end;
-//! - [`AgentMemory`]: what it remembers, with the tools for it;
-//! - [`ServiceSearch`]: which agents and MCP servers can help it;
-//! - [`TurnEvent`] and [`TurnAnswer`]: what a person sees of a turn.
+//! - [`AgentDefinition`]: name, prompt and permissions of an agent, read from a file;
+//! - [`Agent`]: runs the conversations in one process; [`Agent::send`] is its in-process interface;
+//! - [`serve`]: consumes the inbox of an agent on the bus; [`AgentClient`] sends messages to it;
+//! - [`AgentMemory`]: long-term and working memory, with the tools for it;
+//! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
+//! - [`TurnEvent`] and [`TurnAnswer`]: progress and answer of a turn.
 //!
-//! One turn: ask the model, run the tools it calls, give it the results, and so on until it
-//! answers in words. A message to a conversation whose turn is running steers that turn.
+//! A turn requests an answer of the model, runs the tools that it calls, and repeats until the model
+//! answers with text. A message to a conversation whose turn is running steers that turn.
 
-mod account;
 pub mod agent;
 pub mod approvals;
-mod backlog;
-pub mod behaviour;
+pub mod behavior;
+mod builtin_tool;
 pub mod client;
 pub mod context;
+mod dedup;
 pub mod definition;
 pub mod event;
-pub mod front_door;
 mod history;
-mod large;
-mod ledger;
+pub mod inbox;
+mod large_results;
 pub mod limits;
 pub mod mcp;
 pub mod memory;
-pub mod model_list;
+mod message;
+mod metering;
 pub mod origin;
-mod own_tool;
+pub mod parts;
+mod progress_buffer;
 pub mod section;
 pub mod services;
 mod session;
+mod steering;
 pub mod strategy;
 pub mod team;
 mod telemetry;
+pub mod tool_list;
 mod turn;
 
-pub use agent::{Agent, AgentParts};
+pub use agent::Agent;
 pub use approvals::Approvals;
-pub use behaviour::{ModelBehaviour, ModelBehaviours};
-pub use client::{AgentClient, Replies, ReplyError, SayError};
-pub use context::{ContextBudget, ContextPart, ContextSource, Moment, TodaysDate, Zones};
-pub use definition::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
+pub use behavior::{ModelBehavior, ModelBehaviors};
+pub use client::{AgentClient, Replies, ReplyError, SendError};
+pub use context::{
+    ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
+};
+pub use definition::{
+    AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
+};
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
-pub use front_door::{FrontDoor, serve};
+pub use inbox::{AgentInbox, serve};
 pub use limits::AgentLimits;
-pub use mcp::{McpExposure, McpParts, McpRules};
+pub use mcp::McpParts;
 pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
-pub use model_list::{ModelList, ModelListLog};
-pub use origin::{Asking, TurnOrigin};
+pub use origin::{ParentTurn, TurnOrigin};
+pub use parts::AgentParts;
 pub use section::{AgentSection, McpSection, PinsSection};
-pub use services::{KnownServices, McpServices, ServiceSearch};
+pub use services::{McpServices, ServiceDirectory, ServiceSearch};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use team::Team;
+pub use tool_list::{ToolList, ToolListLog};

@@ -1,36 +1,36 @@
-//! Bounds on what an agent takes upon itself.
+//! Limits of an agent.
 
 use std::time::Duration;
 
 use crate::context::ContextBudget;
 
-/// Bounds of one agent process. The defaults suit a process with a few hundred megabytes.
+/// Limits of one agent process. The defaults suit a process with a few hundred megabytes of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentLimits {
-    /// Longest turn, tools and model included. Default 10 minutes.
+    /// Time limit of a turn, including tools and model. Default 10 minutes.
     pub turn_timeout: Duration,
-    /// Most conversations in memory. Default 1,000.
+    /// Maximum number of conversations in memory. Default 1,000.
     pub max_sessions: usize,
-    /// A conversation without a message for so long is forgotten. Default 30 minutes.
+    /// An idle conversation is dropped after this time. Default 30 minutes.
     pub session_idle: Duration,
-    /// Most messages that wait in one conversation. Default 16.
+    /// Maximum number of queued messages of one conversation. Default 16.
     pub session_inbox: usize,
-    /// Most messages of a conversation that the model is shown. Default 200. A turn that is
-    /// running is kept whole, so it may go beyond.
+    /// Maximum number of messages in the history of a conversation. Default 200. The current exchange is
+    /// kept whole and may exceed it.
     pub history_messages: usize,
-    /// Most text of a conversation that the model is shown, in bytes. Default 1 MiB.
+    /// Maximum text in the history of a conversation, in bytes. Default 1 MiB.
     pub history_bytes: usize,
-    /// Longest message of a person, in bytes. Default 128 KiB.
+    /// Longest user message, in bytes. Default 128 KiB.
     pub message_bytes: usize,
-    /// Longest tool result that is taken, in bytes; the rest is cut, or kept where
-    /// `layers.outputs` of [`AgentParts`](crate::AgentParts) says. Default 3 MiB.
+    /// Longest tool result, in bytes. A longer one is truncated, or stored if `layers.outputs` of
+    /// [`AgentParts`](crate::AgentParts) is set. Default 3 MiB.
     pub result_bytes: usize,
-    /// Most tools that one request to the model has. Default 120: providers refuse more than 128.
+    /// Maximum number of tools in one model request. Default 120; providers reject more than 128.
     pub request_tools: usize,
-    /// Most tools of MCP servers that a conversation has at hand because it looked for them; on top
-    /// the oldest goes. Default 40.
+    /// Maximum number of MCP tools that a conversation has activated by search; the oldest are removed
+    /// first. Default 40.
     pub activated_tools: usize,
-    /// What the model is told beside the conversation.
+    /// Budgets of the additional context.
     pub context: ContextBudget,
 }
 

@@ -1,4 +1,4 @@
-//! Why a turn begins, and for whom.
+//! The origin of a turn.
 
 use std::sync::Arc;
 
@@ -7,54 +7,54 @@ use rockbot_tools::{EntryPoint, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Why a turn begins, and for whom. What it may use follows from it.
+/// Reason and requester of a turn. The origin determines which tools the turn may use.
 #[derive(Debug, Clone)]
 pub struct TurnOrigin {
-    /// Why it begins.
+    /// The reason for the turn.
     pub entry: EntryPoint,
-    /// The turn that handed the work over, when another agent's did.
-    pub asking: Option<Asking>,
-    /// The message on the bus that begins it. By these ids, which grow with time, a conversation knows
-    /// what was said before a cancel that overtook it.
+    /// The calling turn, if another agent called this agent.
+    pub parent: Option<ParentTurn>,
+    /// The bus message that started the turn. Message ids are ordered by time, so a conversation can detect
+    /// messages that were sent before a cancel but arrive after it.
     pub message: Option<MessageId>,
 }
 
-/// The turn that hands work over to another agent.
+/// A turn that calls another agent.
 #[derive(Debug, Clone)]
-pub struct Asking {
-    /// Its conversation.
+pub struct ParentTurn {
+    /// The conversation of the turn.
     pub session: SessionId,
-    /// What it may use, and who asked for it in turn. The work may use nothing that this does not.
+    /// The tools that the turn may use, and its own parents. The called agent may not use any other tool.
     pub scope: Arc<ToolScope>,
-    /// When it needs the answer.
+    /// Deadline for the answer.
     pub deadline: Instant,
-    /// Cancelled when it does not want the answer any more.
+    /// Cancelled when the turn no longer needs the answer.
     pub cancellation: CancellationToken,
 }
 
 impl TurnOrigin {
-    /// Begun so, and for nobody else.
+    /// Creates an origin without a parent.
     #[must_use]
     pub const fn new(entry: EntryPoint) -> Self {
-        Self { entry, asking: None, message: None }
+        Self { entry, parent: None, message: None }
     }
 
-    /// The same, begun by a message on the bus.
+    /// Sets the bus message that started the turn.
     #[must_use]
-    pub fn said_in(self, message: MessageId) -> Self {
+    pub fn with_message(self, message: MessageId) -> Self {
         Self { message: Some(message), ..self }
     }
 
-    /// Work that another agent's turn hands over.
+    /// Creates the origin of a turn that another agent calls.
     #[must_use]
-    pub const fn asked_by(asking: Asking) -> Self {
-        Self { entry: EntryPoint::Subagent, asking: Some(asking), message: None }
+    pub const fn from_parent(parent: ParentTurn) -> Self {
+        Self { entry: EntryPoint::Subagent, parent: Some(parent), message: None }
     }
 
-    /// Returns when whoever asked does not want the answer any more; never, when nobody can say so.
-    pub(crate) async fn withdrawn(&self) {
-        match &self.asking {
-            Some(asking) => asking.cancellation.cancelled().await,
+    /// Waits until the parent cancels. Never returns without a parent.
+    pub(crate) async fn parent_cancelled(&self) {
+        match &self.parent {
+            Some(parent) => parent.cancellation.cancelled().await,
             None => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! `[agent]`: which agent a process runs or talks to; `[mcp]`: how it uses MCP servers.
+//! The configuration sections `[agent]`, `[mcp]` and `[pins]`.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,19 @@ use serde::Deserialize;
 
 use crate::definition::AgentDefinition;
 
-/// Which agent a process runs or talks to, and how many messages it takes at once.
+/// `[agent]`: the agent of a process and its concurrency.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentSection {
-    /// Folder of definitions (`*.md`, `*.toml`); only the built-in assistant when absent.
+    /// Directory of definitions (`*.md`, `*.toml`). Default: only the built-in assistant.
     pub directory: Option<PathBuf>,
-    /// Which of them. Default `assistant`.
+    /// Name of the agent. Default `assistant`.
     pub name: String,
-    /// Messages in hand at once, those that steer a running turn included. Default 64, at least 1.
+    /// Maximum number of messages in progress, including messages that steer a running turn. Default 64, at
+    /// least 1.
     pub concurrency: u16,
-    /// Ask the handlers every 5 s for a sign of life, to learn within 15 s when answers to calls do
-    /// not arrive any more. Default true.
+    /// Send a no-op call to the handlers every 5 s, to detect within 15 s that replies no longer arrive.
+    /// Default true.
     pub probe_replies: bool,
 }
 
@@ -30,10 +31,10 @@ impl Default for AgentSection {
 }
 
 impl AgentSection {
-    /// The definition that the section names.
+    /// Returns the definition of the agent.
     ///
     /// # Errors
-    /// What an operator must change, one problem a line.
+    /// Returns the problems of the configuration, one per line.
     pub fn definition(&self) -> Result<AgentDefinition, String> {
         let mut known = match &self.directory {
             Some(folder) => {
@@ -49,15 +50,15 @@ impl AgentSection {
         }
         let names: Vec<_> = known.iter().map(|agent| agent.name.as_str()).collect();
         Err(format!(
-            "agent.name: there is no agent {:?}; there are: {}",
+            "agent.name: unknown agent {:?}; known agents: {}",
             self.name,
             names.join(", ")
         ))
     }
 
-    /// What is wrong with it, in words for an operator.
+    /// Returns all problems of the section.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.concurrency == 0 {
             problems.push("agent.concurrency: must be at least 1".to_owned());
@@ -67,45 +68,42 @@ impl AgentSection {
     }
 }
 
-/// How a process uses the MCP servers of the bridges on its bus.
+/// `[mcp]`: access to the MCP servers of the bridges on the bus.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpSection {
-    /// Whether models are offered to add and remove servers. Default false; the bridge must allow
-    /// it too.
+    /// Lets models add and remove servers. Default false; the bridge must allow it too.
     pub register: bool,
-    /// Where the definitions of tools that are trusted are kept: `sqlite:PATH`,
-    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. Without it, a server may change
-    /// the definition of a tool at any time.
+    /// Store of the trusted tool definitions: `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`,
+    /// or `memory:`. Without it, a server may change its tool definitions at any time.
     pub pins: Option<SecretString>,
 }
 
 impl McpSection {
-    /// Which store keeps the pins, if one does.
+    /// Returns the URL of the pins store, if one is configured.
     ///
     /// # Errors
-    /// What is wrong with it, in words for an operator.
-    pub fn store(&self) -> Result<Option<StoreUrl>, String> {
+    /// Returns the problem of an invalid URL.
+    pub fn pins_url(&self) -> Result<Option<StoreUrl>, String> {
         let url = self.pins.as_ref().map(StoreUrl::parse).transpose();
         url.map_err(|error| format!("mcp.pins: {error}"))
     }
 }
 
-/// `[pins]`: where an agent keeps the definitions of tools that it trusts.
+/// `[pins]`: the store of trusted tool definitions, of handlers and of MCP servers.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PinsSection {
-    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. With it, a tool
-    /// whose definition changes, of a handler or of an MCP server, is neither offered nor called
-    /// until an operator approves it. Default: none.
+    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. A tool whose definition
+    /// changed is neither offered nor called until an operator approves it. Default: none.
     pub store: Option<SecretString>,
 }
 
 impl PinsSection {
-    /// Which store keeps the pins, if one does.
+    /// Returns the URL of the store, if one is configured.
     ///
     /// # Errors
-    /// What is wrong with it, in words for an operator.
+    /// Returns the problem of an invalid URL.
     pub fn url(&self) -> Result<Option<StoreUrl>, String> {
         let url = self.store.as_ref().map(StoreUrl::parse).transpose();
         url.map_err(|error| format!("pins.store: {error}"))

@@ -1,73 +1,44 @@
-//! One conversation: a task that owns its history and runs its turns, one after the other.
+//! A conversation: a task that owns the history and runs the turns one after the other.
 
-mod roster;
-mod waiting;
+mod registry;
 
 use std::sync::Arc;
 
-use rockbot_contracts::{SessionId, Spending, TraceContext, TurnUsage, trace, user::TurnOutcome};
+use rockbot_contracts::{SessionId, Spending, TurnUsage, trace, user::TurnOutcome};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info, info_span};
 
-pub(crate) use self::{
-    roster::{Refusal, Roster},
-    waiting::Waiting,
-};
+pub(crate) use self::registry::SessionRegistry;
 use crate::{
-    event::{ProgressSink, TurnAnswer},
     history::History,
-    origin::TurnOrigin,
+    message::{Inbound, PendingMessage, Rejection},
+    steering::SteeringQueue,
     telemetry,
     turn::{Turn, TurnSetup},
 };
 
-/// A message of a person, and who waits for its answer.
-pub(crate) struct Said {
-    pub(crate) text: String,
-    pub(crate) origin: TurnOrigin,
-    pub(crate) progress: ProgressSink,
-    /// The sender's place in its trace, which the turn continues.
-    pub(crate) requester: TraceContext,
-    pub(crate) answer: oneshot::Sender<TurnAnswer>,
-}
-
-impl Said {
-    /// Nobody may wait any more, which is their right.
-    fn answer(self, answer: TurnAnswer) {
-        let _ = self.answer.send(answer);
-    }
-}
-
-/// What arrives at a conversation.
-pub(crate) enum Inbound {
-    /// Something is said.
-    Say(Said),
-    /// The running turn is to end.
-    Cancel(Said),
-}
-
-/// How the conversations of an agent are told to end.
+/// Signals that end the conversations of an agent.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stop {
-    /// End when the running turn and what waits is done.
+pub(crate) struct ShutdownSignal {
+    /// End after the running turn and the queued messages.
     pub(crate) closing: CancellationToken,
-    /// Cancel the running turn as well.
-    pub(crate) abandon: CancellationToken,
+    /// Cancel the running turn too.
+    pub(crate) cancel_turns: CancellationToken,
 }
 
-/// The owner of one conversation.
+/// The task of one conversation.
 pub(crate) struct Session {
     id: SessionId,
     inbox: mpsc::Receiver<Inbound>,
     setup: Arc<TurnSetup>,
-    roster: Arc<Roster>,
-    stop: Stop,
+    registry: Arc<SessionRegistry>,
+    shutdown: ShutdownSignal,
     history: History,
-    waiting: Waiting,
+    steering: SteeringQueue,
     spent: Spending,
 }
 
@@ -76,46 +47,46 @@ impl Session {
         id: SessionId,
         inbox: mpsc::Receiver<Inbound>,
         setup: Arc<TurnSetup>,
-        roster: Arc<Roster>,
-        stop: Stop,
+        registry: Arc<SessionRegistry>,
+        shutdown: ShutdownSignal,
     ) -> Self {
         let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
-        let waiting = Waiting::new(setup.limits.session_inbox);
-        Self { id, inbox, setup, roster, stop, history, waiting, spent: Spending::default() }
+        let steering = SteeringQueue::new(setup.limits.session_inbox);
+        Self { id, inbox, setup, registry, shutdown, history, steering, spent: Spending::default() }
     }
 
-    /// Runs turns until nobody said anything for long, or the agent closes.
+    /// Runs turns until the conversation is idle for too long or the agent shuts down.
     pub(crate) async fn run(mut self) {
         while let Some(first) = self.next().await {
-            let is_handed_over = first.origin.asking.is_some();
+            let has_parent = first.origin.parent.is_some();
             self.turn(first).await;
-            // Work that another agent handed over is done with its answer.
-            if is_handed_over && self.roster.leave(&self.id, &self.inbox) {
+            // A conversation that another agent started has a single turn.
+            if has_parent && self.registry.try_remove(&self.id, &self.inbox) {
                 return;
             }
         }
     }
 
-    /// The message that begins the next turn.
-    async fn next(&mut self) -> Option<Said> {
-        if let Some(said) = self.waiting.pop() {
-            return Some(said);
+    /// Waits for the message that starts the next turn.
+    async fn next(&mut self) -> Option<PendingMessage> {
+        if let Some(message) = self.steering.pop_next() {
+            return Some(message);
         }
         loop {
             tokio::select! {
                 biased;
                 inbound = self.inbox.recv() => match inbound? {
-                    Inbound::Say(said) => return Some(said),
-                    Inbound::Cancel(said) => said.answer(Refusal::NothingRuns.into()),
+                    Inbound::Message(message) => return Some(message),
+                    Inbound::Cancel(message) => message.answer(Rejection::NoRunningTurn.into()),
                 },
-                () = self.stop.closing.cancelled() => {
-                    if self.roster.leave(&self.id, &self.inbox) {
+                () = self.shutdown.closing.cancelled() => {
+                    if self.registry.try_remove(&self.id, &self.inbox) {
                         return None;
                     }
                 }
                 () = sleep(self.setup.limits.session_idle) => {
-                    if self.roster.leave(&self.id, &self.inbox) {
-                        info!(session_id = %self.id, "forgetting an idle conversation");
+                    if self.registry.try_remove(&self.id, &self.inbox) {
+                        info!(session_id = %self.id, "idle conversation dropped");
                         return None;
                     }
                 }
@@ -123,18 +94,18 @@ impl Session {
         }
     }
 
-    /// Runs one turn, while messages that arrive steer it, cancel it, or wait for the next.
-    async fn turn(&mut self, first: Said) {
-        let cancellation = self.stop.abandon.child_token();
-        let Said { text, origin, progress, requester, answer } = first;
+    /// Runs one turn. Messages that arrive meanwhile steer it, cancel it or wait for the next turn.
+    async fn turn(&mut self, first: PendingMessage) {
+        let cancellation = self.shutdown.cancel_turns.child_token();
+        let PendingMessage { text, origin, progress, requester, answer } = first;
         let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
-        let begun = Instant::now();
-        self.waiting.begin(origin.entry.profile());
+        let started = Instant::now();
+        self.steering.begin_turn(origin.entry.profile());
         let turn = Turn::new(
             &self.setup,
             &self.id,
             &mut self.history,
-            &self.waiting,
+            &self.steering,
             &origin,
             progress,
             cancellation.clone(),
@@ -142,29 +113,29 @@ impl Session {
         let context = trace::context_of(&span);
         let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
         let log_span = info_span!("turn", trace_id);
-        let turn = turn.after(self.spent).run(text).instrument(log_span);
+        let turn = turn.with_session_spending(self.spent).run(text).instrument(log_span);
         let mut turn = Box::pin(turn.instrument(span.clone()));
         let mut ended = loop {
             tokio::select! {
                 biased;
                 ended = &mut turn => break ended,
-                () = origin.withdrawn(), if !cancellation.is_cancelled() => cancellation.cancel(),
+                () = origin.parent_cancelled(), if !cancellation.is_cancelled() => cancellation.cancel(),
                 Some(inbound) = self.inbox.recv() => match inbound {
-                    Inbound::Say(said) => self.waiting.offer(said),
-                    Inbound::Cancel(said) => {
+                    Inbound::Message(message) => self.steering.push(message),
+                    Inbound::Cancel(message) => {
                         cancellation.cancel();
-                        self.waiting.join_all(said);
+                        self.steering.cancel_all(message);
                     }
                 },
             }
         };
-        if ended.outcome == TurnOutcome::Cancelled && self.stop.abandon.is_cancelled() {
-            ended.text = "The agent is shutting down, so this turn was cancelled.".to_owned();
+        if ended.outcome == TurnOutcome::Cancelled && self.shutdown.cancel_turns.is_cancelled() {
+            ended.text = "The turn was cancelled because the agent is shutting down.".to_owned();
         }
-        telemetry::turn_ended(&span, ended.outcome, begun.elapsed());
+        telemetry::turn_ended(&span, ended.outcome, started.elapsed());
         let TurnUsage { turn, session, .. } = ended.usage.as_deref().copied().unwrap_or_default();
         self.spent = session;
-        self.setup.spent.add(turn);
+        self.setup.meter.add(turn);
         info!(
             session_id = %self.id,
             outcome = ?ended.outcome,
@@ -174,10 +145,10 @@ impl Session {
             tool_calls = turn.tool_calls,
             tool_bytes = turn.tool_bytes_out,
             cost_micros = turn.cost_micros,
-            "the turn ended"
+            "turn finished"
         );
-        for said in self.waiting.joined() {
-            said.answer(ended.clone());
+        for message in self.steering.take_joined() {
+            message.answer(ended.clone());
         }
         let _ = answer.send(ended);
     }

@@ -1,30 +1,30 @@
-//! How the calls of one answer of a model are run.
+//! Execution strategies for the tool calls of one answer.
 
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 
-/// Most calls that run at once, whatever the strategy.
+/// Maximum number of concurrent calls with any strategy.
 pub const MAX_PARALLEL: usize = 64;
 
-/// How the calls of one answer are run, set per agent.
+/// Execution of the tool calls of one answer, set per agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutionStrategy {
-    /// One at a time: for tools that share something.
+    /// One at a time, for tools that share state.
     Sequential,
-    /// All at once, up to [`MAX_PARALLEL`]. The default.
+    /// All concurrently, up to [`MAX_PARALLEL`]. The default.
     #[default]
     Parallel,
-    /// This many at once, then the next.
+    /// In batches of this size.
     Batched(usize),
 }
 
-/// What the loop says between batches.
+/// Decision of the loop between two batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steering {
-    /// Go on.
+    /// Start the next batch.
     Continue,
-    /// Run no more: somebody has said something that changes the turn.
+    /// Skip the remaining calls, for example because of a new user message.
     Stop,
 }
 
@@ -37,8 +37,8 @@ impl ExecutionStrategy {
         }
     }
 
-    /// Runs `calls` and returns their outcomes in the order of the calls; `None` for those that
-    /// were not started because `steer` said stop. It is asked before every batch but the first.
+    /// Runs `calls` and returns their outcomes in the order of the calls; `None` for calls that were not
+    /// started. `steer` is called before every batch but the first.
     pub async fn run<C, O, F>(
         self,
         calls: Vec<C>,
@@ -56,8 +56,8 @@ impl ExecutionStrategy {
                 break;
             }
             let batch: Vec<F> = calls.by_ref().take(self.batch()).map(&run).collect();
-            let ended = stream::iter(batch).buffered(MAX_PARALLEL).map(Some);
-            outcomes.extend(ended.collect::<Vec<_>>().await);
+            let finished = stream::iter(batch).buffered(MAX_PARALLEL).map(Some);
+            outcomes.extend(finished.collect::<Vec<_>>().await);
         }
         outcomes.resize_with(total, || None);
         outcomes
@@ -77,7 +77,7 @@ mod tests {
         let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let run = async |call: u64| {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // The first call takes longest, so that order must come from the strategy.
+            // The first call takes longest, so the order must come from the strategy.
             tokio::time::sleep(Duration::from_millis(100 - call)).await;
             running.fetch_sub(1, Ordering::SeqCst);
             call
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn outcomes_keep_the_order_of_the_calls_and_the_strategy_bounds_them() {
+    async fn strategy_keeps_order_and_bounds_concurrency() {
         check(ExecutionStrategy::Sequential, 5, 1).await;
         check(ExecutionStrategy::Parallel, 5, 5).await;
         check(ExecutionStrategy::Parallel, 100, MAX_PARALLEL).await;
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn steering_stops_before_the_next_batch() {
+    async fn stop_skips_remaining_batches() {
         let run = async |call: u32| call;
         let outcomes = ExecutionStrategy::Batched(2).run(vec![1, 2, 3], run, || Steering::Stop);
         assert_eq!(outcomes.await, [Some(1), Some(2), None]);
     }
 
     #[test]
-    fn strategies_have_names_for_configuration() {
+    fn strategies_deserialize_by_name() {
         let read = |text| serde_json::from_str::<ExecutionStrategy>(text).unwrap();
         assert_eq!(read("\"sequential\""), ExecutionStrategy::Sequential);
         assert_eq!(read("{\"batched\": 3}"), ExecutionStrategy::Batched(3));

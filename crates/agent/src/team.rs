@@ -1,4 +1,4 @@
-//! Agents as tools: the other agents of a folder, each a tool of this process.
+//! Agents as tools: the other agents of a directory, each a tool in this process.
 
 mod agent_tool;
 mod watch;
@@ -18,41 +18,38 @@ use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
 use self::agent_tool::AgentTool;
-use crate::{
-    agent::{Agent, AgentParts},
-    definition::AgentDefinition,
-};
+use crate::{agent::Agent, definition::AgentDefinition, parts::AgentParts};
 
-/// Members whose end is awaited at once.
-const MOST_AT_ONCE: usize = 64;
+/// Number of members that shut down concurrently.
+const CONCURRENT_SHUTDOWNS: usize = 64;
 
-/// Makes the parts of an agent: its model, its tools and its bounds.
-pub type Hire = Arc<dyn Fn(AgentDefinition) -> AgentParts + Send + Sync>;
+/// Creates the parts of an agent: model, tools and limits.
+pub type AgentFactory = Arc<dyn Fn(AgentDefinition) -> AgentParts + Send + Sync>;
 
-/// The agents beside the one that a process runs. Each that is enabled and not primary is a tool
-/// `agent__{name}` in the registry, whose call is a turn of that agent in this process.
+/// The agents beside the primary agent of a process. Each enabled agent that is not `primary` is a tool
+/// `agent__{name}` in the registry. A call of the tool is a turn of that agent in this process.
 ///
-/// Such a turn has a conversation of its own, which ends with it. It ends with the turn that called
-/// it and by that turn's deadline, and may use nothing that the calling turn's profile denies.
-/// Agents don't call each other in a circle, nor without end; see
+/// The turn has its own conversation, which ends with the turn. It ends with the calling turn or at the
+/// caller's deadline, and may use no tool that the profile of the caller denies. Agents cannot call each
+/// other in a cycle, and the call depth is limited by
 /// [`MAX_HANDOVERS`](rockbot_tools::scope::MAX_HANDOVERS).
 ///
-/// Clones share it. Dropping the last one stops watching; the tools stay.
+/// Clones share the team. Dropping the last clone stops the watch; the tools remain.
 #[derive(Clone)]
 pub struct Team(Arc<Inner>);
 
 struct Inner {
     own: AgentName,
     registry: Arc<ToolRegistry>,
-    hire: Hire,
+    factory: AgentFactory,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     definitions: Vec<AgentDefinition>,
-    /// What was said of an agent at run time; it holds over its definition.
-    switched: BTreeMap<AgentName, bool>,
+    /// Overrides of `enabled` at run time.
+    overrides: BTreeMap<AgentName, bool>,
     members: BTreeMap<AgentName, Member>,
     watch: Option<AbortHandle>,
 }
@@ -64,37 +61,36 @@ struct Member {
 }
 
 impl Team {
-    /// A team without members, whose tools go into `registry`. `own` is the agent that the process
-    /// runs and no tool of itself.
+    /// Creates a team without members. Its tools are registered in `registry`. `own` is the agent of the
+    /// process, which is not a tool of itself.
     #[must_use]
-    pub fn new(own: AgentName, registry: Arc<ToolRegistry>, hire: Hire) -> Self {
-        Self(Arc::new(Inner { own, registry, hire, state: Mutex::default() }))
+    pub fn new(own: AgentName, registry: Arc<ToolRegistry>, factory: AgentFactory) -> Self {
+        Self(Arc::new(Inner { own, registry, factory, state: Mutex::default() }))
     }
 
-    /// Makes the tools those of these definitions. A turn that runs goes on as it began.
-    pub fn follow(&self, definitions: Vec<AgentDefinition>) {
+    /// Replaces the definitions. Running turns keep their definition.
+    pub fn set_definitions(&self, definitions: Vec<AgentDefinition>) {
         let mut state = self.0.state();
         state.definitions = definitions;
-        self.0.settle(&mut state);
+        self.0.reconcile(&mut state);
     }
 
-    /// Makes an agent a tool, or no tool any more, whatever its definition says, until the process
-    /// ends. Whether there is such an agent.
-    pub fn switch(&self, agent: &AgentName, enabled: bool) -> bool {
+    /// Overrides `enabled` of an agent until the process ends. Returns `true` if there is such an agent.
+    pub fn set_enabled(&self, agent: &AgentName, enabled: bool) -> bool {
         let mut state = self.0.state();
-        state.switched.insert(agent.clone(), enabled);
-        self.0.settle(&mut state);
+        state.overrides.insert(agent.clone(), enabled);
+        self.0.reconcile(&mut state);
         state.definitions.iter().any(|definition| definition.name == *agent)
     }
 
-    /// The agents that are tools now.
+    /// Returns the agents that are tools now.
     #[must_use]
     pub fn members(&self) -> Vec<AgentName> {
         self.0.state().members.keys().cloned().collect()
     }
 
-    /// Follows the definitions of a folder, now and whenever one changes. A change that can't be
-    /// used is told in the log and changes nothing.
+    /// Loads the definitions of a directory and reloads them after each change. Invalid definitions are
+    /// logged and change nothing.
     pub fn watch(&self, folder: PathBuf) {
         let task = tokio::spawn(watch::run(Arc::downgrade(&self.0), folder));
         if let Some(before) = self.0.state().watch.replace(task.abort_handle()) {
@@ -102,7 +98,7 @@ impl Team {
         }
     }
 
-    /// Ends the turns of all members within `grace`, and lets none begin.
+    /// Removes all members and waits up to `grace` for their turns.
     pub async fn shut_down(&self, grace: Duration) {
         let members = {
             let mut state = self.0.state();
@@ -111,21 +107,21 @@ impl Team {
                 watch.abort();
             }
             let members: Vec<_> = state.members.values().map(|one| one.agent.clone()).collect();
-            self.0.settle(&mut state);
+            self.0.reconcile(&mut state);
             members
         };
         let ended: Vec<_> = members.iter().map(|agent| agent.shut_down(grace)).collect();
-        let ended = stream::iter(ended).buffer_unordered(MOST_AT_ONCE);
+        let ended = stream::iter(ended).buffer_unordered(CONCURRENT_SHUTDOWNS);
         ended.for_each(|_| ready(())).await;
     }
 }
 
 impl Inner {
-    /// Makes the registry hold a tool for each agent that is to be one.
-    fn settle(&self, state: &mut State) {
-        let State { definitions, switched, members, .. } = state;
+    /// Registers and removes tools so that they match the definitions.
+    fn reconcile(&self, state: &mut State) {
+        let State { definitions, overrides, members, .. } = state;
         let is_tool = |one: &AgentDefinition| {
-            let enabled = switched.get(&one.name).copied().unwrap_or(one.enabled);
+            let enabled = overrides.get(&one.name).copied().unwrap_or(one.enabled);
             enabled && !one.primary && one.name != self.own
         };
         let wanted: Vec<_> = definitions.iter().filter(|one| is_tool(one)).collect();
@@ -133,7 +129,7 @@ impl Inner {
             let stays = wanted.iter().any(|one| **one == member.definition);
             if !stays {
                 self.registry.unregister(&member.tool);
-                info!(agent = %name, "an agent is no tool any more");
+                info!(agent = %name, "agent tool removed");
             }
             stays
         });
@@ -141,17 +137,17 @@ impl Inner {
             if members.contains_key(&definition.name) {
                 continue;
             }
-            let agent = Agent::new((self.hire)(definition.clone()));
+            let agent = Agent::new((self.factory)(definition.clone()));
             let tool = AgentTool::new(agent.clone());
             let name = tool.name().to_owned();
             match self.registry.register(Arc::new(tool)) {
                 Ok(()) => {
-                    info!(agent = %definition.name, tool = %name, "an agent is a tool");
+                    info!(agent = %definition.name, tool = %name, "agent tool registered");
                     let definition = definition.clone();
                     let member = Member { definition, agent, tool: name };
                     members.insert(member.definition.name.clone(), member);
                 }
-                Err(error) => warn!(%error, "an agent can't be a tool"),
+                Err(error) => warn!(%error, "agent tool registration failed"),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Turns and questions to models, as spans and as counts.
+//! Spans and metrics of turns and model requests.
 //!
-//! Spans are those of OpenTelemetry's conventions for GenAI: `invoke_agent {agent}` around a turn,
-//! `chat {model}` around a question.
+//! The spans follow the OpenTelemetry conventions for GenAI: `invoke_agent {agent}` around a turn, `chat
+//! {model}` around a model request.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rockbot_llm::{AssembledAnswer, ChatError};
 use tokio::time::Instant;
 use tracing::{Span, field::Empty, info_span};
 
-/// Returns the span of a turn that belongs to the trace of `requester`.
+/// Returns the span of a turn, as a child of the trace of `requester`.
 pub(crate) fn invoke_agent(
     requester: &TraceContext,
     agent: &AgentName,
@@ -30,21 +30,21 @@ pub(crate) fn invoke_agent(
     span
 }
 
-/// A turn ended so, after so long.
+/// Records the outcome and duration of a turn.
 pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
-    let word = match outcome {
+    let label = match outcome {
         TurnOutcome::Completed | TurnOutcome::IterationLimit => "answered",
         TurnOutcome::Cancelled => "cancelled",
         _ => "failed",
     };
-    if word == "failed" {
+    if label == "failed" {
         trace::fail(span, format!("{outcome:?}"));
     }
-    counter!("rockbot_agent_turns_total", "outcome" => word).increment(1);
+    counter!("rockbot_agent_turns_total", "outcome" => label).increment(1);
     histogram!("rockbot_agent_turn_duration_seconds").record(took);
 }
 
-/// Returns the span of a request to a model.
+/// Returns the span of a model request.
 pub(crate) fn chat(model: &str, session: &SessionId) -> Span {
     info_span!(
         target: trace::TARGET,
@@ -59,26 +59,25 @@ pub(crate) fn chat(model: &str, session: &SessionId) -> Span {
     )
 }
 
-/// A question to a model, counted when it is answered, and also when nobody waits any more: a model
-/// that never answers is one that fails.
-pub(crate) struct Question<'a> {
+/// Measures a model request. A request that is dropped without an answer counts as abandoned.
+pub(crate) struct ChatMeasurement<'a> {
     span: &'a Span,
     model: &'a str,
-    asked: Instant,
+    started: Instant,
     status: &'static str,
 }
 
-impl<'a> Question<'a> {
-    pub(crate) fn begin(span: &'a Span, model: &'a str) -> Self {
-        Self { span, model, asked: Instant::now(), status: "abandoned" }
+impl<'a> ChatMeasurement<'a> {
+    pub(crate) fn start(span: &'a Span, model: &'a str) -> Self {
+        Self { span, model, started: Instant::now(), status: "abandoned" }
     }
 
-    pub(crate) fn ended(mut self, answer: &Result<AssembledAnswer, ChatError>) {
+    pub(crate) fn finish(mut self, answer: &Result<AssembledAnswer, ChatError>) {
         match answer {
             Ok(AssembledAnswer { usage, .. }) => {
                 self.status = "ok";
                 let Some(usage) = usage else { return };
-                // An unsigned number would be exported as text.
+                // The exporter writes unsigned numbers as text.
                 let number = |tokens| i64::try_from(tokens).unwrap_or(i64::MAX);
                 self.span.record("gen_ai.usage.input_tokens", number(usage.prompt_tokens));
                 self.span.record("gen_ai.usage.output_tokens", number(usage.completion_tokens));
@@ -92,14 +91,14 @@ impl<'a> Question<'a> {
         }
     }
 
-    // Models are named by configuration and by agents' definitions, so there are few.
+    // The cardinality is low: models are named in configuration and agent definitions only.
     fn tokens(&self, direction: &'static str, tokens: u64) {
         let labels = [("model", self.model.to_owned()), ("direction", direction.to_owned())];
         counter!("rockbot_llm_tokens_total", &labels).increment(tokens);
     }
 }
 
-impl Drop for Question<'_> {
+impl Drop for ChatMeasurement<'_> {
     fn drop(&mut self) {
         if self.status == "abandoned" {
             trace::fail(self.span, self.status);
@@ -107,7 +106,7 @@ impl Drop for Question<'_> {
         let model = self.model.to_owned();
         let labels = [("model", model.clone()), ("status", self.status.to_owned())];
         counter!("rockbot_llm_requests_total", &labels).increment(1);
-        let took = self.asked.elapsed();
-        histogram!("rockbot_llm_request_duration_seconds", "model" => model).record(took);
+        let duration = self.started.elapsed();
+        histogram!("rockbot_llm_request_duration_seconds", "model" => model).record(duration);
     }
 }

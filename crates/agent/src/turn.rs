@@ -1,16 +1,16 @@
-//! One turn: ask the model, run its tool calls, and so on until it answers in words.
+//! A turn: request an answer of the model, run its tool calls, and repeat until it answers with text.
 
-mod asking;
 mod calls;
-mod ending;
-mod room;
-mod trust;
+mod model_request;
+mod pin_check;
+mod stop_reason;
+mod token_budget;
 
 use std::sync::Arc;
 
 use crate::{
-    model_list::{ModelList, ModelListLog, ModelNames},
     strategy::{ExecutionStrategy, Steering},
+    tool_list::{ToolList, ToolListLog, ToolNames},
 };
 use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
@@ -24,48 +24,48 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use self::{
-    calls::{Caller, PendingCall, TimeoutStreak},
-    ending::Ending,
-    room::{BUDGET_EXCEEDED, Room, SHORT_TOKENS},
-    trust::Trust,
+    calls::{CallRunner, PendingCall, TimeoutStreak},
+    pin_check::PinCheck,
+    stop_reason::StopReason,
+    token_budget::{BUDGET_EXCEEDED, SHORT_TOKENS, TokenBudget},
 };
 use crate::{
-    account::{AgentAccount, TurnAccount},
-    agent::AgentParts,
-    approvals::{Approvals, Seat},
-    behaviour::ModelBehaviour,
-    context::{ContextBuilder, ContextPart, Fixed, Moment, TodaysDate, TurnContext},
+    approvals::{Approvals, ListenerGuard},
+    behavior::ModelBehavior,
+    context::{ContextBuilder, ContextPart, ContextRequest, CurrentDate, StaticText, TurnContext},
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer},
     history::History,
-    large::LargeResults,
+    large_results::LargeResults,
     limits::AgentLimits,
-    mcp::McpOffer,
+    mcp::McpToolProvider,
     memory::ConversationLog,
+    metering::{AgentMeter, TurnMeter},
     origin::TurnOrigin,
-    session::Waiting,
+    parts::AgentParts,
+    steering::SteeringQueue,
 };
 
-/// What all turns of an agent share.
+/// State shared by all turns of an agent.
 pub(crate) struct TurnSetup {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
-    pub(crate) spent: AgentAccount,
+    pub(crate) meter: AgentMeter,
     model: Arc<dyn ChatModel>,
-    /// All tools that can be called.
+    /// All callable tools.
     registry: Arc<ToolRegistry>,
-    /// Those among them that every conversation is offered.
+    /// The tools that every conversation is offered.
     shared: Arc<ToolRegistry>,
-    behaviour: ModelBehaviour,
-    mcp: Option<McpOffer>,
+    behavior: ModelBehavior,
+    mcp: Option<McpToolProvider>,
     context: ContextBuilder,
     log: Option<Arc<ConversationLog>>,
-    room: Room,
-    large: LargeResults,
+    token_budget: TokenBudget,
+    large_results: LargeResults,
     pub(crate) approvals: Option<Arc<Approvals>>,
     pins: Option<Arc<ToolPins>>,
     executor: ToolExecutor,
-    list_log: ModelListLog,
+    list_log: ToolListLog,
 }
 
 impl TurnSetup {
@@ -79,13 +79,13 @@ impl TurnSetup {
             approvals,
             context: mut sources,
             log,
-            behaviour,
+            behavior,
             working_memory: memory,
             limits,
             layers,
         } = parts;
         let model_name = definition.model.as_deref().unwrap_or(model.name());
-        let room = Room::new(model_name, &behaviour, definition.max_tokens);
+        let token_budget = TokenBudget::new(model_name, &behavior, definition.max_tokens);
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
@@ -98,67 +98,71 @@ impl TurnSetup {
         let executor = ToolExecutor::with_layers(registry.clone(), layers);
         let mcp = mcp.map(|parts| {
             let (own, shared) = (registry.clone(), shared.clone());
-            McpOffer::new(parts, &definition, own, shared, approver, limits.activated_tools)
+            McpToolProvider::new(parts, &definition, own, shared, approver, limits.activated_tools)
         });
-        sources.push(Arc::new(Fixed::new(ContextPart::Profile, definition.system_prompt.as_str())));
-        if let Some(prompt) = &behaviour.prompt {
-            sources.push(Arc::new(Fixed::new(ContextPart::Model, prompt.as_str())));
+        sources.push(Arc::new(StaticText::new(
+            ContextPart::Profile,
+            definition.system_prompt.as_str(),
+        )));
+        if let Some(prompt) = &behavior.prompt {
+            sources.push(Arc::new(StaticText::new(ContextPart::Model, prompt.as_str())));
         }
         if sources.iter().all(|source| source.part() != ContextPart::Clock) {
-            sources.push(Arc::new(TodaysDate::new(None)));
+            sources.push(Arc::new(CurrentDate::new(None)));
         }
         let budget = limits.context.clone();
-        let context = ContextBuilder::new(sources, budget, behaviour.context_window);
-        let spent = AgentAccount::default();
+        let context = ContextBuilder::new(sources, budget, behavior.context_window);
+        let meter = AgentMeter::default();
         Self {
             definition,
             limits,
-            spent,
+            meter,
             model,
             registry,
             shared,
-            behaviour,
+            behavior,
             mcp,
             context,
             log,
-            room,
-            large: LargeResults { memory },
+            token_budget,
+            large_results: LargeResults { memory },
             approvals,
             pins,
             executor,
-            list_log: ModelListLog::default(),
+            list_log: ToolListLog::default(),
         }
     }
 
-    /// What a turn may use that begins for this reason.
+    /// Returns the tools that a turn with this origin may use.
     fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
         let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
-        match &origin.asking {
-            Some(asking) => scope.with_parent(&asking.scope),
+        match &origin.parent {
+            Some(parent) => scope.with_parent(&parent.scope),
             None => scope,
         }
     }
 
-    /// The tools as the model sees them, looked up anew each time because handlers come and go.
+    /// Returns the tools under the names that the model sees. Called for each request, because handlers
+    /// start and stop at any time.
     async fn tools(
         &self,
         session: &SessionId,
         scope: &ToolScope,
-    ) -> (Vec<ToolDefinition>, ModelNames) {
-        let mut list = ModelList::new(scope, self.limits.request_tools);
-        let mut trust = Trust::by(self.pins.as_deref());
+    ) -> (Vec<ToolDefinition>, ToolNames) {
+        let mut list = ToolList::new(scope, self.limits.request_tools);
+        let mut pin_check = PinCheck::new(self.pins.as_deref());
         for tool in self.shared.all() {
-            if !scope.permits(tool.registration()) || trust.has(&tool).await {
+            if !scope.permits(tool.registration()) || pin_check.allows(&tool).await {
                 list.add(&tool);
             } else {
-                list.hold_back();
+                list.count_quarantined();
             }
         }
         if let Some(mcp) = &self.mcp {
-            list.extend(mcp.tools(session, scope, list.room()).await);
+            list.extend(mcp.tools(session, scope, list.remaining()).await);
         }
-        let (tools, names) = list.finish(self.behaviour.tool_name_bytes, &self.list_log);
+        let (tools, names) = list.finish(self.behavior.tool_name_bytes, &self.list_log);
         let definition = |tool: ToolRegistration| ToolDefinition {
             description: tool.model_description().to_owned(),
             name: tool.name,
@@ -167,7 +171,7 @@ impl TurnSetup {
         (tools.into_iter().map(definition).collect(), names)
     }
 
-    /// A conversation ended.
+    /// Drops the state of a conversation that ended.
     pub(crate) fn forget(&self, session: &SessionId) {
         if let Some(mcp) = &self.mcp {
             mcp.forget(session);
@@ -179,32 +183,32 @@ impl TurnSetup {
     }
 }
 
-/// One running turn.
+/// A running turn.
 pub(crate) struct Turn<'a> {
     setup: &'a TurnSetup,
     session_id: &'a SessionId,
     history: &'a mut History,
-    waiting: &'a Waiting,
+    steering: &'a SteeringQueue,
     progress: ProgressSink,
     scope: Arc<ToolScope>,
-    /// While it lives, the person can be asked.
-    _seat: Option<Seat>,
-    /// Of the tools that the model was told of last.
-    names: ModelNames,
+    /// Receives approval requests for the user while the turn runs.
+    _approval_listener: Option<ListenerGuard>,
+    /// Tool names of the last request to the model.
+    names: ToolNames,
     cancellation: CancellationToken,
     deadline: Instant,
     streak: TimeoutStreak,
     context: TurnContext,
-    account: TurnAccount,
-    spent_before: Spending,
-    /// What the person said in this turn.
-    said: Vec<String>,
-    /// Tokens of the system prompt and of what passes.
+    meter: TurnMeter,
+    session_spending: Spending,
+    /// Texts that the user sent in this turn.
+    user_texts: Vec<String>,
+    /// Tokens of the system prompt and the transient context.
     context_tokens: usize,
-    /// Tokens that the conversation may have; unknown like the model's window.
-    room_for_history: Option<usize>,
-    /// A result did not fit, so the turn comes to its end.
-    is_out_of_room: bool,
+    /// Tokens available for the conversation. `None` if the context window is unknown.
+    history_budget: Option<usize>,
+    /// A tool result did not fit. The next answer must be final.
+    context_exhausted: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -212,159 +216,172 @@ impl<'a> Turn<'a> {
         setup: &'a TurnSetup,
         session_id: &'a SessionId,
         history: &'a mut History,
-        waiting: &'a Waiting,
+        steering: &'a SteeringQueue,
         origin: &TurnOrigin,
         progress: ProgressSink,
         cancellation: CancellationToken,
     ) -> Self {
         let deadline = Instant::now() + setup.limits.turn_timeout;
-        let deadline = origin.asking.as_ref().map_or(deadline, |one| deadline.min(one.deadline));
+        let deadline =
+            origin.parent.as_ref().map_or(deadline, |parent| deadline.min(parent.deadline));
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
         Self {
             setup,
             session_id,
             history,
-            waiting,
-            _seat: setup.approvals.as_ref().map(|one| one.seat(session_id, origin, &progress)),
+            steering,
+            _approval_listener: setup
+                .approvals
+                .as_ref()
+                .map(|approvals| approvals.listen(session_id, origin, &progress)),
             progress,
             scope: Arc::new(setup.scope(origin)),
-            names: ModelNames::default(),
+            names: ToolNames::default(),
             cancellation,
             deadline,
             streak,
             context: TurnContext::default(),
-            account: TurnAccount::default(),
-            spent_before: Spending::default(),
-            said: Vec::new(),
+            meter: TurnMeter::default(),
+            session_spending: Spending::default(),
+            user_texts: Vec::new(),
             context_tokens: 0,
-            room_for_history: None,
-            is_out_of_room: false,
+            history_budget: None,
+            context_exhausted: false,
         }
     }
 
-    /// In a conversation that took so much before.
-    pub(crate) fn after(mut self, spent: Spending) -> Self {
-        self.spent_before = spent;
+    /// Sets the spending of earlier turns of the conversation.
+    pub(crate) fn with_session_spending(mut self, spent: Spending) -> Self {
+        self.session_spending = spent;
         self
     }
 
-    /// Runs the turn to its end. Whatever the end, the history is one that a model server accepts:
-    /// every call has its result, and the assistant had the last word.
+    /// Runs the turn to its end. Afterwards the history is one that every model server accepts: each call
+    /// has a result, and the last message is from the assistant.
     pub(crate) async fn run(mut self, text: String) -> TurnAnswer {
-        info!(session_id = %self.session_id, agent = %self.setup.definition.name, "a turn begins");
-        self.said.push(text.clone());
-        let text = self.look_around(text).await;
-        self.say(ChatMessage::User(text)).await;
-        let ending = self.converse().await;
-        if let Ending::ModelFailed(error) = &ending {
-            info!(session_id = %self.session_id, %error, "the model gave no answer");
+        info!(session_id = %self.session_id, agent = %self.setup.definition.name, "turn started");
+        self.user_texts.push(text.clone());
+        let text = self.gather_context(text).await;
+        self.push(ChatMessage::User(text)).await;
+        let reason = self.run_loop().await;
+        if let StopReason::ModelFailed(error) = &reason {
+            info!(session_id = %self.session_id, %error, "model failed");
         }
-        let last_word = ending.last_word();
+        let history_text = reason.history_text();
         if let Some(log) = &self.setup.log {
-            log.keep(&self.setup.definition.name, self.session_id, &self.said, &last_word).await;
+            log.record(
+                &self.setup.definition.name,
+                self.session_id,
+                &self.user_texts,
+                &history_text,
+            )
+            .await;
         }
-        self.say(ChatMessage::Assistant { text: last_word, tool_calls: Vec::new() }).await;
+        self.push(ChatMessage::Assistant { text: history_text, tool_calls: Vec::new() }).await;
         self.history.fit();
-        let usage = Some(Box::new(self.account.closed(self.spent_before)));
-        TurnAnswer { usage, ..ending.into_answer() }
+        let usage = Some(Box::new(self.meter.finish(self.session_spending)));
+        TurnAnswer { usage, ..reason.into_answer() }
     }
 
-    /// Learns what the model is to know in this turn, and returns the message with what stays of it
-    /// in the conversation.
-    async fn look_around(&mut self, text: String) -> String {
+    /// Builds the context of the turn. Returns the message with the part of the context that is kept in the
+    /// conversation.
+    async fn gather_context(&mut self, text: String) -> String {
         let agent = &self.setup.definition.name;
-        let moment = Moment { agent, session: self.session_id, said: &text };
-        self.context = self.setup.context.build(moment).await;
-        let passing = self.context.passing.as_deref().unwrap_or_default();
-        let room = &self.setup.room;
+        let request = ContextRequest { agent, session: self.session_id, message: &text };
+        self.context = self.setup.context.build(request).await;
+        let transient = self.context.transient.as_deref().unwrap_or_default();
+        let budget = &self.setup.token_budget;
         self.context_tokens =
-            room.count_text(&self.context.system).await + room.count_text(passing).await;
-        match self.context.staying.take() {
-            Some(staying) => format!("{text}\n\n{staying}"),
+            budget.count_text(&self.context.system).await + budget.count_text(transient).await;
+        match self.context.persistent.take() {
+            Some(persistent) => format!("{text}\n\n{persistent}"),
             None => text,
         }
     }
 
-    async fn converse(&mut self) -> Ending {
+    async fn run_loop(&mut self) -> StopReason {
         for iteration in 0..self.setup.definition.max_iterations {
-            self.hear().await;
-            debug!(session_id = %self.session_id, iteration, "asking the model");
-            let answer = match self.ask(ToolChoice::Auto).await {
+            self.take_steering().await;
+            debug!(session_id = %self.session_id, iteration, "requesting model answer");
+            let answer = match self.call_model(ToolChoice::Auto).await {
                 Ok(answer) => answer,
-                Err(ending) => return ending,
+                Err(reason) => return reason,
             };
             if answer.tool_calls.is_empty() {
-                return Ending::Answered(answer);
+                return StopReason::Answered(answer);
             }
-            if let Some(ending) = self.run_calls(answer).await {
-                return ending;
+            if let Some(reason) = self.run_calls(answer).await {
+                return reason;
             }
-            if self.is_out_of_room {
-                return self.ask(ToolChoice::None).await.map_or_else(|end| end, Ending::Answered);
+            if self.context_exhausted {
+                return self
+                    .call_model(ToolChoice::None)
+                    .await
+                    .map_or_else(|reason| reason, StopReason::Answered);
             }
         }
-        self.hear().await;
-        match self.ask(ToolChoice::None).await {
-            Ok(answer) => Ending::IterationLimit(answer),
-            Err(ending) => ending,
+        self.take_steering().await;
+        match self.call_model(ToolChoice::None).await {
+            Ok(answer) => StopReason::IterationLimit(answer),
+            Err(reason) => reason,
         }
     }
 
-    async fn say(&mut self, message: ChatMessage) {
-        let tokens = self.setup.room.count(&message).await;
+    async fn push(&mut self, message: ChatMessage) {
+        let tokens = self.setup.token_budget.count(&message).await;
         self.history.push(message, tokens);
     }
 
-    /// Takes in what the person said meanwhile.
-    async fn hear(&mut self) {
-        for text in self.waiting.take() {
-            info!(session_id = %self.session_id, "the turn is steered");
-            self.said.push(text.clone());
-            self.say(ChatMessage::User(text)).await;
+    /// Adds the messages that the user sent meanwhile.
+    async fn take_steering(&mut self) {
+        for text in self.steering.take() {
+            info!(session_id = %self.session_id, "turn steered");
+            self.user_texts.push(text.clone());
+            self.push(ChatMessage::User(text)).await;
         }
         self.history.fit();
     }
 
-    /// Runs the calls of one answer and puts their results into the history, in the calls' order.
-    /// An ending when the turn can't go on.
-    async fn run_calls(&mut self, answer: AssembledAnswer) -> Option<Ending> {
-        let is_cut = answer.finish_reason == FinishReason::Length;
+    /// Runs the calls of one answer and adds their results to the history, in the order of the calls.
+    /// Returns the reason if the turn cannot continue.
+    async fn run_calls(&mut self, answer: AssembledAnswer) -> Option<StopReason> {
+        let is_truncated = answer.finish_reason == FinishReason::Length;
         let requests = answer.tool_calls.clone();
-        self.say(answer.into_message()).await;
-        let caller = Caller::new(self, is_cut);
+        self.push(answer.into_message()).await;
+        let runner = CallRunner::new(self, is_truncated);
         let pending = requests.iter().cloned().enumerate();
         let pending = pending.map(|(position, request)| PendingCall { position, request });
         let strategy: ExecutionStrategy = self.setup.definition.strategy;
-        let steer = || if self.must_stop(&caller) { Steering::Stop } else { Steering::Continue };
-        let ended = strategy.run(pending.collect(), |call| caller.call(call), steer).await;
-        let streak = caller.into_streak();
-        let unstarted = self.why_unstarted(&streak);
+        let steer = || if self.should_stop(&runner) { Steering::Stop } else { Steering::Continue };
+        let results = strategy.run(pending.collect(), |call| runner.call(call), steer).await;
+        let streak = runner.into_streak();
+        let skipped = self.skip_text(&streak);
         let mut left = requests.len();
-        for (request, text) in requests.into_iter().zip(ended) {
+        for (request, text) in requests.into_iter().zip(results) {
             left -= 1;
-            let text = text.unwrap_or_else(|| unstarted.to_owned());
-            self.read_result(request.id, text, left).await;
+            let text = text.unwrap_or_else(|| skipped.to_owned());
+            self.push_result(request.id, text, left).await;
         }
         self.streak = streak;
         if self.cancellation.is_cancelled() {
-            return Some(Ending::Cancelled);
+            return Some(StopReason::Cancelled);
         }
         if Instant::now() >= self.deadline {
-            return Some(self.out_of_time(true));
+            return Some(self.timed_out(true));
         }
-        self.streak.is_over().then(|| Ending::ToolTimeouts(self.streak.timed_out()))
+        self.streak.is_over().then(|| StopReason::ToolTimeouts(self.streak.timed_out()))
     }
 
-    /// Puts a result into the history, if the model can read it beside the running exchange and the
-    /// results that are `left`; else only that it was too much.
-    async fn read_result(&mut self, tool_call_id: String, content: String, left: usize) {
-        let mut tokens = self.setup.room.count_text(&content).await;
+    /// Adds a result to the history if it fits beside the current exchange and the `left` remaining
+    /// results. Otherwise adds [`BUDGET_EXCEEDED`].
+    async fn push_result(&mut self, tool_call_id: String, content: String, left: usize) {
+        let mut tokens = self.setup.token_budget.count_text(&content).await;
         let mut message = ChatMessage::Tool { tool_call_id, content };
         let taken = self.history.running_tokens() + left * SHORT_TOKENS;
-        let fits = |tokens| self.room_for_history.is_none_or(|room| taken + tokens <= room);
+        let fits = |tokens| self.history_budget.is_none_or(|budget| taken + tokens <= budget);
         if tokens > SHORT_TOKENS && !fits(tokens) {
-            info!(session_id = %self.session_id, tokens, "a tool result does not fit; the turn ends");
-            self.is_out_of_room = true;
+            info!(session_id = %self.session_id, tokens, "tool result exceeds context window; ending turn");
+            self.context_exhausted = true;
             tokens = SHORT_TOKENS;
             if let ChatMessage::Tool { content, .. } = &mut message {
                 BUDGET_EXCEEDED.clone_into(content);
@@ -373,27 +390,28 @@ impl<'a> Turn<'a> {
         self.history.push(message, tokens);
     }
 
-    /// Asked between two batches of calls.
-    fn must_stop(&self, caller: &Caller<'_>) -> bool {
+    /// Returns `true` if no further batch of calls may start.
+    fn should_stop(&self, runner: &CallRunner<'_>) -> bool {
         self.cancellation.is_cancelled()
-            || self.waiting.any()
+            || self.steering.has_messages()
             || Instant::now() >= self.deadline
-            || caller.timed_out_too_often()
+            || runner.timeouts_exceeded()
     }
 
-    fn why_unstarted(&self, streak: &TimeoutStreak) -> &'static str {
+    /// Returns the result of calls that were not started.
+    fn skip_text(&self, streak: &TimeoutStreak) -> &'static str {
         if self.cancellation.is_cancelled() {
             "(tool failed: cancelled)"
         } else if streak.is_over() {
-            "(tool skipped: too many tools timed out before it)"
+            "(tool skipped: too many earlier tool calls timed out)"
         } else if Instant::now() >= self.deadline {
-            "(tool skipped: the turn ran out of time)"
+            "(tool skipped: the turn exceeded its time limit)"
         } else {
-            "(tool skipped: the user said something new)"
+            "(tool skipped: the user sent a new message)"
         }
     }
 
-    fn out_of_time(&self, in_tools: bool) -> Ending {
-        Ending::OutOfTime { after: self.setup.limits.turn_timeout, in_tools }
+    fn timed_out(&self, in_tools: bool) -> StopReason {
+        StopReason::TimedOut { after: self.setup.limits.turn_timeout, in_tools }
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let proxy = InstanceId::generate();
     let client =
         AgentClient::connect(fleet.bus.clone(), &proxy).await.or_exit(exit::UNAVAILABLE)?;
-    let client = client.with_silence(SILENCE_LIMIT);
+    let client = client.with_idle_timeout(SILENCE_LIMIT);
     let conversation =
         Conversation { client, agent, session: SessionId::generate(), json, stats: chat.stats };
     let outcome = match chat.prompt {

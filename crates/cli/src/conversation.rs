@@ -47,7 +47,7 @@ impl Conversation {
         let message =
             UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
         let mut replies =
-            self.client.say(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
+            self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         let mut printer =
             TurnPrinter { json: self.json, stats: self.stats, ..TurnPrinter::default() };
         let mut cancelling: Option<JoinHandle<()>> = None;
@@ -117,7 +117,7 @@ impl Conversation {
     async fn cancel(&self) -> Result<JoinHandle<()>, Failure> {
         let message =
             UserMessage { session_id: self.session.clone(), text: String::new(), cancel: true };
-        let replies = self.client.say(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
+        let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         Ok(tokio::spawn(async move {
             let _ = replies.last().await;
         }))

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::SayError;
+use rockbot_agent::SendError;
 use rockbot_bus::{Bus, MemoryBus, QueueState, Requester, report::QueueDepth};
 use rockbot_bus_rabbitmq::RabbitBus;
 use rockbot_contracts::{
@@ -243,7 +243,7 @@ impl Fleet {
                 );
                 Ok(())
             }
-            _ => Err(Failure::unavailable(SayError::NobodyServes { agent: agent.clone() })),
+            _ => Err(Failure::unavailable(SendError::AgentUnavailable { agent: agent.clone() })),
         }
     }
 

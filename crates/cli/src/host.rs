@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, FrontDoor, McpParts, McpServices,
+    Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, McpParts, McpServices,
     MemoryError, ServiceSearch, Team, serve,
 };
 use rockbot_llm::ChatModel;
@@ -24,7 +24,7 @@ const CONCURRENCY: u16 = 64;
 
 /// An embedded agent with its memory, and the other agents of its directory as tools.
 pub(crate) struct Host {
-    door: FrontDoor,
+    inbox: AgentInbox,
     team: Team,
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
@@ -65,17 +65,18 @@ impl Host {
                 let name = definition.name.clone();
                 let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
                 let mcp = servers.clone().map(McpParts::new);
-                let behaviour = models.of(definition.model.as_deref().unwrap_or(model.name()));
+                let behavior =
+                    models.for_model(definition.model.as_deref().unwrap_or(model.name()));
                 let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
                 parts.layers.redactor = redactor.clone();
                 if let Some(memory) = &memory {
-                    parts.remember(memory);
+                    parts.set_memory(memory);
                 }
                 AgentParts {
                     mcp: mcp.map(|parts| McpParts { pins: pins.clone(), ..parts }),
                     pins,
                     approvals: approvals.clone(),
-                    behaviour,
+                    behavior,
                     ..parts
                 }
             }
@@ -89,13 +90,14 @@ impl Host {
         if let Some(folder) = &settings.agent.directory {
             team.watch(folder.clone());
         }
-        let door = serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
-        Ok(Self { door, team, pins, memory, _directory: discovered.directory })
+        let inbox =
+            serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
+        Ok(Self { inbox, team, pins, memory, _directory: discovered.directory })
     }
 
     /// Stops the agent; running turns have `grace` to finish.
     pub(crate) async fn stop(self, grace: Duration) {
-        self.door.drain(grace).await;
+        self.inbox.drain(grace).await;
         self.team.shut_down(Duration::ZERO).await;
         if let Some(memory) = self.memory {
             memory.close().await;

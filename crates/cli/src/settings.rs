@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rockbot_agent::{MemorySection, ModelBehaviours, PinsSection};
+use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) agent: AgentSection,
     pub(crate) memory: MemorySection,
     pub(crate) llm: LlmConfig,
-    pub(crate) models: ModelBehaviours,
+    pub(crate) models: ModelBehaviors,
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
     pub(crate) hooks: HookSettings,
@@ -89,8 +89,8 @@ impl Settings {
                 settings.service.is_production() && settings.embeds(),
             ))
             .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
-            .chain(settings.models.problems())
-            .chain(settings.memory.problems())
+            .chain(settings.models.validate())
+            .chain(settings.memory.validate())
             .chain(settings.pins.url().err())
             .chain(settings.approval.problems())
         {
@@ -128,7 +128,7 @@ impl Settings {
             if let Err(problem) = rockbot_toolkit::files::tools(&self.files) {
                 problems.problem(format!("files: {problem}"));
             }
-            for problem in self.agent.problems() {
+            for problem in self.agent.validate() {
                 problems.problem(problem);
             }
         }

@@ -80,7 +80,7 @@ fn configured(policy: &Value) -> ToolExecutor {
         instance: "one".into(),
     };
     let secrets = (0..16).map(|number| format!("secret-number-{number}"));
-    executor(section.layers_with_queues(Some(&fleet), Redactor::knowing(secrets)))
+    executor(section.layers_with_queues(Some(&fleet), Redactor::with_secrets(secrets)))
 }
 
 fn executor(layers: LayerOptions) -> ToolExecutor {

@@ -60,7 +60,7 @@ async fn up_on_broker_serves_other_processes() {
     up.ended().await.assert_code(0);
     let chat = fleet.run(&["chat", "Are you there?"]).await;
     chat.assert_code(69);
-    assert_says(&chat.err, &["nobody serves the agent", "assistant"]);
+    assert_says(&chat.err, &["is not available", "assistant"]);
 }
 
 #[tokio::test]

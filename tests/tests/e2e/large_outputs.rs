@@ -192,7 +192,7 @@ impl Desk {
             }
         });
         tokio::spawn(async move {
-            agent.message(UserMessage { session_id, text, cancel: false }, progress).await
+            agent.send(UserMessage { session_id, text, cancel: false }, progress).await
         })
     }
 

@@ -1,21 +1,21 @@
-//! How much of each part a model is told.
+//! Budgets of the parts of the context.
 
 use super::ContextPart;
 
-/// What stands at the end of a part that was cut.
-const CUT: &str = "\n[… left out for room]";
+/// Ends a truncated part.
+const TRUNCATED: &str = "\n[… truncated]";
 
-/// Most bytes of each part. With a known context window, the profile takes at most half of it, and no
-/// other part more than an eighth, except for the rules: all of them hold, whatever the model.
+/// Maximum bytes of each part. With a known context window, the profile is limited to half of it and every
+/// other part to an eighth. Rules are exempt: they apply with every model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextBudget {
-    /// The definition's prompt and the profile's documents. Default 64 KiB.
+    /// The definition's prompt and its documents. Default 64 KiB.
     pub profile: usize,
     /// Date and time zone. Default 512 bytes.
     pub clock: usize,
     /// Rules. Default 8 KiB.
     pub rules: usize,
-    /// Additions for the model. Default 16 KiB.
+    /// Instructions for the model. Default 16 KiB.
     pub model: usize,
     /// Memories. Default 4 KiB.
     pub memories: usize,
@@ -23,7 +23,7 @@ pub struct ContextBudget {
     pub skills: usize,
     /// Services that may help. Default 2 KiB.
     pub services: usize,
-    /// What is in working memory. Default 4 KiB.
+    /// Keys in working memory. Default 4 KiB.
     pub working_memory: usize,
 }
 
@@ -44,9 +44,9 @@ impl Default for ContextBudget {
 }
 
 impl ContextBudget {
-    /// The bytes of a part, for a model with a window of so many tokens.
+    /// Returns the budget of a part, for a model with a context window of `window` tokens.
     #[must_use]
-    pub fn of(&self, part: ContextPart, window: Option<u32>) -> usize {
+    pub fn max_bytes(&self, part: ContextPart, window: Option<u32>) -> usize {
         let own = match part {
             ContextPart::Profile => self.profile,
             ContextPart::Clock => self.clock,
@@ -62,22 +62,22 @@ impl ContextBudget {
             ContextPart::Profile => 2,
             _ => 8,
         };
-        // About four bytes a token.
+        // About four bytes per token.
         let most = window.map_or(usize::MAX, |tokens| tokens as usize / share * 4);
         own.min(most)
     }
 }
 
-/// Keeps a text within so many bytes: cut at a line where there is one near, and saying so. Whether
-/// it had to be cut.
-pub(super) fn within(text: &mut String, bytes: usize) -> bool {
+/// Truncates a text to `bytes`, preferably at a line break, and appends a note. Returns `true` if the text
+/// was truncated.
+pub(super) fn truncate(text: &mut String, bytes: usize) -> bool {
     if text.len() <= bytes {
         return false;
     }
-    let end = text.floor_char_boundary(bytes.saturating_sub(CUT.len()));
+    let end = text.floor_char_boundary(bytes.saturating_sub(TRUNCATED.len()));
     let line = text[..end].rfind('\n').filter(|line| *line > end / 2);
     text.truncate(line.unwrap_or(end));
-    text.push_str(CUT);
+    text.push_str(TRUNCATED);
     true
 }
 
@@ -86,26 +86,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_window_leaves_room_for_the_conversation() {
+    fn small_window_limits_every_part_but_rules() {
         let budget = ContextBudget::default();
-        assert_eq!(budget.of(ContextPart::Profile, None), 64 * 1024);
-        assert_eq!(budget.of(ContextPart::Profile, Some(16_000)), 32_000);
-        assert_eq!(budget.of(ContextPart::Model, Some(8_000)), 4_000);
-        assert_eq!(budget.of(ContextPart::Rules, Some(8_000)), 8 * 1024, "rules hold always");
-        assert_eq!(budget.of(ContextPart::Clock, Some(16_000)), 512);
+        assert_eq!(budget.max_bytes(ContextPart::Profile, None), 64 * 1024);
+        assert_eq!(budget.max_bytes(ContextPart::Profile, Some(16_000)), 32_000);
+        assert_eq!(budget.max_bytes(ContextPart::Model, Some(8_000)), 4_000);
+        assert_eq!(
+            budget.max_bytes(ContextPart::Rules, Some(8_000)),
+            8 * 1024,
+            "rules always apply"
+        );
+        assert_eq!(budget.max_bytes(ContextPart::Clock, Some(16_000)), 512);
     }
 
     #[test]
-    fn a_part_is_cut_at_a_line_and_says_so() {
+    fn part_is_truncated_at_a_line_with_a_note() {
         let mut text =
             "first line\nsecond line\nthird line that is longer than the others".to_owned();
-        within(&mut text, 50);
-        assert_eq!(text, "first line\nsecond line\n[… left out for room]");
+        truncate(&mut text, 50);
+        assert_eq!(text, "first line\nsecond line\n[… truncated]");
         let mut whole = "ü".repeat(10);
-        within(&mut whole, 20);
+        truncate(&mut whole, 20);
         assert_eq!(whole, "ü".repeat(10));
         let mut unbroken = "ü".repeat(100);
-        within(&mut unbroken, 101);
-        assert!(unbroken.len() <= 101 && unbroken.ends_with(CUT), "{unbroken}");
+        truncate(&mut unbroken, 101);
+        assert!(unbroken.len() <= 101 && unbroken.ends_with(TRUNCATED), "{unbroken}");
     }
 }

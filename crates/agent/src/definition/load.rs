@@ -1,4 +1,4 @@
-//! Definitions from files.
+//! Loading of definitions from files.
 
 use std::{
     collections::BTreeMap,
@@ -11,17 +11,17 @@ use rockbot_contracts::AgentName;
 
 use super::{AgentDefinition, DefinitionErrors, DefinitionProblem};
 
-/// The largest definition, in bytes.
+/// Largest definition, in bytes.
 const MAX_FILE_BYTES: u64 = 128 * 1024;
-/// The most definitions in a folder.
+/// Maximum number of definitions in a directory.
 const MAX_FILES: usize = 256;
 
 impl AgentDefinition {
-    /// Reads one definition, a `.md` or a `.toml` file of at most 128 KiB, and its documents, each of
-    /// at most as much. Blocks; for start-up.
+    /// Loads a definition, a `.md` or `.toml` file of at most 128 KiB, and its documents of at most the
+    /// same size each. Blocking; for startup.
     ///
     /// # Errors
-    /// Every problem with it at once.
+    /// Returns all problems.
     pub fn load(path: &Path) -> Result<Self, DefinitionErrors> {
         let text = read_bounded(path).map_err(|error| {
             DefinitionErrors(vec![problem(path, format!("cannot be read: {error}"))])
@@ -42,19 +42,19 @@ impl AgentDefinition {
                 }
                 Err(error) => {
                     let key = Some("documents".to_owned());
-                    let what = format!("{} cannot be read: {error}", document.display());
-                    problems.push(DefinitionProblem { key, ..problem(definition, what) });
+                    let text = format!("{} cannot be read: {error}", document.display());
+                    problems.push(DefinitionProblem { key, ..problem(definition, text) });
                 }
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(DefinitionErrors(problems)) }
     }
 
-    /// Reads every `.md` and `.toml` file of a folder, in the order of their names; at most 256
-    /// files. Blocks; for start-up.
+    /// Loads the `.md` and `.toml` files of a directory in the order of their names; at most 256 files.
+    /// Blocking; for startup.
     ///
     /// # Errors
-    /// Every problem with every file at once, two agents of one name among them.
+    /// Returns the problems of all files, including duplicate names.
     pub fn load_dir(folder: &Path) -> Result<Vec<Self>, DefinitionErrors> {
         let files = definition_files(folder).map_err(|error| {
             DefinitionErrors(vec![problem(folder, format!("cannot be listed: {error}"))])
@@ -99,8 +99,8 @@ fn definition_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        if matches!(ending, Some("md" | "toml")) && path.is_file() {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if matches!(extension, Some("md" | "toml")) && path.is_file() {
             files.push(path);
         }
     }
@@ -112,8 +112,8 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        let what = format!("it is larger than {MAX_FILE_BYTES} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        let text = format!("it is larger than {MAX_FILE_BYTES} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(text)
 }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_read_in_order_and_other_files_are_left_alone() {
+    fn directory_is_loaded_in_order_without_other_files() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("b.md"), "+++\n+++\nprompt").unwrap();
         fs::write(folder.path().join("a.toml"), "system_prompt = 'x'").unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_of_a_folder_are_told_at_once() {
+    fn all_problems_of_a_directory_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         write("a.md", "+++\nmax_iterations = 0\ncolour = 'red'\n+++\nprompt");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_follow_the_prompt_and_a_missing_one_is_named() {
+    fn documents_are_appended_and_missing_ones_reported() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         fs::create_dir(folder.path().join("documents")).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_is_named() {
+    fn missing_directory_is_named() {
         let error = AgentDefinition::load_dir(Path::new("no/such/folder")).unwrap_err();
         assert!(error.to_string().contains("no/such/folder"), "{error}");
     }

@@ -1,38 +1,33 @@
-//! MCP servers as an agent uses them.
+//! MCP servers as tools of an agent.
 //!
-//! - [`McpParts`]: what an agent needs for it;
-//! - [`McpRules`], [`McpExposure`]: what a definition says about it.
+//! [`McpParts`] is what an agent needs for it; the rules of a definition are [`McpRules`](crate::McpRules).
 
-mod desk;
-mod known;
+mod access;
 mod management;
-mod offer;
-mod rules;
-mod sessions;
+mod provider;
+mod server_cache;
+mod session_tools;
 
 use std::{fmt, sync::Arc};
 
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::ToolPins;
 
-pub(crate) use self::offer::McpOffer;
-pub use self::{
-    management::{GUIDE, management_tools},
-    rules::{McpExposure, McpRules},
-};
+pub use self::management::{GUIDE, management_tools};
+pub(crate) use self::provider::McpToolProvider;
 
-/// What an agent needs to use MCP servers.
+/// Access to MCP servers.
 pub struct McpParts {
-    /// The servers.
+    /// The gateway to the servers.
     pub gateway: Arc<dyn McpGateway>,
-    /// Where the trusted definitions are kept. Without, every definition is trusted.
+    /// Pins of trusted definitions. `None` trusts every definition.
     pub pins: Option<Arc<ToolPins>>,
-    /// Whether a model is offered to add and remove servers; the bridge decides whether it may.
+    /// Offers models to add and remove servers. The bridge must allow it too.
     pub may_register: bool,
 }
 
 impl McpParts {
-    /// These servers, without pins, and none may be added.
+    /// Creates access without pins and without the right to add servers.
     #[must_use]
     pub fn new(gateway: Arc<dyn McpGateway>) -> Self {
         Self { gateway, pins: None, may_register: false }

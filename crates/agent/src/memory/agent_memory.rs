@@ -1,4 +1,4 @@
-//! All that an agent remembers.
+//! The whole memory of the agents of a process.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,39 +13,39 @@ use super::{
     facts::Facts, inventory::Inventory, log::ConversationLog, recall::Recall, rules::Rules,
     section::MemorySection, skills::Skills, timezone::TimeZones,
 };
-use crate::context::{ContextPart, ContextSource, TodaysDate};
+use crate::context::{ContextPart, ContextSource, CurrentDate};
 
-/// How often what has expired is removed.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Interval at which expired entries are removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Long-term memory, skills and rules, for models.
+/// Guide to long-term memory, skills and rules, for models.
 const GUIDE: Guide = Guide {
     name: "memory",
     summary: "Remembering facts, skills and rules across conversations",
     markdown: include_str!("../../guides/memory.md"),
 };
 
-/// Why nothing can be remembered.
+/// Why the memory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The section can't be used.
+    /// The configuration is invalid.
     #[error("{0}")]
     Section(String),
-    /// The store can't be opened.
+    /// The store cannot be opened.
     #[error("memory.store: {url}: {source}")]
     Store {
-        /// Which one, without its password.
+        /// URL of the store, without its password.
         url: String,
-        /// Why.
+        /// The error of the store.
         source: StoreError,
     },
 }
 
-/// What the agents of a process remember: working memory, facts, skills, rules, the time zone, and
-/// what was said.
+/// The memory of the agents of a process: working memory, facts, skills, rules, the time zone and the
+/// history of conversations.
 ///
-/// Each agent has its own, and so has each conversation of it in working memory. Agents of other
-/// processes on the same store, with the same name, share it.
+/// Every agent has its own memory, and every conversation its own working memory. Processes that run an
+/// agent of the same name on the same store share its memory.
 pub struct AgentMemory {
     store: Arc<dyn Store>,
     working: WorkingMemory,
@@ -58,8 +58,7 @@ pub struct AgentMemory {
 }
 
 impl AgentMemory {
-    /// Opens the store that the section names with `connect`; none when memory is off. Needs a Tokio
-    /// runtime.
+    /// Opens the configured store with `connect`. Returns `None` if memory is off. Needs a Tokio runtime.
     ///
     /// # Errors
     /// See [`MemoryError`].
@@ -77,7 +76,7 @@ impl AgentMemory {
         Ok(Some(Self::new(store, section)))
     }
 
-    /// Keeps everything in this store, which is closed in the end. Needs a Tokio runtime.
+    /// Uses this store and closes it in [`close`](Self::close). Needs a Tokio runtime.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, section: &MemorySection) -> Self {
         let log = section.conversations();
@@ -88,30 +87,30 @@ impl AgentMemory {
             rules: Rules::new(store.clone()),
             zones: TimeZones::new(store.clone()),
             log: log.map(|keep| Arc::new(ConversationLog::new(store.clone(), keep))),
-            _sweeper: Sweeper::start(store.clone(), SWEEP_EVERY),
+            _sweeper: Sweeper::start(store.clone(), SWEEP_INTERVAL),
             store,
         }
     }
 
-    /// What agents put aside while they work.
+    /// Returns the working memory.
     #[must_use]
     pub fn working(&self) -> &WorkingMemory {
         &self.working
     }
 
-    /// What was said, if that is kept.
+    /// Returns the history of conversations, if it is stored.
     #[must_use]
     pub fn log(&self) -> Option<Arc<ConversationLog>> {
         self.log.clone()
     }
 
-    /// Large results in the same store, if the section wants them kept.
+    /// Returns storage for large results in the same store, if the section enables it.
     #[must_use]
     pub fn outputs(&self, section: &OutputsSection) -> Option<Arc<Outputs>> {
         section.enabled.then(|| Outputs::new(self.store.clone(), section.clone()))
     }
 
-    /// Its tools. They work for the agent and the conversation of their call.
+    /// Returns the tools. Each call uses the memory of its agent and conversation.
     #[must_use]
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         let mut tools = working_memory_tools(&self.working);
@@ -123,27 +122,27 @@ impl AgentMemory {
         tools
     }
 
-    /// How to use the tools.
+    /// Returns the guides to the tools.
     #[must_use]
     pub fn guides(&self) -> Vec<Guide> {
         vec![working_memory::GUIDE, GUIDE]
     }
 
-    /// What a model is told by itself.
+    /// Returns the context sources.
     #[must_use]
     pub fn sources(&self) -> Vec<Arc<dyn ContextSource>> {
         vec![
-            Arc::new(TodaysDate::new(Some(self.zones.clone()))),
+            Arc::new(CurrentDate::new(Some(self.zones.clone()))),
             self.rules.clone(),
-            Recall::new(ContextPart::Memories, self.facts.kept.clone()),
-            Recall::new(ContextPart::Skills, self.skills.kept.clone()),
+            Recall::new(ContextPart::Memories, self.facts.collection.clone()),
+            Recall::new(ContextPart::Skills, self.skills.collection.clone()),
             Arc::new(Inventory(self.working.clone())),
         ]
     }
 
-    /// Finishes what is under way, and gives the store up.
+    /// Finishes pending operations and closes the store.
     pub async fn close(&self) {
-        // Whoever sweeps it ends with it.
+        // This also stops the sweeper.
         self.store.close().await;
     }
 }

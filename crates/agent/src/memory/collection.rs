@@ -1,4 +1,4 @@
-//! Entries of one kind that agents keep, found by words.
+//! Searchable entries of one kind, kept by agent.
 
 use std::{
     collections::HashMap,
@@ -15,45 +15,47 @@ use sha2::{Digest, Sha256};
 use tokio::{task::spawn_blocking, time::Instant};
 use tracing::warn;
 
-/// After this time entries are read again although nobody said that they changed: a process may
-/// have died between a change and saying so.
-const FRESH: Duration = Duration::from_secs(60);
+/// Maximum age of cached entries. Entries are reloaded even without a recorded change, because a process
+/// may have died between a change and its record.
+const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How often a change is tried again that another process got in the way of.
+/// Maximum number of attempts of a change that conflicts with other processes.
 pub(super) const ATTEMPTS: usize = 8;
 
-/// What is kept in a collection.
-pub(super) trait Kept: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What several of them are called.
+/// A value in a collection.
+pub(super) trait CollectionItem:
+    Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// Name of the collection in the store and in messages.
     const NAME: &'static str;
 
-    /// What it is found by.
-    fn words(&self) -> String;
+    /// Returns the text that searches match.
+    fn search_text(&self) -> String;
 }
 
-/// The entries of each agent, at most so many of one.
+/// The entries of each agent, at most `capacity` of one agent.
 pub(super) struct Collection<T> {
     store: Arc<dyn Store>,
-    most: usize,
-    seen: Mutex<HashMap<AgentName, Arc<Entries<T>>>>,
-    /// Held from a look at how much there is until what was looked for is written.
+    capacity: usize,
+    cache: Mutex<HashMap<AgentName, Arc<Entries<T>>>>,
+    /// Held from the check of the capacity until the write.
     writing: tokio::sync::Mutex<()>,
 }
 
-/// What an agent keeps, as it was when it was looked at.
+/// The entries of an agent at the time of loading.
 pub(super) struct Entries<T> {
-    /// By name, in order of the names.
+    /// By name, in alphabetical order.
     pub(super) all: Vec<(String, Document<T>)>,
-    /// Made for the first who searches.
+    /// Built by the first search.
     index: OnceLock<Ranker>,
-    /// Which change it was read after.
+    /// The last change that the entries include.
     after: Option<Version>,
     read_at: Instant,
 }
 
-impl<T: Kept> Collection<T> {
-    pub(super) fn new(store: Arc<dyn Store>, most: usize) -> Self {
-        Self { store, most, seen: Mutex::default(), writing: tokio::sync::Mutex::default() }
+impl<T: CollectionItem> Collection<T> {
+    pub(super) fn new(store: Arc<dyn Store>, capacity: usize) -> Self {
+        Self { store, capacity, cache: Mutex::default(), writing: tokio::sync::Mutex::default() }
     }
 
     pub(super) async fn get(
@@ -64,7 +66,7 @@ impl<T: Kept> Collection<T> {
         self.shelf(agent).get(&[name]).await
     }
 
-    /// Puts an entry under a name if that is as expected and there is room.
+    /// Writes an entry if its version is as expected and the capacity allows it.
     pub(super) async fn put(
         &self,
         agent: &AgentName,
@@ -75,8 +77,8 @@ impl<T: Kept> Collection<T> {
         self.put_if(agent, name, value, expected, |_| Ok(())).await
     }
 
-    /// The same, if the entries that are there pass the check. Of the puts of a process one looks
-    /// and writes at a time, so limits hold for calls that come at once.
+    /// Like [`put`](Self::put), if the present entries pass the check. Writes of one process are
+    /// serialized, so the limits hold for concurrent calls.
     pub(super) async fn put_if(
         &self,
         agent: &AgentName,
@@ -90,12 +92,12 @@ impl<T: Kept> Collection<T> {
             let entries = self.entries(agent).await?;
             check(&entries)?;
             let count = entries.all.len();
-            if count >= self.most && entries.all.iter().all(|(taken, _)| taken != name) {
+            if count >= self.capacity && entries.all.iter().all(|(taken, _)| taken != name) {
                 return Err(ToolFailure::invalid(format!(
-                    "there are {count} {}, at most {}; nothing was dropped to make room: delete \
-                     what is no longer needed",
+                    "there are {count} {}, at most {}; no entry was dropped; delete what \
+                     is no longer needed",
                     T::NAME,
-                    self.most
+                    self.capacity
                 )));
             }
         }
@@ -106,7 +108,7 @@ impl<T: Kept> Collection<T> {
         Ok(placed)
     }
 
-    /// Takes the entry of a name away. Whether there was one.
+    /// Removes an entry. Returns `true` if it existed.
     pub(super) async fn remove(&self, agent: &AgentName, name: &str) -> Result<bool, ToolFailure> {
         let removed = self.shelf(agent).remove(&[name], Expected::Anything).await?;
         if removed {
@@ -115,32 +117,32 @@ impl<T: Kept> Collection<T> {
         Ok(removed)
     }
 
-    /// All entries of an agent. They are read again only after somebody changed one.
+    /// Returns all entries of an agent, from the cache unless an entry has changed.
     pub(super) async fn entries(&self, agent: &AgentName) -> Result<Arc<Entries<T>>, ShelfError> {
-        // First, so that a change that comes while the list is read is noticed the next time.
+        // Read before the list, so that a concurrent change is noticed at the next load.
         let after = self.changes(agent).get::<&str>(&["last"]).await?.map(|last| last.version);
-        let known = self.seen().get(agent).cloned();
+        let known = self.cache().get(agent).cloned();
         if let Some(known) = known.filter(|known| known.after == after && known.is_fresh()) {
             return Ok(known);
         }
-        let listed = self.shelf(agent).list::<&str>(&[], self.most.saturating_mul(2)).await?;
+        let listed = self.shelf(agent).list::<&str>(&[], self.capacity.saturating_mul(2)).await?;
         let all: Vec<_> = listed
             .into_iter()
             .map(|(name, document)| (name.into_iter().next().unwrap_or_default(), document))
             .collect();
         let (index, read_at) = (OnceLock::new(), Instant::now());
         let entries = Arc::new(Entries { all, index, after, read_at });
-        self.seen().insert(agent.clone(), entries.clone());
+        self.cache().insert(agent.clone(), entries.clone());
         Ok(entries)
     }
 
-    /// Says that there was a change. Where that fails, the change was made none the less, and other
-    /// processes see it a minute later.
+    /// Records a change. If that fails, the change itself is stored, and other processes see it within a
+    /// minute.
     async fn changed(&self, agent: &AgentName) {
-        self.seen().remove(agent);
+        self.cache().remove(agent);
         if let Err(error) = self.changes(agent).put(&["last"], &(), None, Expected::Anything).await
         {
-            warn!(%error, what = T::NAME, "others will see a change late");
+            warn!(%error, what = T::NAME, "change record failed; visible elsewhere within a minute");
         }
     }
 
@@ -152,49 +154,49 @@ impl<T: Kept> Collection<T> {
         Shelf::new(self.store.clone(), ["changes", T::NAME, agent.as_str()])
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<AgentName, Arc<Entries<T>>>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, HashMap<AgentName, Arc<Entries<T>>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Kept> Entries<T> {
+impl<T: CollectionItem> Entries<T> {
     fn is_fresh(&self) -> bool {
-        self.read_at.elapsed() < FRESH
+        self.read_at.elapsed() < MAX_AGE
     }
 
-    /// The entries that fit a query best, the best first.
-    pub(super) async fn fitting(
+    /// Returns the entries that match a query best, best first.
+    pub(super) async fn search(
         self: &Arc<Self>,
         query: &str,
-        most: usize,
+        limit: usize,
     ) -> Vec<&(String, Document<T>)> {
         if self.index.get().is_none() {
             let entries = self.clone();
-            // Megabytes may be read for their words.
+            // Building the index may read megabytes.
             let _ = spawn_blocking(move || entries.index().len()).await;
         }
-        let found = self.index().search(query, most);
+        let found = self.index().search(query, limit);
         found.into_iter().filter_map(|hit| self.all.get(hit.text)).collect()
     }
 
     fn index(&self) -> &Ranker {
-        let words = |(_, document): &(String, Document<T>)| document.value.words();
-        self.index.get_or_init(|| Ranker::over(self.all.iter().map(words)))
+        let text = |(_, document): &(String, Document<T>)| document.value.search_text();
+        self.index.get_or_init(|| Ranker::over(self.all.iter().map(text)))
     }
 }
 
-/// A short name made of a text: the same for the same text, whatever its case and white space.
+/// Derives a short name from a text, ignoring case and white space.
 pub(super) fn name_of(text: &str) -> String {
     let plain = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     Sha256::digest(plain).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Refuses a text that is empty or too long.
-pub(super) fn check_text(what: &str, text: &str, most: usize) -> Result<(), ToolFailure> {
+/// Rejects a text that is empty or too long.
+pub(super) fn check_text(what: &str, text: &str, max_bytes: usize) -> Result<(), ToolFailure> {
     match text.len() {
         _ if text.trim().is_empty() => Err(ToolFailure::invalid(format!("{what} is empty"))),
-        bytes if bytes > most => Err(ToolFailure::invalid(format!(
-            "{what} has {bytes} bytes, at most {most}; nothing was saved: say it in fewer words"
+        bytes if bytes > max_bytes => Err(ToolFailure::invalid(format!(
+            "{what} has {bytes} bytes, at most {max_bytes}; nothing was saved; shorten it"
         ))),
         _ => Ok(()),
     }

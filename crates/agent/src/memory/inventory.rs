@@ -1,15 +1,15 @@
-//! What is in working memory, told in every turn.
+//! The keys in working memory, as context of every turn.
 
 use futures_util::future::BoxFuture;
 use rockbot_memory::{MemoryOwner, WorkingMemory};
 use tracing::debug;
 
-use crate::context::{ContextPart, ContextSource, Moment};
+use crate::context::{ContextPart, ContextRequest, ContextSource};
 
-/// The longest list, in bytes.
-const MOST_BYTES: usize = 2000;
+/// Longest list, in bytes.
+const MAX_BYTES: usize = 2000;
 
-/// Tells a model the keys of its working memory.
+/// Adds the keys in working memory to the context.
 pub(super) struct Inventory(pub(super) WorkingMemory);
 
 impl ContextSource for Inventory {
@@ -17,12 +17,12 @@ impl ContextSource for Inventory {
         ContextPart::WorkingMemory
     }
 
-    fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>> {
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move {
-            let (agent, session) = (moment.agent.clone(), moment.session.clone());
+            let (agent, session) = (request.agent.clone(), request.session.clone());
             let owner = MemoryOwner { agent, session };
-            self.0.inventory(&owner, MOST_BYTES).await.unwrap_or_else(|error| {
-                debug!(%error, "working memory is out of reach");
+            self.0.inventory(&owner, MAX_BYTES).await.unwrap_or_else(|error| {
+                debug!(%error, "working memory unavailable");
                 None
             })
         })

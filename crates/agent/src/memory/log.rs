@@ -1,4 +1,4 @@
-//! What was said to an agent and what it answered, for a while, and the search over it.
+//! The searchable history of conversations.
 
 use std::{
     collections::HashMap,
@@ -15,35 +15,35 @@ use serde_json::{Value, json};
 use tokio::{task::spawn_blocking, time::timeout};
 use tracing::warn;
 
-use super::recall::moment;
-use crate::own_tool::{Definition, OwnTool, read};
+use super::recall::format_utc;
+use crate::builtin_tool::{BuiltinDefinition, BuiltinTool, parse_arguments};
 
-/// The longest text that is kept of one message, in bytes.
-const MOST_BYTES: usize = 8 * 1024;
-/// Most messages of an agent: older ones go.
-const MOST: usize = 2000;
-/// How many turns are kept until what is too much is looked for.
-const TURNS_UNTIL_TIDY: usize = 50;
-/// Most messages that are removed at once.
-const REMOVED_AT_ONCE: usize = 500;
-/// How long a turn waits for the log.
-const PATIENCE: Duration = Duration::from_secs(2);
-const HITS: usize = 5;
-const MOST_HITS: usize = 20;
+/// Longest stored text of a message, in bytes.
+const MAX_BYTES: usize = 8 * 1024;
+/// Maximum number of messages of an agent; the oldest are removed.
+const MAX_ENTRIES: usize = 2000;
+/// Turns of an agent between two trims.
+const TURNS_PER_TRIM: usize = 50;
+/// Maximum number of messages removed at once.
+const TRIM_BATCH: usize = 500;
+/// Time limit of a write, since the turn waits for it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+const DEFAULT_HITS: usize = 5;
+const MAX_HITS: usize = 20;
 const EXCERPT_CHARS: usize = 400;
 
-/// What was said, by agent, for a time.
+/// The messages of conversations, by agent, for a limited time.
 ///
-/// A message over 8 KiB is kept up to there, and about the newest 2,000 messages of an agent. Each
-/// agent searches its own conversations only.
+/// Messages are truncated to 8 KiB, and about the newest 2,000 messages of an agent are kept. An agent can
+/// search only its own conversations.
 pub struct ConversationLog {
     store: Arc<dyn Store>,
     keep: Duration,
-    /// Turns of each agent since this process began.
+    /// Turns of each agent since the start of the process.
     turns: Mutex<HashMap<AgentName, usize>>,
 }
 
-/// One message.
+/// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Message {
@@ -54,7 +54,7 @@ struct Message {
     at: i64,
 }
 
-/// Who said something.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Speaker {
@@ -71,26 +71,26 @@ struct Arguments {
 }
 
 impl ConversationLog {
-    /// A log in this store, of what was said within the last `keep`.
+    /// Creates a log in this store that keeps messages for `keep`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, keep: Duration) -> Self {
         Self { store, keep, turns: Mutex::default() }
     }
 
-    /// Keeps what a person said in a turn and what the agent answered. A store that fails or is
-    /// slow costs the entry, and two seconds at most.
-    pub async fn keep(
+    /// Stores the user messages and the answer of a turn. If the store fails or needs more than two
+    /// seconds, the turn is not stored.
+    pub async fn record(
         &self,
         agent: &AgentName,
         session: &SessionId,
-        said: &[String],
+        user_texts: &[String],
         answer: &str,
     ) {
-        let kept = timeout(PATIENCE, self.write(agent, session, said, answer)).await;
+        let kept = timeout(WRITE_TIMEOUT, self.write(agent, session, user_texts, answer)).await;
         match kept {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, "a turn is missing in the log of conversations"),
-            Err(_) => warn!(?PATIENCE, "a turn may be missing in the log of conversations"),
+            Ok(Err(error)) => warn!(%error, "storing a turn failed"),
+            Err(_) => warn!(?WRITE_TIMEOUT, "storing a turn timed out"),
         }
     }
 
@@ -98,44 +98,44 @@ impl ConversationLog {
         &self,
         agent: &AgentName,
         session: &SessionId,
-        said: &[String],
+        user_texts: &[String],
         answer: &str,
     ) -> Result<(), ShelfError> {
         let at = self.store.now().await?.as_millis();
-        let said = said.iter().map(|text| (Speaker::User, text.as_str()));
+        let user_texts = user_texts.iter().map(|text| (Speaker::User, text.as_str()));
         let shelf = self.shelf(agent);
-        for (by, text) in said.chain([(Speaker::Assistant, answer)]) {
-            let text = text[..text.floor_char_boundary(MOST_BYTES)].to_owned();
+        for (by, text) in user_texts.chain([(Speaker::Assistant, answer)]) {
+            let text = text[..text.floor_char_boundary(MAX_BYTES)].to_owned();
             let message = Message { session: session.to_string(), by, text, at };
             let name = name_of(at, &ToolCallId::generate());
             shelf.put(&[name], &message, Some(self.keep), Expected::Absent).await?;
         }
-        if self.is_time_to_tidy(agent) {
-            tidy(&shelf).await?;
+        if self.is_trim_due(agent) {
+            trim(&shelf).await?;
         }
         Ok(())
     }
 
-    fn is_time_to_tidy(&self, agent: &AgentName) -> bool {
+    fn is_trim_due(&self, agent: &AgentName) -> bool {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = turns.entry(agent.clone()).or_default();
         *turns += 1;
-        *turns % TURNS_UNTIL_TIDY == 1
+        *turns % TURNS_PER_TRIM == 1
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
-        let definition = Definition {
+        let definition = BuiltinDefinition {
             name: "search_conversation_history",
-            description: "Search what was said in this and earlier conversations with you.",
+            description: "Search the messages of this and earlier conversations.",
             arguments: json!({"query": {"type": "string", "minLength": 1, "maxLength": 500},
                 "this_conversation": {"type": "boolean",
-                    "description": "Whether only this conversation is searched."},
-                "max_results": {"type": "integer", "minimum": 1, "maximum": MOST_HITS}}),
+                    "description": "Search only this conversation."},
+                "max_results": {"type": "integer", "minimum": 1, "maximum": MAX_HITS}}),
             required: &["query"],
             source: ToolSource::Memory,
             hints: ToolHints::READ_ONLY,
         };
-        vec![OwnTool::over(self, definition, |log, arguments, context| {
+        vec![BuiltinTool::new(self, definition, |log, arguments, context| {
             Box::pin(log.search(arguments, context))
         })]
     }
@@ -145,33 +145,33 @@ impl ConversationLog {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { query, this_conversation, max_results } = read(arguments)?;
-        let most = max_results.unwrap_or(HITS).min(MOST_HITS);
+        let Arguments { query, this_conversation, max_results } = parse_arguments(arguments)?;
+        let most = max_results.unwrap_or(DEFAULT_HITS).min(MAX_HITS);
         let own = context.session_id.as_str();
-        let messages = self.shelf(&context.agent).list::<&str>(&[], MOST).await?;
+        let messages = self.shelf(&context.agent).list::<&str>(&[], MAX_ENTRIES).await?;
         let messages: Vec<_> = messages
             .into_iter()
             .map(|(_, message)| message.value)
             .filter(|message| !this_conversation || message.session == own)
             .collect();
-        let asked = query.clone();
-        // Megabytes may be read for their words.
+        let searched = query.clone();
+        // Ranking may read megabytes.
         let ranked = spawn_blocking(move || {
             let found = Ranker::over(messages.iter().map(|message| &message.text));
-            let found = found.search(&asked, most).into_iter();
+            let found = found.search(&searched, most).into_iter();
             found.map(|hit| messages[hit.text].clone()).collect::<Vec<_>>()
         });
         let found = ranked
             .await
-            .map_err(|error| ToolFailure::failed_with_source("the search broke off", error))?;
+            .map_err(|error| ToolFailure::failed_with_source("the search failed", error))?;
         if found.is_empty() {
-            return Ok(ToolResult::text("Nothing that was said fits. Try other words."));
+            return Ok(ToolResult::text("No message matches. Try other keywords."));
         }
         let lines = found.iter().map(|message| {
             let Message { session, by, text, at } = message;
             let by = if *by == Speaker::User { "the user" } else { "you" };
             let place = if session == own { "here" } else { "in another conversation" };
-            let at = moment(*at, "%Y-%m-%d %H:%M UTC");
+            let at = format_utc(*at, "%Y-%m-%d %H:%M UTC");
             format!("- {at}, {by} {place}: {}", excerpt(text, &query, EXCERPT_CHARS))
         });
         Ok(ToolResult::text(lines.collect::<Vec<_>>().join("\n")))
@@ -182,16 +182,16 @@ impl ConversationLog {
     }
 }
 
-/// Removes the oldest messages where there are too many.
-async fn tidy(shelf: &Shelf<Message>) -> Result<(), ShelfError> {
-    let messages = shelf.list::<&str>(&[], MOST + REMOVED_AT_ONCE).await?;
-    for (name, _) in messages.iter().skip(MOST) {
+/// Removes the oldest messages above the limit.
+async fn trim(shelf: &Shelf<Message>) -> Result<(), ShelfError> {
+    let messages = shelf.list::<&str>(&[], MAX_ENTRIES + TRIM_BATCH).await?;
+    for (name, _) in messages.iter().skip(MAX_ENTRIES) {
         shelf.remove(name, Expected::Anything).await?;
     }
     Ok(())
 }
 
-/// The name of a message, so that the newest ones are listed first.
+/// Returns the name of a message. Newer messages sort first.
 fn name_of(at: i64, id: &ToolCallId) -> String {
     format!("{:019}-{id}", i64::MAX.saturating_sub(at))
 }
@@ -209,35 +209,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_agents_log_is_tidied_whoever_else_talks() {
+    fn trim_is_due_per_agent() {
         let store = Arc::new(MemoryStore::new(Clock::System));
         let log = ConversationLog::new(store, Duration::from_secs(60));
         let [one, two] = ["one", "two"].map(|name| AgentName::new(name).unwrap());
         for agent in [&one, &two] {
-            assert!(log.is_time_to_tidy(agent));
+            assert!(log.is_trim_due(agent));
         }
-        for _ in 1..TURNS_UNTIL_TIDY {
-            assert!(!log.is_time_to_tidy(&one) && !log.is_time_to_tidy(&two));
+        for _ in 1..TURNS_PER_TRIM {
+            assert!(!log.is_trim_due(&one) && !log.is_trim_due(&two));
         }
-        assert!(log.is_time_to_tidy(&one) && log.is_time_to_tidy(&two));
+        assert!(log.is_trim_due(&one) && log.is_trim_due(&two));
     }
 
     #[tokio::test]
-    async fn the_oldest_messages_go_when_there_are_too_many() {
+    async fn oldest_messages_are_removed_above_limit() {
         let store = Arc::new(MemoryStore::new(Clock::System));
         let log = ConversationLog::new(store, Duration::from_secs(60));
         let agent = AgentName::new("tester").unwrap();
         let shelf = log.shelf(&agent);
-        for at in 0..MOST as i64 + 100 {
+        for at in 0..MAX_ENTRIES as i64 + 100 {
             let message =
                 Message { session: "s".to_owned(), by: Speaker::User, text: at.to_string(), at };
             let name = name_of(at, &ToolCallId::generate());
             shelf.put(&[name], &message, None, Expected::Absent).await.unwrap();
         }
-        log.keep(&agent, &SessionId::generate(), &["hello".to_owned()], "hi").await;
+        log.record(&agent, &SessionId::generate(), &["hello".to_owned()], "hi").await;
         let left = shelf.list::<&str>(&[], usize::MAX).await.unwrap();
-        assert_eq!(left.len(), MOST);
-        // The two of the turn are the newest, and 102 of the others had to go.
+        assert_eq!(left.len(), MAX_ENTRIES);
+        // The turn added two messages, so 102 older ones were removed.
         assert_eq!(left.last().unwrap().1.value.text, "102");
     }
 }

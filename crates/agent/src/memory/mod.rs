@@ -1,10 +1,10 @@
-//! What an agent remembers, in a store that its processes share.
+//! Memory of an agent, in a store that its processes share.
 //!
-//! - [`AgentMemory`]: all of it, with its tools, its guides, and what it tells a model by itself;
-//! - [`MemorySection`]: where it is kept, and for how long;
-//! - [`ConversationLog`]: what was said, for later search.
+//! - [`AgentMemory`]: the whole memory, with its tools, guides and context sources;
+//! - [`MemorySection`]: store and lifetimes;
+//! - [`ConversationLog`]: searchable history of conversations.
 //!
-//! Everything belongs to one agent: the one that a call or a turn is of.
+//! Every entry belongs to one agent: the agent of the call or turn.
 
 mod agent_memory;
 mod collection;

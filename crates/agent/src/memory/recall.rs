@@ -1,4 +1,4 @@
-//! What an agent thinks of by itself: kept entries that fit what was just said.
+//! Recall: context entries that match the user message.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,73 +10,73 @@ use jiff::{Timestamp, tz::TimeZone};
 use rockbot_contracts::SessionId;
 use tracing::debug;
 
-use super::collection::{Collection, Kept};
-use crate::context::{ContextPart, ContextSource, Moment};
+use super::collection::{Collection, CollectionItem};
+use crate::context::{ContextPart, ContextRequest, ContextSource};
 
-/// Most entries that one turn brings to mind.
-const MOST: usize = 5;
+/// Maximum number of entries in one turn.
+const MAX_RECALLED: usize = 5;
 
-/// Entries that are looked at for those that the conversation has not seen.
-const LOOKED_AT: usize = 25;
+/// Search results that are checked for entries that are new to the conversation.
+const CANDIDATES: usize = 25;
 
-/// The longest text of one turn, in bytes: less than the context's budget for it, so that what is
-/// marked as seen was told.
-const MOST_BYTES: usize = 4000;
+/// Longest text of one turn, in bytes. Below the budget of the part, so that no entry marked as seen is
+/// truncated.
+const MAX_BYTES: usize = 4000;
 
-/// The longest part of what was said that is searched by, in bytes.
-const MOST_SAID: usize = 4000;
+/// Longest part of the message that is searched, in bytes.
+const MAX_QUERY_BYTES: usize = 4000;
 
-/// What comes to mind by itself.
-pub(super) trait Recalled: Kept {
-    /// What stands before the entries.
+/// An entry that can be recalled.
+pub(super) trait Recallable: CollectionItem {
+    /// Heading of the entries.
     const HEADING: &'static str;
 
-    /// An entry on one line.
+    /// Renders an entry on one line.
     fn line(&self, name: &str) -> String;
 }
 
-/// Tells a model the entries that fit what was said, each once in a conversation.
+/// Adds the entries that match the message, each once per conversation.
 pub(super) struct Recall<T> {
     part: ContextPart,
-    kept: Arc<Collection<T>>,
-    /// Names and versions that a conversation has seen: what changed is new.
+    collection: Arc<Collection<T>>,
+    /// Names and versions that a conversation has seen. A changed entry counts as new.
     seen: Mutex<HashMap<SessionId, HashSet<(String, i64)>>>,
 }
 
-impl<T: Recalled> Recall<T> {
-    pub(super) fn new(part: ContextPart, kept: Arc<Collection<T>>) -> Arc<Self> {
-        Arc::new(Self { part, kept, seen: Mutex::default() })
+impl<T: Recallable> Recall<T> {
+    pub(super) fn new(part: ContextPart, collection: Arc<Collection<T>>) -> Arc<Self> {
+        Arc::new(Self { part, collection, seen: Mutex::default() })
     }
 
-    async fn recall(&self, moment: Moment<'_>) -> Option<String> {
-        let entries = match self.kept.entries(moment.agent).await {
+    async fn recall(&self, request: ContextRequest<'_>) -> Option<String> {
+        let entries = match self.collection.entries(request.agent).await {
             Ok(entries) => entries,
             Err(error) => {
-                debug!(%error, what = T::NAME, "out of reach");
+                debug!(%error, what = T::NAME, "recall failed");
                 return None;
             }
         };
-        let said = &moment.said[..moment.said.floor_char_boundary(MOST_SAID)];
-        let fitting = entries.fitting(said, LOOKED_AT).await;
+        let query = &request.message[..request.message.floor_char_boundary(MAX_QUERY_BYTES)];
+        let found = entries.search(query, CANDIDATES).await;
         let mut seen = self.seen();
-        let seen = seen.entry(moment.session.clone()).or_default();
+        let seen = seen.entry(request.session.clone()).or_default();
         let mut text = T::HEADING.to_owned();
-        let mut told = 0;
-        for (name, entry) in fitting {
+        let mut count = 0;
+        for (name, entry) in found {
             let mark = (name.clone(), entry.version.number());
             let line = entry.value.line(name);
-            if seen.contains(&mark) || text.len() + 1 + line.len() > MOST_BYTES {
+            if seen.contains(&mark) || text.len() + 1 + line.len() > MAX_BYTES {
                 continue;
             }
             seen.insert(mark);
             text.push('\n');
             text.push_str(&line);
-            told += 1;
-            if told == MOST {
+            count += 1;
+            if count == MAX_RECALLED {
                 break;
             }
         }
-        (told > 0).then_some(text)
+        (count > 0).then_some(text)
     }
 
     fn seen(&self) -> MutexGuard<'_, HashMap<SessionId, HashSet<(String, i64)>>> {
@@ -84,13 +84,13 @@ impl<T: Recalled> Recall<T> {
     }
 }
 
-impl<T: Recalled> ContextSource for Recall<T> {
+impl<T: Recallable> ContextSource for Recall<T> {
     fn part(&self) -> ContextPart {
         self.part
     }
 
-    fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>> {
-        Box::pin(self.recall(moment))
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
+        Box::pin(self.recall(request))
     }
 
     fn forget(&self, session: &SessionId) {
@@ -98,13 +98,13 @@ impl<T: Recalled> ContextSource for Recall<T> {
     }
 }
 
-/// The day of a moment, in UTC.
-pub(super) fn day(millis: i64) -> String {
-    moment(millis, "%Y-%m-%d")
+/// Formats the date of a timestamp in UTC.
+pub(super) fn utc_date(millis: i64) -> String {
+    format_utc(millis, "%Y-%m-%d")
 }
 
-/// A moment in UTC, as `format` says.
-pub(super) fn moment(millis: i64, format: &str) -> String {
-    let moment = Timestamp::from_millisecond(millis).unwrap_or_default();
-    moment.to_zoned(TimeZone::UTC).strftime(format).to_string()
+/// Formats a timestamp in UTC.
+pub(super) fn format_utc(millis: i64, format: &str) -> String {
+    let time = Timestamp::from_millisecond(millis).unwrap_or_default();
+    time.to_zoned(TimeZone::UTC).strftime(format).to_string()
 }

@@ -1,4 +1,4 @@
-//! Rules: what a person told an agent to do always.
+//! Rules: standing instructions of the user.
 
 use std::sync::Arc;
 
@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::collection::{Collection, Entries, Kept, check_text, name_of};
+use super::collection::{Collection, CollectionItem, Entries, check_text, name_of};
 use crate::{
-    context::{ContextPart, ContextSource, Moment},
-    own_tool::{Definition, KEEPS, OwnTool, REMOVES, read},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, DESTRUCTIVE, NON_DESTRUCTIVE, parse_arguments},
+    context::{ContextPart, ContextRequest, ContextSource},
 };
 
-/// Most rules of an agent.
-const MOST: usize = 50;
-/// The longest rule, in bytes.
-const MOST_BYTES: usize = 500;
-/// Most bytes of all of them: they are told in every turn, and none may be left out.
-const MOST_BYTES_IN_ALL: usize = 6 * 1024;
+/// Maximum number of rules of an agent.
+const MAX_ENTRIES: usize = 50;
+/// Longest rule, in bytes.
+const MAX_BYTES: usize = 500;
+/// Maximum size of all rules, in bytes. All rules are part of every turn.
+const MAX_TOTAL_BYTES: usize = 6 * 1024;
 
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rule {
     rule: String,
-    /// In milliseconds since the Unix epoch; rules are told in this order.
+    /// In milliseconds since the Unix epoch. Rules are ordered by it.
     added_at: i64,
 }
 
-impl Kept for Rule {
+impl CollectionItem for Rule {
     const NAME: &'static str = "rules";
 
-    fn words(&self) -> String {
+    fn search_text(&self) -> String {
         self.rule.clone()
     }
 }
@@ -43,7 +43,7 @@ impl Kept for Rule {
 /// The rules of all agents of the process.
 pub(super) struct Rules {
     store: Arc<dyn Store>,
-    kept: Collection<Rule>,
+    collection: Collection<Rule>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -55,11 +55,11 @@ struct Arguments {
 
 impl Rules {
     pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { kept: Collection::new(store.clone(), MOST), store })
+        Arc::new(Self { collection: Collection::new(store.clone(), MAX_ENTRIES), store })
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
-        let define = |name, description, arguments, required, hints| Definition {
+        let define = |name, description, arguments, required, hints| BuiltinDefinition {
             name,
             description,
             arguments,
@@ -68,30 +68,30 @@ impl Rules {
             hints,
         };
         vec![
-            OwnTool::over(
+            BuiltinTool::new(
                 self,
                 define(
                     "add_rule",
-                    "Keep to a rule from the next turn on, in every conversation. Only when the \
-                     person asks for it.",
-                    json!({"rule": {"type": "string", "minLength": 1, "maxLength": MOST_BYTES}}),
+                    "Add a rule for every conversation from the next turn on. Only when the user \
+                     asks for it.",
+                    json!({"rule": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES}}),
                     &["rule"],
-                    KEEPS,
+                    NON_DESTRUCTIVE,
                 ),
                 |rules, arguments, context| Box::pin(rules.add(arguments, context)),
             ),
-            OwnTool::over(
+            BuiltinTool::new(
                 self,
                 define(
                     "remove_rule",
-                    "Take a rule away, by its id.",
+                    "Remove a rule by its id.",
                     json!({"id": {"type": "string", "minLength": 1, "maxLength": 64}}),
                     &["id"],
-                    REMOVES,
+                    DESTRUCTIVE,
                 ),
                 |rules, arguments, context| Box::pin(rules.remove(arguments, context)),
             ),
-            OwnTool::over(
+            BuiltinTool::new(
                 self,
                 define(
                     "list_rules",
@@ -110,26 +110,28 @@ impl Rules {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { rule, .. } = read(arguments)?;
-        check_text("the rule", &rule, MOST_BYTES)?;
+        let Arguments { rule, .. } = parse_arguments(arguments)?;
+        check_text("the rule", &rule, MAX_BYTES)?;
         let rule = rule.split_whitespace().collect::<Vec<_>>().join(" ");
         let bytes = rule.len();
         let fits = move |entries: &Entries<Rule>| {
             let taken: usize = entries.all.iter().map(|(_, one)| one.value.rule.len()).sum();
-            if taken + bytes <= MOST_BYTES_IN_ALL {
+            if taken + bytes <= MAX_TOTAL_BYTES {
                 return Ok(());
             }
             Err(ToolFailure::invalid(format!(
-                "all rules together may have {MOST_BYTES_IN_ALL} bytes and have {taken}; nothing \
-                 was dropped to make room: remove a rule first"
+                "all rules together may have {MAX_TOTAL_BYTES} bytes and have {taken}; no rule \
+                 was dropped; remove one first"
             )))
         };
         let id = name_of(&rule);
         let added_at = self.store.now().await?.as_millis();
         let rule = Rule { rule, added_at };
-        match self.kept.put_if(&context.agent, &id, &rule, Expected::Absent, fits).await? {
+        match self.collection.put_if(&context.agent, &id, &rule, Expected::Absent, fits).await? {
             Placed::Done(_) => Ok(ToolResult::text(format!("Added, id {id}."))),
-            Placed::Conflict(_) => Ok(ToolResult::text(format!("It is a rule already, id {id}."))),
+            Placed::Conflict(_) => {
+                Ok(ToolResult::text(format!("The rule exists already, id {id}.")))
+            }
         }
     }
 
@@ -138,15 +140,15 @@ impl Rules {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { id, .. } = read(arguments)?;
-        match self.kept.remove(&context.agent, &id).await? {
-            true => Ok(ToolResult::text("Removed.")),
-            false => Err(ToolFailure::invalid("there is no rule of that id; list_rules tells")),
+        let Arguments { id, .. } = parse_arguments(arguments)?;
+        if !self.collection.remove(&context.agent, &id).await? {
+            return Err(ToolFailure::invalid("unknown rule id; list_rules returns the ids"));
         }
+        Ok(ToolResult::text("Removed."))
     }
 
     async fn list(&self, agent: &AgentName) -> Result<ToolResult, ToolFailure> {
-        let entries = self.kept.entries(agent).await?;
+        let entries = self.collection.entries(agent).await?;
         if entries.all.is_empty() {
             return Ok(ToolResult::text("There is no rule."));
         }
@@ -161,24 +163,24 @@ fn in_order(entries: &Entries<Rule>) -> Vec<(&str, &str)> {
     all.into_iter().map(|(id, rule)| (id.as_str(), rule.value.rule.as_str())).collect()
 }
 
-/// Tells a model its rules in every turn.
+/// Adds all rules to the context of every turn.
 impl ContextSource for Rules {
     fn part(&self) -> ContextPart {
         ContextPart::Rules
     }
 
-    fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>> {
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move {
-            let entries = match self.kept.entries(moment.agent).await {
+            let entries = match self.collection.entries(request.agent).await {
                 Ok(entries) => entries,
                 Err(error) => {
-                    debug!(%error, "the rules are out of reach");
+                    debug!(%error, "rules unavailable");
                     return None;
                 }
             };
             let lines: Vec<_> =
                 in_order(&entries).into_iter().map(|(_, rule)| format!("- {rule}")).collect();
-            (!lines.is_empty()).then(|| format!("Rules to keep to always:\n{}", lines.join("\n")))
+            (!lines.is_empty()).then(|| format!("Always follow these rules:\n{}", lines.join("\n")))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `[memory]`: where an agent keeps what it remembers.
+//! The configuration section `[memory]`.
 
 use std::time::Duration;
 
@@ -11,18 +11,19 @@ use serde::Deserialize;
 const MIN_WORKING_TTL: Duration = Duration::from_secs(60);
 const MIN_CONVERSATION_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Where an agent keeps what it remembers, and for how long.
+/// `[memory]`: store and lifetimes of the agent's memory.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemorySection {
-    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, `memory:`, or `off`: then the
-    /// agent has no tools to remember with. Default: `memory.db` in the user's folder for state;
-    /// without such a folder, the process's memory.
+    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, `memory:`, or `off`, which disables
+    /// the memory tools. Default: `memory.db` in the state directory of the user; without one, the memory
+    /// of the process.
     pub store: Option<SecretString>,
-    /// How long working memory keeps what nobody said a time for, 1 min to 7 d. Default 1 h.
+    /// Default lifetime of entries in working memory, 1 min to 7 d. Default 1 h.
     #[serde(deserialize_with = "duration")]
     pub working_ttl: Duration,
-    /// How long what was said can be searched, 1 d to 3,650 d; `off` keeps nothing of it. Default 30 d.
+    /// Time during which conversations can be searched, 1 d to 3,650 d. `off` disables their storage.
+    /// Default 30 d.
     pub conversation_ttl: Period,
 }
 
@@ -38,10 +39,10 @@ impl Default for MemorySection {
 }
 
 impl MemorySection {
-    /// Which store it is; none when it is off.
+    /// Returns the URL of the store, or `None` if memory is off.
     ///
     /// # Errors
-    /// What is wrong with it, in words for an operator.
+    /// Returns the problem of an invalid URL.
     pub fn url(&self) -> Result<Option<StoreUrl>, String> {
         match &self.store {
             Some(off) if off.expose_secret() == "off" => Ok(None),
@@ -56,9 +57,9 @@ impl MemorySection {
         }
     }
 
-    /// What is wrong with it, in words for an operator.
+    /// Returns all problems of the section.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.url().err().into_iter().collect();
         let (least, most) = (MIN_WORKING_TTL, WorkingMemoryLimits::default().max_ttl);
         if !(least..=most).contains(&self.working_ttl) {
@@ -76,7 +77,7 @@ impl MemorySection {
         WorkingMemoryLimits { ttl: self.working_ttl, ..WorkingMemoryLimits::default() }
     }
 
-    /// How long what was said is kept; none when it is not.
+    /// Returns the lifetime of stored conversations, or `None` if they are not stored.
     pub(super) fn conversations(&self) -> Option<Duration> {
         self.conversation_ttl.duration()
     }
@@ -91,22 +92,22 @@ mod tests {
     }
 
     #[test]
-    fn memory_can_be_anywhere_or_off() {
+    fn store_can_be_chosen_or_off() {
         assert!(section("off").url().unwrap().is_none());
         assert!(matches!(section("memory:").url(), Ok(Some(StoreUrl::Memory))));
         assert!(MemorySection::default().url().unwrap().is_some());
-        assert!(section("on").problems()[0].starts_with("memory.store: "));
+        assert!(section("on").validate()[0].starts_with("memory.store: "));
     }
 
     #[test]
-    fn times_have_bounds() {
+    fn lifetimes_are_bounded() {
         for (working, conversations) in [("59s", "1d"), ("8d", "1d"), ("1h", "23h")] {
             let working_ttl = working.parse::<Period>().unwrap().duration().unwrap();
             let conversation_ttl = conversations.parse().unwrap();
             let section = MemorySection { working_ttl, conversation_ttl, ..section("memory:") };
-            assert_eq!(section.problems().len(), 1);
+            assert_eq!(section.validate().len(), 1);
         }
-        let silent = MemorySection { conversation_ttl: Period::OFF, ..section("memory:") };
-        assert!(silent.problems().is_empty() && silent.conversations().is_none());
+        let disabled = MemorySection { conversation_ttl: Period::OFF, ..section("memory:") };
+        assert!(disabled.validate().is_empty() && disabled.conversations().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Skills: how something is done, kept until it is deleted.
+//! Skills: instructions that are kept until they are deleted.
 
 use std::sync::Arc;
 
@@ -9,17 +9,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    collection::{Collection, Kept, check_text},
+    collection::{Collection, CollectionItem, check_text},
     facts::contended,
-    recall::{Recalled, day},
+    recall::{Recallable, utc_date},
 };
-use crate::own_tool::{Definition, KEEPS, OwnTool, REMOVES, read};
+use crate::builtin_tool::{
+    BuiltinDefinition, BuiltinTool, DESTRUCTIVE, NON_DESTRUCTIVE, parse_arguments,
+};
 
-/// Most skills of an agent.
-const MOST: usize = 300;
-/// The longest skill, in bytes.
-const MOST_BYTES: usize = 32 * 1024;
-const MOST_SUMMARY_BYTES: usize = 300;
+/// Maximum number of skills of an agent.
+const MAX_ENTRIES: usize = 300;
+/// Longest skill, in bytes.
+const MAX_BYTES: usize = 32 * 1024;
+const MAX_SUMMARY_BYTES: usize = 300;
 
 /// A skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,17 +34,17 @@ pub(super) struct Skill {
     saved_at: i64,
 }
 
-impl Kept for Skill {
+impl CollectionItem for Skill {
     const NAME: &'static str = "skills";
 
-    /// Its name and summary count for more than its text.
-    fn words(&self) -> String {
+    /// Weights name and summary twice.
+    fn search_text(&self) -> String {
         let Self { name, summary, content, .. } = self;
         format!("{name} {name} {summary} {summary} {content}")
     }
 }
 
-impl Recalled for Skill {
+impl Recallable for Skill {
     const HEADING: &'static str =
         "Skills that you saved and that may help now (get_skill reads one):";
 
@@ -54,7 +56,7 @@ impl Recalled for Skill {
 /// The skills of all agents of the process.
 pub(super) struct Skills {
     store: Arc<dyn Store>,
-    pub(super) kept: Arc<Collection<Skill>>,
+    pub(super) collection: Arc<Collection<Skill>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,14 +70,14 @@ struct Arguments {
 
 impl Skills {
     pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        let kept = Arc::new(Collection::new(store.clone(), MOST));
-        Arc::new(Self { store, kept })
+        let collection = Arc::new(Collection::new(store.clone(), MAX_ENTRIES));
+        Arc::new(Self { store, collection })
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
         let name = json!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_./-]{0,63}$",
             "description": "Such as plan-a-meeting."});
-        let define = |name, description, arguments, required, hints| Definition {
+        let define = |name, description, arguments, required, hints| BuiltinDefinition {
             name,
             description,
             arguments,
@@ -84,26 +86,26 @@ impl Skills {
             hints,
         };
         vec![
-            OwnTool::over(
+            BuiltinTool::new(
                 self,
                 define(
                     "save_skill",
-                    "Keep how something is done for later conversations: the steps, the tools, and \
-                     what to mind.",
+                    "Save instructions for later conversations: the steps, the tools and the \
+                     pitfalls.",
                     json!({"name": name,
                         "summary": {"type": "string", "minLength": 1,
-                            "maxLength": MOST_SUMMARY_BYTES,
+                            "maxLength": MAX_SUMMARY_BYTES,
                             "description": "When to use it, on one line."},
-                        "content": {"type": "string", "minLength": 1, "maxLength": MOST_BYTES,
+                        "content": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES,
                             "description": "The skill, in Markdown."},
                         "replace": {"type": "boolean",
-                            "description": "Whether it takes the place of one of that name."}}),
+                            "description": "Replace a skill of the same name."}}),
                     &["name", "summary", "content"],
-                    ToolHints { destructive: true, ..KEEPS },
+                    ToolHints { destructive: true, ..NON_DESTRUCTIVE },
                 ),
                 |skills, arguments, context| Box::pin(skills.save(arguments, context)),
             ),
-            OwnTool::over(
+            BuiltinTool::new(
                 self,
                 define(
                     "get_skill",
@@ -114,7 +116,7 @@ impl Skills {
                 ),
                 |skills, arguments, context| Box::pin(skills.get(arguments, context)),
             ),
-            OwnTool::over(
+            BuiltinTool::new(
                 self,
                 define(
                     "list_skills",
@@ -125,14 +127,14 @@ impl Skills {
                 ),
                 |skills, _, context| Box::pin(skills.list(&context.agent)),
             ),
-            OwnTool::over(
+            BuiltinTool::new(
                 self,
                 define(
                     "delete_skill",
                     "Delete a skill that you saved.",
                     json!({"name": name}),
                     &["name"],
-                    REMOVES,
+                    DESTRUCTIVE,
                 ),
                 |skills, arguments, context| Box::pin(skills.delete(arguments, context)),
             ),
@@ -144,22 +146,22 @@ impl Skills {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { name, summary, content, replace } = read(arguments)?;
-        check_text("the summary", &summary, MOST_SUMMARY_BYTES)?;
-        check_text("the content", &content, MOST_BYTES)?;
+        let Arguments { name, summary, content, replace } = parse_arguments(arguments)?;
+        check_text("the summary", &summary, MAX_SUMMARY_BYTES)?;
+        check_text("the content", &content, MAX_BYTES)?;
         let name = name.to_lowercase();
         let summary = summary.split_whitespace().collect::<Vec<_>>().join(" ");
         let saved_at = self.store.now().await?.as_millis();
-        let present = self.kept.get(&context.agent, &name).await?;
+        let present = self.collection.get(&context.agent, &name).await?;
         if present.is_some() && !replace {
-            return Err(taken(&name));
+            return Err(exists(&name));
         }
         let expected = present.map_or(Expected::Absent, |found| Expected::Version(found.version));
         let skill = Skill { name, summary, content, saved_at };
         let name = &skill.name;
-        match self.kept.put(&context.agent, name, &skill, expected).await? {
+        match self.collection.put(&context.agent, name, &skill, expected).await? {
             Placed::Done(_) => Ok(ToolResult::text(format!("Saved as {name}."))),
-            Placed::Conflict(Some(_)) if !replace => Err(taken(name)),
+            Placed::Conflict(Some(_)) if !replace => Err(exists(name)),
             Placed::Conflict(_) => Err(contended()),
         }
     }
@@ -169,16 +171,16 @@ impl Skills {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { name, .. } = read(arguments)?;
-        let found = self.kept.get(&context.agent, &name.to_lowercase()).await?;
+        let Arguments { name, .. } = parse_arguments(arguments)?;
+        let found = self.collection.get(&context.agent, &name.to_lowercase()).await?;
         let skill = found.ok_or_else(|| missing(&name))?.value;
         let Skill { name, summary, content, saved_at } = skill;
-        let heading = format!("{name}: {summary} (saved {})", day(saved_at));
+        let heading = format!("{name}: {summary} (saved {})", utc_date(saved_at));
         Ok(ToolResult::text(format!("{heading}\n\n{content}")))
     }
 
     async fn list(&self, agent: &AgentName) -> Result<ToolResult, ToolFailure> {
-        let entries = self.kept.entries(agent).await?;
+        let entries = self.collection.entries(agent).await?;
         if entries.all.is_empty() {
             return Ok(ToolResult::text("No skill is saved yet."));
         }
@@ -191,21 +193,21 @@ impl Skills {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { name, .. } = read(arguments)?;
-        match self.kept.remove(&context.agent, &name.to_lowercase()).await? {
-            true => Ok(ToolResult::text("Deleted.")),
-            false => Err(missing(&name)),
+        let Arguments { name, .. } = parse_arguments(arguments)?;
+        if !self.collection.remove(&context.agent, &name.to_lowercase()).await? {
+            return Err(missing(&name));
         }
+        Ok(ToolResult::text("Deleted."))
     }
 }
 
-fn taken(name: &str) -> ToolFailure {
+fn exists(name: &str) -> ToolFailure {
     ToolFailure::invalid(format!(
-        "there is a skill {name} already; read it with get_skill, and save again with replace if \
-         yours is better"
+        "skill {name} exists; read it with get_skill, and save again with replace if yours is \
+         better"
     ))
 }
 
 fn missing(name: &str) -> ToolFailure {
-    ToolFailure::invalid(format!("there is no skill {name}; list_skills tells which there are"))
+    ToolFailure::invalid(format!("unknown skill {name}; list_skills returns the names"))
 }

@@ -1,4 +1,4 @@
-//! Which time zone an agent's people live in.
+//! The time zone of the user.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::{
-    context::Zones,
-    own_tool::{Definition, KEEPS, OwnTool, read},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, parse_arguments},
+    context::TimeZoneSource,
 };
 
-/// The name of the setting.
+/// Name of the setting.
 const NAME: &str = "timezone";
 
-/// The time zones that agents were told.
+/// The time zones that were set for agents.
 pub(super) struct TimeZones(Arc<dyn Store>);
 
 #[derive(Debug, Deserialize)]
@@ -33,16 +33,16 @@ impl TimeZones {
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
-        let definition = Definition {
+        let definition = BuiltinDefinition {
             name: "set_timezone",
-            description: "Set the time zone of the person, from the next turn on.",
+            description: "Set the time zone of the user, from the next turn on.",
             arguments: json!({"timezone": {"type": "string", "minLength": 1, "maxLength": 64,
                 "description": "A name of the IANA database, such as Europe/Berlin."}}),
             required: &["timezone"],
             source: ToolSource::Memory,
-            hints: KEEPS,
+            hints: NON_DESTRUCTIVE,
         };
-        vec![OwnTool::over(self, definition, |zones, arguments, context| {
+        vec![BuiltinTool::new(self, definition, |zones, arguments, context| {
             Box::pin(zones.set(arguments, context))
         })]
     }
@@ -56,11 +56,11 @@ impl TimeZones {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let Arguments { timezone } = read(arguments)?;
+        let Arguments { timezone } = parse_arguments(arguments)?;
         let zone = TimeZone::get(&timezone).map_err(|_| {
             ToolFailure::invalid(
-                "there is no time zone of that name; give one of the IANA database, such as \
-                 Europe/Berlin, America/New_York or UTC",
+                "unknown time zone; give a name of the IANA database, such as Europe/Berlin, \
+                 America/New_York or UTC",
             )
         })?;
         let name = zone.iana_name().unwrap_or("UTC").to_owned();
@@ -69,13 +69,13 @@ impl TimeZones {
     }
 }
 
-impl Zones for TimeZones {
+impl TimeZoneSource for TimeZones {
     fn zone<'a>(&'a self, agent: &'a AgentName) -> BoxFuture<'a, Option<TimeZone>> {
         Box::pin(async move {
             match self.shelf(agent).get(&[NAME]).await {
                 Ok(found) => TimeZone::get(&found?.value).ok(),
                 Err(error) => {
-                    debug!(%error, "the time zone is out of reach");
+                    debug!(%error, "time zone unavailable");
                     None
                 }
             }

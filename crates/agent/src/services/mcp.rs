@@ -1,4 +1,4 @@
-//! The MCP servers among the services.
+//! MCP servers as services.
 
 use std::{fmt, sync::Arc};
 
@@ -8,15 +8,15 @@ use rockbot_tool_rpc::mcp::{
     untrusted_text::{is_name, plain},
 };
 
-use super::{KnownService, KnownServices, ServiceKind};
-use crate::{AgentDefinition, mcp::McpRules};
+use super::{ServiceDirectory, ServiceEntry, ServiceKind};
+use crate::definition::{AgentDefinition, McpRules};
 
-/// Most characters of a server's summary.
-const MOST_SUMMARY: usize = 400;
-/// Most tools of a server that it is found by.
-const MOST_TOOLS: usize = 256;
+/// Longest summary, in characters.
+const MAX_SUMMARY_CHARS: usize = 400;
+/// Maximum number of tools of a server that are searched.
+const MAX_TOOLS: usize = 256;
 
-/// The MCP servers that one agent may use. Of any other agent, it does not know which it may.
+/// The MCP servers that one agent may use. The permissions of other agents are unknown here.
 pub struct McpServices {
     agent: AgentName,
     gateway: Arc<dyn McpGateway>,
@@ -24,15 +24,15 @@ pub struct McpServices {
 }
 
 impl McpServices {
-    /// Those behind `gateway` that the agent's definition permits.
+    /// Returns the servers of `gateway` that the definition permits.
     #[must_use]
     pub fn new(gateway: Arc<dyn McpGateway>, definition: &AgentDefinition) -> Self {
         Self { agent: definition.name.clone(), gateway, rules: definition.mcp.clone() }
     }
 }
 
-impl KnownServices for McpServices {
-    fn services(&self, agent: &AgentName) -> Option<Vec<KnownService>> {
+impl ServiceDirectory for McpServices {
+    fn services(&self, agent: &AgentName) -> Option<Vec<ServiceEntry>> {
         if *agent != self.agent {
             return None;
         }
@@ -41,14 +41,14 @@ impl KnownServices for McpServices {
             .servers()
             .filter(|server| is_name(&server.name) && self.rules.permits(&server.name));
         let known = permitted.map(|server| {
-            let line = |text: &str| plain(text, MOST_SUMMARY).replace(['\n', '\t'], " ");
+            let line = |text: &str| plain(text, MAX_SUMMARY_CHARS).replace(['\n', '\t'], " ");
             let names = server.tool_names.iter().filter(|name| is_name(name));
-            KnownService {
+            ServiceEntry {
                 id: server.name.clone(),
                 kind: ServiceKind::Mcp,
                 summary: line(&server.summary),
-                offers: names.take(MOST_TOOLS).cloned().collect(),
-                words: line(&server.display_name),
+                offers: names.take(MAX_TOOLS).cloned().collect(),
+                keywords: line(&server.display_name),
             }
         });
         Some(known.collect())

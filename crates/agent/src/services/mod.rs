@@ -1,14 +1,14 @@
-//! Services that an agent can ask for help: other agents, and MCP servers.
+//! Services that can help an agent: other agents and MCP servers.
 //!
-//! - [`KnownServices`]: who knows some of them; [`McpServices`] knows the MCP servers;
-//! - [`ServiceSearch`]: the tool that finds one by words, and the hint in every turn.
+//! - [`ServiceDirectory`]: a source of services; [`McpServices`] is the one of MCP servers;
+//! - [`ServiceSearch`]: the search tool, and the hint in every turn.
 
-mod known;
+mod directory;
 mod mcp;
 mod search;
 
 pub use self::{
-    known::{KnownService, KnownServices, ServiceKind},
+    directory::{ServiceDirectory, ServiceEntry, ServiceKind},
     mcp::McpServices,
     search::ServiceSearch,
 };

@@ -1,4 +1,4 @@
-//! One agent as a tool.
+//! A tool that runs an agent.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use crate::{
     agent::Agent,
     event::{TurnAnswer, TurnEvent},
-    origin::{Asking, TurnOrigin},
+    origin::{ParentTurn, TurnOrigin},
 };
 
-/// What is said to the agent.
+/// Name of the default argument.
 const MESSAGE: &str = "message";
 
-/// A call of it is a turn of the agent, in a conversation of its own.
+/// Each call runs a turn of the agent in a new conversation.
 pub(super) struct AgentTool {
     agent: Agent,
     registration: ToolRegistration,
@@ -33,7 +33,7 @@ impl AgentTool {
         let name = definition.name.to_string();
         let message = json!({"type": "object", "required": [MESSAGE], "additionalProperties": false,
             "properties": {MESSAGE: {"type": "string", "minLength": 1,
-                "description": "What the agent is to do, with all that it needs to know."}}});
+                "description": "The task, with everything that the agent needs to know."}}});
         let description = match definition.description.as_str() {
             "" => name.clone(),
             described => described.to_owned(),
@@ -55,38 +55,39 @@ impl AgentTool {
         &self.registration.name
     }
 
-    /// What the agent is told: the message, or the arguments where it has a schema of its own.
-    fn said(&self, arguments: &Value) -> String {
+    /// Returns the message for the agent: the argument `message`, or all arguments as JSON if the agent has
+    /// its own schema.
+    fn message_text(&self, arguments: &Value) -> String {
         match (&self.agent.definition().parameters, arguments[MESSAGE].as_str()) {
             (None, Some(message)) => message.to_owned(),
             _ => arguments.to_string(),
         }
     }
 
-    async fn ask(
+    async fn run(
         &self,
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        // Whoever drops this call, at its deadline or on cancellation, ends the turn.
-        let wanted = context.cancellation.child_token();
-        let _unwanted = wanted.clone().drop_guard();
-        let origin = TurnOrigin::asked_by(Asking {
+        // Ends the turn when this call is dropped, at its deadline or on cancellation.
+        let cancellation = context.cancellation.child_token();
+        let _guard = cancellation.clone().drop_guard();
+        let origin = TurnOrigin::from_parent(ParentTurn {
             session: context.session_id.clone(),
             scope: context.scope.clone(),
             deadline: context.deadline,
-            cancellation: wanted,
+            cancellation: cancellation,
         });
         let session_id = SessionId::generate();
-        let text = self.said(&arguments);
+        let text = self.message_text(&arguments);
         let message = UserMessage { session_id: session_id.clone(), text, cancel: false };
-        let (name, asking) = (self.agent.name().clone(), context.clone());
+        let (name, parent) = (self.agent.name().clone(), context.clone());
         let progress = Arc::new(move |event| {
             if let TurnEvent::ToolStarted { tool_name, .. } = event {
-                asking.progress(format!("{name} calls {tool_name}"));
+                parent.progress(format!("{name} calls {tool_name}"));
             }
         });
-        let answer = self.agent.turn(origin, message, progress).await;
+        let answer = self.agent.run_turn(origin, message, progress).await;
         let TurnAnswer { text, outcome, usage } = answer;
         let result = match outcome {
             TurnOutcome::Completed | TurnOutcome::IterationLimit => ToolResult::text(text),
@@ -118,6 +119,6 @@ impl Tool for AgentTool {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(self.ask(arguments, context))
+        Box::pin(self.run(arguments, context))
     }
 }

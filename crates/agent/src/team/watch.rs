@@ -1,4 +1,4 @@
-//! Notices that the definitions of a folder changed.
+//! Reloads changed definitions of a directory.
 
 use std::{path::PathBuf, sync::Weak, time::Duration};
 
@@ -7,27 +7,27 @@ use tracing::warn;
 use super::{Inner, Team};
 use crate::definition::{AgentDefinition, DefinitionErrors};
 
-/// How often the folder is looked at. Files are read and not only their dates: a folder that
-/// Kubernetes mounts is exchanged behind a link, and dates are too coarse for two changes in a row.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Poll interval. Files are compared by content: Kubernetes replaces a mounted directory behind a symlink,
+/// and timestamps are too coarse for two quick changes.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Follows the folder until the team is gone.
+/// Polls the directory until the team is dropped.
 pub(super) async fn run(team: Weak<Inner>, folder: PathBuf) {
-    let mut seen: Option<Result<Vec<AgentDefinition>, DefinitionErrors>> = None;
+    let mut loaded: Option<Result<Vec<AgentDefinition>, DefinitionErrors>> = None;
     loop {
-        let place = folder.clone();
-        let read = tokio::task::spawn_blocking(move || AgentDefinition::load_dir(&place)).await;
+        let directory = folder.clone();
+        let read = tokio::task::spawn_blocking(move || AgentDefinition::load_dir(&directory)).await;
         let Ok(read) = read else { return };
-        if seen.as_ref() != Some(&read) {
+        if loaded.as_ref() != Some(&read) {
             let Some(team) = team.upgrade() else { return };
             match &read {
-                Ok(definitions) => Team(team).follow(definitions.clone()),
+                Ok(definitions) => Team(team).set_definitions(definitions.clone()),
                 Err(problems) => {
-                    warn!(%problems, "the agents stay as they are: a definition can't be used");
+                    warn!(%problems, "invalid agent definitions; keeping the previous ones");
                 }
             }
-            seen = Some(read);
+            loaded = Some(read);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of one answer of the model.
+//! Tool calls of one model answer.
 
 use std::{
     collections::BTreeMap,
@@ -15,29 +15,29 @@ use tokio::time::{Instant, sleep};
 
 use super::Turn;
 use crate::{
-    event::{relay, shown},
-    large::{LongResult, READS_CHUNKS},
+    event::{display_line, relay},
+    large_results::{CHUNK_READER, LongResult},
 };
 
-/// How long a cancelled tool has to say whether it ran. Tools that keep their deadline themselves
-/// need an answer from another process.
+/// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
+/// process.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// A call and its place in the answer.
+/// A call and its position in the answer.
 #[derive(Debug, Clone)]
 pub(super) struct PendingCall {
     pub(super) position: usize,
     pub(super) request: ToolCallRequest,
 }
 
-/// A call that ended in a time-out.
+/// A call that timed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TimedOutCall {
     pub(super) tool_name: String,
     pub(super) executed: Executed,
 }
 
-/// How many calls timed out in a row, over the answers of a turn.
+/// Consecutive timeouts of calls, across the answers of a turn.
 #[derive(Debug, Clone)]
 pub(super) struct TimeoutStreak {
     most: usize,
@@ -49,7 +49,7 @@ impl TimeoutStreak {
         Self { most: most as usize, calls: Vec::new() }
     }
 
-    /// Counts the next call. A streak that is over stays over.
+    /// Records the outcome of the next call. A streak that reached the limit is never reset.
     fn count(&mut self, timed_out: Option<TimedOutCall>) {
         match timed_out {
             _ if self.is_over() => {}
@@ -68,48 +68,48 @@ impl TimeoutStreak {
 }
 
 /// Runs the calls of one answer.
-pub(super) struct Caller<'a> {
+pub(super) struct CallRunner<'a> {
     turn: &'a Turn<'a>,
-    is_cut: bool,
-    ended: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
+    is_truncated: bool,
+    outcomes: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
 }
 
-impl<'a> Caller<'a> {
-    /// `is_cut`: the answer reached its longest length.
-    pub(super) fn new(turn: &'a Turn<'_>, is_cut: bool) -> Self {
-        Self { turn, is_cut, ended: Mutex::default() }
+impl<'a> CallRunner<'a> {
+    /// `is_truncated` is true if the answer reached the maximum length.
+    pub(super) fn new(turn: &'a Turn<'_>, is_truncated: bool) -> Self {
+        Self { turn, is_truncated, outcomes: Mutex::default() }
     }
 
-    /// Runs one call and returns what the model reads.
+    /// Runs one call and returns the text for the model.
     pub(super) async fn call(&self, call: PendingCall) -> String {
         let PendingCall { position, request } = call;
         let context = self.context(self.turn.names.own(&request.name));
         let (owner, call) = (MemoryOwner::of(&context), context.tool_call_id.clone());
-        let ended = self.run(&request, context).await;
-        let timed_out = match &ended {
+        let result = self.run(&request, context).await;
+        let timed_out = match &result {
             Err(failure) if failure.code() == ToolErrorCode::Timeout => Some(TimedOutCall {
-                tool_name: shown(&request.name, 64),
+                tool_name: display_line(&request.name, 64),
                 executed: failure.executed(),
             }),
             _ => None,
         };
-        self.ended().insert(position, timed_out);
-        let account = &self.turn.account;
-        let text = match ended {
+        self.outcomes().insert(position, timed_out);
+        let meter = &self.turn.meter;
+        let text = match result {
             Ok(result) => {
                 if let Some(child) = &result.child_spending {
-                    account.child_ended(**child);
+                    meter.record_child(**child);
                 }
-                self.shown(&request.name, &call, &owner, model_text(&result)).await
+                self.render(&request.name, &call, &owner, model_text(&result)).await
             }
             Err(failure) => failure.model_text(),
         };
-        account.tool_ended(request.arguments.len(), text.len());
+        meter.record_tool_call(request.arguments.len(), text.len());
         text
     }
 
-    /// What the model is shown of a text that a tool returned.
-    async fn shown(
+    /// Returns the text that the model sees of a result.
+    async fn render(
         &self,
         name: &str,
         call: &ToolCallId,
@@ -117,17 +117,17 @@ impl<'a> Caller<'a> {
         text: String,
     ) -> String {
         let Turn { setup, scope, names, .. } = self.turn;
-        let reads_chunks = setup.registry.get(READS_CHUNKS);
+        let chunk_reader = setup.registry.get(CHUNK_READER);
         let result = LongResult {
             tool: names.own(name),
             call,
             text,
-            threshold: setup.behaviour.shown_chars(),
-            // Four characters a token.
-            readable: setup.behaviour.context_window.map_or(usize::MAX, |tokens| tokens as usize),
-            can_read_chunks: reads_chunks.is_some_and(|tool| scope.permits(tool.registration())),
+            threshold: setup.behavior.max_shown_chars(),
+            // About four characters per token.
+            readable: setup.behavior.context_window.map_or(usize::MAX, |tokens| tokens as usize),
+            can_read_chunks: chunk_reader.is_some_and(|tool| scope.permits(tool.registration())),
         };
-        setup.large.shown(owner, result).await
+        setup.large_results.render(owner, result).await
     }
 
     async fn run(
@@ -139,24 +139,24 @@ impl<'a> Caller<'a> {
         if cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }
-        // The executor mends arguments that stop between two values; in a cut answer that would
-        // run half of what the model meant.
-        if self.is_cut && serde_json::from_str::<IgnoredAny>(&request.arguments).is_err() {
+        // The executor repairs truncated JSON. In a truncated answer, that would run the tool with
+        // incomplete arguments.
+        if self.is_truncated && serde_json::from_str::<IgnoredAny>(&request.arguments).is_err() {
             return Err(ToolFailure::invalid(
-                "the answer reached its longest length in the middle of the arguments; call again \
-                 with shorter ones",
+                "the answer reached its maximum length within the arguments; call again with \
+                 shorter ones",
             ));
         }
         let call = ToolCall { context, arguments: Arc::from(request.arguments.as_str()) };
-        let too_late = async {
+        let cancel_timeout = async {
             cancellation.cancelled().await;
             sleep(CANCEL_GRACE).await;
         };
         let events = relay(self.turn.progress.clone());
         tokio::select! {
             biased;
-            ended = self.turn.setup.executor.execute_with_events(call, events) => ended,
-            () = too_late => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
+            result = self.turn.setup.executor.execute_with_events(call, events) => result,
+            () = cancel_timeout => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
         }
     }
 
@@ -173,35 +173,35 @@ impl<'a> Caller<'a> {
         context
     }
 
-    /// Whether the calls that ended so far are too many time-outs in a row.
-    pub(super) fn timed_out_too_often(&self) -> bool {
+    /// Returns `true` if the finished calls exceed the limit of consecutive timeouts.
+    pub(super) fn timeouts_exceeded(&self) -> bool {
         self.streak().is_over()
     }
 
-    /// The turn's streak with these calls.
+    /// Returns the streak of the turn including these calls.
     pub(super) fn into_streak(self) -> TimeoutStreak {
         self.streak()
     }
 
     fn streak(&self) -> TimeoutStreak {
         let mut streak = self.turn.streak.clone();
-        self.ended().values().for_each(|timed_out| streak.count(timed_out.clone()));
+        self.outcomes().values().for_each(|timed_out| streak.count(timed_out.clone()));
         streak
     }
 
-    fn ended(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outcomes(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A result as the model reads it. A tool that failed in its own words is told from one that did
-/// not, and no result is empty, which some servers refuse.
+/// Renders a result for the model. Failures are marked, and no text is empty because some servers reject
+/// empty results.
 fn model_text(result: &ToolResult) -> String {
     let text = result.to_text();
     match (result.is_error, text.trim().is_empty()) {
         (false, false) => text.into_owned(),
         (false, true) => "(the tool returned nothing)".to_owned(),
-        (true, true) => "(tool failed: it did not say why)".to_owned(),
+        (true, true) => "(tool failed without a message)".to_owned(),
         (true, false) => format!("(tool failed)\n{text}"),
     }
 }
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_timeouts_in_a_row_count() {
+    fn streak_counts_only_consecutive_timeouts() {
         let slow =
             || Some(TimedOutCall { tool_name: "slow".to_owned(), executed: Executed::Unknown });
         let mut streak = TimeoutStreak::new(2);
@@ -221,12 +221,12 @@ mod tests {
         assert!(!streak.is_over());
         streak.count(slow());
         streak.count(None);
-        assert!(streak.is_over(), "a later success does not undo it");
+        assert!(streak.is_over(), "a later success does not reset it");
         assert_eq!(streak.timed_out().len(), 2);
     }
 
     #[test]
-    fn a_failure_in_the_tools_own_words_reads_as_one() {
+    fn model_text_marks_failures_and_is_never_empty() {
         assert_eq!(model_text(&ToolResult::text("fine")), "fine");
         assert_eq!(model_text(&ToolResult::error("exit code 1")), "(tool failed)\nexit code 1");
         assert!(!model_text(&ToolResult::default()).is_empty());

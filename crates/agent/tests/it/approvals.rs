@@ -1,4 +1,4 @@
-//! A person decides about a call before it runs.
+//! User approval of tool calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,73 +15,74 @@ use rockbot_tools::EntryPoint;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::stage::{
-    Does, Ear, Probe, Question, Stage, Witness, all_wait, cancel, message, say, start,
+use crate::harness::{
+    AgentFixture, ApprovalRequest, Behavior, EventLog, ProbeTool, RecordingModel, cancel, message,
+    send, settle, spawn_send,
 };
 
 fn rules(section: Value) -> Arc<Approvals> {
     Approvals::new(serde_json::from_value(section).unwrap()).unwrap()
 }
 
-fn ask_about_all() -> Arc<Approvals> {
+fn ask_for_all() -> Arc<Approvals> {
     rules(json!({"policy": "ask"}))
 }
 
-/// A turn that calls `tool` so often, with 1, 2, … as its argument.
+/// Starts a turn that calls `tool` `times` times, with the arguments 1, 2, ….
 fn turn(
     approvals: &Arc<Approvals>,
-    tool: &Arc<Probe>,
+    tool: &Arc<ProbeTool>,
     times: u64,
-) -> (Agent, Arc<Witness>, JoinHandle<TurnAnswer>, Ear) {
+) -> (Agent, Arc<RecordingModel>, JoinHandle<TurnAnswer>, EventLog) {
     let call = |n| ScriptedTurn::default().call(tool.name(), json!({"n": n}));
-    let model = Witness::script((1..=times).map(call).chain([ScriptedTurn::text("Done.")]));
-    let stage = Stage { approvals: Some(approvals.clone()), ..Stage::new() };
-    let agent = stage.with(tool).agent(&model);
-    let (turn, ear) = start(&agent, message("s", "go"));
-    (agent, model, turn, ear)
+    let model = RecordingModel::script((1..=times).map(call).chain([ScriptedTurn::text("Done.")]));
+    let fixture = AgentFixture { approvals: Some(approvals.clone()), ..AgentFixture::new() };
+    let agent = fixture.with(tool).agent(&model);
+    let (turn, events) = spawn_send(&agent, message("s", "go"));
+    (agent, model, turn, events)
 }
 
-fn only(ear: &Ear) -> Question {
-    let mut questions = ear.questions();
-    assert_eq!(questions.len(), 1);
-    questions.remove(0)
+fn only(events: &EventLog) -> ApprovalRequest {
+    let mut requests = events.approval_requests();
+    assert_eq!(requests.len(), 1);
+    requests.remove(0)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_runs_when_the_person_says_yes_and_not_before() {
-    let (approvals, echo) = (ask_about_all(), Probe::new("echo", Does::Echo));
-    let (_agent, model, turn, ear) = turn(&approvals, &echo, 1);
-    all_wait().await;
-    let question = only(&ear);
-    assert_eq!((question.tool.as_str(), question.arguments.as_str()), ("echo", r#"{"n":1}"#));
+async fn call_runs_only_after_approval() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let (_agent, model, turn, events) = turn(&approvals, &echo, 1);
+    settle().await;
+    let request = only(&events);
+    assert_eq!((request.tool.as_str(), request.arguments.as_str()), ("echo", r#"{"n":1}"#));
     assert_eq!(echo.calls(), 0);
-    // The person thinks for longer than the tool may take.
+    // Waiting for the user may exceed the timeout of the tool.
     tokio::time::advance(Duration::from_secs(90)).await;
-    assert!(approvals.answer(&question.answer("s", ApprovalDecision::Allow)));
+    assert!(approvals.answer(&request.answer("s", ApprovalDecision::Allow)));
     turn.await.unwrap();
-    assert_eq!(model.results(), [r#"{"n":1}"#]);
+    assert_eq!(model.tool_results(), [r#"{"n":1}"#]);
     assert!(echo.contexts.lock().unwrap()[0].remaining() > Duration::from_secs(50));
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_and_silence_are_refusals_that_the_model_reads() {
-    for says_no in [true, false] {
-        let (approvals, echo) = (ask_about_all(), Probe::new("echo", Does::Echo));
-        let began = Instant::now();
-        let (_agent, model, turn, ear) = turn(&approvals, &echo, 1);
-        all_wait().await;
-        let question = only(&ear);
-        if says_no {
-            assert!(approvals.answer(&question.answer("s", ApprovalDecision::Deny)));
+async fn denied_or_expired_request_returns_not_permitted() {
+    for denies in [true, false] {
+        let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+        let started = Instant::now();
+        let (_agent, model, turn, events) = turn(&approvals, &echo, 1);
+        settle().await;
+        let request = only(&events);
+        if denies {
+            assert!(approvals.answer(&request.answer("s", ApprovalDecision::Deny)));
         }
         turn.await.unwrap();
-        let reason = if says_no { "the user refused" } else { "nobody approved this call in time" };
-        let result = &model.results()[0];
+        let reason = if denies { "the user denied" } else { "not approved in time" };
+        let result = &model.tool_results()[0];
         assert!(result.starts_with("(tool failed: not permitted:") && result.contains(reason));
-        assert_eq!((says_no, echo.calls()), (began.elapsed() < Duration::from_secs(119), 0));
-        let late = question.answer("s", ApprovalDecision::Allow);
-        assert!(!approvals.answer(&late), "late, or given before");
-        let executed = ear.events().into_iter().find_map(|event| match event {
+        assert_eq!((denies, echo.calls()), (started.elapsed() < Duration::from_secs(119), 0));
+        let late = request.answer("s", ApprovalDecision::Allow);
+        assert!(!approvals.answer(&late), "expired or closed");
+        let executed = events.events().into_iter().find_map(|event| match event {
             TurnEvent::ToolFinished { executed, .. } => Some(executed),
             _ => None,
         });
@@ -90,11 +91,11 @@ async fn no_and_silence_are_refusals_that_the_model_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_counts_once_and_for_the_call_that_was_shown() {
-    let (approvals, echo) = (ask_about_all(), Probe::new("echo", Does::Echo));
-    let (_agent, model, turn, ear) = turn(&approvals, &echo, 2);
-    all_wait().await;
-    let first = only(&ear);
+async fn response_counts_once_and_for_its_call_only() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let (_agent, model, turn, events) = turn(&approvals, &echo, 2);
+    settle().await;
+    let first = only(&events);
     let yes = first.answer("s", ApprovalDecision::Allow);
     for other in [
         ApprovalAnswer { call_hash: "0".repeat(64), ..yes.clone() },
@@ -103,92 +104,98 @@ async fn an_answer_counts_once_and_for_the_call_that_was_shown() {
     ] {
         assert!(!approvals.answer(&other), "{other:?}");
     }
-    all_wait().await;
-    assert_eq!(echo.calls(), 0, "none of them allowed it");
+    settle().await;
+    assert_eq!(echo.calls(), 0, "no mismatched response allows it");
     assert!(approvals.answer(&yes));
-    all_wait().await;
+    settle().await;
     assert_eq!(echo.calls(), 1);
-    // The second call has other arguments, so the first answer does not fit it.
-    let second = ear.questions().remove(1);
+    // The second call has other arguments, so the first response does not match it.
+    let second = events.approval_requests().remove(1);
     assert_ne!(second.hash, first.hash);
     let replayed = ApprovalAnswer { approval_id: second.id.clone(), ..yes.clone() };
     assert!(!approvals.answer(&yes) && !approvals.answer(&replayed));
-    all_wait().await;
+    settle().await;
     assert_eq!(echo.calls(), 1);
     assert!(approvals.answer(&second.answer("s", ApprovalDecision::Deny)));
     turn.await.unwrap();
-    assert!(model.results()[1].contains("the user refused"), "{:?}", model.results());
+    assert!(model.tool_results()[1].contains("the user denied"), "{:?}", model.tool_results());
 }
 
 #[tokio::test(start_paused = true)]
-async fn always_is_for_that_tool_in_that_conversation() {
-    let (approvals, echo) = (ask_about_all(), Probe::new("echo", Does::Echo));
-    let (agent, _, first, ear) = turn(&approvals, &echo, 2);
-    all_wait().await;
-    assert!(approvals.answer(&only(&ear).answer("s", ApprovalDecision::AllowInSession)));
+async fn session_approval_covers_tool_in_conversation() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let (agent, _, first, events) = turn(&approvals, &echo, 2);
+    settle().await;
+    assert!(approvals.answer(&only(&events).answer("s", ApprovalDecision::AllowInSession)));
     first.await.unwrap();
-    assert_eq!((echo.calls(), ear.questions().len()), (2, 1));
-    let (other, ear) = start(&agent, message("another", "go"));
-    all_wait().await;
-    assert_eq!(only(&ear).tool, "echo");
+    assert_eq!((echo.calls(), events.approval_requests().len()), (2, 1));
+    let (other, events) = spawn_send(&agent, message("another", "go"));
+    settle().await;
+    assert_eq!(only(&events).tool, "echo");
     other.abort();
 }
 
 #[tokio::test]
-async fn the_operators_rules_allow_and_deny_without_a_question() {
+async fn rules_allow_and_deny_without_a_request() {
     let approvals = rules(json!({"policy": "deny", "rules": [{"tool": "e*", "policy": "allow"}]}));
-    let (echo, other) = (Probe::new("echo", Does::Echo), Probe::new("other", Does::Echo));
+    let (echo, other) =
+        (ProbeTool::new("echo", Behavior::Echo), ProbeTool::new("other", Behavior::Echo));
     let (_agent, _, allowed, _) = turn(&approvals, &echo, 1);
     allowed.await.unwrap();
-    let (_agent, model, denied, ear) = turn(&approvals, &other, 1);
+    let (_agent, model, denied, events) = turn(&approvals, &other, 1);
     denied.await.unwrap();
-    assert_eq!((echo.calls(), other.calls(), ear.questions().len()), (1, 0, 0));
-    assert!(model.results()[0].contains("the operator of this agent forbids this call"));
+    assert_eq!((echo.calls(), other.calls(), events.approval_requests().len()), (1, 0, 0));
+    assert!(model.tool_results()[0].contains("denied by the policy of the operator"));
 }
 
 #[tokio::test]
-async fn a_turn_that_no_person_began_asks_nobody() {
-    let (approvals, echo) = (ask_about_all(), Probe::new("echo", Does::Echo));
-    let model = Witness::script([
+async fn turn_without_user_denies_call() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({})),
         ScriptedTurn::text("Done."),
     ]);
-    let stage = Stage { approvals: Some(approvals), ..Stage::new() };
-    let agent = stage.with(&echo).agent(&model);
-    let ear = Ear::default();
+    let fixture = AgentFixture { approvals: Some(approvals), ..AgentFixture::new() };
+    let agent = fixture.with(&echo).agent(&model);
+    let events = EventLog::default();
     let origin = TurnOrigin::new(EntryPoint::ScheduledTask);
-    agent.turn(origin, message("s", "go"), ear.sink()).await;
-    assert!(model.results()[0].contains("nobody is there to ask"), "{:?}", model.results());
-    assert_eq!((echo.calls(), ear.questions().len()), (0, 0));
+    agent.run_turn(origin, message("s", "go"), events.sink()).await;
+    assert!(
+        model.tool_results()[0].contains("no user takes part in this turn"),
+        "{:?}",
+        model.tool_results()
+    );
+    assert_eq!((echo.calls(), events.approval_requests().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_turn_takes_its_question_back() {
-    let (approvals, echo) = (ask_about_all(), Probe::new("echo", Does::Echo));
-    let (agent, _, turn, ear) = turn(&approvals, &echo, 1);
-    all_wait().await;
-    let question = only(&ear);
-    agent.message(cancel("s"), Ear::default().sink()).await;
+async fn cancelled_turn_closes_its_request() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let (agent, _, turn, events) = turn(&approvals, &echo, 1);
+    settle().await;
+    let request = only(&events);
+    agent.send(cancel("s"), EventLog::default().sink()).await;
     turn.await.unwrap();
-    assert!(!approvals.answer(&question.answer("s", ApprovalDecision::Allow)));
+    assert!(!approvals.answer(&request.answer("s", ApprovalDecision::Allow)));
     assert_eq!(echo.calls(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_person_is_asked_what_an_agent_wants_that_works_for_theirs() {
+async fn request_of_child_turn_reaches_user() {
     let approvals = rules(json!({"rules": [{"tool": "echo", "policy": "ask"}]}));
-    let echo = Probe::new("echo", Does::Echo);
-    let inner = Witness::script([
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let inner = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({"n": 3})),
         ScriptedTurn::text("Echoed."),
     ]);
-    let model = Witness::script([
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
         ScriptedTurn::text("Done."),
     ]);
-    let stage = Stage { approvals: Some(approvals.clone()), ..Stage::new() }.with(&echo);
-    let registry = stage.registry.clone();
-    let hire = {
+    let fixture =
+        AgentFixture { approvals: Some(approvals.clone()), ..AgentFixture::new() }.with(&echo);
+    let registry = fixture.registry.clone();
+    let factory = {
         let (registry, inner, approvals) = (registry.clone(), inner.clone(), approvals.clone());
         Arc::new(move |definition: AgentDefinition| {
             let model: Arc<dyn ChatModel> = inner.clone();
@@ -196,53 +203,53 @@ async fn the_person_is_asked_what_an_agent_wants_that_works_for_theirs() {
             AgentParts { approvals: Some(approvals.clone()), ..parts }
         })
     };
-    let team = Team::new(AgentName::new("tester").unwrap(), registry, hire);
-    team.follow(vec![AgentDefinition::new(AgentName::new("b").unwrap(), "Be of use.")]);
-    let agent = stage.agent(&model);
-    let (turn, ear) = start(&agent, message("s", "go"));
-    all_wait().await;
-    assert!(approvals.answer(&only(&ear).answer("s", ApprovalDecision::Allow)));
+    let team = Team::new(AgentName::new("tester").unwrap(), registry, factory);
+    team.set_definitions(vec![AgentDefinition::new(AgentName::new("b").unwrap(), "Be of use.")]);
+    let agent = fixture.agent(&model);
+    let (turn, events) = spawn_send(&agent, message("s", "go"));
+    settle().await;
+    assert!(approvals.answer(&only(&events).answer("s", ApprovalDecision::Allow)));
     turn.await.unwrap();
-    assert_eq!((echo.calls(), model.results()), (1, vec!["Echoed.".to_owned()]));
+    assert_eq!((echo.calls(), model.tool_results()), (1, vec!["Echoed.".to_owned()]));
 }
 
 #[tokio::test]
-async fn question_and_answer_cross_the_bus() {
-    let (approvals, echo) = (ask_about_all(), Probe::new("echo", Does::Echo));
-    let model = Witness::script([
+async fn request_and_response_cross_the_bus() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({"n": 1})),
         ScriptedTurn::text("Done."),
     ]);
-    let stage = Stage { approvals: Some(approvals), ..Stage::new() };
+    let fixture = AgentFixture { approvals: Some(approvals), ..AgentFixture::new() };
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
-    let _door = serve(stage.with(&echo).agent(&model), bus.clone(), 16).await.unwrap();
+    let _inbox = serve(fixture.with(&echo).agent(&model), bus.clone(), 16).await.unwrap();
     let client = AgentClient::connect(bus, &InstanceId::new("proxy").unwrap()).await.unwrap();
     let tester = AgentName::new("tester").unwrap();
-    let mut replies = client.say(&tester, &message("s", "go")).await.unwrap();
-    let mut asked = 0;
+    let mut replies = client.send(&tester, &message("s", "go")).await.unwrap();
+    let mut requests = 0;
     while let Some(reply) = replies.next().await {
         let reply = reply.unwrap();
         let ReplyBody::ApprovalAsked { approval_id, call_hash, expires_in_ms, .. } = reply.body
         else {
             continue;
         };
-        asked += 1;
+        requests += 1;
         assert_eq!(expires_in_ms, 120_000);
         let (session_id, decision) = (reply.session_id, ApprovalDecision::Allow);
         let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision };
         client.approve(&reply.agent, &answer).await.unwrap();
     }
-    assert_eq!((asked, echo.calls()), (1, 1));
+    assert_eq!((requests, echo.calls()), (1, 1));
 }
 
 #[tokio::test]
-async fn without_rules_nobody_is_asked() {
+async fn calls_run_without_approval_rules() {
     assert!(Approvals::new(rockbot_tools::ApprovalSection::default()).is_none());
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({})),
         ScriptedTurn::text("Done."),
     ]);
-    say(&Stage::new().with(&echo).agent(&model), "go").await;
+    send(&AgentFixture::new().with(&echo).agent(&model), "go").await;
     assert_eq!(echo.calls(), 1);
 }

@@ -1,29 +1,29 @@
-//! What a model is told beside the conversation.
+//! Additional context in model requests.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{ContextPart, ContextSource, ModelBehaviour, Moment};
+use rockbot_agent::{ContextPart, ContextRequest, ContextSource, ModelBehavior};
 use rockbot_llm::{ChatMessage, ScriptedTurn};
 use serde_json::json;
 
-use crate::stage::{Does, Probe, Stage, Witness, say};
+use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, send};
 
-/// Repeats what was said, so that each turn's is another.
-struct Repeats(ContextPart);
+/// Repeats the user message, so that it differs in each turn.
+struct EchoSource(ContextPart);
 
-impl ContextSource for Repeats {
+impl ContextSource for EchoSource {
     fn part(&self) -> ContextPart {
         self.0
     }
 
-    fn text<'a>(&'a self, moment: Moment<'a>) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move { Some(format!("{:?} of {}", self.0, moment.said)) })
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
+        Box::pin(async move { Some(format!("{:?} of {}", self.0, request.message)) })
     }
 }
 
-fn repeats(parts: impl IntoIterator<Item = ContextPart>) -> Vec<Arc<dyn ContextSource>> {
-    parts.into_iter().map(|part| Arc::new(Repeats(part)) as Arc<dyn ContextSource>).collect()
+fn echo_sources(parts: impl IntoIterator<Item = ContextPart>) -> Vec<Arc<dyn ContextSource>> {
+    parts.into_iter().map(|part| Arc::new(EchoSource(part)) as Arc<dyn ContextSource>).collect()
 }
 
 fn text(message: &ChatMessage) -> &str {
@@ -34,14 +34,14 @@ fn text(message: &ChatMessage) -> &str {
 }
 
 #[tokio::test]
-async fn the_lasting_parts_are_in_the_prompt_in_their_order() {
-    let model = Witness::script([ScriptedTurn::text("Hello.")]);
-    let mut stage = Stage::new();
-    stage.context = repeats([ContextPart::Rules, ContextPart::Clock]);
-    stage.behaviour =
-        ModelBehaviour { prompt: Some("One call at a time.".into()), ..ModelBehaviour::default() };
-    say(&stage.agent(&model), "hi").await;
-    let request = model.last();
+async fn system_parts_are_ordered_in_prompt() {
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    let mut fixture = AgentFixture::new();
+    fixture.context = echo_sources([ContextPart::Rules, ContextPart::Clock]);
+    fixture.behavior =
+        ModelBehavior { prompt: Some("One call at a time.".into()), ..ModelBehavior::default() };
+    send(&fixture.agent(&model), "hi").await;
+    let request = model.last_request();
     assert_eq!(
         text(&request.messages[0]),
         "Be brief.\n\nClock of hi\n\nRules of hi\n\nOne call at a time."
@@ -50,23 +50,23 @@ async fn the_lasting_parts_are_in_the_prompt_in_their_order() {
 }
 
 #[tokio::test]
-async fn memories_stay_in_the_conversation_and_hints_pass_with_their_turn() {
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn memories_persist_and_hints_last_one_turn() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default().when("one").call("echo", json!({})),
         ScriptedTurn::text("First."),
         ScriptedTurn::text("Second.").when("two"),
     ]);
-    let mut stage = Stage::new().with(&echo);
-    stage.context = repeats([ContextPart::WorkingMemory, ContextPart::Memories]);
-    let agent = stage.agent(&model);
-    say(&agent, "one").await;
+    let mut fixture = AgentFixture::new().with(&echo);
+    fixture.context = echo_sources([ContextPart::WorkingMemory, ContextPart::Memories]);
+    let agent = fixture.agent(&model);
+    send(&agent, "one").await;
     let with_both = "one\n\n<context>\nMemories of one\n</context>\n\n<context>\nWorkingMemory of \
                      one\n</context>";
-    assert_eq!(text(&model.last().messages[1]), with_both, "also after a tool call");
+    assert_eq!(text(&model.last_request().messages[1]), with_both, "also after a tool call");
 
-    assert_eq!(say(&agent, "two").await.text, "Second.");
-    let users: Vec<_> = model.last().messages;
+    assert_eq!(send(&agent, "two").await.text, "Second.");
+    let users: Vec<_> = model.last_request().messages;
     let users: Vec<_> =
         users.iter().filter(|one| matches!(one, ChatMessage::User(_))).map(text).collect();
     assert_eq!(users[0], "one\n\n<context>\nMemories of one\n</context>");

@@ -1,4 +1,4 @@
-//! Conversations that are much longer than what the model can read.
+//! Conversations that are much longer than the model's context window.
 
 use std::sync::{
     Arc, Mutex,
@@ -6,30 +6,30 @@ use std::sync::{
 };
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
-use rockbot_agent::ModelBehaviour;
+use rockbot_agent::ModelBehavior;
 use rockbot_contracts::user::TurnOutcome;
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
     ToolChoice, Usage,
 };
 
-use crate::stage::{Does, Probe, Stage, Witness, calls, say, says};
+use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, calls, send, text_events};
 
 const WINDOW: usize = 16_000;
 const TURNS: usize = 300;
 const BUDGET_EXCEEDED: &str = "(tool failed: context window budget exceeded)";
 
-/// Calls tools for as long as it likes and may, and counts its own way like a provider does.
-struct Narrow {
-    /// A token has so many characters for it.
+/// Calls tools as often as permitted, and counts tokens with its own tokenizer like a provider.
+struct LimitedModel {
+    /// Characters per token.
     chars_per_token: usize,
     accepted: AtomicUsize,
-    refused: AtomicUsize,
-    /// Questions of the running turn.
-    asked: Mutex<(String, usize)>,
+    rejected: AtomicUsize,
+    /// Requests of the running turn.
+    requests: Mutex<(String, usize)>,
 }
 
-impl Narrow {
+impl LimitedModel {
     fn tokens(&self, request: &ChatRequest) -> usize {
         let message = |message: &ChatMessage| match message {
             ChatMessage::System(text) | ChatMessage::User(text) => text.chars().count(),
@@ -41,18 +41,18 @@ impl Narrow {
                 text.chars().count() + tool_calls.iter().map(call).sum::<usize>()
             }
         };
-        let words: usize = request.messages.iter().map(message).sum();
+        let texts: usize = request.messages.iter().map(message).sum();
         let tool = |tool: &rockbot_llm::ToolDefinition| {
             tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
         };
         let tools: usize = request.tools.iter().map(tool).sum();
-        (words + tools) / self.chars_per_token + 4 * request.messages.len()
+        (texts + tools) / self.chars_per_token + 4 * request.messages.len()
     }
 
     fn answer(&self, request: &ChatRequest) -> Result<Vec<ChatEvent>, ChatError> {
         let tokens = self.tokens(request);
         if tokens > WINDOW {
-            self.refused.fetch_add(1, Ordering::SeqCst);
+            self.rejected.fetch_add(1, Ordering::SeqCst);
             let message = format!("{tokens} tokens are over the context length of {WINDOW}");
             return Err(ChatError::ContextOverflow { message });
         }
@@ -61,28 +61,30 @@ impl Narrow {
             ChatMessage::User(text) => Some(text.as_str()),
             _ => None,
         });
-        let turn = users.next_back().expect("somebody asks").lines().next().unwrap_or_default();
-        let asked = {
-            let mut asked = self.asked.lock().unwrap();
-            if asked.0 != turn {
-                *asked = (turn.to_owned(), 0);
+        let turn = users.next_back().expect("a user message").lines().next().unwrap_or_default();
+        let requests = {
+            let mut requests = self.requests.lock().unwrap();
+            if requests.0 != turn {
+                *requests = (turn.to_owned(), 0);
             }
-            asked.1 += 1;
-            asked.1
+            requests.1 += 1;
+            requests.1
         };
         let number: usize = turn.trim_start_matches("turn ").parse().expect("a turn");
         let mut events = match number % 5 {
-            _ if request.tool_choice == ToolChoice::None => says("That is all I could read."),
-            0 => says("Nothing to do."),
-            // Again and again, until it may not any more.
+            _ if request.tool_choice == ToolChoice::None => {
+                text_events("That is all I could read.")
+            }
+            0 => text_events("Nothing to do."),
+            // Until the iteration limit.
             1 => calls(&[("a", "short", "")], FinishReason::ToolCalls),
-            2 if asked < 3 => calls(&[("a", "huge", "")], FinishReason::ToolCalls),
-            // Each fits, and not all of them.
-            3 if asked == 1 => {
+            2 if requests < 3 => calls(&[("a", "huge", "")], FinishReason::ToolCalls),
+            // Each one fits, but not all of them.
+            3 if requests == 1 => {
                 let long = ["a", "b", "c", "d", "e"].map(|id| (id, "long", ""));
                 calls(&long, FinishReason::ToolCalls)
             }
-            _ => says(&"A long story. ".repeat(200)),
+            _ => text_events(&"A long text. ".repeat(200)),
         };
         let usage = Usage { prompt_tokens: tokens as u64, ..Usage::default() };
         events.insert(0, ChatEvent::Usage(usage));
@@ -90,11 +92,11 @@ impl Narrow {
     }
 }
 
-struct Model(Arc<Narrow>);
+struct Model(Arc<LimitedModel>);
 
 impl ChatModel for Model {
     fn name(&self) -> &str {
-        "narrow"
+        "limited"
     }
 
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
@@ -103,76 +105,81 @@ impl ChatModel for Model {
     }
 }
 
-/// What happened in a conversation of 300 turns, each of which ended with an answer.
-struct Story {
+/// Counts from a conversation of 300 turns, each of which ended with an answer.
+struct Summary {
     accepted: usize,
-    refused: usize,
+    rejected: usize,
     over_budget: usize,
 }
 
-async fn story(chars_per_token: usize, is_window_known: bool) -> Story {
-    let narrow = Arc::new(Narrow {
+async fn run_conversation(chars_per_token: usize, is_window_known: bool) -> Summary {
+    let limited = Arc::new(LimitedModel {
         chars_per_token,
         accepted: AtomicUsize::new(0),
-        refused: AtomicUsize::new(0),
-        asked: Mutex::default(),
+        rejected: AtomicUsize::new(0),
+        requests: Mutex::default(),
     });
-    let witness = Witness::of(Model(narrow.clone()));
-    let mut stage = Stage::new()
-        .with(&Probe::new("short", Does::SaysMuch(2_000)))
-        .with(&Probe::new("long", Does::SaysMuch(12_000)))
-        .with(&Probe::new("huge", Does::SaysMuch(60_000)));
+    let model = RecordingModel::new(Model(limited.clone()));
+    let mut fixture = AgentFixture::new()
+        .with(&ProbeTool::new("short", Behavior::LongText(2_000)))
+        .with(&ProbeTool::new("long", Behavior::LongText(12_000)))
+        .with(&ProbeTool::new("huge", Behavior::LongText(60_000)));
     let window = is_window_known.then_some(u32::try_from(WINDOW).unwrap());
-    stage.behaviour = ModelBehaviour { context_window: window, ..ModelBehaviour::default() };
-    let agent = stage.agent(&witness);
+    fixture.behavior = ModelBehavior { context_window: window, ..ModelBehavior::default() };
+    let agent = fixture.agent(&model);
     let mut over_budget = 0;
     for turn in 0..TURNS {
-        let answer = say(&agent, &format!("turn {turn}")).await;
+        let answer = send(&agent, &format!("turn {turn}")).await;
         let ended = matches!(answer.outcome, TurnOutcome::Completed | TurnOutcome::IterationLimit);
         assert!(ended && !answer.text.is_empty(), "turn {turn}: {answer:?}");
-        let mut requests = witness.requests.lock().unwrap();
-        let last = requests.last().expect("asked");
-        if witness_read(last, BUDGET_EXCEEDED) {
+        let mut requests = model.requests.lock().unwrap();
+        let last = requests.last().expect("a request");
+        if last_exchange_has_result(last, BUDGET_EXCEEDED) {
             over_budget += 1;
-            assert_eq!(last.tool_choice, ToolChoice::None, "the turn went on");
+            assert_eq!(last.tool_choice, ToolChoice::None, "the turn continued");
         }
-        // They are many and long.
+        // The requests are many and long.
         requests.clear();
     }
-    let (accepted, refused) = (&narrow.accepted, &narrow.refused);
-    Story {
+    let (accepted, rejected) = (&limited.accepted, &limited.rejected);
+    Summary {
         accepted: accepted.load(Ordering::SeqCst),
-        refused: refused.load(Ordering::SeqCst),
+        rejected: rejected.load(Ordering::SeqCst),
         over_budget,
     }
 }
 
-/// Whether the last result says that.
-fn witness_read(request: &ChatRequest, words: &str) -> bool {
-    let said = request.messages.iter().rposition(|message| matches!(message, ChatMessage::User(_)));
-    request.messages[said.unwrap_or(0)..]
+/// Returns `true` if a result of the last exchange is this text.
+fn last_exchange_has_result(request: &ChatRequest, text: &str) -> bool {
+    let last_user =
+        request.messages.iter().rposition(|message| matches!(message, ChatMessage::User(_)));
+    request.messages[last_user.unwrap_or(0)..]
         .iter()
-        .any(|message| matches!(message, ChatMessage::Tool { content, .. } if content == words))
+        .any(|message| matches!(message, ChatMessage::Tool { content, .. } if content == text))
 }
 
 #[tokio::test]
-async fn a_conversation_of_300_turns_never_exceeds_the_window_and_every_turn_is_answered() {
-    let story = story(4, true).await;
-    assert_eq!(story.refused, 0, "the provider never saw too much");
-    assert_eq!(story.over_budget, TURNS / 5, "what does not fit is refused, and ends its turn");
-    assert!(story.accepted < TURNS * 20, "{} questions", story.accepted);
+async fn long_conversation_stays_within_the_window() {
+    let summary = run_conversation(4, true).await;
+    assert_eq!(summary.rejected, 0, "the provider rejected no request");
+    assert_eq!(summary.over_budget, TURNS / 5, "an oversized result ends its turn");
+    assert!(summary.accepted < TURNS * 20, "{} requests", summary.accepted);
 }
 
 #[tokio::test]
-async fn a_provider_that_counts_more_tokens_is_believed_before_it_refuses_again() {
-    let story = story(2, true).await;
-    assert!(story.refused <= 3, "{} of {}", story.refused, story.accepted);
-    assert!(story.over_budget > 0);
+async fn token_counter_adapts_to_the_provider() {
+    let summary = run_conversation(2, true).await;
+    assert!(summary.rejected <= 3, "{} of {}", summary.rejected, summary.accepted);
+    assert!(summary.over_budget > 0);
 }
 
 #[tokio::test]
-async fn where_the_window_is_not_known_what_is_too_much_is_trimmed_and_every_turn_is_answered() {
-    let story = story(4, false).await;
-    assert!(story.refused > 0 && story.refused < story.accepted, "{} refused", story.refused);
-    assert_eq!(story.over_budget, 0);
+async fn unknown_window_trims_after_overflow() {
+    let summary = run_conversation(4, false).await;
+    assert!(
+        summary.rejected > 0 && summary.rejected < summary.accepted,
+        "{} rejected",
+        summary.rejected
+    );
+    assert_eq!(summary.over_budget, 0);
 }

@@ -1,19 +1,19 @@
-//! An agent with scripted models and small tools, in one process and over the in-memory bus.
+//! Tests of an agent with scripted models and probe tools, in process and over the in-memory bus.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod account;
 mod approvals;
 mod context;
-mod front_door;
+mod harness;
+mod inbox;
 mod long_conversation;
 mod mcp;
 mod memory;
+mod metering;
 mod pins;
 mod profiles;
 mod services;
 mod sessions;
-mod stage;
 mod steering;
 mod team;
 mod tool_calls;

@@ -8,41 +8,45 @@ use rockbot_contracts::user::TurnOutcome;
 use rockbot_llm::{ChatMessage, FinishReason};
 use tokio::sync::Semaphore;
 
-use crate::stage::{
-    Answer, Canned, Does, Ear, Probe, Stage, Witness, all_wait, calls, cancel, message, says, start,
+use crate::harness::{
+    AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, calls,
+    cancel, message, settle, spawn_send, text_events,
 };
 
-const SKIPPED: &str = "(tool skipped: the user said something new)";
+const SKIPPED: &str = "(tool skipped: the user sent a new message)";
 
-/// Four calls of a tool that waits; something is said during the first. What came of them, and how
-/// often the tool ran.
+/// Runs four calls of a gated tool and sends a message during the first. Checks the results and the number
+/// of calls.
 async fn check(strategy: ExecutionStrategy, expected: [&str; 4], ran: usize) {
     let gate = Arc::new(Semaphore::new(0));
-    let work = Probe::new("work", Does::Waits(gate.clone()));
+    let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
     let four = [("a", "work", ""), ("b", "work", ""), ("c", "work", ""), ("d", "work", "")];
-    let model = Witness::of(Canned::new([
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Events(calls(&four, FinishReason::ToolCalls)),
-        Answer::Events(says("Both done.")),
+        Answer::Events(text_events("Both done.")),
     ]));
-    let mut stage = Stage::new().with(&work);
-    stage.definition.strategy = strategy;
-    let agent = stage.agent(&model);
-    let (first, _) = start(&agent, message("s", "go"));
-    work.is_called().await;
-    let (second, ear) = start(&agent, message("s", "rather this"));
-    all_wait().await;
+    let mut fixture = AgentFixture::new().with(&work);
+    fixture.definition.strategy = strategy;
+    let agent = fixture.agent(&model);
+    let (first, _) = spawn_send(&agent, message("s", "go"));
+    work.wait_for_call().await;
+    let (second, events) = spawn_send(&agent, message("s", "rather this"));
+    settle().await;
     gate.add_permits(4);
     let answer: TurnAnswer = first.await.unwrap();
     assert_eq!((answer.text.as_str(), answer.outcome), ("Both done.", TurnOutcome::Completed));
     assert_eq!(second.await.unwrap(), answer);
-    assert_eq!(ear.events(), [TurnEvent::Steered]);
-    assert_eq!(model.results(), expected, "{strategy:?}");
-    assert_eq!(model.last().messages.last(), Some(&ChatMessage::User("rather this".to_owned())));
+    assert_eq!(events.events(), [TurnEvent::Steered]);
+    assert_eq!(model.tool_results(), expected, "{strategy:?}");
+    assert_eq!(
+        model.last_request().messages.last(),
+        Some(&ChatMessage::User("rather this".to_owned()))
+    );
     assert_eq!(work.calls(), ran);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_meanwhile_is_heard_between_calls_and_the_rest_is_skipped() {
+async fn message_steers_turn_and_skips_pending_calls() {
     let done = "work is done";
     check(ExecutionStrategy::Sequential, [done, SKIPPED, SKIPPED, SKIPPED], 1).await;
     check(ExecutionStrategy::Batched(2), [done, done, SKIPPED, SKIPPED], 2).await;
@@ -50,53 +54,56 @@ async fn what_is_said_meanwhile_is_heard_between_calls_and_the_rest_is_skipped()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_too_late_for_a_turn_begins_the_next() {
+async fn late_message_starts_the_next_turn() {
     let gate = Arc::new(Semaphore::new(0));
-    let model = Witness::of(Canned::new([
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Gated(gate.clone(), "First."),
-        Answer::Events(says("Second.")),
+        Answer::Events(text_events("Second.")),
     ]));
-    let agent = Stage::new().agent(&model);
-    let (first, _) = start(&agent, message("s", "one"));
-    all_wait().await;
-    let (second, ear) = start(&agent, message("s", "two"));
-    all_wait().await;
+    let agent = AgentFixture::new().agent(&model);
+    let (first, _) = spawn_send(&agent, message("s", "one"));
+    settle().await;
+    let (second, events) = spawn_send(&agent, message("s", "two"));
+    settle().await;
     gate.add_permits(1);
     assert_eq!(first.await.unwrap().text, "First.");
     assert_eq!(second.await.unwrap().text, "Second.");
-    assert!(!ear.events().contains(&TurnEvent::Steered));
-    assert_eq!(model.last().messages.len(), 4, "one conversation");
+    assert!(!events.events().contains(&TurnEvent::Steered));
+    assert_eq!(model.last_request().messages.len(), 4, "one conversation");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_ends_what_waits_behind_the_turn_as_well() {
-    let model = Witness::of(Canned::new([Answer::Never, Answer::Events(says("Hello."))]));
-    let agent = Stage::new().agent(&model);
-    let (first, _) = start(&agent, message("s", "one"));
-    all_wait().await;
-    let (second, _) = start(&agent, message("s", "two"));
-    all_wait().await;
-    let stopped = agent.message(cancel("s"), Ear::default().sink()).await;
+async fn cancel_ends_queued_messages() {
+    let model = RecordingModel::new(CannedModel::new([
+        Answer::Never,
+        Answer::Events(text_events("Hello.")),
+    ]));
+    let agent = AgentFixture::new().agent(&model);
+    let (first, _) = spawn_send(&agent, message("s", "one"));
+    settle().await;
+    let (second, _) = spawn_send(&agent, message("s", "two"));
+    settle().await;
+    let stopped = agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(stopped.outcome, TurnOutcome::Cancelled);
     assert_eq!(first.await.unwrap().outcome, TurnOutcome::Cancelled);
     assert_eq!(second.await.unwrap().outcome, TurnOutcome::Cancelled);
-    assert_eq!(model.asked(), 1);
-    let (third, _) = start(&agent, message("s", "three"));
+    assert_eq!(model.request_count(), 1);
+    let (third, _) = spawn_send(&agent, message("s", "three"));
     assert_eq!(third.await.unwrap().text, "Hello.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_takes_only_so_many_messages() {
-    let model = Witness::of(Canned::new([Answer::Never]));
-    let mut stage = Stage::new();
-    stage.limits.session_inbox = 2;
-    let agent = stage.agent(&model);
-    let (_first, _) = start(&agent, message("s", "one"));
-    all_wait().await;
+async fn full_queue_rejects_with_overloaded() {
+    let model = RecordingModel::new(CannedModel::new([Answer::Never]));
+    let mut fixture = AgentFixture::new();
+    fixture.limits.session_inbox = 2;
+    let agent = fixture.agent(&model);
+    let (_first, _) = spawn_send(&agent, message("s", "one"));
+    settle().await;
     let _waiting: Vec<_> =
-        (0..2).map(|_| start(&agent, message("s", "more"))).map(|(turn, _)| turn).collect();
-    all_wait().await;
-    let refused = agent.message(message("s", "too much"), Ear::default().sink()).await;
+        (0..2).map(|_| spawn_send(&agent, message("s", "more"))).map(|(turn, _)| turn).collect();
+    settle().await;
+    let refused = agent.send(message("s", "too much"), EventLog::default().sink()).await;
     assert_eq!(refused.outcome, TurnOutcome::Overloaded);
     assert!(refused.text.contains("Too many messages"), "{}", refused.text);
 }

@@ -10,21 +10,24 @@ use rockbot_tools::ToolRegistry;
 use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::stage::{Does, Ear, Probe, Stage, Witness, all_wait, cancel, message, say, start};
+use crate::harness::{
+    AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, cancel, message, send, settle,
+    spawn_send,
+};
 
-/// Agents of one process, each with a model of its own.
-struct Company {
+/// Agents of one process, each with its own model.
+struct TeamFixture {
     registry: Arc<ToolRegistry>,
     team: Team,
 }
 
-impl Company {
-    /// The agent `tester`, and others with these models.
-    fn new(models: &[(&str, &Arc<Witness>)]) -> Self {
+impl TeamFixture {
+    /// Creates a team of the agent `tester` and others with these models.
+    fn new(models: &[(&str, &Arc<RecordingModel>)]) -> Self {
         let registry = Arc::new(ToolRegistry::new());
         let models: Vec<_> =
             models.iter().map(|(name, model)| ((*name).to_owned(), (*model).clone())).collect();
-        let hire = {
+        let factory = {
             let registry = registry.clone();
             Arc::new(move |definition: AgentDefinition| {
                 let name = definition.name.as_str();
@@ -33,12 +36,12 @@ impl Company {
                 AgentParts::new(definition, model, registry.clone())
             })
         };
-        let team = Team::new(AgentName::new("tester").unwrap(), registry.clone(), hire);
+        let team = Team::new(AgentName::new("tester").unwrap(), registry.clone(), factory);
         Self { registry, team }
     }
 
-    fn tester(&self, model: &Arc<Witness>) -> Agent {
-        Stage { registry: self.registry.clone(), ..Stage::new() }.agent(model)
+    fn tester(&self, model: &Arc<RecordingModel>) -> Agent {
+        AgentFixture { registry: self.registry.clone(), ..AgentFixture::new() }.agent(model)
     }
 }
 
@@ -47,16 +50,16 @@ fn definition(head: &str) -> AgentDefinition {
     AgentDefinition::parse(Path::new("x.md"), &text).unwrap()
 }
 
-fn offered(model: &Witness) -> Vec<(String, String)> {
-    let tools = model.last().tools.into_iter();
+fn offered(model: &RecordingModel) -> Vec<(String, String)> {
+    let tools = model.last_request().tools.into_iter();
     tools.map(|tool| (tool.name, tool.description)).collect()
 }
 
 #[tokio::test]
-async fn every_enabled_agent_that_is_not_primary_is_a_tool_with_its_own_words() {
-    let idle = Witness::script([]);
-    let company = Company::new(&[("a", &idle), ("b", &idle), ("c", &idle), ("tester", &idle)]);
-    company.team.follow(vec![
+async fn enabled_agents_are_tools_unless_primary() {
+    let idle = RecordingModel::script([]);
+    let fixture = TeamFixture::new(&[("a", &idle), ("b", &idle), ("c", &idle), ("tester", &idle)]);
+    fixture.team.set_definitions(vec![
         definition("name = 'a'\ndescription = 'People read this.'\ntool_description = 'Ask a.'"),
         definition("name = 'b'\ndescription = 'Counts.'"),
         definition(
@@ -67,128 +70,132 @@ async fn every_enabled_agent_that_is_not_primary_is_a_tool_with_its_own_words() 
         definition("name = 'e'\nprimary = true"),
         definition("name = 'tester'"),
     ]);
-    let model = Witness::script([ScriptedTurn::text("Hm.")]);
-    say(&company.tester(&model), "go").await;
-    let words = [("agent__a", "Ask a."), ("agent__b", "Counts."), ("agent__c", "c")];
-    let words: Vec<_> = words.map(|(one, other)| (one.to_owned(), other.to_owned())).into();
-    assert_eq!(offered(&model), words);
-    let tools = model.last().tools;
+    let model = RecordingModel::script([ScriptedTurn::text("Hm.")]);
+    send(&fixture.tester(&model), "go").await;
+    let expected = [("agent__a", "Ask a."), ("agent__b", "Counts."), ("agent__c", "c")];
+    let expected: Vec<_> = expected.map(|(one, other)| (one.to_owned(), other.to_owned())).into();
+    assert_eq!(offered(&model), expected);
+    let tools = model.last_request().tools;
     assert_eq!(tools[0].parameters["required"], json!(["message"]));
     assert_eq!(tools[2].parameters["required"], json!(["n"]));
 }
 
 #[tokio::test]
-async fn a_call_is_a_turn_of_the_other_agent_and_its_spending_is_counted() {
-    let counting = Witness::script([ScriptedTurn::text("Seven.")]);
-    let looking = Witness::script([ScriptedTurn::text("Eight.")]);
-    let company = Company::new(&[("b", &counting), ("c", &looking)]);
+async fn call_runs_a_turn_and_adds_its_spending() {
+    let counting = RecordingModel::script([ScriptedTurn::text("Seven.")]);
+    let looking = RecordingModel::script([ScriptedTurn::text("Eight.")]);
+    let fixture = TeamFixture::new(&[("b", &counting), ("c", &looking)]);
     let own_schema = "name = 'c'\nparameters = {type = 'object'}";
-    company.team.follow(vec![definition("name = 'b'"), definition(own_schema)]);
-    let model = Witness::script([
+    fixture.team.set_definitions(vec![definition("name = 'b'"), definition(own_schema)]);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Count the files."})),
         ScriptedTurn::default().call("agent__c", json!({"folder": "x"})),
         ScriptedTurn::default().call("agent__b", json!({"messages": "x"})),
         ScriptedTurn::text("Done."),
     ]);
-    let answer = say(&company.tester(&model), "go").await;
-    assert_eq!(model.results()[..2], ["Seven.", "Eight."]);
-    assert!(model.results()[2].contains("invalid arguments"), "{:?}", model.results());
+    let answer = send(&fixture.tester(&model), "go").await;
+    assert_eq!(model.tool_results()[..2], ["Seven.", "Eight."]);
+    assert!(model.tool_results()[2].contains("invalid arguments"), "{:?}", model.tool_results());
     for (model, text) in [(&counting, "Count the files."), (&looking, r#"{"folder":"x"}"#)] {
-        let last = model.last().messages.pop().unwrap();
-        let rockbot_llm::ChatMessage::User(said) = &last else { panic!("{last:?}") };
-        assert!(said.starts_with(text), "{said}");
+        let last = model.last_request().messages.pop().unwrap();
+        let rockbot_llm::ChatMessage::User(user_text) = &last else { panic!("{last:?}") };
+        assert!(user_text.starts_with(text), "{user_text}");
     }
     let usage = answer.usage.unwrap();
     assert_eq!((usage.children.model_calls, usage.turn.model_calls), (2, 6));
 }
 
 #[tokio::test]
-async fn agents_are_offered_nobody_who_waits_for_them() {
-    let inner = Witness::script([
+async fn waiting_agents_are_not_offered() {
+    let inner = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Help yourself."})),
         ScriptedTurn::text("I could not."),
     ]);
-    let company = Company::new(&[("b", &inner), ("c", &inner)]);
-    company.team.follow(vec![definition("name = 'b'"), definition("name = 'c'")]);
-    let model = Witness::script([
+    let fixture = TeamFixture::new(&[("b", &inner), ("c", &inner)]);
+    fixture.team.set_definitions(vec![definition("name = 'b'"), definition("name = 'c'")]);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
         ScriptedTurn::text("Done."),
     ]);
-    say(&company.tester(&model), "go").await;
-    assert_eq!(inner.results().len(), 1);
-    assert!(inner.results()[0].contains("already works on this request"), "{:?}", inner.results());
+    send(&fixture.tester(&model), "go").await;
+    assert_eq!(inner.tool_results().len(), 1);
+    assert!(
+        inner.tool_results()[0].contains("waits for this very work"),
+        "{:?}",
+        inner.tool_results()
+    );
     let names: Vec<_> = offered(&inner).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["agent__c"]);
 }
 
-/// A turn of at most a minute calls another agent, which calls a tool that hangs.
-async fn waiting(company: &Company, slow: &Arc<Probe>) -> (Agent, JoinHandle<TurnAnswer>) {
-    company.registry.register(slow.as_tool()).unwrap();
-    company.team.follow(vec![definition("name = 'b'\ntool_timeout = '1h'")]);
-    let model = Witness::script([
+/// Starts a turn with a time limit of one minute that calls another agent, which calls a hanging tool.
+async fn waiting(fixture: &TeamFixture, slow: &Arc<ProbeTool>) -> (Agent, JoinHandle<TurnAnswer>) {
+    fixture.registry.register(slow.as_tool()).unwrap();
+    fixture.team.set_definitions(vec![definition("name = 'b'\ntool_timeout = '1h'")]);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
         ScriptedTurn::text("Done."),
     ]);
-    let mut stage = Stage { registry: company.registry.clone(), ..Stage::new() };
-    stage.limits.turn_timeout = Duration::from_secs(60);
-    let agent = stage.agent(&model);
-    let (turn, _) = start(&agent, message("s", "go"));
-    slow.is_called().await;
+    let mut fixture = AgentFixture { registry: fixture.registry.clone(), ..AgentFixture::new() };
+    fixture.limits.turn_timeout = Duration::from_secs(60);
+    let agent = fixture.agent(&model);
+    let (turn, _) = spawn_send(&agent, message("s", "go"));
+    slow.wait_for_call().await;
     (agent, turn)
 }
 
-fn caller_of_slow() -> (Company, Arc<Probe>) {
-    let inner = Witness::script([ScriptedTurn::default().call("slow", json!({}))]);
-    (Company::new(&[("b", &inner)]), Probe::new("slow", Does::Hangs))
+fn caller_of_slow() -> (TeamFixture, Arc<ProbeTool>) {
+    let inner = RecordingModel::script([ScriptedTurn::default().call("slow", json!({}))]);
+    (TeamFixture::new(&[("b", &inner)]), ProbeTool::new("slow", Behavior::Hang))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_turn_ends_the_turns_that_it_called() {
-    let (company, slow) = caller_of_slow();
-    let (agent, turn) = waiting(&company, &slow).await;
+async fn cancel_ends_child_turns() {
+    let (fixture, slow) = caller_of_slow();
+    let (agent, turn) = waiting(&fixture, &slow).await;
     assert!(!slow.token().is_cancelled());
-    agent.message(cancel("s"), Ear::default().sink()).await;
+    agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(turn.await.unwrap().outcome, TurnOutcome::Cancelled);
-    all_wait().await;
+    settle().await;
     assert!(slow.token().is_cancelled());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_called_ends_by_the_deadline_of_the_caller() {
-    let began = Instant::now();
-    let (company, slow) = caller_of_slow();
-    let (_agent, turn) = waiting(&company, &slow).await;
+async fn child_turn_ends_by_the_deadline_of_its_parent() {
+    let started = Instant::now();
+    let (fixture, slow) = caller_of_slow();
+    let (_agent, turn) = waiting(&fixture, &slow).await;
     let deadline = slow.contexts.lock().unwrap()[0].deadline;
-    assert_eq!(deadline - began, Duration::from_secs(60), "not the hour of its own definition");
+    assert_eq!(deadline - started, Duration::from_secs(60), "not the hour of its own definition");
     turn.await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(61));
+    assert!(started.elapsed() < Duration::from_secs(61));
 }
 
 #[tokio::test]
-async fn agents_come_and_go_while_the_process_runs() {
-    let idle = Witness::script([]);
-    let company = Company::new(&[("a", &idle), ("b", &idle)]);
-    let names = || company.team.members().iter().map(ToString::to_string).collect::<Vec<_>>();
+async fn definitions_are_reloaded_at_run_time() {
+    let idle = RecordingModel::script([]);
+    let fixture = TeamFixture::new(&[("a", &idle), ("b", &idle)]);
+    let names = || fixture.team.members().iter().map(ToString::to_string).collect::<Vec<_>>();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, head: &str| {
         fs::write(folder.path().join(name), format!("+++\n{head}\n+++\nBe of use.")).unwrap();
     };
     write("a.md", "");
-    company.team.watch(folder.path().to_owned());
+    fixture.team.watch(folder.path().to_owned());
     wait_until("a is a tool", || names() == ["a"]).await;
     write("b.md", "");
     wait_until("b is a tool", || names() == ["a", "b"]).await;
     write("a.md", "enabled = false");
-    wait_until("a is none any more", || names() == ["b"]).await;
-    assert!(company.registry.get("agent__a").is_none());
+    wait_until("a is removed", || names() == ["b"]).await;
+    assert!(fixture.registry.get("agent__a").is_none());
     let b = AgentName::new("b").unwrap();
-    assert!(company.team.switch(&b, false));
+    assert!(fixture.team.set_enabled(&b, false));
     assert!(names().is_empty());
-    assert!(company.team.switch(&b, true));
+    assert!(fixture.team.set_enabled(&b, true));
     write("a.md", "colour = 'red'");
     write("c.md", "primary = true");
     fs::remove_file(folder.path().join("a.md")).unwrap();
     wait_until("b is left", || names() == ["b"]).await;
-    company.team.shut_down(Duration::ZERO).await;
-    assert!(company.registry.list().is_empty());
+    fixture.team.shut_down(Duration::ZERO).await;
+    assert!(fixture.registry.list().is_empty());
 }

@@ -1,4 +1,4 @@
-//! The calls of one answer: their order, their failures, their time-outs.
+//! Tool calls of one answer: order, failures and timeouts.
 
 use std::time::Duration;
 
@@ -8,19 +8,22 @@ use rockbot_contracts::{Executed, ToolErrorCode, user::TurnOutcome};
 use rockbot_llm::{ChatMessage, FinishReason, ScriptedTurn, ToolCallRequest};
 use serde_json::json;
 
-use crate::stage::{Answer, Canned, Does, Ear, Probe, Stage, Witness, calls, message, say, says};
+use crate::harness::{
+    AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, calls,
+    message, send, text_events,
+};
 
 #[tokio::test(start_paused = true)]
-async fn results_of_parallel_calls_stand_in_the_order_of_the_calls() {
-    let slow = Probe::new("slow", Does::Takes(Duration::from_secs(5)));
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn parallel_results_keep_the_order_of_calls() {
+    let slow = ProbeTool::new("slow", Behavior::Delay(Duration::from_secs(5)));
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::text("Let me look.").call("slow", json!({})).call("echo", json!({"n": 1})),
         ScriptedTurn::text("Done."),
     ]);
-    let agent = Stage::new().with(&slow).with(&echo).agent(&model);
-    let ear = Ear::default();
-    let answer = agent.message(message("s", "go"), ear.sink()).await;
+    let agent = AgentFixture::new().with(&slow).with(&echo).agent(&model);
+    let events = EventLog::default();
+    let answer = agent.send(message("s", "go"), events.sink()).await;
     assert_eq!((answer.text.as_str(), answer.outcome), ("Done.", TurnOutcome::Completed));
 
     let call = |id: &str, name: &str, arguments: &str| ToolCallRequest {
@@ -44,21 +47,23 @@ async fn results_of_parallel_calls_stand_in_the_order_of_the_calls() {
         result("call_s_0_0", "slow is done"),
         result("call_s_0_1", r#"{"n":1}"#),
     ];
-    let ChatMessage::System(prompt) = &model.last().messages[0] else { panic!("no prompt") };
+    let ChatMessage::System(prompt) = &model.last_request().messages[0] else {
+        panic!("no prompt")
+    };
     assert!(prompt.starts_with("Be brief.\n\nToday is "), "{prompt}");
-    assert_eq!(model.last().messages[1..], expected);
-    assert_eq!(model.last().session, "s");
-    assert_eq!(model.last().tools.len(), 2);
+    assert_eq!(model.last_request().messages[1..], expected);
+    assert_eq!(model.last_request().session, "s");
+    assert_eq!(model.last_request().tools.len(), 2);
 
-    // The person hears of both, each under an id that no other call in the fleet has.
+    // Both are reported, each with an id that is unique in the fleet.
     let ids = [slow.ids(), echo.ids()].concat();
-    let started = ear.events().into_iter().filter_map(|event| match event {
+    let started = events.events().into_iter().filter_map(|event| match event {
         TurnEvent::ToolStarted { tool_call_id, tool_name, .. } => Some((tool_call_id, tool_name)),
         _ => None,
     });
     let names = ["slow".to_owned(), "echo".to_owned()];
     assert_eq!(started.collect::<Vec<_>>(), ids.into_iter().zip(names).collect::<Vec<_>>());
-    let finished: Vec<_> = ear
+    let finished: Vec<_> = events
         .events()
         .into_iter()
         .filter_map(|event| match event {
@@ -71,15 +76,15 @@ async fn results_of_parallel_calls_stand_in_the_order_of_the_calls() {
     let expected =
         [("echo".to_owned(), None, Executed::Yes, 7), ("slow".to_owned(), None, Executed::Yes, 12)];
     assert_eq!(finished, expected);
-    assert_eq!(ear.events().last(), Some(&TurnEvent::TextDelta { text: "Done.".to_owned() }));
+    assert_eq!(events.events().last(), Some(&TurnEvent::TextDelta { text: "Done.".to_owned() }));
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_a_call_is_read_by_the_model_and_the_turn_goes_on() {
-    let echo = Probe::new("echo", Does::Echo);
-    let broken = Probe::new("broken", Does::Fails);
-    let secret = Probe::new("secret", Does::Echo);
-    let model = Witness::script([
+async fn failed_calls_are_reported_to_the_model() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let broken = ProbeTool::new("broken", Behavior::Fail);
+    let secret = ProbeTool::new("secret", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default()
             .call("no_such_tool", json!({}))
             .call("echo", json!({"n": "one"}))
@@ -89,12 +94,13 @@ async fn what_goes_wrong_with_a_call_is_read_by_the_model_and_the_turn_goes_on()
             .call("alias", json!({})),
         ScriptedTurn::text("I see."),
     ]);
-    let mut stage = Stage::new().with(&echo).with(&broken).with(&secret);
-    stage.definition.tools = ToolFilter { deny: vec!["sec*".to_owned()], ..ToolFilter::default() };
-    stage.registry.alias("alias", "secret");
-    let agent = stage.agent(&model);
-    assert_eq!(say(&agent, "go").await.text, "I see.");
-    let results = model.results();
+    let mut fixture = AgentFixture::new().with(&echo).with(&broken).with(&secret);
+    fixture.definition.tools =
+        ToolFilter { deny: vec!["sec*".to_owned()], ..ToolFilter::default() };
+    fixture.registry.alias("alias", "secret");
+    let agent = fixture.agent(&model);
+    assert_eq!(send(&agent, "go").await.text, "I see.");
+    let results = model.tool_results();
     for (result, part) in results.iter().zip([
         "(tool failed: tool not found: no_such_tool)",
         "(tool failed: invalid arguments: /n",
@@ -107,122 +113,127 @@ async fn what_goes_wrong_with_a_call_is_read_by_the_model_and_the_turn_goes_on()
     }
     assert_eq!(results.len(), 6);
     assert_eq!((echo.calls(), secret.calls()), (0, 0));
-    let offered: Vec<_> = model.last().tools.into_iter().map(|tool| tool.name).collect();
+    let offered: Vec<_> = model.last_request().tools.into_iter().map(|tool| tool.name).collect();
     assert_eq!(offered, ["broken", "echo"]);
 }
 
 #[tokio::test]
-async fn missing_and_repeated_call_ids_of_a_model_are_tolerated() {
-    let echo = Probe::new("echo", Does::Echo);
+async fn missing_and_duplicate_call_ids_are_accepted() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
     let twice = [("x", "echo", r#"{"n":1}"#), ("x", "echo", r#"{"n":2}"#), ("", "echo", "")];
-    let model = Witness::of(Canned::new([
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Events(calls(&twice, FinishReason::ToolCalls)),
-        Answer::Events(says("Done.")),
+        Answer::Events(text_events("Done.")),
     ]));
-    let agent = Stage::new().with(&echo).agent(&model);
-    assert_eq!(say(&agent, "go").await.text, "Done.");
-    assert_eq!(model.results(), [r#"{"n":1}"#, r#"{"n":2}"#, "{}"]);
+    let agent = AgentFixture::new().with(&echo).agent(&model);
+    assert_eq!(send(&agent, "go").await.text, "Done.");
+    assert_eq!(model.tool_results(), [r#"{"n":1}"#, r#"{"n":2}"#, "{}"]);
     let mut ids = echo.ids();
     ids.dedup();
     assert_eq!(ids.len(), 3);
 }
 
 #[tokio::test]
-async fn arguments_of_an_answer_that_was_cut_are_not_guessed_at() {
-    let echo = Probe::new("echo", Does::Echo);
-    // Closing the bracket would make it valid, and perhaps not what the model meant.
+async fn truncated_arguments_are_rejected() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    // Closing the bracket would make it valid, but perhaps not what the model intended.
     let cut = [("a", "echo", r#"{"n":1}"#), ("b", "echo", r#"{"n":1,"#)];
-    let model = Witness::of(Canned::new([
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Events(calls(&cut, FinishReason::Length)),
-        Answer::Events(says("Done.")),
+        Answer::Events(text_events("Done.")),
     ]));
-    let agent = Stage::new().with(&echo).agent(&model);
-    assert_eq!(say(&agent, "go").await.outcome, TurnOutcome::Completed);
+    let agent = AgentFixture::new().with(&echo).agent(&model);
+    assert_eq!(send(&agent, "go").await.outcome, TurnOutcome::Completed);
     assert_eq!(echo.calls(), 1);
-    assert!(model.results()[1].contains("longest length"), "{:?}", model.results());
+    assert!(model.tool_results()[1].contains("maximum length"), "{:?}", model.tool_results());
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_timeouts_in_a_row_end_the_turn_with_an_honest_answer() {
-    let stuck = Probe::new("stuck", Does::Hangs);
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn consecutive_timeouts_end_the_turn() {
+    let stuck = ProbeTool::new("stuck", Behavior::Hang);
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("stuck", json!({})),
         ScriptedTurn::default().call("stuck", json!({})).call("echo", json!({})),
     ]);
-    let agent = Stage::new().with(&stuck).with(&echo).agent(&model);
-    let ear = Ear::default();
-    let answer = agent.message(message("s", "go"), ear.sink()).await;
+    let agent = AgentFixture::new().with(&stuck).with(&echo).agent(&model);
+    let events = EventLog::default();
+    let answer = agent.send(message("s", "go"), events.sink()).await;
     assert_eq!(answer.outcome, TurnOutcome::ToolTimeouts);
     assert!(answer.text.contains("2 tool calls in a row timed out"), "{}", answer.text);
-    assert_eq!(answer.text.matches("stuck: ran, and may have done").count(), 2, "{}", answer.text);
-    assert_eq!(model.asked(), 2, "the answer is not the model's");
-    let timeouts = ear.events().into_iter().filter(|event| {
+    assert_eq!(
+        answer.text.matches("stuck: ran, and may have finished").count(),
+        2,
+        "{}",
+        answer.text
+    );
+    assert_eq!(model.request_count(), 2, "the model is not asked for the answer");
+    let timeouts = events.events().into_iter().filter(|event| {
         matches!(event, TurnEvent::ToolFinished { error: Some(ToolErrorCode::Timeout), .. })
     });
     assert_eq!(timeouts.count(), 2);
     let progressed = |event: &TurnEvent| matches!(event, TurnEvent::ToolProgressed { text, .. } if text == "still here");
-    assert!(ear.events().iter().any(progressed));
+    assert!(events.events().iter().any(progressed));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_does_not_time_out_begins_the_count_again() {
-    let stuck = Probe::new("stuck", Does::Hangs);
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn call_without_timeout_resets_the_count() {
+    let stuck = ProbeTool::new("stuck", Behavior::Hang);
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("stuck", json!({})).call("echo", json!({})),
         ScriptedTurn::default().call("stuck", json!({})),
         ScriptedTurn::default().call("nothing_like_it", json!({})).call("stuck", json!({})),
         ScriptedTurn::text("Done."),
     ]);
-    let agent = Stage::new().with(&stuck).with(&echo).agent(&model);
-    assert_eq!(say(&agent, "go").await.outcome, TurnOutcome::Completed);
-    assert_eq!(model.results()[0], "(tool failed: timeout)");
+    let agent = AgentFixture::new().with(&stuck).with(&echo).agent(&model);
+    assert_eq!(send(&agent, "go").await.outcome, TurnOutcome::Completed);
+    assert_eq!(model.tool_results()[0], "(tool failed: timeout)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_calls_are_started_after_too_many_timeouts() {
-    let stuck = Probe::new("stuck", Does::Hangs);
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::of(Canned::new([
+async fn too_many_timeouts_skip_remaining_calls() {
+    let stuck = ProbeTool::new("stuck", Behavior::Hang);
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Events(calls(
             &[("a", "stuck", ""), ("b", "stuck", ""), ("c", "echo", "")],
             FinishReason::ToolCalls,
         )),
-        Answer::Events(says("Hello again.")),
+        Answer::Events(text_events("Hello again.")),
     ]));
-    let mut stage = Stage::new().with(&stuck).with(&echo);
-    stage.definition.strategy = ExecutionStrategy::Sequential;
-    let agent = stage.agent(&model);
-    assert_eq!(say(&agent, "go").await.outcome, TurnOutcome::ToolTimeouts);
+    let mut fixture = AgentFixture::new().with(&stuck).with(&echo);
+    fixture.definition.strategy = ExecutionStrategy::Sequential;
+    let agent = fixture.agent(&model);
+    assert_eq!(send(&agent, "go").await.outcome, TurnOutcome::ToolTimeouts);
     assert_eq!(echo.calls(), 0);
-    assert_eq!(say(&agent, "and now?").await.text, "Hello again.");
-    assert_eq!(model.results()[2], "(tool skipped: too many tools timed out before it)");
+    assert_eq!(send(&agent, "and now?").await.text, "Hello again.");
+    assert_eq!(model.tool_results()[2], "(tool skipped: too many earlier tool calls timed out)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_with_a_longer_timeout_of_its_own_keeps_it() {
+async fn longer_timeout_of_a_tool_takes_precedence() {
     let (time, own) = (Duration::from_secs(100), Some(Duration::from_secs(120)));
-    let patient = Probe::with_timeout("patient", Does::Takes(time), own);
-    let plain = Probe::new("plain", Does::Takes(time));
-    let model = Witness::script([
+    let patient = ProbeTool::with_timeout("patient", Behavior::Delay(time), own);
+    let plain = ProbeTool::new("plain", Behavior::Delay(time));
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("patient", json!({})).call("plain", json!({})),
         ScriptedTurn::text("Done."),
     ]);
-    let agent = Stage::new().with(&patient).with(&plain).agent(&model);
-    say(&agent, "go").await;
-    assert_eq!(model.results(), ["patient is done", "(tool failed: timeout)"]);
+    let agent = AgentFixture::new().with(&patient).with(&plain).agent(&model);
+    send(&agent, "go").await;
+    assert_eq!(model.tool_results(), ["patient is done", "(tool failed: timeout)"]);
 }
 
 #[tokio::test]
-async fn a_tools_context_comes_from_the_system() {
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn tool_context_names_session_and_agent() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({})),
         ScriptedTurn::text("Done."),
     ]);
-    let agent = Stage::new().with(&echo).agent(&model);
-    say(&agent, "go").await;
+    let agent = AgentFixture::new().with(&echo).agent(&model);
+    send(&agent, "go").await;
     let contexts = echo.contexts.lock().unwrap();
     assert_eq!(contexts[0].session_id.as_str(), "s");
     assert_eq!(contexts[0].agent.as_str(), "tester");
@@ -230,15 +241,15 @@ async fn a_tools_context_comes_from_the_system() {
 }
 
 #[tokio::test]
-async fn long_results_are_cut_before_the_model_reads_them() {
-    let wordy = Probe::new("wordy", Does::SaysMuch(1000));
-    let model = Witness::script([
+async fn long_results_are_truncated() {
+    let wordy = ProbeTool::new("wordy", Behavior::LongText(1000));
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("wordy", json!({})),
         ScriptedTurn::text("Done."),
     ]);
-    let mut stage = Stage::new().with(&wordy);
-    stage.limits.result_bytes = 100;
-    say(&stage.agent(&model), "go").await;
-    let result = &model.results()[0];
+    let mut fixture = AgentFixture::new().with(&wordy);
+    fixture.limits.result_bytes = 100;
+    send(&fixture.agent(&model), "go").await;
+    let result = &model.tool_results()[0];
     assert!(result.len() <= 100 && result.contains("chars omitted"), "{result}");
 }

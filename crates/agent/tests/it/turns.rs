@@ -1,4 +1,4 @@
-//! How turns end.
+//! Outcomes of turns.
 
 use std::time::Duration;
 
@@ -7,95 +7,102 @@ use rockbot_contracts::user::TurnOutcome;
 use rockbot_llm::{ChatError, ChatEvent, FinishReason, ScriptedFailure, ScriptedTurn, ToolChoice};
 use serde_json::json;
 
-use crate::stage::{
-    Answer, Canned, Does, Ear, Probe, Stage, Witness, calls, cancel, message, say, says, start,
+use crate::harness::{
+    AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, calls,
+    cancel, message, send, spawn_send, text_events,
 };
 
 #[tokio::test]
-async fn after_the_last_iteration_the_model_must_answer_without_tools() {
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn iteration_limit_forces_an_answer() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default().call("echo", json!({})),
         ScriptedTurn::default().call("echo", json!({})),
         ScriptedTurn::text("This is what I have.").call("echo", json!({})),
     ]);
-    let mut stage = Stage::new().with(&echo);
-    stage.definition.max_iterations = 2;
-    let agent = stage.agent(&model);
-    let answer = say(&agent, "go").await;
+    let mut fixture = AgentFixture::new().with(&echo);
+    fixture.definition.max_iterations = 2;
+    let agent = fixture.agent(&model);
+    let answer = send(&agent, "go").await;
     assert_eq!(answer.outcome, TurnOutcome::IterationLimit);
     assert_eq!(answer.text, "This is what I have.");
-    let (last, asked) = (model.last(), model.asked());
-    assert_eq!((echo.calls(), asked), (2, 3));
+    let (last, requests) = (model.last_request(), model.request_count());
+    assert_eq!((echo.calls(), requests), (2, 3));
     assert_eq!(last.tool_choice, ToolChoice::None);
-    assert_eq!(last.tools.len(), 1, "servers want to know the tools of earlier calls");
+    assert_eq!(last.tools.len(), 1, "servers require the tools of earlier calls");
     let prompt = format!("{:?}", last.messages[0]);
     assert!(prompt.contains("no tool can be called now"), "{prompt}");
 }
 
 #[tokio::test]
-async fn a_model_that_calls_tools_after_all_gets_none_and_the_person_is_told() {
-    let echo = Probe::new("echo", Does::Echo);
+async fn calls_after_iteration_limit_are_not_run() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
     let call = || Answer::Events(calls(&[("a", "echo", "")], FinishReason::ToolCalls));
-    let model = Witness::of(Canned::new([call(), call(), Answer::Events(says("Hello."))]));
-    let mut stage = Stage::new().with(&echo);
-    stage.definition.max_iterations = 1;
-    let agent = stage.agent(&model);
-    let answer = say(&agent, "go").await;
+    let model = RecordingModel::new(CannedModel::new([
+        call(),
+        call(),
+        Answer::Events(text_events("Hello.")),
+    ]));
+    let mut fixture = AgentFixture::new().with(&echo);
+    fixture.definition.max_iterations = 1;
+    let agent = fixture.agent(&model);
+    let answer = send(&agent, "go").await;
     assert_eq!(answer.outcome, TurnOutcome::IterationLimit);
     assert!(answer.text.contains("used all the tool calls"), "{}", answer.text);
     assert_eq!(echo.calls(), 1);
-    assert_eq!(say(&agent, "still there?").await.text, "Hello.");
+    assert_eq!(send(&agent, "still there?").await.text, "Hello.");
 }
 
 #[tokio::test]
-async fn a_model_that_fails_is_explained_and_the_conversation_goes_on() {
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn model_failure_keeps_the_conversation() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::text("Hello."),
         ScriptedTurn::default().when("go").call("echo", json!({})),
         ScriptedTurn::failing(ScriptedFailure::Unauthorized),
     ]);
-    let agent = Stage::new().with(&echo).agent(&model);
-    let answer = say(&agent, "go").await;
+    let agent = AgentFixture::new().with(&echo).agent(&model);
+    let answer = send(&agent, "go").await;
     assert_eq!(answer.outcome, TurnOutcome::ModelFailed);
     assert!(answer.text.contains("refused the credentials"), "{}", answer.text);
     assert_eq!(echo.calls(), 1);
-    assert_eq!(say(&agent, "hello?").await.text, "Hello.");
-    assert_eq!(model.results(), ["{}"], "what the tool said is not forgotten");
+    assert_eq!(send(&agent, "hello?").await.text, "Hello.");
+    assert_eq!(model.tool_results(), ["{}"], "the tool result is kept");
 }
 
 #[tokio::test]
-async fn half_an_answer_is_not_taken_for_the_whole() {
+async fn interrupted_answer_fails_the_turn() {
     let mut half = ScriptedTurn::text("The answer is").when("go");
     half.fail = Some(ScriptedFailure::Interrupted);
-    let model = Witness::script([ScriptedTurn::text("Hello."), half]);
-    let agent = Stage::new().agent(&model);
-    let ear = Ear::default();
-    let answer = agent.message(message("s", "go"), ear.sink()).await;
+    let model = RecordingModel::script([ScriptedTurn::text("Hello."), half]);
+    let agent = AgentFixture::new().agent(&model);
+    let events = EventLog::default();
+    let answer = agent.send(message("s", "go"), events.sink()).await;
     assert_eq!(answer.outcome, TurnOutcome::ModelFailed);
     assert!(answer.text.contains("broke before the answer was complete"), "{}", answer.text);
-    assert!(matches!(&ear.events()[0], TurnEvent::TextDelta { text } if text.starts_with("The")));
-    assert_eq!(say(&agent, "hello?").await.text, "Hello.");
+    assert!(
+        matches!(&events.events()[0], TurnEvent::TextDelta { text } if text.starts_with("The"))
+    );
+    assert_eq!(send(&agent, "hello?").await.text, "Hello.");
 }
 
 #[tokio::test]
-async fn an_answer_without_words_or_cut_short_says_so() {
+async fn empty_and_truncated_answers_are_reported() {
     let cut =
         vec![ChatEvent::Text("Once upon a".to_owned()), ChatEvent::Finished(FinishReason::Length)];
-    let model = Witness::of(Canned::new([
-        Answer::Events(says("")),
+    let model = RecordingModel::new(CannedModel::new([
+        Answer::Events(text_events("")),
         Answer::Events(cut),
-        Answer::Events(says("Hello.")),
+        Answer::Events(text_events("Hello.")),
     ]));
-    let agent = Stage::new().agent(&model);
-    let answer = say(&agent, "go").await;
+    let agent = AgentFixture::new().agent(&model);
+    let answer = send(&agent, "go").await;
     assert_eq!(answer.outcome, TurnOutcome::ModelFailed);
     assert!(answer.text.contains("empty answer"), "{}", answer.text);
-    let answer = say(&agent, "a story").await;
+    let answer = send(&agent, "write a long text").await;
     assert_eq!(answer.outcome, TurnOutcome::Completed);
-    assert!(answer.text.starts_with("Once upon a\n\n(The answer was cut"), "{}", answer.text);
-    assert_eq!(say(&agent, "hello?").await.text, "Hello.");
+    assert!(answer.text.starts_with("Once upon a\n\n(The answer was truncated"), "{}", answer.text);
+    assert_eq!(send(&agent, "hello?").await.text, "Hello.");
 }
 
 fn too_long() -> Answer {
@@ -103,94 +110,94 @@ fn too_long() -> Answer {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_too_long_is_trimmed_until_it_fits_or_nothing_is_left() {
-    let wordy = Probe::new("wordy", Does::SaysMuch(50_000));
+async fn overflow_trims_the_conversation() {
+    let wordy = ProbeTool::new("wordy", Behavior::LongText(50_000));
     let mut answers = vec![
         Answer::Events(calls(&[("a", "wordy", "")], FinishReason::ToolCalls)),
         too_long(),
         too_long(),
-        Answer::Events(says("Done.")),
+        Answer::Events(text_events("Done.")),
     ];
     answers.extend((0..20).map(|_| too_long()));
-    let model = Witness::of(Canned::new(answers));
-    let agent = Stage::new().with(&wordy).agent(&model);
-    assert_eq!(say(&agent, "go").await.text, "Done.");
-    let result = &model.results()[0];
+    let model = RecordingModel::new(CannedModel::new(answers));
+    let agent = AgentFixture::new().with(&wordy).agent(&model);
+    assert_eq!(send(&agent, "go").await.text, "Done.");
+    let result = &model.tool_results()[0];
     assert!(result.len() < 13_000 && result.contains("chars omitted]"), "{}", result.len());
-    let answer = say(&agent, "again").await;
+    let answer = send(&agent, "again").await;
     assert_eq!(answer.outcome, TurnOutcome::ModelFailed);
     assert!(answer.text.contains("start a new session"), "{}", answer.text);
-    assert!(model.asked() < 4 + 10, "it gives up");
-    assert!(model.results().is_empty(), "the older exchange had to go");
+    assert!(model.request_count() < 4 + 10, "retries are limited");
+    assert!(model.tool_results().is_empty(), "the older exchange was dropped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_ends_at_its_deadline_whatever_hangs() {
-    let stuck = Probe::new("stuck", Does::Hangs);
+async fn turn_ends_at_its_deadline() {
+    let stuck = ProbeTool::new("stuck", Behavior::Hang);
     let call = calls(&[("a", "stuck", "")], FinishReason::ToolCalls);
-    let model = Witness::of(Canned::new([
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Never,
         Answer::Events(call),
-        Answer::Events(says("Hello.")),
+        Answer::Events(text_events("Hello.")),
     ]));
-    let mut stage = Stage::new().with(&stuck);
-    stage.limits.turn_timeout = Duration::from_secs(30);
-    let agent = stage.agent(&model);
-    for (text, who) in [("model", "the model"), ("tool", "its tools")] {
-        let began = tokio::time::Instant::now();
-        let answer = say(&agent, text).await;
-        assert!(answer.text.contains("out of time") && answer.text.contains(who), "{answer:?}");
-        assert_eq!(began.elapsed().as_secs(), 30);
+    let mut fixture = AgentFixture::new().with(&stuck);
+    fixture.limits.turn_timeout = Duration::from_secs(30);
+    let agent = fixture.agent(&model);
+    for (text, cause) in [("model", "the model"), ("tool", "its tools")] {
+        let started = tokio::time::Instant::now();
+        let answer = send(&agent, text).await;
+        assert!(answer.text.contains("time limit") && answer.text.contains(cause), "{answer:?}");
+        assert_eq!(started.elapsed().as_secs(), 30);
     }
-    assert_eq!(say(&agent, "hello?").await.text, "Hello.");
+    assert_eq!(send(&agent, "hello?").await.text, "Hello.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_reaches_the_tool_and_leaves_a_valid_conversation() {
-    let stuck = Probe::new("stuck", Does::Hangs);
-    let echo = Probe::new("echo", Does::Echo);
+async fn cancel_reaches_tool_and_keeps_history_valid() {
+    let stuck = ProbeTool::new("stuck", Behavior::Hang);
+    let echo = ProbeTool::new("echo", Behavior::Echo);
     let both = [("a", "echo", ""), ("b", "stuck", ""), ("c", "echo", "")];
-    let model = Witness::of(Canned::new([
+    let model = RecordingModel::new(CannedModel::new([
         Answer::Events(calls(&both, FinishReason::ToolCalls)),
-        Answer::Events(says("Hello.")),
+        Answer::Events(text_events("Hello.")),
     ]));
-    let mut stage = Stage::new().with(&stuck).with(&echo);
-    stage.definition.strategy = rockbot_agent::ExecutionStrategy::Sequential;
-    let agent = stage.agent(&model);
-    let (turn, _) = start(&agent, message("s", "go"));
-    stuck.is_called().await;
-    let cancelled = agent.message(cancel("s"), Ear::default().sink()).await;
+    let mut fixture = AgentFixture::new().with(&stuck).with(&echo);
+    fixture.definition.strategy = rockbot_agent::ExecutionStrategy::Sequential;
+    let agent = fixture.agent(&model);
+    let (turn, _) = spawn_send(&agent, message("s", "go"));
+    stuck.wait_for_call().await;
+    let cancelled = agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(cancelled.outcome, TurnOutcome::Cancelled);
     assert_eq!(turn.await.unwrap(), cancelled);
     assert!(stuck.token().is_cancelled());
-    assert_eq!(say(&agent, "hello?").await.text, "Hello.");
+    assert_eq!(send(&agent, "hello?").await.text, "Hello.");
     let cancelled = "(tool failed: cancelled)";
-    assert_eq!(model.results(), ["{}", cancelled, cancelled]);
+    assert_eq!(model.tool_results(), ["{}", cancelled, cancelled]);
     assert_eq!(echo.calls(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_ignores_a_cancel_is_left_behind() {
-    let stuck = Probe::new("stuck", Does::HangsWhateverHappens);
+async fn tool_that_ignores_cancel_is_abandoned() {
+    let stuck = ProbeTool::new("stuck", Behavior::IgnoreCancel);
     let call = calls(&[("a", "stuck", "")], FinishReason::ToolCalls);
-    let model = Witness::of(Canned::new([Answer::Events(call)]));
-    let agent = Stage::new().with(&stuck).agent(&model);
-    let (turn, _) = start(&agent, message("s", "go"));
-    stuck.is_called().await;
-    let began = tokio::time::Instant::now();
-    agent.message(cancel("s"), Ear::default().sink()).await;
+    let model = RecordingModel::new(CannedModel::new([Answer::Events(call)]));
+    let agent = AgentFixture::new().with(&stuck).agent(&model);
+    let (turn, _) = spawn_send(&agent, message("s", "go"));
+    stuck.wait_for_call().await;
+    let started = tokio::time::Instant::now();
+    agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(turn.await.unwrap().outcome, TurnOutcome::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_stops_a_model_that_is_slow_to_answer() {
-    let model = Witness::of(Canned::new([Answer::Never]));
-    let agent = Stage::new().agent(&model);
-    let (turn, _) = start(&agent, message("s", "go"));
-    crate::stage::all_wait().await;
-    agent.message(cancel("s"), Ear::default().sink()).await;
+async fn cancel_stops_a_slow_model() {
+    let model = RecordingModel::new(CannedModel::new([Answer::Never]));
+    let agent = AgentFixture::new().agent(&model);
+    let (turn, _) = spawn_send(&agent, message("s", "go"));
+    crate::harness::settle().await;
+    agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(turn.await.unwrap().outcome, TurnOutcome::Cancelled);
-    let answer = agent.message(cancel("s"), Ear::default().sink()).await;
+    let answer = agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(answer.text, "No turn was running.");
 }

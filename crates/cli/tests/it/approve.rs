@@ -110,7 +110,7 @@ fn typed_decision_controls_call() {
     for (typed, result) in [
         ("y\n", "It says: buy milk"),
         ("what?\nALWAYS\n", "It says: buy milk"),
-        ("n\n", "the user refused this call"),
+        ("n\n", "the user denied this call"),
     ] {
         let sandbox = Sandbox::new();
         let (shown, code) = pseudo_terminal::show_typing(chat(&sandbox), typed);
@@ -125,6 +125,6 @@ fn call_is_denied_without_terminal() {
     let sandbox = Sandbox::new();
     let output = CommandOutput::new(chat(&sandbox).output().unwrap());
     output.assert_code(0, &["chat"]);
-    assert_contains(&output.out, &["the user refused this call"]);
+    assert_contains(&output.out, &["the user denied this call"]);
     assert_contains(&output.err, &["wants to call read_file", "approval needs a terminal"]);
 }

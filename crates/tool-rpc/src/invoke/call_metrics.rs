@@ -117,7 +117,7 @@ mod tests {
         let metrics = CallMetrics::new();
         for number in 0..MAX_TOOLS + 50 {
             let tool = format!("tool-{number}");
-            let status = CallStatus::of(&Ok(ToolResult::text("4")));
+            let status = CallStatus::from_outcome(&Ok(ToolResult::text("4")));
             metrics.record_call(Some(&tool), status, Duration::ZERO);
         }
         let tools = metrics.tools.read().unwrap();

@@ -332,7 +332,7 @@ impl ToolInvokeHandler {
         &self,
         inbound: Inbound<'_>,
         request: &ToolInvokeRequest,
-        tool: Option<&Registered>,
+        tool: Option<&RegisteredTool>,
         caller: &Caller,
     ) -> Settlement {
         if inbound.needs_quarantine() && !self.running.contains(&request.tool_call_id) {
@@ -367,7 +367,7 @@ impl ToolInvokeHandler {
                 }
                 Registration::Conflict => {
                     let tool = tool.map(|tool| &*tool.registration().name);
-                    let status = CallStatus::failed(&id_in_use().code());
+                    let status = CallStatus::from_code(&id_in_use().code());
                     self.metrics.record_call(tool, status, since.elapsed());
                     let outcome = CallOutcome::failed(id_in_use());
                     return self.replies().reply(request, caller, *outcome).await;
@@ -385,7 +385,7 @@ impl ToolInvokeHandler {
                 self.metrics.record_run_time(*elapsed);
             }
             let tool = tool.map(|tool| &*tool.registration().name);
-            self.metrics.record_call(tool, CallStatus::of(result), took);
+            self.metrics.record_call(tool, CallStatus::from_outcome(result), took);
         }
         let settlement = self.replies().reply(request, caller, *outcome).await;
         self.metrics.record_reply_time(replying.elapsed());
@@ -394,7 +394,11 @@ impl ToolInvokeHandler {
     }
 
     /// Finds the tool of a request: at the MCP server that the envelope names, else by its name.
-    fn find(&self, envelope: &Envelope, request: &ToolInvokeRequest) -> Option<Arc<Registered>> {
+    fn find(
+        &self,
+        envelope: &Envelope,
+        request: &ToolInvokeRequest,
+    ) -> Option<Arc<RegisteredTool>> {
         let registry = self.executor.registry();
         let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
         let name = self.tool_resolver.as_ref()?(server, &request.tool_name)?;
@@ -405,7 +409,7 @@ impl ToolInvokeHandler {
         &self,
         inbound: Inbound<'_>,
         request: &ToolInvokeRequest,
-        tool: Option<&Registered>,
+        tool: Option<&RegisteredTool>,
         caller: &Caller,
         cancellation: CancellationToken,
     ) -> Box<CallOutcome> {
@@ -434,11 +438,8 @@ impl ToolInvokeHandler {
         let since = Instant::now();
         let result = self.executor.execute(ToolCall { context, arguments }).await;
         drop(permit);
-        let result = result.map_err(
-            |failure| {
-                if may_have_run { failure.of_a_second_run() } else { failure }
-            },
-        );
+        let result = result
+            .map_err(|failure| if may_have_run { failure.after_earlier_run() } else { failure });
         Box::new(CallOutcome::Finished { result, elapsed: since.elapsed(), entry })
     }
 

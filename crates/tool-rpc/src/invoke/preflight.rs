@@ -8,7 +8,7 @@ use std::{
 use metrics::histogram;
 use rockbot_contracts::{Executed, ToolHints, ToolInvokeRequest};
 use rockbot_store::StoreError;
-use rockbot_tools::{context::ToolContext, failure::ToolFailure, registry::Registered};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure, registry::RegisteredTool};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
@@ -31,7 +31,7 @@ pub(super) struct PreflightDeps<'a> {
 /// Preflight checks of one call.
 pub(super) struct Preflight<'a> {
     deps: PreflightDeps<'a>,
-    tool: Option<&'a Registered>,
+    tool: Option<&'a RegisteredTool>,
     context: &'a ToolContext,
     /// Time that the caller allows for the call.
     budget: Duration,
@@ -51,7 +51,7 @@ impl<'a> Preflight<'a> {
     pub(super) fn new(
         inbound: Inbound<'_>,
         deps: PreflightDeps<'a>,
-        tool: Option<&'a Registered>,
+        tool: Option<&'a RegisteredTool>,
         request: &'a ToolInvokeRequest,
         context: &'a ToolContext,
     ) -> Self {

@@ -1,4 +1,4 @@
-//! What a model is told of the tools: the one place that makes its list.
+//! The list of tools in a model request.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,74 +9,73 @@ use rockbot_contracts::ToolRegistration;
 use rockbot_tools::{names::assign, registry::RegisteredTool, scope::ToolScope};
 use tracing::info;
 
-/// A model's list of tools, for one request.
-///
-/// It holds what the scope permits, at most so many as a provider takes, under names that it takes.
+/// The tools of one model request: those that the scope permits, up to the limit of the provider, under
+/// names that the provider accepts.
 #[derive(Debug)]
-pub struct ModelList<'a> {
+pub struct ToolList<'a> {
     scope: &'a ToolScope,
-    most: usize,
+    capacity: usize,
     tools: Vec<ToolRegistration>,
     names: HashSet<String>,
     denied: usize,
     left_out: usize,
-    held_back: usize,
+    quarantined: usize,
 }
 
-/// The names that a model knows tools by, where those are not the tools' own.
+/// Names of tools that differ in model requests.
 ///
-/// Providers limit the length of a name. Which tool a shortened name stands for is looked up here
-/// and never read out of the name.
+/// Providers limit the length of names. The original of a shortened name is looked up, never derived from
+/// the text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ModelNames(HashMap<String, String>);
+pub struct ToolNames(HashMap<String, String>);
 
-impl ModelNames {
-    /// The tool's own name for what a model wrote: another text is returned as it is.
+impl ToolNames {
+    /// Returns the original name of a tool. Unknown names are returned unchanged.
     #[must_use]
     pub fn own<'a>(&'a self, written: &'a str) -> &'a str {
         self.0.get(written).map_or(written, String::as_str)
     }
 }
 
-impl<'a> ModelList<'a> {
-    /// An empty list of at most `most` tools.
+impl<'a> ToolList<'a> {
+    /// Creates an empty list of at most `capacity` tools.
     #[must_use]
-    pub fn new(scope: &'a ToolScope, most: usize) -> Self {
+    pub fn new(scope: &'a ToolScope, capacity: usize) -> Self {
         Self {
             scope,
-            most,
+            capacity,
             tools: Vec::new(),
             names: HashSet::new(),
             denied: 0,
             left_out: 0,
-            held_back: 0,
+            quarantined: 0,
         }
     }
 
-    /// How many more tools fit.
+    /// Returns how many more tools fit.
     #[must_use]
-    pub fn room(&self) -> usize {
-        self.most - self.tools.len()
+    pub fn remaining(&self) -> usize {
+        self.capacity - self.tools.len()
     }
 
-    /// Adds a tool of a registry. Of two tools of one name, the first is meant.
-    pub fn add(&mut self, tool: &RegisteredTool) {
-        self.consider(tool.registration(), ToolRegistration::clone);
+    /// Adds a tool of a registry. The first tool of a name wins.
+    pub fn add(&mut self, tool: &Registered) {
+        self.try_add(tool.registration(), ToolRegistration::clone);
     }
 
-    /// Counts a tool that is kept out because its definition is not trusted.
-    pub fn hold_back(&mut self) {
-        self.held_back += 1;
+    /// Counts a tool whose definition is not trusted.
+    pub fn count_quarantined(&mut self) {
+        self.quarantined += 1;
     }
 
     /// Adds these tools.
     pub fn extend(&mut self, tools: impl IntoIterator<Item = ToolRegistration>) {
         for tool in tools {
-            self.consider(tool, |tool| tool);
+            self.try_add(tool, |tool| tool);
         }
     }
 
-    fn consider<T: std::borrow::Borrow<ToolRegistration>>(
+    fn try_add<T: std::borrow::Borrow<ToolRegistration>>(
         &mut self,
         tool: T,
         keep: impl FnOnce(T) -> ToolRegistration,
@@ -87,7 +86,7 @@ impl<'a> ModelList<'a> {
         }
         if !self.scope.permits(registration) {
             self.denied += 1;
-        } else if self.room() == 0 {
+        } else if self.remaining() == 0 {
             self.left_out += 1;
         } else {
             self.names.insert(registration.name.clone());
@@ -95,18 +94,18 @@ impl<'a> ModelList<'a> {
         }
     }
 
-    /// The list in the order it was made, under names of at most `name_bytes` bytes (64 by default, 128 at
-    /// most), and what tools those names stand for.
+    /// Returns the tools in the order in which they were added, and the renamed ones. Names have at most
+    /// `name_bytes` bytes (64 by default, 128 at most).
     #[must_use]
     pub fn finish(
         self,
         name_bytes: usize,
-        log: &ModelListLog,
-    ) -> (Vec<ToolRegistration>, ModelNames) {
-        log.tell(&self);
+        log: &ToolListLog,
+    ) -> (Vec<ToolRegistration>, ToolNames) {
+        log.record(&self);
         let mut tools = self.tools;
         if tools.iter().all(|tool| tool.name.len() <= name_bytes) {
-            return (tools, ModelNames::default());
+            return (tools, ToolNames::default());
         }
         let shown = assign(self.names, name_bytes);
         let mut names = HashMap::new();
@@ -115,23 +114,23 @@ impl<'a> ModelList<'a> {
                 names.insert(shown.clone(), std::mem::replace(&mut tool.name, shown.clone()));
             }
         }
-        (tools, ModelNames(names))
+        (tools, ToolNames(names))
     }
 }
 
-/// Says at info what models are offered, when that changes.
+/// Logs the size of the list at level info when it changes.
 #[derive(Debug, Default)]
-pub struct ModelListLog(Mutex<HashMap<String, [usize; 4]>>);
+pub struct ToolListLog(Mutex<HashMap<String, [usize; 4]>>);
 
-impl ModelListLog {
-    fn tell(&self, list: &ModelList<'_>) {
+impl ToolListLog {
+    fn record(&self, list: &ToolList<'_>) {
         let profile = list.scope.to_string();
-        let counts = [list.tools.len(), list.denied, list.left_out, list.held_back];
+        let counts = [list.tools.len(), list.denied, list.left_out, list.quarantined];
         let before =
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(profile.clone(), counts);
         if before != Some(counts) {
             let [allowed, denied, left_out, quarantined] = counts;
-            info!(%profile, allowed, denied, quarantined, left_out, "the tools that a model is offered");
+            info!(%profile, allowed, denied, quarantined, left_out, "tool list changed");
         }
     }
 }
@@ -169,7 +168,7 @@ mod tests {
         ToolRegistration {
             name: name.to_owned(),
             label: None,
-            description: "a tool of a test".to_owned(),
+            description: "a test tool".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object"}),
             source: ToolSource::Internal,
@@ -178,33 +177,33 @@ mod tests {
         }
     }
 
-    fn finish(list: ModelList<'_>, name_bytes: usize) -> (Vec<String>, ModelNames) {
-        let (tools, names) = list.finish(name_bytes, &ModelListLog::default());
+    fn finish(list: ToolList<'_>, name_bytes: usize) -> (Vec<String>, ToolNames) {
+        let (tools, names) = list.finish(name_bytes, &ToolListLog::default());
         (tools.into_iter().map(|tool| tool.name).collect(), names)
     }
 
     #[test]
-    fn a_list_holds_what_is_permitted_once_and_no_more_than_fits() {
+    fn list_holds_permitted_tools_once_up_to_capacity() {
         let filter = ToolFilter { deny: vec!["b".to_owned()], ..ToolFilter::default() };
         let scope = ToolScope::new(ToolProfile::main(), filter);
         let registry = ToolRegistry::new();
         for name in ["c", "b", "a"] {
             registry.register(Arc::new(Idle(registration(name)))).unwrap();
         }
-        let mut list = ModelList::new(&scope, 3);
+        let mut list = ToolList::new(&scope, 3);
         registry.all().iter().for_each(|tool| list.add(tool));
-        assert_eq!(list.room(), 1);
+        assert_eq!(list.remaining(), 1);
         list.extend(["a", "e", "d"].map(registration));
         assert_eq!((list.denied, list.left_out), (1, 1));
         assert_eq!(finish(list, 64).0, ["a", "c", "e"]);
     }
 
     #[test]
-    fn long_names_are_shortened_for_a_provider_and_lead_back_to_their_tools() {
+    fn long_names_are_shortened_and_mapped_back() {
         let scope = ToolScope::everything();
         let long = ["x".repeat(100) + "1", "x".repeat(100) + "2"];
         let list = || {
-            let mut list = ModelList::new(&scope, 10);
+            let mut list = ToolList::new(&scope, 10);
             list.extend([registration("short")]);
             list.extend(long.iter().map(|name| registration(name)));
             list
@@ -215,6 +214,6 @@ mod tests {
         assert_eq!(own, ["short", &long[0], &long[1]]);
         let (shown, names) = finish(list(), MAX_NAME_BYTES);
         assert_eq!(shown, ["short", &long[0], &long[1]]);
-        assert_eq!(names, ModelNames::default());
+        assert_eq!(names, ToolNames::default());
     }
 }

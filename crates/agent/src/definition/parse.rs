@@ -1,11 +1,10 @@
-//! The text of a definition, key by key, so that every problem is found in one go.
+//! Parsing of definitions, key by key, so that all problems are reported at once.
 
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use crate::strategy::{ExecutionStrategy, MAX_PARALLEL};
 use rockbot_contracts::{
     AgentName,
     period::{self, Period},
@@ -15,10 +14,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Table;
 
-use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, ToolFilter};
-use crate::mcp::McpRules;
+use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, ToolFilter};
+use crate::strategy::{ExecutionStrategy, MAX_PARALLEL};
 
-/// The line before and after the head of a Markdown definition.
+/// Line before and after the head of a Markdown definition.
 const FENCE: &str = "+++";
 const MAX_PROMPT_BYTES: usize = 64 * 1024;
 const MAX_DESCRIPTION_BYTES: usize = 1024;
@@ -29,13 +28,13 @@ const MAX_PATTERNS: usize = 256;
 const MAX_PATTERN_BYTES: usize = 128;
 
 impl AgentDefinition {
-    /// Reads a definition. The ending of `file` says how: `.toml`, or Markdown with a head.
+    /// Parses a definition. The extension of `file` selects the format: `.toml`, or Markdown with a head.
     ///
     /// # Errors
-    /// Every problem with it at once.
+    /// Returns all problems.
     pub fn parse(file: &Path, text: &str) -> Result<Self, DefinitionErrors> {
         let mut reader = Reader { file, table: Table::new(), problems: Vec::new() };
-        let is_toml = file.extension().is_some_and(|ending| ending == "toml");
+        let is_toml = file.extension().is_some_and(|extension| extension == "toml");
         let (head, prompt) = if is_toml {
             (text.to_owned(), None)
         } else {
@@ -52,13 +51,13 @@ impl AgentDefinition {
     }
 }
 
-/// Head and body of a Markdown definition. The head keeps an empty first line, so that lines in
-/// errors are lines of the file.
+/// Splits a Markdown definition into head and body. The head starts with an empty line, so that line
+/// numbers in errors match the file.
 fn split(text: &str) -> Result<(String, String), String> {
     let text = text.trim_start_matches('\u{feff}');
     let mut lines = text.lines();
     if lines.next().map(str::trim_end) != Some(FENCE) {
-        return Err(format!("must begin with a line of {FENCE}, then TOML, then {FENCE} again"));
+        return Err(format!("must start with a line of {FENCE}, then TOML, then {FENCE} again"));
     }
     let mut head = String::from("\n");
     for line in lines.by_ref() {
@@ -113,7 +112,7 @@ impl Reader<'_> {
         }
         let model: Option<String> = self.take("model");
         let named = model.as_ref().is_none_or(|model| !model.trim().is_empty());
-        self.check("model", named, "is empty; leave it out for the process's own");
+        self.check("model", named, "is empty; omit it for the model of the process");
         let max_iterations = self.number("max_iterations", 1, 100);
         let tool_timeout =
             self.duration("tool_timeout", Duration::from_secs(1), Duration::from_secs(3600));
@@ -165,8 +164,8 @@ impl Reader<'_> {
             None => self.take("system_prompt").unwrap_or_default(),
         };
         let prompt = prompt.trim().to_owned();
-        let said = !prompt.is_empty() || self.problems.iter().any(|one| one.is("system_prompt"));
-        self.check("system_prompt", said, "is missing or empty; say who the agent is");
+        let present = !prompt.is_empty() || self.problems.iter().any(|one| one.is("system_prompt"));
+        self.check("system_prompt", present, "is missing or empty; describe the agent");
         let short = prompt.len() <= MAX_PROMPT_BYTES;
         self.check("system_prompt", short, "is longer than 64 KiB");
         prompt
@@ -174,9 +173,9 @@ impl Reader<'_> {
 
     fn parameters(&mut self) -> Option<Value> {
         let schema: Value = self.take("parameters")?;
-        let is_fit = schema["type"] == "object" && schema.to_string().len() <= MAX_SCHEMA_BYTES;
+        let is_valid = schema["type"] == "object" && schema.to_string().len() <= MAX_SCHEMA_BYTES;
         let problem = "must be a JSON Schema with type = \"object\", of at most 16 KiB";
-        self.check("parameters", is_fit && is_schema(&schema), problem);
+        self.check("parameters", is_valid && is_schema(&schema), problem);
         Some(schema)
     }
 
@@ -203,7 +202,7 @@ impl Reader<'_> {
     }
 
     fn temperature(&mut self) -> Option<f64> {
-        // TOML tells 1 from 1.0; people don't.
+        // TOML distinguishes 1 from 1.0; accept both.
         let value = self.table.remove("temperature")?;
         let number = value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64));
         let number = number.filter(|number| (0.0..=2.0).contains(number));
@@ -242,8 +241,8 @@ impl Reader<'_> {
         }
     }
 
-    fn check(&mut self, key: &str, is_fine: bool, problem: &str) {
-        if !is_fine {
+    fn check(&mut self, key: &str, is_valid: bool, problem: &str) {
+        if !is_valid {
             self.problem(Some(key), problem);
         }
     }
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_that_comes_along_is_valid() {
+    fn builtin_definition_is_valid() {
         let assistant = AgentDefinition::assistant();
         assert_eq!(assistant.name.as_str(), "assistant");
         assert_eq!(assistant.max_iterations, 12);
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_and_toml_say_the_same() {
+    fn markdown_and_toml_are_equivalent() {
         let markdown = "+++\nname = 'a'\nmodel = 'm'\nstrategy = {batched = 3}\ntemperature = 1\n\
                         tool_timeout = '5s'\n[tools]\ndeny = ['bash']\n+++\nBe brief.\n";
         let plain = "name = 'a'\nmodel = 'm'\nstrategy = {batched = 3}\ntemperature = 1.0\n\
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_a_file_is_told_with_its_key() {
+    fn every_problem_is_reported_with_its_key() {
         let text = "+++\nname = 'a b'\nmax_iterations = 0\ntool_timeout = 60\n\
                     max_tool_timeouts = 21\ntemperature = 3\nmax_tokens = -1\ncolour = 'red'\n\
                     strategy = 'wild'\nsystem_prompt = 'twice'\n[tools]\nforbid = []\n+++\n \n";
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_is_no_toml_is_told_with_its_line() {
+    fn toml_error_is_reported_with_its_line() {
         let errors = AgentDefinition::parse(Path::new("x.md"), "+++\nname = 'a'\nbad\n+++\np");
         let text = errors.unwrap_err().to_string();
         assert!(text.contains("line 3"), "{text}");

@@ -1,4 +1,4 @@
-//! Whether the definitions of tools are trusted, asked for a whole list.
+//! Pin checks for a whole list of tools.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use rockbot_contracts::ToolErrorCode;
 use rockbot_tools::{ToolPins, layers::pin, registry::RegisteredTool};
 use tokio::time::{Instant, timeout_at};
 
-/// How long the pins of a whole list may take. What is not known then is not offered.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for all checks of a list. Tools that are not checked by then are not offered.
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks the pins, tool by tool. A store that does not answer is not asked again for every tool.
-pub(super) struct Trust<'a> {
+/// Checks tools one after the other. After the first failure of the store, it is not queried again.
+pub(super) struct PinCheck<'a> {
     pins: Option<&'a ToolPins>,
-    until: Instant,
-    is_out_of_reach: bool,
+    deadline: Instant,
+    store_unavailable: bool,
 }
 
-impl<'a> Trust<'a> {
-    /// Everything is trusted without pins.
-    pub(super) fn by(pins: Option<&'a ToolPins>) -> Self {
-        Self { pins, until: Instant::now() + PATIENCE, is_out_of_reach: false }
+impl<'a> PinCheck<'a> {
+    /// Creates a check. Without pins, every definition is trusted.
+    pub(super) fn new(pins: Option<&'a ToolPins>) -> Self {
+        Self { pins, deadline: Instant::now() + LIST_TIMEOUT, store_unavailable: false }
     }
 
-    /// Whether the tool may be offered.
-    pub(super) async fn has(&mut self, tool: &RegisteredTool) -> bool {
+    /// Returns `true` if the tool may be offered.
+    pub(super) async fn allows(&mut self, tool: &Registered) -> bool {
         let Some(pins) = self.pins.filter(|_| tool.tool().is_announced()) else { return true };
-        if self.is_out_of_reach {
+        if self.store_unavailable {
             return false;
         }
-        match timeout_at(self.until, pin::check(pins, tool)).await {
+        match timeout_at(self.deadline, pin::check(pins, tool)).await {
             Ok(Ok(())) => true,
             Ok(Err(failure)) => {
-                self.is_out_of_reach = failure.code() == ToolErrorCode::Unavailable;
+                self.store_unavailable = failure.code() == ToolErrorCode::Unavailable;
                 false
             }
             Err(_) => {
-                self.is_out_of_reach = true;
+                self.store_unavailable = true;
                 false
             }
         }
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// A tool that some handler announced.
+    /// A tool announced by a handler.
     struct Announced(ToolRegistration);
 
     impl Tool for Announced {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_hangs_holds_a_list_up_once() {
+    async fn hanging_store_delays_a_list_once() {
         let registry = ToolRegistry::new();
         for number in 0..60 {
             let registration = ToolRegistration {
@@ -138,11 +138,11 @@ mod tests {
             registry.register(Arc::new(Announced(registration))).unwrap();
         }
         let pins = ToolPins::new(Arc::new(Hangs), AgentName::new("tester").unwrap());
-        let began = Instant::now();
-        let mut trust = Trust::by(Some(&pins));
+        let started = Instant::now();
+        let mut pin_check = PinCheck::new(Some(&pins));
         for tool in registry.all() {
-            assert!(!trust.has(&tool).await);
+            assert!(!pin_check.allows(&tool).await);
         }
-        assert_eq!(began.elapsed(), PATIENCE);
+        assert_eq!(started.elapsed(), LIST_TIMEOUT);
     }
 }

@@ -2,27 +2,27 @@
 
 use futures_util::future::{BoxFuture, ready};
 
-use super::{ContextPart, ContextSource, Moment};
+use super::{ContextPart, ContextRequest, ContextSource};
 
-/// Always says the same.
+/// A constant text.
 #[derive(Debug)]
-pub(crate) struct Fixed {
+pub(crate) struct StaticText {
     part: ContextPart,
     text: String,
 }
 
-impl Fixed {
+impl StaticText {
     pub(crate) fn new(part: ContextPart, text: impl Into<String>) -> Self {
         Self { part, text: text.into() }
     }
 }
 
-impl ContextSource for Fixed {
+impl ContextSource for StaticText {
     fn part(&self) -> ContextPart {
         self.part
     }
 
-    fn text<'a>(&'a self, _: Moment<'a>) -> BoxFuture<'a, Option<String>> {
+    fn text<'a>(&'a self, _: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
         Box::pin(ready(Some(self.text.clone())))
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent may do with MCP servers, and how it does it.
+//! Access of an agent to MCP servers, within its rules.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,88 +18,88 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::{
-    McpParts, McpRules,
-    known::{KnownServer, KnownServers, KnownTool},
-    sessions::Sessions,
+    McpParts,
+    server_cache::{CachedServer, CachedTool, ServerCache},
+    session_tools::SessionTools,
 };
-use crate::definition::AgentDefinition;
+use crate::definition::{AgentDefinition, McpRules};
 
-/// Servers that are asked for their definitions at once.
-const ASKED_AT_ONCE: usize = 8;
+/// Number of servers whose definitions are fetched concurrently.
+const CONCURRENT_FETCHES: usize = 8;
 
-/// The rules of one agent, kept wherever a server is listed, looked at or called.
-pub(super) struct Desk {
+/// Enforces the rules of one agent wherever a server is listed, fetched or called.
+pub(super) struct McpAccess {
     pub(super) gateway: Arc<dyn McpGateway>,
     pub(super) rules: McpRules,
-    pub(super) sessions: Sessions,
+    pub(super) sessions: SessionTools,
     agent: AgentName,
     pins: Option<Arc<ToolPins>>,
     approver: Option<Arc<dyn Approver>>,
-    known: KnownServers,
+    cache: ServerCache,
 }
 
-impl Desk {
+impl McpAccess {
     pub(super) fn new(
         parts: McpParts,
         definition: &AgentDefinition,
         others: Arc<ToolRegistry>,
         approver: Option<Arc<dyn Approver>>,
-        most_activated: usize,
+        max_activated: usize,
     ) -> Self {
         Self {
             gateway: parts.gateway,
             rules: definition.mcp.clone(),
-            sessions: Sessions::new(most_activated),
+            sessions: SessionTools::new(max_activated),
             agent: definition.name.clone(),
             pins: parts.pins,
             approver,
-            known: KnownServers::new(others),
+            cache: ServerCache::new(others),
         }
     }
 
-    /// The servers that there are and that may be used. What is known of others is forgotten.
+    /// Returns the permitted servers. Drops cached servers that no longer exist.
     pub(super) fn index(&self) -> McpIndex {
         let index = self.gateway.index().borrow().clone();
-        self.known.follow(&index);
+        self.cache.retain_listed(&index);
         index.servers().filter(|server| self.rules.permits(&server.name)).cloned().collect()
     }
 
-    /// A server with its tools as they are now.
-    pub(super) async fn server(&self, name: &str) -> Result<Arc<KnownServer>, ToolFailure> {
+    /// Returns a server with its current tools.
+    pub(super) async fn server(&self, name: &str) -> Result<Arc<CachedServer>, ToolFailure> {
         let summary = self.summary(name)?;
-        if let Some(known) = self.known.get(&summary.name, &summary.fingerprint) {
+        if let Some(known) = self.cache.get(&summary.name, &summary.fingerprint) {
             return Ok(known);
         }
         let request = McpServerDetailsRequest { server_name: summary.name, tool_name: None };
         let details = self.gateway.details(request).await.map_err(failure)?;
-        Ok(self.known.take_in(details))
+        Ok(self.cache.insert(details))
     }
 
-    /// Those of these servers that say within `time` what they offer.
+    /// Returns the servers that respond within `time`.
     pub(super) async fn servers(
         &self,
         names: Vec<String>,
         time: Duration,
-    ) -> Vec<Arc<KnownServer>> {
-        let looked: Vec<_> = names.iter().map(|name| self.look(name, time)).collect();
-        let looked: Vec<_> = stream::iter(looked).buffered(ASKED_AT_ONCE).collect().await;
-        looked.into_iter().flatten().collect()
+    ) -> Vec<Arc<CachedServer>> {
+        let fetched: Vec<_> = names.iter().map(|name| self.fetch(name, time)).collect();
+        let fetched: Vec<_> = stream::iter(fetched).buffered(CONCURRENT_FETCHES).collect().await;
+        fetched.into_iter().flatten().collect()
     }
 
-    fn look<'a>(
+    fn fetch<'a>(
         &'a self,
         name: &'a str,
         time: Duration,
-    ) -> BoxFuture<'a, Option<Arc<KnownServer>>> {
+    ) -> BoxFuture<'a, Option<Arc<CachedServer>>> {
         Box::pin(async move {
             match timeout(time, self.server(name)).await {
                 Ok(Ok(server)) => Some(server),
                 Ok(Err(error)) => {
-                    debug!(%error, "an MCP server is not looked at");
+                    debug!(%error, "MCP server details unavailable");
                     None
                 }
                 Err(_) => {
-                    warn!(?time, "an MCP server does not say in time what it offers");
+                    warn!(?time, "MCP server details timed out");
                     None
                 }
             }
@@ -111,13 +111,16 @@ impl Desk {
             let reason = "this agent may not use that MCP server".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         }
-        self.gateway.index().borrow().get(name).cloned().ok_or_else(|| {
-            ToolFailure::invalid("there is no MCP server of that name; mcp_list_services tells all")
-        })
+        self.gateway
+            .index()
+            .borrow()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| ToolFailure::invalid("unknown MCP server; mcp_list_services lists all"))
     }
 
-    /// Whether the tool has a definition that is trusted.
-    pub(super) async fn trusts(&self, tool: &KnownTool) -> Result<bool, ToolFailure> {
+    /// Returns `true` if the definition of the tool is trusted.
+    pub(super) async fn trusts(&self, tool: &CachedTool) -> Result<bool, ToolFailure> {
         match &self.pins {
             Some(pins) => {
                 tool.is_trusted(pins).await.map_err(|error| pin::pins_unavailable(&error))
@@ -126,15 +129,15 @@ impl Desk {
         }
     }
 
-    /// The tools of a server that may be offered within a scope now, and the names of those that wait for an
-    /// operator.
+    /// Returns the tools of a server that may be offered within a scope, and the names of those that await
+    /// approval by an operator.
     pub(super) async fn usable(
         &self,
-        server: &KnownServer,
+        server: &CachedServer,
         scope: &ToolScope,
-    ) -> (Vec<Arc<KnownTool>>, Vec<String>) {
+    ) -> (Vec<Arc<CachedTool>>, Vec<String>) {
         let (mut usable, mut quarantined) = (Vec::new(), Vec::new());
-        for tool in server.tools.iter().filter(|tool| tool.judge(scope).is_ok()) {
+        for tool in server.tools.iter().filter(|tool| tool.check_scope(scope).is_ok()) {
             match self.trusts(tool).await {
                 Ok(true) => usable.push(tool.clone()),
                 Ok(false) => quarantined.push(tool.definition.name.clone()),
@@ -144,30 +147,30 @@ impl Desk {
         (usable, quarantined)
     }
 
-    /// Calls a tool by its server and name as it is defined now, if that may be.
-    async fn call_now(
+    /// Calls a tool with its current definition, if that is permitted.
+    async fn call_current(
         &self,
         server: &str,
         tool: &str,
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let tool = self.callable(server, tool, context).await?;
+        let tool = self.resolve(server, tool, context).await?;
         self.send(&tool, arguments, context).await
     }
 
-    /// Calls a tool with the definition that was judged, if it still has it: rules, schema and
-    /// people went by that one.
+    /// Calls a tool if its definition is still the checked one, to which rules, schema and approval
+    /// applied.
     pub(super) async fn call(
         &self,
-        judged: &KnownTool,
+        checked: &CachedTool,
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let tool = self.callable(&judged.server, &judged.definition.name, context).await?;
-        if tool.fingerprint != judged.fingerprint {
-            let reason = "the definition of this tool changed a moment ago; look at it again with \
-                          mcp_get_service_details before you call it";
+        let tool = self.resolve(&checked.server, &checked.definition.name, context).await?;
+        if tool.fingerprint != checked.fingerprint {
+            let reason = "the definition of this tool has just changed; read it with \
+                          mcp_get_service_details before calling it";
             return Err(ToolFailure::NotPermitted { reason: reason.to_owned() });
         }
         self.send(&tool, arguments, context).await
@@ -175,7 +178,7 @@ impl Desk {
 
     async fn send(
         &self,
-        tool: &KnownTool,
+        tool: &CachedTool,
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
@@ -184,8 +187,7 @@ impl Desk {
         self.gateway.call(&tool.server, name, arguments, context).await
     }
 
-    /// Calls a tool that the model named by its server and name, after whoever must be asked about
-    /// it was.
+    /// Calls a tool by server and name, after approval if required.
     pub(super) async fn call_by_name(
         &self,
         server: &str,
@@ -194,9 +196,9 @@ impl Desk {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let Some(approver) = &self.approver else {
-            return self.call_now(server, tool, arguments, context).await;
+            return self.call_current(server, tool, arguments, context).await;
         };
-        let found = self.callable(server, tool, context).await?;
+        let found = self.resolve(server, tool, context).await?;
         let question = ApprovalRequest {
             context,
             name: &found.name,
@@ -205,31 +207,31 @@ impl Desk {
             fingerprint: &found.fingerprint,
             arguments: &arguments,
         };
-        let asked = Instant::now();
+        let started = Instant::now();
         approve::ask(approver.as_ref(), question).await?;
-        let deadline = context.deadline + asked.elapsed();
+        let deadline = context.deadline + started.elapsed();
         self.call(&found, arguments, &ToolContext { deadline, ..context.clone() }).await
     }
 
-    async fn callable(
+    async fn resolve(
         &self,
         server: &str,
         tool: &str,
         context: &ToolContext,
-    ) -> Result<Arc<KnownTool>, ToolFailure> {
-        let looked = async {
+    ) -> Result<Arc<CachedTool>, ToolFailure> {
+        let fetched = async {
             let known = self.server(server).await?;
             let found = known.tool(tool).cloned().ok_or_else(|| {
-                let message = "that MCP server has no tool of that name; \
-                               mcp_get_service_details tells all";
+                let message = "unknown tool of that MCP server; \
+                               mcp_get_service_details lists all";
                 ToolFailure::invalid(message)
             })?;
-            if let Err(refused) = found.judge(&context.scope) {
+            if let Err(refused) = found.check_scope(&context.scope) {
                 return Err(ToolFailure::NotPermitted { reason: refused.to_string() });
             }
             if !self.trusts(&found).await? {
                 warn!(agent = %self.agent, server = %found.server,
-                    "the definition of an MCP tool changed; not calling it");
+                    "MCP tool definition changed; call denied");
                 return Err(pin::not_approved());
             }
             Ok(found)
@@ -239,7 +241,7 @@ impl Desk {
             () = context.cancellation.cancelled() => {
                 Err(ToolFailure::Cancelled { executed: Executed::No })
             }
-            looked = timeout(context.remaining(), looked) => looked.unwrap_or_else(|_| {
+            fetched = timeout(context.remaining(), fetched) => fetched.unwrap_or_else(|_| {
                 let after = context.remaining();
                 Err(ToolFailure::TimedOut { after, executed: Executed::No, repeatable: false })
             }),
@@ -251,7 +253,7 @@ impl Desk {
     }
 }
 
-/// A bridge's refusal as the failure of a call.
+/// Converts an error of a bridge.
 pub(super) fn failure(error: McpManageError) -> ToolFailure {
     let McpManageError { code, message, .. } = error;
     match code {

@@ -1,12 +1,11 @@
-//! How long it takes to make a model's list of 200 tools: `cargo bench -p rockbot-agent --bench
-//! model_list`.
+//! Benchmark of a tool list with 200 tools: `cargo bench -p rockbot-agent --bench tool_list`.
 
-#![allow(clippy::print_stdout, clippy::expect_used, reason = "a benchmark prints and may fail")]
+#![allow(clippy::print_stdout, clippy::expect_used, reason = "a benchmark prints and may panic")]
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{ModelList, ModelListLog};
+use rockbot_agent::{ToolList, ToolListLog};
 use rockbot_tools::{
     Tool, ToolContext, ToolFailure, ToolFilter, ToolHints, ToolProfile, ToolRegistration,
     ToolRegistry, ToolResult, ToolScope, ToolSource,
@@ -35,14 +34,13 @@ impl Tool for Named {
 fn tool(number: usize) -> Named {
     let property = |kind: &str| json!({"type": kind, "description": "What to do it with."});
     Named(ToolRegistration {
-        // Every tenth has a name that is too long for the provider.
+        // Every tenth name is too long for the provider.
         name: format!(
             "tool_{number}{}",
             "_x".repeat(if number.is_multiple_of(10) { 40 } else { 5 })
         ),
         label: None,
-        description: "Does something useful with what it is given, and says what came of it."
-            .into(),
+        description: "Does something useful with its arguments and returns the result.".into(),
         tool_description: None,
         parameters: json!({"type": "object", "required": ["path"], "properties": {
             "path": property("string"), "lines": property("integer"), "all": property("boolean"),
@@ -60,20 +58,20 @@ fn main() {
     }
     let filter = ToolFilter { deny: vec!["*_secret_*".into()], ..ToolFilter::default() };
     let scope = ToolScope::new(ToolProfile::subagent(), filter);
-    let log = ModelListLog::default();
-    let mut took: Vec<_> = (0..ROUNDS)
+    let log = ToolListLog::default();
+    let mut durations: Vec<_> = (0..ROUNDS)
         .map(|_| {
-            let began = Instant::now();
-            let mut list = ModelList::new(&scope, TOOLS);
+            let started = Instant::now();
+            let mut list = ToolList::new(&scope, TOOLS);
             registry.all().iter().for_each(|tool| list.add(tool));
             black_box(list.finish(64, &log));
-            began.elapsed()
+            started.elapsed()
         })
         .collect();
-    took.sort();
+    durations.sort();
     println!(
         "list of {TOOLS} tools: median {:?}, p99 {:?}",
-        took[ROUNDS / 2],
-        took[ROUNDS * 99 / 100]
+        durations[ROUNDS / 2],
+        durations[ROUNDS * 99 / 100]
     );
 }

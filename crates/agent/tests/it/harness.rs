@@ -1,5 +1,5 @@
-//! Models, tools and an agent to play with. What takes time here is for tests with
-//! `start_paused = true`, whose clock moves only when nothing else can.
+//! Test models, tools and agents. Tests with delays use `start_paused = true`: the clock advances only when
+//! every task waits.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,7 @@ use futures_util::{
 };
 use rockbot_agent::{
     Agent, AgentDefinition, AgentLimits, AgentParts, Approvals, ContextSource, McpParts,
-    ModelBehaviour, ProgressSink, TurnAnswer, TurnEvent,
+    ModelBehavior, ProgressSink, TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{
     AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId, ToolCallId, UserMessage,
@@ -31,51 +31,51 @@ use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// Keeps every request, and checks that a model server would take it.
-pub(crate) struct Witness {
+/// Records every request and checks that a strict model server would accept it.
+pub(crate) struct RecordingModel {
     inner: Box<dyn ChatModel>,
-    when_asked: Box<dyn Fn() + Send + Sync>,
+    on_request: Box<dyn Fn() + Send + Sync>,
     pub(crate) requests: Mutex<Vec<ChatRequest>>,
 }
 
-impl Witness {
-    pub(crate) fn of(inner: impl ChatModel) -> Arc<Self> {
-        let (inner, when_asked) = (Box::new(inner), Box::new(|| ()));
-        Arc::new(Self { inner, when_asked, requests: Mutex::default() })
+impl RecordingModel {
+    pub(crate) fn new(inner: impl ChatModel) -> Arc<Self> {
+        let (inner, on_request) = (Box::new(inner), Box::new(|| ()));
+        Arc::new(Self { inner, on_request, requests: Mutex::default() })
     }
 
-    /// Something that happens whenever the model is asked.
-    pub(crate) fn when_asked(
+    /// Sets a function that is called at each request.
+    pub(crate) fn on_request(
         self: Arc<Self>,
-        does: impl Fn() + Send + Sync + 'static,
+        handler: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let inner = Arc::into_inner(self).expect("nobody has it yet");
-        Arc::new(Self { when_asked: Box::new(does), ..inner })
+        let inner = Arc::into_inner(self).expect("not shared yet");
+        Arc::new(Self { on_request: Box::new(handler), ..inner })
     }
 
     pub(crate) fn script(turns: impl IntoIterator<Item = ScriptedTurn>) -> Arc<Self> {
-        Self::of(ScriptedModel::new(turns))
+        Self::new(ScriptedModel::new(turns))
     }
 
-    pub(crate) fn asked(&self) -> usize {
+    pub(crate) fn request_count(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
 
-    pub(crate) fn last(&self) -> ChatRequest {
-        self.requests.lock().unwrap().last().expect("the model was asked").clone()
+    pub(crate) fn last_request(&self) -> ChatRequest {
+        self.requests.lock().unwrap().last().expect("a request").clone()
     }
 
-    /// What the model read of its tools, last of all.
-    pub(crate) fn results(&self) -> Vec<String> {
+    /// Returns the tool results in the last request.
+    pub(crate) fn tool_results(&self) -> Vec<String> {
         let result = |message| match message {
             ChatMessage::Tool { content, .. } => Some(content),
             _ => None,
         };
-        self.last().messages.into_iter().filter_map(result).collect()
+        self.last_request().messages.into_iter().filter_map(result).collect()
     }
 }
 
-impl ChatModel for Witness {
+impl ChatModel for RecordingModel {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -83,12 +83,12 @@ impl ChatModel for Witness {
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
         assert_acceptable(&request.messages);
         self.requests.lock().unwrap().push(request.clone());
-        (self.when_asked)();
+        (self.on_request)();
         self.inner.stream(request)
     }
 }
 
-/// The rules of strict model servers.
+/// Checks the rules of strict model servers.
 fn assert_acceptable(messages: &[ChatMessage]) {
     assert!(matches!(messages[0], ChatMessage::System(_)), "{messages:#?}");
     let mut open = VecDeque::new();
@@ -103,37 +103,37 @@ fn assert_acceptable(messages: &[ChatMessage]) {
         }
         match message {
             ChatMessage::Assistant { text, tool_calls } => {
-                assert!(!text.is_empty() || !tool_calls.is_empty(), "an empty answer");
+                assert!(!text.is_empty() || !tool_calls.is_empty(), "empty answer");
                 open.extend(tool_calls.iter().map(|call| call.id.clone()));
             }
             ChatMessage::User(text) => assert!(!text.is_empty()),
-            other => panic!("{other:?} in the middle: {messages:#?}"),
+            other => panic!("unexpected {other:?}: {messages:#?}"),
         }
     }
     assert!(open.is_empty(), "{messages:#?}");
     assert!(!matches!(messages.last(), Some(ChatMessage::Assistant { .. })), "{messages:#?}");
 }
 
-/// One answer of a [`Canned`] model.
+/// An answer of a [`CannedModel`].
 pub(crate) enum Answer {
     Events(Vec<ChatEvent>),
     Fails(ChatError),
     Never,
-    /// After the permit.
+    /// Waits for a permit first.
     Gated(Arc<Semaphore>, &'static str),
     Panics,
 }
 
-/// Gives its answers in turn, whatever it is asked.
-pub(crate) struct Canned(Mutex<VecDeque<Answer>>);
+/// Returns its answers in order, whatever the request.
+pub(crate) struct CannedModel(Mutex<VecDeque<Answer>>);
 
-impl Canned {
+impl CannedModel {
     pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self(Mutex::new(answers.into_iter().collect()))
     }
 }
 
-impl ChatModel for Canned {
+impl ChatModel for CannedModel {
     fn name(&self) -> &str {
         "canned"
     }
@@ -147,7 +147,7 @@ impl ChatModel for Canned {
                 Answer::Never => return pending().await,
                 Answer::Gated(gate, text) => {
                     gate.acquire().await.unwrap().forget();
-                    says(text)
+                    text_events(text)
                 }
                 Answer::Panics => panic!("a model that panics"),
             };
@@ -157,7 +157,7 @@ impl ChatModel for Canned {
     }
 }
 
-pub(crate) fn says(text: &str) -> Vec<ChatEvent> {
+pub(crate) fn text_events(text: &str) -> Vec<ChatEvent> {
     vec![ChatEvent::Text(text.to_owned()), ChatEvent::Finished(FinishReason::Stop)]
 }
 
@@ -173,50 +173,59 @@ pub(crate) fn calls(calls: &[(&str, &str, &str)], reason: FinishReason) -> Vec<C
     deltas.chain([ChatEvent::Finished(reason)]).collect()
 }
 
-/// What a [`Probe`] does when it is called.
-pub(crate) enum Does {
-    /// Says its arguments.
+/// Behavior of a [`ProbeTool`].
+pub(crate) enum Behavior {
+    /// Returns its arguments.
     Echo,
-    /// Says its name after a while.
-    Takes(Duration),
-    /// Waits for a permit, then says its name.
-    Waits(Arc<Semaphore>),
-    /// Never ends.
-    Hangs,
-    /// Never ends, and is trusted to keep its deadline.
-    HangsWhateverHappens,
-    /// Says so much.
-    SaysMuch(usize),
+    /// Returns its name after a delay.
+    Delay(Duration),
+    /// Waits for a permit, then returns its name.
+    Gated(Arc<Semaphore>),
+    /// Never returns.
+    Hang,
+    /// Never returns, although it declares to handle its deadline.
+    IgnoreCancel,
+    /// Returns a text of this size.
+    LongText(usize),
     /// Fails.
-    Fails,
+    Fail,
 }
 
-/// A tool that keeps its calls.
-pub(crate) struct Probe {
+/// A tool that records its calls.
+pub(crate) struct ProbeTool {
     registration: ToolRegistration,
-    does: Does,
+    behavior: Behavior,
     pub(crate) contexts: Mutex<Vec<ToolContext>>,
     pub(crate) started: Semaphore,
 }
 
-impl Probe {
-    pub(crate) fn new(name: &str, does: Does) -> Arc<Self> {
-        Self::with_timeout(name, does, None)
+impl ProbeTool {
+    pub(crate) fn new(name: &str, behavior: Behavior) -> Arc<Self> {
+        Self::with_timeout(name, behavior, None)
     }
 
-    pub(crate) fn of(name: &str, source: ToolSource) -> Arc<Self> {
-        Self::build(name, Does::Echo, None, source)
+    pub(crate) fn with_source(name: &str, source: ToolSource) -> Arc<Self> {
+        Self::build(name, Behavior::Echo, None, source)
     }
 
-    pub(crate) fn with_timeout(name: &str, does: Does, timeout: Option<Duration>) -> Arc<Self> {
-        Self::build(name, does, timeout, ToolSource::Internal)
+    pub(crate) fn with_timeout(
+        name: &str,
+        behavior: Behavior,
+        timeout: Option<Duration>,
+    ) -> Arc<Self> {
+        Self::build(name, behavior, timeout, ToolSource::Internal)
     }
 
-    fn build(name: &str, does: Does, timeout: Option<Duration>, source: ToolSource) -> Arc<Self> {
+    fn build(
+        name: &str,
+        behavior: Behavior,
+        timeout: Option<Duration>,
+        source: ToolSource,
+    ) -> Arc<Self> {
         let registration = ToolRegistration {
             name: name.to_owned(),
             label: None,
-            description: "a tool of a test".to_owned(),
+            description: "a test tool".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
             source,
@@ -224,13 +233,13 @@ impl Probe {
             timeout_ms: timeout.map(|timeout| timeout.as_millis().try_into().unwrap()),
         };
         let (contexts, started) = (Mutex::default(), Semaphore::new(0));
-        Arc::new(Self { registration, does, contexts, started })
+        Arc::new(Self { registration, behavior, contexts, started })
     }
 
-    /// Says its arguments, and this of itself.
-    pub(crate) fn described(name: &str, description: &str) -> Arc<Self> {
-        let mut probe = Self::new(name, Does::Echo);
-        let only = Arc::get_mut(&mut probe).expect("nobody has it yet");
+    /// Creates an echo tool with this description.
+    pub(crate) fn with_description(name: &str, description: &str) -> Arc<Self> {
+        let mut probe = Self::new(name, Behavior::Echo);
+        let only = Arc::get_mut(&mut probe).expect("not shared yet");
         only.registration.description = description.to_owned();
         probe
     }
@@ -247,8 +256,8 @@ impl Probe {
         self.contexts.lock().unwrap().len()
     }
 
-    /// Waits for a call that nobody waited for yet.
-    pub(crate) async fn is_called(&self) {
+    /// Waits for the next call.
+    pub(crate) async fn wait_for_call(&self) {
         self.started.acquire().await.unwrap().forget();
     }
 
@@ -262,8 +271,8 @@ impl Probe {
     }
 }
 
-/// A registry wants a tool; a test keeps the probe.
-struct Shared(Arc<Probe>);
+/// A handle for the registry, while the test keeps the probe.
+struct Shared(Arc<ProbeTool>);
 
 impl Tool for Shared {
     fn registration(&self) -> &ToolRegistration {
@@ -279,16 +288,16 @@ impl Tool for Shared {
         self.0.started.add_permits(1);
         let name = self.0.registration.name.clone();
         async move {
-            match &self.0.does {
-                Does::Echo => return Ok(ToolResult::text(arguments.to_string())),
-                Does::Takes(time) => tokio::time::sleep(*time).await,
-                Does::Waits(gate) => gate.acquire().await.unwrap().forget(),
-                Does::Hangs | Does::HangsWhateverHappens => {
+            match &self.0.behavior {
+                Behavior::Echo => return Ok(ToolResult::text(arguments.to_string())),
+                Behavior::Delay(time) => tokio::time::sleep(*time).await,
+                Behavior::Gated(gate) => gate.acquire().await.unwrap().forget(),
+                Behavior::Hang | Behavior::IgnoreCancel => {
                     context.progress("still here");
                     pending::<()>().await;
                 }
-                Does::SaysMuch(bytes) => return Ok(ToolResult::text("x".repeat(*bytes))),
-                Does::Fails => return Err(ToolFailure::failed("the disk is full")),
+                Behavior::LongText(bytes) => return Ok(ToolResult::text("x".repeat(*bytes))),
+                Behavior::Fail => return Err(ToolFailure::failed("the disk is full")),
             }
             Ok(ToolResult::text(format!("{name} is done")))
         }
@@ -296,7 +305,7 @@ impl Tool for Shared {
     }
 
     fn keeps_deadline(&self) -> bool {
-        matches!(self.0.does, Does::HangsWhateverHappens)
+        matches!(self.0.behavior, Behavior::IgnoreCancel)
     }
 
     fn is_announced(&self) -> bool {
@@ -304,19 +313,19 @@ impl Tool for Shared {
     }
 }
 
-/// An agent named `tester` in the making.
-pub(crate) struct Stage {
+/// Settings of an agent named `tester`.
+pub(crate) struct AgentFixture {
     pub(crate) definition: AgentDefinition,
     pub(crate) limits: AgentLimits,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) mcp: Option<McpParts>,
     pub(crate) context: Vec<Arc<dyn ContextSource>>,
-    pub(crate) behaviour: ModelBehaviour,
+    pub(crate) behavior: ModelBehavior,
     pub(crate) pins: Option<Arc<ToolPins>>,
     pub(crate) approvals: Option<Arc<Approvals>>,
 }
 
-impl Stage {
+impl AgentFixture {
     pub(crate) fn new() -> Self {
         let name = AgentName::new("tester").unwrap();
         let definition = AgentDefinition::new(name, "Be brief.");
@@ -326,22 +335,22 @@ impl Stage {
             registry: Arc::default(),
             mcp: None,
             context: Vec::new(),
-            behaviour: ModelBehaviour::default(),
+            behavior: ModelBehavior::default(),
             pins: None,
             approvals: None,
         }
     }
 
-    pub(crate) fn with(self, tool: &Arc<Probe>) -> Self {
+    pub(crate) fn with(self, tool: &Arc<ProbeTool>) -> Self {
         self.registry.register(Arc::new(Shared(tool.clone()))).unwrap();
         self
     }
 
-    pub(crate) fn agent(self, model: &Arc<Witness>) -> Agent {
-        let Self { definition, limits, registry, mcp, context, behaviour, pins, approvals } = self;
+    pub(crate) fn agent(self, model: &Arc<RecordingModel>) -> Agent {
+        let Self { definition, limits, registry, mcp, context, behavior, pins, approvals } = self;
         let model: Arc<dyn ChatModel> = model.clone();
         let parts = AgentParts::new(definition, model, registry);
-        Agent::new(AgentParts { limits, mcp, context, behaviour, pins, approvals, ..parts })
+        Agent::new(AgentParts { limits, mcp, context, behavior, pins, approvals, ..parts })
     }
 }
 
@@ -354,11 +363,11 @@ pub(crate) fn cancel(session: &str) -> UserMessage {
     UserMessage { cancel: true, ..message(session, "") }
 }
 
-/// What a person who said something hears.
+/// Records the events of a turn.
 #[derive(Clone, Default)]
-pub(crate) struct Ear(Arc<Mutex<Vec<TurnEvent>>>);
+pub(crate) struct EventLog(Arc<Mutex<Vec<TurnEvent>>>);
 
-impl Ear {
+impl EventLog {
     pub(crate) fn sink(&self) -> ProgressSink {
         let events = self.0.clone();
         Arc::new(move |event| events.lock().unwrap().push(event))
@@ -368,8 +377,8 @@ impl Ear {
         self.0.lock().unwrap().clone()
     }
 
-    /// What the person was asked about calls.
-    pub(crate) fn questions(&self) -> Vec<Question> {
+    /// Returns the recorded approval requests.
+    pub(crate) fn approval_requests(&self) -> Vec<ApprovalRequest> {
         let question = |event| match event {
             TurnEvent::ApprovalAsked {
                 approval_id,
@@ -378,7 +387,7 @@ impl Ear {
                 arguments,
                 call_hash,
                 ..
-            } => Some(Question {
+            } => Some(ApprovalRequest {
                 id: approval_id,
                 tool: tool_name,
                 source: tool_source,
@@ -391,8 +400,8 @@ impl Ear {
     }
 }
 
-/// A question whether a call may run.
-pub(crate) struct Question {
+/// An approval request.
+pub(crate) struct ApprovalRequest {
     pub(crate) id: ApprovalId,
     pub(crate) tool: String,
     pub(crate) source: String,
@@ -400,7 +409,7 @@ pub(crate) struct Question {
     pub(crate) hash: String,
 }
 
-impl Question {
+impl ApprovalRequest {
     pub(crate) fn answer(&self, session: &str, decision: ApprovalDecision) -> ApprovalAnswer {
         ApprovalAnswer {
             session_id: SessionId::new(session).unwrap(),
@@ -411,18 +420,21 @@ impl Question {
     }
 }
 
-pub(crate) async fn say(agent: &Agent, text: &str) -> TurnAnswer {
-    agent.message(message("s", text), Ear::default().sink()).await
+pub(crate) async fn send(agent: &Agent, text: &str) -> TurnAnswer {
+    agent.send(message("s", text), EventLog::default().sink()).await
 }
 
-/// Says something without waiting for the answer.
-pub(crate) fn start(agent: &Agent, message: UserMessage) -> (JoinHandle<TurnAnswer>, Ear) {
-    let (agent, ear) = (agent.clone(), Ear::default());
-    let sink = ear.sink();
-    (tokio::spawn(async move { agent.message(message, sink).await }), ear)
+/// Sends a message without waiting for the answer.
+pub(crate) fn spawn_send(
+    agent: &Agent,
+    message: UserMessage,
+) -> (JoinHandle<TurnAnswer>, EventLog) {
+    let (agent, events) = (agent.clone(), EventLog::default());
+    let sink = events.sink();
+    (tokio::spawn(async move { agent.send(message, sink).await }), events)
 }
 
-/// Returns when every task waits for something: a paused clock moves only then.
-pub(crate) async fn all_wait() {
+/// Returns when every task waits: a paused clock advances only then.
+pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

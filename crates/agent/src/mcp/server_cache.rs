@@ -1,4 +1,4 @@
-//! Definitions of tools, as they were when their server was last looked at.
+//! Cache of MCP servers and the definitions of their tools.
 
 use std::{
     collections::HashMap,
@@ -20,54 +20,55 @@ use rockbot_tools::{
     names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, sanitize, with_hash},
 };
 
-/// Most tools of one server that are looked at.
-const MOST_TOOLS: usize = 1024;
+/// Maximum number of tools of one server.
+const MAX_TOOLS: usize = 1024;
 
-/// The longest description and the longest instructions that a model reads, in characters.
-const MOST_DESCRIPTION: usize = 4000;
-const MOST_INSTRUCTIONS: usize = 4000;
+/// Longest description, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 4000;
+/// Longest instructions of a server, in characters.
+const MAX_INSTRUCTIONS_CHARS: usize = 4000;
 
 /// A server with its tools.
 #[derive(Debug)]
-pub(super) struct KnownServer {
-    /// Its name as its bridge writes it.
+pub(super) struct CachedServer {
+    /// Name as spelled by the bridge.
     pub(super) name: String,
-    /// Of which state of the server this tells.
+    /// Fingerprint of the server at the time of loading.
     fingerprint: String,
     pub(super) instructions: Option<String>,
-    pub(super) tools: Vec<Arc<KnownTool>>,
+    pub(super) tools: Vec<Arc<CachedTool>>,
 }
 
-/// One tool of a server.
+/// A tool of a server.
 #[derive(Debug)]
-pub(super) struct KnownTool {
+pub(super) struct CachedTool {
     pub(super) server: String,
     pub(super) definition: McpToolDefinition,
-    /// Its name in a model's list.
+    /// Name in the tool list of a model.
     pub(super) name: String,
     pub(super) fingerprint: String,
 }
 
-impl KnownServer {
-    /// The tool that the server calls so.
-    pub(super) fn tool(&self, name: &str) -> Option<&Arc<KnownTool>> {
+impl CachedServer {
+    /// Returns the tool with this name on the server.
+    pub(super) fn tool(&self, name: &str) -> Option<&Arc<CachedTool>> {
         self.tools.iter().find(|tool| tool.definition.name == name)
     }
 }
 
-impl KnownTool {
-    /// What the server says that it does, fit to be shown.
+impl CachedTool {
+    /// Returns the sanitized description of the server.
     pub(super) fn description(&self) -> String {
-        plain(&self.definition.description, MOST_DESCRIPTION)
+        plain(&self.definition.description, MAX_DESCRIPTION_CHARS)
     }
 
-    /// The definition for a model: it is told whose words it reads.
+    /// Returns the definition for a model. It names the source of the description.
     pub(super) fn registration(&self) -> ToolRegistration {
         let mut registration = self.definition.registration(&self.server);
         registration.name.clone_from(&self.name);
         registration.label = registration.label.map(|label| plain(&label, 128));
         registration.description = format!(
-            "The tool {} of the MCP server {}, which describes it so: {}",
+            "Tool {} of the MCP server {}. Description by the server: {}",
             self.definition.name,
             self.server,
             self.description()
@@ -75,12 +76,12 @@ impl KnownTool {
         registration
     }
 
-    /// Whether it is within a scope.
-    pub(super) fn judge(&self, scope: &ToolScope) -> Result<(), ScopeError> {
+    /// Checks that the scope permits the tool.
+    pub(super) fn check_scope(&self, scope: &ToolScope) -> Result<(), Refused> {
         scope.check(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
-    /// Whether its definition is one that is trusted.
+    /// Returns `true` if the definition is trusted.
     pub(super) async fn is_trusted(&self, pins: &ToolPins) -> Result<bool, StoreError> {
         let source = format!("mcp:{}", self.server.to_lowercase());
         let pinned = || PinnedDefinition {
@@ -95,9 +96,9 @@ impl KnownTool {
     }
 }
 
-/// The servers that were looked at, and the names that their tools got.
+/// The loaded servers, and the model names of their tools.
 #[derive(Debug)]
-pub(super) struct KnownServers {
+pub(super) struct ServerCache {
     /// Tools whose names are taken.
     others: Arc<ToolRegistry>,
     state: Mutex<State>,
@@ -106,38 +107,38 @@ pub(super) struct KnownServers {
 #[derive(Debug, Default)]
 struct State {
     /// By name in lower case.
-    servers: HashMap<String, Arc<KnownServer>>,
-    /// Who has a name: the server in lower case, and the tool.
+    servers: HashMap<String, Arc<CachedServer>>,
+    /// Owner of each model name: server in lower case, and tool.
     names: HashMap<String, (String, String)>,
 }
 
-impl KnownServers {
+impl ServerCache {
     pub(super) fn new(others: Arc<ToolRegistry>) -> Self {
         Self { others, state: Mutex::default() }
     }
 
-    /// What is known of a server in the state with this fingerprint.
-    pub(super) fn get(&self, server: &str, fingerprint: &str) -> Option<Arc<KnownServer>> {
+    /// Returns a server if it was loaded with this fingerprint.
+    pub(super) fn get(&self, server: &str, fingerprint: &str) -> Option<Arc<CachedServer>> {
         let state = self.lock();
         let known = state.servers.get(&server.to_lowercase())?;
         (known.fingerprint == fingerprint).then(|| known.clone())
     }
 
-    /// Takes in what a server offers now. A tool keeps the name that it has; a name that another
-    /// tool has gets a hash of the whole name behind it.
-    pub(super) fn take_in(&self, details: McpServerDetails) -> Arc<KnownServer> {
+    /// Stores the current tools of a server. A tool keeps its model name. If the name is taken, a hash of
+    /// the full name is appended.
+    pub(super) fn insert(&self, details: McpServerDetails) -> Arc<CachedServer> {
         let McpServerDetails { server, instructions, mut tools, .. } = details;
         tools.retain(|tool| is_name(&tool.name));
-        tools.truncate(MOST_TOOLS);
+        tools.truncate(MAX_TOOLS);
         let mut state = self.lock();
         let lower = server.name.to_lowercase();
         let stays = |tool: &str| tools.iter().any(|one| one.name == tool);
         state.names.retain(|_, (owner, tool)| *owner != lower || stays(tool));
-        // Who gets a name that several want does not hang on the order in which the server tells: the
-        // one whose own name was not altered, else the first of the alphabet.
+        // The owner of a contested name must not depend on the order of the server: a tool whose own name
+        // needed no change comes first, then the alphabetically first.
         let mut order: Vec<_> = tools.iter().collect();
-        let is_altered = |tool: &str| sanitize(tool, MAX_NAME_BYTES) != tool;
-        order.sort_by_key(|tool| (is_altered(&tool.name), tool.name.as_str()));
+        let is_sanitized = |tool: &str| sanitise(tool, MAX_NAME_BYTES) != tool;
+        order.sort_by_key(|tool| (is_sanitized(&tool.name), tool.name.as_str()));
         for definition in order {
             self.name(&mut state.names, &lower, definition);
         }
@@ -145,20 +146,20 @@ impl KnownServers {
             let name = self.name(&mut state.names, &lower, &definition);
             let fingerprint = definition_fingerprint(&definition);
             let server = server.name.clone();
-            Arc::new(KnownTool { server, definition, name, fingerprint })
+            Arc::new(CachedTool { server, definition, name, fingerprint })
         });
-        let known = Arc::new(KnownServer {
+        let known = Arc::new(CachedServer {
             tools: tools.collect(),
             name: server.name,
             fingerprint: server.fingerprint,
-            instructions: instructions.map(|text| plain(&text, MOST_INSTRUCTIONS)),
+            instructions: instructions.map(|text| plain(&text, MAX_INSTRUCTIONS_CHARS)),
         });
         state.servers.insert(lower, known.clone());
         known
     }
 
-    /// Forgets servers that are not there any more.
-    pub(super) fn follow(&self, index: &McpIndex) {
+    /// Drops servers that no longer exist.
+    pub(super) fn retain_listed(&self, index: &McpIndex) {
         let mut state = self.lock();
         state.servers.retain(|server, _| index.get(server).is_some());
         state.names.retain(|_, (server, _)| index.get(server).is_some());

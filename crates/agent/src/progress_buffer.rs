@@ -1,4 +1,4 @@
-//! Events of one turn that wait to be published.
+//! A buffer for the events of a turn.
 
 use std::{
     collections::VecDeque,
@@ -9,28 +9,28 @@ use tokio::sync::Notify;
 
 use crate::event::{ProgressSink, TurnEvent};
 
-/// The most events that wait.
-const MOST_EVENTS: usize = 1024;
-/// Pieces of text that wait are joined up to this size, in bytes.
-const MOST_JOINED_BYTES: usize = 8 * 1024;
+/// Maximum number of buffered events.
+const MAX_EVENTS: usize = 1024;
+/// Buffered text deltas are joined up to this size, in bytes.
+const MAX_JOINED_BYTES: usize = 8 * 1024;
 
-/// Takes events without blocking and hands them out in order. When the bus is slower than the
-/// model, pieces of text are joined; when even that is not enough, the newest events are lost, for
-/// the final answer holds the whole text.
+/// Accepts events without blocking and returns them in order. If the bus is slower than the model, text
+/// deltas are joined. If the buffer is full, new events are dropped, because the final answer contains the
+/// whole text.
 #[derive(Default)]
-pub(crate) struct Backlog {
+pub(crate) struct ProgressBuffer {
     events: Mutex<VecDeque<TurnEvent>>,
     arrived: Notify,
 }
 
-impl Backlog {
-    /// The end that the turn writes to.
+impl ProgressBuffer {
+    /// Returns the sink that the turn writes to.
     pub(crate) fn sink(self: &Arc<Self>) -> ProgressSink {
-        let backlog = self.clone();
-        Arc::new(move |event| backlog.push(event))
+        let buffer = self.clone();
+        Arc::new(move |event| buffer.push(event))
     }
 
-    /// The next event, when there is one. Safe to drop between polls.
+    /// Waits for the next event. Cancel-safe.
     pub(crate) async fn next(&self) -> TurnEvent {
         loop {
             let arrived = self.arrived.notified();
@@ -41,7 +41,7 @@ impl Backlog {
         }
     }
 
-    /// The next event, if one waits.
+    /// Returns the next event, if there is one.
     pub(crate) fn pop(&self) -> Option<TurnEvent> {
         self.events().pop_front()
     }
@@ -50,10 +50,10 @@ impl Backlog {
         let mut events = self.events();
         if let (Some(TurnEvent::TextDelta { text: before }), TurnEvent::TextDelta { text }) =
             (events.back_mut(), &event)
-            && before.len() + text.len() <= MOST_JOINED_BYTES
+            && before.len() + text.len() <= MAX_JOINED_BYTES
         {
             before.push_str(text);
-        } else if events.len() < MOST_EVENTS {
+        } else if events.len() < MAX_EVENTS {
             events.push_back(event);
         }
         drop(events);
@@ -74,25 +74,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn text_that_waits_is_joined_and_order_is_kept() {
-        let backlog = Arc::new(Backlog::default());
-        let sink = backlog.sink();
+    async fn buffered_text_is_joined_in_order() {
+        let buffer = Arc::new(ProgressBuffer::default());
+        let sink = buffer.sink();
         for event in [delta("a"), delta("b"), TurnEvent::Steered, delta("c")] {
             sink(event);
         }
-        assert_eq!(backlog.next().await, delta("ab"));
-        assert_eq!(backlog.next().await, TurnEvent::Steered);
-        assert_eq!(backlog.next().await, delta("c"));
-        assert_eq!(backlog.pop(), None);
+        assert_eq!(buffer.next().await, delta("ab"));
+        assert_eq!(buffer.next().await, TurnEvent::Steered);
+        assert_eq!(buffer.next().await, delta("c"));
+        assert_eq!(buffer.pop(), None);
     }
 
     #[test]
-    fn it_is_bounded() {
-        let backlog = Arc::new(Backlog::default());
-        let sink = backlog.sink();
-        for _ in 0..MOST_EVENTS * 2 {
+    fn buffer_is_bounded() {
+        let buffer = Arc::new(ProgressBuffer::default());
+        let sink = buffer.sink();
+        for _ in 0..MAX_EVENTS * 2 {
             sink(TurnEvent::Steered);
         }
-        assert_eq!(backlog.events().len(), MOST_EVENTS);
+        assert_eq!(buffer.events().len(), MAX_EVENTS);
     }
 }

@@ -1,21 +1,21 @@
-//! Adds up what turns take, and what it costs.
+//! Spending of turns: model calls, tokens, tool calls and costs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rockbot_contracts::{Spending, TurnUsage};
 use rockbot_llm::Usage;
 
-use crate::behaviour::ModelBehaviour;
+use crate::behavior::ModelBehavior;
 
-/// What one turn took so far. Its tool calls run side by side, so it is shared.
+/// Spending of a running turn, shared by its concurrent tool calls.
 #[derive(Debug, Default)]
-pub(crate) struct TurnAccount {
+pub(crate) struct TurnMeter {
     spent: Mutex<TurnUsage>,
 }
 
-impl TurnAccount {
-    /// A model answered, and its server may have told what that took.
-    pub(crate) fn model_answered(&self, usage: Option<Usage>, prices: &ModelBehaviour) {
+impl TurnMeter {
+    /// Records a model call. Not every server reports its usage.
+    pub(crate) fn record_model_call(&self, usage: Option<Usage>, prices: &ModelBehavior) {
         let mut spent = Spending { model_calls: 1, ..Spending::default() };
         match usage {
             Some(usage) => {
@@ -31,8 +31,8 @@ impl TurnAccount {
         self.spent().turn += spent;
     }
 
-    /// A tool call ended.
-    pub(crate) fn tool_ended(&self, bytes_in: usize, bytes_out: usize) {
+    /// Records a tool call.
+    pub(crate) fn record_tool_call(&self, bytes_in: usize, bytes_out: usize) {
         self.spent().turn += Spending {
             tool_calls: 1,
             tool_bytes_in: bytes_in as u64,
@@ -41,15 +41,15 @@ impl TurnAccount {
         };
     }
 
-    /// Another agent ran a loop for this turn.
-    pub(crate) fn child_ended(&self, child: Spending) {
+    /// Records the spending of a called agent.
+    pub(crate) fn record_child(&self, child: Spending) {
         let mut spent = self.spent();
         spent.turn += child;
         spent.children += child;
     }
 
-    /// What the turn took, after a conversation that took `before`.
-    pub(crate) fn closed(&self, before: Spending) -> TurnUsage {
+    /// Returns the usage of the turn. `before` is the spending of earlier turns of the conversation.
+    pub(crate) fn finish(&self, before: Spending) -> TurnUsage {
         let spent = *self.spent();
         let mut session = before;
         session += spent.turn;
@@ -61,11 +61,11 @@ impl TurnAccount {
     }
 }
 
-/// What an agent took in all.
+/// Total spending of an agent.
 #[derive(Debug, Default)]
-pub(crate) struct AgentAccount(Mutex<Spending>);
+pub(crate) struct AgentMeter(Mutex<Spending>);
 
-impl AgentAccount {
+impl AgentMeter {
     pub(crate) fn add(&self, spent: Spending) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) += spent;
     }
@@ -75,8 +75,9 @@ impl AgentAccount {
     }
 }
 
-/// A price for a million tokens in dollars is one for a token in millionths of a dollar.
-fn cost(usage: Usage, prices: &ModelBehaviour) -> Option<u64> {
+/// Returns the cost in millionths of a dollar. A price in dollars per million tokens equals one in
+/// millionths of a dollar per token.
+fn cost(usage: Usage, prices: &ModelBehavior) -> Option<u64> {
     let (input, output) = (prices.input_price?, prices.output_price?);
     let micros = usage.prompt_tokens as f64 * input + usage.completion_tokens as f64 * output;
     Some(micros.round() as u64)
@@ -87,22 +88,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_the_sum_of_what_it_took_itself_and_through_others() {
-        let prices = ModelBehaviour {
+    fn turn_usage_includes_child_turns() {
+        let prices = ModelBehavior {
             input_price: Some(2.0),
             output_price: Some(10.0),
-            ..ModelBehaviour::default()
+            ..ModelBehavior::default()
         };
         let usage = |cost_micros| Usage { prompt_tokens: 100, completion_tokens: 5, cost_micros };
-        let account = TurnAccount::default();
-        account.model_answered(Some(usage(None)), &prices);
-        account.model_answered(Some(usage(Some(7))), &prices);
-        account.model_answered(None, &prices);
-        account.tool_ended(10, 20);
+        let meter = TurnMeter::default();
+        meter.record_model_call(Some(usage(None)), &prices);
+        meter.record_model_call(Some(usage(Some(7))), &prices);
+        meter.record_model_call(None, &prices);
+        meter.record_tool_call(10, 20);
         let child = Spending { model_calls: 2, cost_micros: 3, ..Spending::default() };
-        account.child_ended(child);
+        meter.record_child(child);
         let before = Spending { model_calls: 1, ..Spending::default() };
-        let TurnUsage { turn, children, session } = account.closed(before);
+        let TurnUsage { turn, children, session } = meter.finish(before);
         let expected = Spending {
             model_calls: 5,
             prompt_tokens: 200,
@@ -120,11 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn without_prices_nothing_is_priced() {
-        let account = TurnAccount::default();
+    fn missing_prices_count_as_unpriced_calls() {
+        let meter = TurnMeter::default();
         let usage = Usage { prompt_tokens: 1, completion_tokens: 1, cost_micros: None };
-        account.model_answered(Some(usage), &ModelBehaviour::default());
-        let turn = account.closed(Spending::default()).turn;
+        meter.record_model_call(Some(usage), &ModelBehavior::default());
+        let turn = meter.finish(Spending::default()).turn;
         assert_eq!((turn.cost_micros, turn.unpriced_calls), (0, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! A tool over something that the agent keeps.
+//! Tools that the agent itself provides.
 
 use std::sync::Arc;
 
@@ -9,38 +9,43 @@ use rockbot_tools::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What a tool does with its arguments, for the agent and conversation of the call.
-pub(crate) type Act<S> =
+/// The function of a tool. The context names the agent and the conversation.
+pub(crate) type ToolFn<S> =
     for<'a> fn(&'a S, Value, &'a ToolContext) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>;
 
-/// A function over a subject, with its definition.
-pub(crate) struct OwnTool<S> {
+/// A function over shared state, with its definition.
+pub(crate) struct BuiltinTool<S> {
     registration: ToolRegistration,
-    subject: Arc<S>,
-    act: Act<S>,
+    state: Arc<S>,
+    run: ToolFn<S>,
 }
 
-/// What a model is told of a tool.
-pub(crate) struct Definition {
+/// The definition of a tool.
+pub(crate) struct BuiltinDefinition {
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
-    /// The schema of each argument.
+    /// JSON schemas of the arguments.
     pub(crate) arguments: Value,
     pub(crate) required: &'static [&'static str],
     pub(crate) source: ToolSource,
     pub(crate) hints: ToolHints,
 }
 
-/// For a tool that changes what it owns and destroys nothing.
-pub(crate) const KEEPS: ToolHints =
+/// Hints of a tool that changes its own state without destroying anything.
+pub(crate) const NON_DESTRUCTIVE: ToolHints =
     ToolHints { read_only: false, destructive: false, idempotent: true, open_world: false };
 
-/// For a tool that takes something away that it owns.
-pub(crate) const REMOVES: ToolHints = ToolHints { destructive: true, ..KEEPS };
+/// Hints of a tool that deletes from its own state.
+pub(crate) const DESTRUCTIVE: ToolHints = ToolHints { destructive: true, ..NON_DESTRUCTIVE };
 
-impl<S: Send + Sync + 'static> OwnTool<S> {
-    pub(crate) fn over(subject: &Arc<S>, definition: Definition, act: Act<S>) -> Arc<dyn Tool> {
-        let Definition { name, description, arguments, required, source, hints } = definition;
+impl<S: Send + Sync + 'static> BuiltinTool<S> {
+    pub(crate) fn new(
+        state: &Arc<S>,
+        definition: BuiltinDefinition,
+        run: ToolFn<S>,
+    ) -> Arc<dyn Tool> {
+        let BuiltinDefinition { name, description, arguments, required, source, hints } =
+            definition;
         let registration = ToolRegistration {
             name: name.to_owned(),
             label: None,
@@ -52,11 +57,11 @@ impl<S: Send + Sync + 'static> OwnTool<S> {
             hints,
             timeout_ms: None,
         };
-        Arc::new(Self { registration, subject: subject.clone(), act })
+        Arc::new(Self { registration, state: state.clone(), run })
     }
 }
 
-impl<S: Send + Sync + 'static> Tool for OwnTool<S> {
+impl<S: Send + Sync + 'static> Tool for BuiltinTool<S> {
     fn registration(&self) -> &ToolRegistration {
         &self.registration
     }
@@ -66,11 +71,11 @@ impl<S: Send + Sync + 'static> Tool for OwnTool<S> {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        (self.act)(&self.subject, arguments, context)
+        (self.run)(&self.state, arguments, context)
     }
 }
 
-/// The arguments as the tool reads them.
-pub(crate) fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolFailure> {
+/// Deserializes the arguments of a tool.
+pub(crate) fn parse_arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolFailure> {
     serde_json::from_value(arguments).map_err(|error| ToolFailure::invalid(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! How a turn can end, and what is said then.
+//! Reasons for the end of a turn, and the resulting answers.
 
 use std::time::Duration;
 
@@ -10,56 +10,56 @@ use crate::event::TurnAnswer;
 
 /// Why a turn ended.
 #[derive(Debug)]
-pub(super) enum Ending {
-    /// The model answered in words.
+pub(super) enum StopReason {
+    /// The model answered with text.
     Answered(AssembledAnswer),
-    /// It answered because it may call no more tools.
+    /// The model answered after the last permitted tool call.
     IterationLimit(AssembledAnswer),
-    /// Too many tools timed out in a row.
+    /// Too many consecutive tool calls timed out.
     ToolTimeouts(Vec<TimedOutCall>),
-    /// The person cancelled, or the agent shuts down.
+    /// The user cancelled the turn, or the agent is shutting down.
     Cancelled,
-    /// The turn took too long.
-    OutOfTime {
-        /// How long it may take.
+    /// The turn reached its time limit.
+    TimedOut {
+        /// The time limit.
         after: Duration,
-        /// Whether tools were running.
+        /// Tools were running at that time.
         in_tools: bool,
     },
-    /// The model gave no answer.
+    /// The model returned an error.
     ModelFailed(ChatError),
 }
 
-impl Ending {
-    /// What the person reads.
+impl StopReason {
+    /// Returns the answer for the user.
     pub(super) fn into_answer(self) -> TurnAnswer {
         let (outcome, text) = match self {
             Self::Answered(answer) if answer.text.trim().is_empty() => {
-                (TurnOutcome::ModelFailed, said_nothing(&answer.finish_reason).to_owned())
+                (TurnOutcome::ModelFailed, empty_answer_text(&answer.finish_reason).to_owned())
             }
             Self::Answered(answer) => (TurnOutcome::Completed, with_note(answer)),
             Self::IterationLimit(answer) if answer.text.trim().is_empty() => {
-                let text = "I used all the tool calls of this turn without coming to an answer. \
-                            Ask for less at once, or ask me to go on.";
+                let text = "I used all the tool calls of this turn without reaching an answer. Ask \
+                            for less at once, or ask me to continue.";
                 (TurnOutcome::IterationLimit, text.to_owned())
             }
             Self::IterationLimit(answer) => (TurnOutcome::IterationLimit, with_note(answer)),
             Self::ToolTimeouts(calls) => (TurnOutcome::ToolTimeouts, timeouts_text(&calls)),
             Self::Cancelled => (TurnOutcome::Cancelled, "Cancelled.".to_owned()),
-            Self::OutOfTime { after, in_tools } => {
+            Self::TimedOut { after, in_tools } => {
                 let outcome =
                     if in_tools { TurnOutcome::ToolTimeouts } else { TurnOutcome::ModelFailed };
-                (outcome, out_of_time_text(after, in_tools))
+                (outcome, timeout_text(after, in_tools))
             }
             Self::ModelFailed(error) => {
-                (TurnOutcome::ModelFailed, format!("The model gave no answer: {error}."))
+                (TurnOutcome::ModelFailed, format!("The model failed: {error}."))
             }
         };
         TurnAnswer::new(outcome, text)
     }
 
-    /// What the model reads of it in the next turn.
-    pub(super) fn last_word(&self) -> String {
+    /// Returns the text that the model sees in later turns.
+    pub(super) fn history_text(&self) -> String {
         match self {
             Self::Answered(answer) | Self::IterationLimit(answer) => {
                 let text = &answer.text;
@@ -67,8 +67,8 @@ impl Ending {
             }
             Self::ToolTimeouts(calls) => timeouts_text(calls),
             Self::Cancelled => "(the user cancelled the turn)".to_owned(),
-            Self::OutOfTime { .. } => "(the turn ran out of time)".to_owned(),
-            // Not the error: it would only confuse a model, and may name hosts.
+            Self::TimedOut { .. } => "(the turn exceeded its time limit)".to_owned(),
+            // Without the error, which may name hosts and does not help a model.
             Self::ModelFailed(_) => "(no answer: the model failed)".to_owned(),
         }
     }
@@ -76,8 +76,10 @@ impl Ending {
 
 fn with_note(answer: AssembledAnswer) -> String {
     let note = match answer.finish_reason {
-        FinishReason::Length => "The answer was cut: it reached the longest length allowed.",
-        FinishReason::ContentFilter => "The answer was cut by the provider's content filter.",
+        FinishReason::Length => "The answer was truncated: it reached the maximum length.",
+        FinishReason::ContentFilter => {
+            "The answer was truncated by the content filter of the provider."
+        }
         FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) => {
             return answer.text;
         }
@@ -85,16 +87,16 @@ fn with_note(answer: AssembledAnswer) -> String {
     format!("{}\n\n({note})", answer.text)
 }
 
-fn said_nothing(reason: &FinishReason) -> &'static str {
+fn empty_answer_text(reason: &FinishReason) -> &'static str {
     match reason {
         FinishReason::ContentFilter => {
-            "The provider's content filter held the answer back. Ask in other words."
+            "The provider's content filter blocked the answer. Rephrase the message."
         }
         FinishReason::Length => {
-            "The model reached its longest answer before it said anything. Allow it more tokens."
+            "The model reached its maximum length without any text. Raise max_tokens."
         }
         FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) => {
-            "The model gave an empty answer. Ask again."
+            "The model returned an empty answer. Try again."
         }
     }
 }
@@ -107,20 +109,20 @@ fn timeouts_text(calls: &[TimedOutCall]) -> String {
     for call in calls {
         let ran = match call.executed {
             Executed::No => "did not run",
-            Executed::Yes => "ran, and may have done all or part of its work",
-            Executed::Unknown => "may have run; its outcome is not known",
+            Executed::Yes => "ran, and may have finished all or part of its work",
+            Executed::Unknown => "may have run; its outcome is unknown",
         };
         text.push_str(&format!("\n- {}: {ran}", call.tool_name));
     }
-    text.push_str("\nCheck what was done before you ask again.");
+    text.push_str("\nCheck what was done before you try again.");
     text
 }
 
-fn out_of_time_text(after: Duration, in_tools: bool) -> String {
-    let who = if in_tools { "its tools" } else { "the model" };
+fn timeout_text(after: Duration, in_tools: bool) -> String {
+    let cause = if in_tools { "its tools" } else { "the model" };
     format!(
-        "I ran out of time: a turn may take {} s, and {who} did not come to an end. What tools did \
-         until then is not undone. Ask for less at once.",
+        "The turn exceeded its time limit of {} s, because {cause} did not finish. What the tools did \
+         is not undone. Ask for less at once.",
         after.as_secs()
     )
 }

@@ -1,4 +1,4 @@
-//! Which tools of MCP servers a model is offered, request by request.
+//! The MCP tools in each model request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,64 +15,63 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::{
-    McpExposure, McpParts,
-    desk::Desk,
-    known::{KnownServer, KnownTool},
+    McpParts,
+    access::McpAccess,
     management,
+    server_cache::{CachedServer, CachedTool},
 };
-use crate::definition::AgentDefinition;
+use crate::definition::{AgentDefinition, McpExposure};
 
-/// How long a request to the model waits for servers to say what they offer. What comes later is
-/// in the next request.
-const OFFERED_WITHIN: Duration = Duration::from_secs(5);
+/// Time limit of a model request for the definitions of each server. Later ones are part of the next
+/// request.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An agent's tools of MCP servers. They are in a registry of the agent's own, in front of the one
-/// that it shares.
-pub(crate) struct McpOffer {
-    desk: Arc<Desk>,
+/// Provides the MCP tools of an agent in its own registry, which falls back to the shared one.
+pub(crate) struct McpToolProvider {
+    access: Arc<McpAccess>,
     registry: Arc<ToolRegistry>,
     management: Vec<Arc<dyn Tool>>,
     may_register: bool,
-    /// Names of tools in the registry, and which definition each has.
+    /// Tools in the registry, with the fingerprints of their definitions.
     offered: Mutex<BTreeMap<String, String>>,
 }
 
-impl McpOffer {
-    /// Tools go into `registry`, which is in front of `others`.
+impl McpToolProvider {
+    /// Creates a provider that registers tools in `registry`, which falls back to `others`.
     pub(crate) fn new(
         parts: McpParts,
         definition: &AgentDefinition,
         registry: Arc<ToolRegistry>,
         others: Arc<ToolRegistry>,
         approver: Option<Arc<dyn Approver>>,
-        most_activated: usize,
+        max_activated: usize,
     ) -> Self {
         let may_register = parts.may_register;
-        let desk = Arc::new(Desk::new(parts, definition, others, approver, most_activated));
-        let management = management::tools(&desk, may_register);
-        Self { desk, registry, management, may_register, offered: Mutex::default() }
+        let access = Arc::new(McpAccess::new(parts, definition, others, approver, max_activated));
+        let management = management::tools(&access, may_register);
+        Self { access, registry, management, may_register, offered: Mutex::default() }
     }
 
-    /// What is offered to a conversation within a scope now, at most `most` tools, those that manage servers
-    /// first. They are in the registry when this returns, within a few seconds.
+    /// Returns at most `limit` tools for a conversation within a scope, management tools first. They are
+    /// registered when this returns, within a few seconds.
     pub(crate) fn tools<'a>(
         &'a self,
         session: &'a SessionId,
         scope: &'a ToolScope,
-        most: usize,
+        limit: usize,
     ) -> BoxFuture<'a, Vec<ToolRegistration>> {
-        Box::pin(self.choose(session, scope, most))
+        Box::pin(self.select(session, scope, limit))
     }
 
-    async fn choose(
+    async fn select(
         &self,
         session: &SessionId,
         scope: &ToolScope,
-        most: usize,
+        limit: usize,
     ) -> Vec<ToolRegistration> {
-        let index = self.desk.index();
-        self.withdraw();
-        // Without a server there is nothing to manage, but one to add.
+        let index = self.access.index();
+        self.remove_stale();
+        // Without a server, the management tools are useful only to add one.
         if index.is_empty() && !self.may_register {
             return Vec::new();
         }
@@ -82,51 +81,54 @@ impl McpOffer {
             if self.registry.get(&registration.name).is_none()
                 && let Err(error) = self.registry.register(tool.clone())
             {
-                debug!(%error, "a tool that manages MCP servers is not offered");
+                debug!(%error, "management tool registration failed");
                 continue;
             }
             offered.push(registration.clone());
         }
-        let at_hand = self.desk.sessions.at_hand(session);
-        let (activated, whole): (Vec<_>, BTreeSet<_>) = match self.desk.rules.exposure {
+        let session_state = self.access.sessions.get(session);
+        let (activated, complete): (Vec<_>, BTreeSet<_>) = match self.access.rules.exposure {
             McpExposure::Off => (Vec::new(), BTreeSet::new()),
             McpExposure::Eager => {
                 (Vec::new(), index.servers().map(|server| server.name.to_lowercase()).collect())
             }
-            McpExposure::Lazy => (at_hand.activated, BTreeSet::new()),
-            McpExposure::Pinned => (at_hand.activated, at_hand.called.into_iter().collect()),
+            McpExposure::Lazy => (session_state.activated, BTreeSet::new()),
+            McpExposure::Pinned => {
+                (session_state.activated, session_state.called.into_iter().collect())
+            }
         };
-        let names: BTreeSet<_> = activated.iter().map(|(server, _)| server).chain(&whole).collect();
+        let names: BTreeSet<_> =
+            activated.iter().map(|(server, _)| server).chain(&complete).collect();
         let names = names.into_iter().filter(|name| index.get(name).is_some()).cloned().collect();
-        let servers = self.desk.servers(names, OFFERED_WITHIN).await;
-        let is_activated = |server: &KnownServer, tool: &KnownTool| {
+        let servers = self.access.servers(names, LIST_TIMEOUT).await;
+        let is_activated = |server: &CachedServer, tool: &CachedTool| {
             let server = server.name.to_lowercase();
             activated.iter().any(|(own, name)| *own == server && *name == tool.definition.name)
         };
-        let is_whole = |server: &KnownServer| whole.contains(&server.name.to_lowercase());
-        let mut chosen = Vec::new();
+        let is_complete = |server: &CachedServer| complete.contains(&server.name.to_lowercase());
+        let mut selected = Vec::new();
         for server in &servers {
-            let (usable, _) = self.desk.usable(server, scope).await;
-            chosen.extend(usable.into_iter().filter_map(|tool| {
+            let (usable, _) = self.access.usable(server, scope).await;
+            selected.extend(usable.into_iter().filter_map(|tool| {
                 let activated = is_activated(server, &tool);
-                (activated || is_whole(server)).then_some((!activated, tool))
+                (activated || is_complete(server)).then_some((!activated, tool))
             }));
         }
-        // What was searched for comes before what merely shares a server.
-        chosen.sort_by(|one, other| (one.0, &one.1.name).cmp(&(other.0, &other.1.name)));
-        let chosen = chosen.into_iter().filter_map(|(_, tool)| self.put(&tool));
-        offered.extend(chosen.take(most.saturating_sub(offered.len())));
-        offered.truncate(most);
+        // Activated tools come before other tools of the same server.
+        selected.sort_by(|one, other| (one.0, &one.1.name).cmp(&(other.0, &other.1.name)));
+        let selected = selected.into_iter().filter_map(|(_, tool)| self.offer(&tool));
+        offered.extend(selected.take(limit.saturating_sub(offered.len())));
+        offered.truncate(limit);
         offered
     }
 
-    /// The conversation ended.
+    /// Drops the state of a conversation that ended.
     pub(crate) fn forget(&self, session: &SessionId) {
-        self.desk.forget(session);
+        self.access.forget(session);
     }
 
-    /// Puts a tool into the registry, in place of what it was before.
-    fn put(&self, tool: &Arc<KnownTool>) -> Option<ToolRegistration> {
+    /// Registers a tool, or replaces its previous definition.
+    fn offer(&self, tool: &Arc<CachedTool>) -> Option<ToolRegistration> {
         let registration = tool.registration();
         let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
         if offered.get(&tool.name) == Some(&tool.fingerprint) {
@@ -138,7 +140,7 @@ impl McpOffer {
         let server_tool = ServerTool {
             registration: registration.clone(),
             tool: tool.clone(),
-            desk: self.desk.clone(),
+            access: self.access.clone(),
         };
         match self.registry.register(Arc::new(server_tool)) {
             Ok(()) => {
@@ -146,15 +148,15 @@ impl McpOffer {
                 Some(registration)
             }
             Err(error) => {
-                debug!(%error, "a tool of an MCP server is not offered");
+                debug!(%error, "MCP tool registration failed");
                 None
             }
         }
     }
 
-    /// Takes the tools of servers that are gone out of the registry.
-    fn withdraw(&self) {
-        let index = self.desk.gateway.index().borrow().clone();
+    /// Removes the tools of servers that no longer exist.
+    fn remove_stale(&self) {
+        let index = self.access.gateway.index().borrow().clone();
         let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
         offered.retain(|name, _| {
             let stays =
@@ -170,11 +172,11 @@ impl McpOffer {
     }
 }
 
-/// A tool of a server under a name of its own.
+/// A tool of a server under its own name.
 struct ServerTool {
     registration: ToolRegistration,
-    tool: Arc<KnownTool>,
-    desk: Arc<Desk>,
+    tool: Arc<CachedTool>,
+    access: Arc<McpAccess>,
 }
 
 impl Tool for ServerTool {
@@ -187,7 +189,7 @@ impl Tool for ServerTool {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(self.desk.call(&self.tool, arguments, context))
+        Box::pin(self.access.call(&self.tool, arguments, context))
     }
 
     fn keeps_deadline(&self) -> bool {

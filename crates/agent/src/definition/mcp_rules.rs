@@ -1,37 +1,36 @@
-//! What a definition says about MCP servers.
+//! Rules of a definition for MCP servers.
 
+use rockbot_tools::ToolFilter;
 use serde::Deserialize;
 
-use crate::definition::ToolFilter;
-
-/// Which tools of MCP servers a model is offered under names of their own. Those that manage
-/// servers, and call any tool by its server and name, are offered in every mode.
+/// Selection of the MCP tools that a model is offered directly. The tools that manage servers and call MCP
+/// tools by name are offered in every mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum McpExposure {
     /// None.
     Off,
-    /// All of them.
+    /// All tools.
     Eager,
-    /// Those that the conversation found with `mcp_find_tools`.
+    /// Tools that the conversation found with `mcp_find_tools`.
     Lazy,
-    /// The same, and every tool of a server that the conversation has called.
+    /// Like `Lazy`, and all tools of servers that the conversation has called.
     #[default]
     Pinned,
 }
 
-/// Which MCP servers an agent may use, and how their tools are offered: `[mcp]` of a definition.
+/// `[mcp]` of a definition: the MCP servers that an agent may use, and how their tools are offered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpRules {
-    /// How tools are offered. Default `pinned`.
+    /// Exposure of the tools. Default `pinned`.
     pub exposure: McpExposure,
-    /// Patterns of names of servers, whose case does not matter. Default: all are allowed.
+    /// Patterns of server names, case-insensitive. Default: all.
     pub servers: ToolFilter,
 }
 
 impl McpRules {
-    /// Whether the server of this name may be used.
+    /// Returns `true` if the agent may use the server.
     #[must_use]
     pub fn permits(&self, server: &str) -> bool {
         let lower = |patterns: &[String]| patterns.iter().map(|one| one.to_lowercase()).collect();
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn case_is_no_way_around_a_denied_server() {
+    fn server_patterns_ignore_case() {
         let servers = ToolFilter { allow: vec!["Git*".into()], deny: vec!["gitLAB".into()] };
         let rules = McpRules { servers, ..McpRules::default() };
         assert!(rules.permits("github") && rules.permits("GITHUB"));

@@ -1,40 +1,40 @@
-//! What turns took is told with their answers.
+//! Usage in the answers of turns.
 
-use rockbot_agent::ModelBehaviour;
+use rockbot_agent::ModelBehavior;
 use rockbot_contracts::TurnUsage;
 use rockbot_llm::ScriptedTurn;
 use serde_json::json;
 
-use crate::stage::{Does, Probe, Stage, Witness, say};
+use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, send};
 
 #[tokio::test]
-async fn an_answer_tells_what_it_took_and_the_conversation_adds_up() {
-    let echo = Probe::new("echo", Does::Echo);
-    let model = Witness::script([
+async fn usage_covers_turn_and_conversation() {
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let model = RecordingModel::script([
         ScriptedTurn::default().when("look").call("echo", json!({"n": 1})).call("gone", json!({})),
         ScriptedTurn::text("Seen."),
         ScriptedTurn::text("Bye.").when("bye"),
     ]);
-    let mut stage = Stage::new().with(&echo);
-    stage.behaviour = ModelBehaviour {
+    let mut fixture = AgentFixture::new().with(&echo);
+    fixture.behavior = ModelBehavior {
         input_price: Some(1.0),
         output_price: Some(1.0),
-        ..ModelBehaviour::default()
+        ..ModelBehavior::default()
     };
-    let agent = stage.agent(&model);
-    let TurnUsage { turn: first, session, .. } = *say(&agent, "look").await.usage.unwrap();
+    let agent = fixture.agent(&model);
+    let TurnUsage { turn: first, session, .. } = *send(&agent, "look").await.usage.unwrap();
     assert_eq!((first.model_calls, first.tool_calls, first.unmetered_calls), (2, 2, 0));
     assert_eq!(first.tool_bytes_in, r#"{"n":1}{}"#.len() as u64);
-    assert!(first.tool_bytes_out > first.tool_bytes_in, "a refused call is read by the model too");
+    assert!(first.tool_bytes_out > first.tool_bytes_in, "the result of the rejected call counts");
     assert_eq!(first.cost_micros, first.prompt_tokens + first.completion_tokens);
     assert_eq!(session, first);
 
-    let answer = say(&agent, "bye").await;
+    let answer = send(&agent, "bye").await;
     assert_eq!(answer.text, "Bye.");
     let TurnUsage { turn: second, session, .. } = *answer.usage.unwrap();
     assert_eq!((second.model_calls, second.tool_calls), (1, 0));
     let mut both = first;
     both += second;
     assert_eq!(session, both);
-    assert_eq!(agent.spent(), both);
+    assert_eq!(agent.spending(), both);
 }

@@ -1,0 +1,181 @@
+//! Deduplication of redelivered messages: each message is answered once.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rockbot_contracts::{MessageId, RoutingKey};
+use tokio_util::sync::CancellationToken;
+
+use crate::event::TurnAnswer;
+
+/// Maximum number of finished messages that are remembered.
+const MAX_REMEMBERED: usize = 1024;
+
+/// A message and its reply address. Different senders may use the same message id.
+type Key = (MessageId, RoutingKey);
+
+/// State of a message at its delivery.
+pub(crate) enum Admission {
+    /// The message is new.
+    New(ProcessingGuard),
+    /// The turn ran in this process, but its answer could not be published.
+    Unsent(ProcessingGuard, TurnAnswer),
+    /// The message has been answered.
+    Answered,
+}
+
+enum State {
+    Running(CancellationToken),
+    Unsent(TurnAnswer),
+    Answered,
+}
+
+#[derive(Default)]
+struct Messages {
+    states: HashMap<Key, State>,
+    /// Finished messages, oldest first.
+    finished: VecDeque<Key>,
+}
+
+/// The messages that this process is processing or has recently finished.
+#[derive(Default)]
+pub(crate) struct Deduplicator {
+    messages: Mutex<Messages>,
+}
+
+impl Deduplicator {
+    /// Admits a delivery. Waits while the message is being processed: the broker redelivers a message after
+    /// a disconnect, while its turn continues.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        id: &MessageId,
+        reply_to: &RoutingKey,
+    ) -> Admission {
+        let key = (id.clone(), reply_to.clone());
+        loop {
+            let running = {
+                let mut messages = self.messages();
+                match messages.states.get(&key) {
+                    Some(State::Answered) => return Admission::Answered,
+                    Some(State::Running(ended)) => ended.clone(),
+                    Some(State::Unsent(answer)) => {
+                        let answer = answer.clone();
+                        messages.finished.retain(|ended| *ended != key);
+                        return Admission::Unsent(self.open(&mut messages, key), answer);
+                    }
+                    None => return Admission::New(self.open(&mut messages, key)),
+                }
+            };
+            running.cancelled().await;
+        }
+    }
+
+    fn open(self: &Arc<Self>, messages: &mut Messages, key: Key) -> ProcessingGuard {
+        let ended = CancellationToken::new();
+        messages.states.insert(key.clone(), State::Running(ended.clone()));
+        ProcessingGuard { dedup: self.clone(), key, ended, outcome: None }
+    }
+
+    fn messages(&self) -> MutexGuard<'_, Messages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The processing of one message. A guard that is dropped without an outcome removes the message.
+pub(crate) struct ProcessingGuard {
+    dedup: Arc<Deduplicator>,
+    key: Key,
+    ended: CancellationToken,
+    outcome: Option<State>,
+}
+
+impl ProcessingGuard {
+    /// Records that the answer was published or cannot be delivered.
+    pub(crate) fn answered(mut self) {
+        self.outcome = Some(State::Answered);
+    }
+
+    /// Keeps an answer that could not be published for the next delivery.
+    pub(crate) fn unsent(mut self, answer: TurnAnswer) {
+        self.outcome = Some(State::Unsent(answer));
+    }
+}
+
+impl Drop for ProcessingGuard {
+    fn drop(&mut self) {
+        let mut messages = self.dedup.messages();
+        match self.outcome.take() {
+            None => {
+                messages.states.remove(&self.key);
+            }
+            Some(outcome) => {
+                messages.states.insert(self.key.clone(), outcome);
+                messages.finished.push_back(self.key.clone());
+                if messages.finished.len() > MAX_REMEMBERED
+                    && let Some(oldest) = messages.finished.pop_front()
+                {
+                    messages.states.remove(&oldest);
+                }
+            }
+        }
+        drop(messages);
+        self.ended.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use rockbot_contracts::user::TurnOutcome;
+
+    use super::*;
+
+    fn key(key: &str) -> RoutingKey {
+        RoutingKey::new(key).unwrap()
+    }
+
+    async fn open(dedup: &Arc<Deduplicator>, id: &MessageId) -> ProcessingGuard {
+        match dedup.admit(id, &key("a")).await {
+            Admission::New(guard) => guard,
+            Admission::Unsent(..) | Admission::Answered => panic!("the message is new"),
+        }
+    }
+
+    #[tokio::test]
+    async fn redelivery_waits_for_running_turn() {
+        let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
+        let guard = open(&dedup, &id).await;
+        let reply_to = key("a");
+        let mut redelivered = Box::pin(dedup.admit(&id, &reply_to));
+        assert!(redelivered.as_mut().now_or_never().is_none());
+        assert!(matches!(dedup.admit(&id, &key("b")).await, Admission::New(_)), "another sender");
+        guard.answered();
+        assert!(matches!(redelivered.await, Admission::Answered));
+    }
+
+    #[tokio::test]
+    async fn unsent_answer_is_kept() {
+        let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
+        let answer = TurnAnswer::new(TurnOutcome::Completed, "Done.");
+        open(&dedup, &id).await.unsent(answer.clone());
+        let entry = dedup.admit(&id, &key("a")).await;
+        assert!(matches!(entry, Admission::Unsent(_, kept) if kept == answer));
+    }
+
+    #[tokio::test]
+    async fn dropped_guard_removes_message_and_memory_is_bounded() {
+        let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
+        drop(open(&dedup, &id).await);
+        for _ in 0..MAX_REMEMBERED * 2 {
+            open(&dedup, &MessageId::generate()).await.answered();
+        }
+        open(&dedup, &id).await.answered();
+        let messages = dedup.messages();
+        assert_eq!(
+            (messages.states.len(), messages.finished.len()),
+            (MAX_REMEMBERED, MAX_REMEMBERED)
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! The agent of the process, and the other agents of its directory.
+
+use std::sync::Arc;
+
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, McpParts, ModelBehaviors, Team,
+};
+use rockbot_hooks::OperatorHooks;
+use rockbot_llm::ChatModel;
+use rockbot_store::Store;
+use rockbot_tool_rpc::mcp::McpGateway;
+use rockbot_tools::{CallAccount, LayerOptions, Redactor, ToolPins, ToolRegistry};
+
+use super::{Fleet, Settings, Stores, Tools};
+
+pub(crate) struct Agents {
+    pub(crate) primary: Agent,
+    pub(crate) team: Team,
+}
+
+impl Agents {
+    pub(crate) fn new(
+        settings: &Settings,
+        model: Arc<dyn ChatModel>,
+        fleet: &Fleet,
+        stores: &Stores,
+        tools: &Tools,
+        hooks: &OperatorHooks,
+    ) -> Self {
+        let factory = PartsFactory {
+            model,
+            models: settings.models.clone(),
+            registry: tools.registry.clone(),
+            gateway: fleet.gateway.clone(),
+            may_register_servers: settings.mcp.register,
+            pins: stores.pins.clone(),
+            pin_handler_tools: stores.pin_handler_tools,
+            memory: stores.memory.clone(),
+            approvals: Approvals::new(settings.approval.clone()),
+            layers: LayerOptions {
+                redactor: Redactor::from_environment(settings.secrets()),
+                account: Some(Arc::new(CallAccount::default())),
+                logs: true,
+                outputs: stores.outputs.clone(),
+                hooks: hooks.hooks(),
+                ..LayerOptions::default()
+            },
+        };
+        let definition = settings.definition.clone();
+        let name = definition.name.clone();
+        let mut parts = factory.parts(definition);
+        parts.context.push(tools.services.clone());
+        let primary = Agent::new(parts);
+        let factory = Arc::new(move |definition| factory.parts(definition));
+        let team = Team::new(name, tools.registry.clone(), factory);
+        if let Some(directory) = &settings.agent.directory {
+            team.watch(directory.clone());
+        }
+        Self { primary, team }
+    }
+}
+
+/// Creates the parts of each agent from what all agents of the process share.
+struct PartsFactory {
+    model: Arc<dyn ChatModel>,
+    models: ModelBehaviors,
+    registry: Arc<ToolRegistry>,
+    gateway: Arc<dyn McpGateway>,
+    may_register_servers: bool,
+    pins: Option<Arc<dyn Store>>,
+    pin_handler_tools: bool,
+    memory: Option<Arc<AgentMemory>>,
+    approvals: Option<Arc<Approvals>>,
+    layers: LayerOptions,
+}
+
+impl PartsFactory {
+    fn parts(&self, definition: AgentDefinition) -> AgentParts {
+        let pins = self.pins.clone();
+        let pins = pins.map(|store| Arc::new(ToolPins::new(store, definition.name.clone())));
+        let model = definition.model.as_deref().unwrap_or(self.model.name());
+        let behavior = self.models.for_model(model);
+        let mcp = McpParts {
+            pins: pins.clone(),
+            may_register: self.may_register_servers,
+            ..McpParts::new(self.gateway.clone())
+        };
+        let mut parts = AgentParts::new(definition, self.model.clone(), self.registry.clone());
+        if let Some(memory) = &self.memory {
+            parts.set_memory(memory);
+        }
+        AgentParts {
+            mcp: Some(mcp),
+            pins: pins.filter(|_| self.pin_handler_tools),
+            approvals: self.approvals.clone(),
+            layers: self.layers.clone(),
+            behavior,
+            ..parts
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The configuration of the process.
+
+use rockbot_agent::{
+    AgentDefinition, AgentSection, McpSection, MemorySection, ModelBehaviors, PinsSection,
+};
+use rockbot_bus_rabbitmq::RabbitConfig;
+use rockbot_hooks::HookSettings;
+use rockbot_llm::{LlmConfig, ResolvedModel};
+use rockbot_scripts::{RunnerName, ScriptsSection};
+use rockbot_service::{BusSection, Configuration, ServeError, ServiceSection};
+use rockbot_tools::{ApprovalSection, OutputsSection};
+use secrecy::ExposeSecret;
+
+use super::invalid;
+
+/// The validated sections, and the definition of the agent.
+pub(crate) struct Settings {
+    pub(crate) agent: AgentSection,
+    pub(crate) definition: AgentDefinition,
+    pub(crate) service: ServiceSection,
+    pub(super) bus: BusSection,
+    pub(super) mcp: McpSection,
+    pub(super) memory: MemorySection,
+    pub(super) outputs: OutputsSection,
+    pub(super) pins: PinsSection,
+    pub(super) approval: ApprovalSection,
+    pub(super) scripts: ScriptsSection,
+    pub(super) llm: LlmConfig,
+    pub(super) models: ModelBehaviors,
+    pub(crate) hooks: HookSettings,
+}
+
+impl Settings {
+    /// Reads and validates all sections.
+    pub(crate) fn read(configuration: &mut Configuration) -> Self {
+        let agent: AgentSection = configuration.section("agent");
+        let settings = Self {
+            // An invalid definition is among the problems of the section.
+            definition: agent.definition().unwrap_or_else(|_| AgentDefinition::assistant()),
+            agent,
+            service: configuration.section("service"),
+            bus: configuration.section("bus"),
+            mcp: configuration.section("mcp"),
+            memory: configuration.section("memory"),
+            outputs: configuration.section("outputs"),
+            pins: configuration.section("pins"),
+            approval: configuration.section("approval"),
+            scripts: configuration.section("scripts"),
+            llm: configuration.section("llm"),
+            models: configuration.section("models"),
+            hooks: HookSettings::read(configuration),
+        };
+        for problem in settings.validate() {
+            configuration.problem(problem);
+        }
+        settings
+    }
+
+    fn validate(&self) -> Vec<String> {
+        let production = self.service.is_production();
+        let mut problems = self.agent.validate();
+        problems.extend(self.llm.problems().into_iter().map(|problem| format!("llm: {problem}")));
+        problems.extend(self.models.validate());
+        problems.extend(self.approval.problems());
+        problems.extend(self.mcp.pins_url().err());
+        problems.extend(self.pins.url().err());
+        problems.extend(self.memory.validate());
+        problems.extend(self.outputs.problems());
+        problems.extend(RabbitConfig::from_section(&self.bus, "").problems(production));
+        problems.extend(self.scripts.validate(&[RunnerName::Bus], production));
+        problems.extend(self.model().err().map(|problem| format!("llm: {problem}")));
+        problems
+    }
+
+    /// Returns the chat model that the configuration and the environment select.
+    pub(crate) fn resolve_model(&self) -> Result<ResolvedModel, ServeError> {
+        self.model().map_err(invalid)
+    }
+
+    fn model(&self) -> Result<ResolvedModel, String> {
+        rockbot_llm::resolve(&self.llm, &|name| std::env::var(name).ok())
+            .map_err(|problem| problem.to_string())
+    }
+
+    /// Returns the secrets that must not appear in logs.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let key = self.llm.known_key();
+        let secrets = [Some(&self.bus.url), key.as_ref()].into_iter().flatten();
+        secrets.map(|secret| secret.expose_secret().to_owned()).collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! The registry of tools: the built-in ones, and those of handlers.
+
+use std::sync::Arc;
+
+use rockbot_agent::{McpServices, ServiceSearch};
+use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
+use rockbot_service::ServeError;
+use rockbot_tool_rpc::CatalogDirectory;
+use rockbot_tools::{Tool, ToolOutput, ToolRegistry, guide_tools, guides, outputs};
+
+use super::{Fleet, Settings, Stores, invalid, unavailable};
+
+pub(crate) struct Tools {
+    pub(super) registry: Arc<ToolRegistry>,
+    pub(super) services: Arc<ServiceSearch>,
+    _directory: CatalogDirectory,
+}
+
+impl Tools {
+    /// Registers the built-in tools, then starts to discover the tools of handlers. In this order, no
+    /// handler can take the name of a built-in tool.
+    pub(crate) async fn start(
+        settings: &Settings,
+        fleet: &Fleet,
+        stores: &Stores,
+    ) -> Result<Self, ServeError> {
+        let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
+        let services = ServiceSearch::new(vec![Arc::new(servers)]);
+        let registry = Arc::new(ToolRegistry::new());
+        for tool in builtin_tools(settings, fleet, stores, &services) {
+            registry.register(tool).map_err(invalid)?;
+        }
+        let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
+        let directory = directory.await.map_err(unavailable)?;
+        Ok(Self { registry, services, _directory: directory })
+    }
+}
+
+fn builtin_tools(
+    settings: &Settings,
+    fleet: &Fleet,
+    stores: &Stores,
+    services: &Arc<ServiceSearch>,
+) -> Vec<Arc<dyn Tool>> {
+    let mut guides =
+        vec![guides::FILES, rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE];
+    let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
+    if let Some(memory) = &stores.memory {
+        tools.extend(memory.tools());
+        guides.extend(memory.guides());
+    }
+    if let Some(outputs) = &stores.outputs {
+        tools.push(Arc::new(ToolOutput::new(outputs.clone())));
+    }
+    if settings.scripts.runner == RunnerName::Bus {
+        let runner = Arc::new(BusRunner::new(fleet.bus.clone(), fleet.address.clone()));
+        tools.push(Arc::new(ExecutePythonScript::new(runner, true)));
+        guides.push(rockbot_scripts::GUIDE);
+    }
+    tools.extend(guide_tools(&guides));
+    tools
+}

@@ -1,0 +1,128 @@
+//! The conversations of an agent.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use rockbot_contracts::{MessageId, SessionId};
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::message::{Inbound, Rejection};
+
+/// Capacity of the channel to a conversation. The conversation drains it immediately; messages wait in the
+/// steering queue.
+const INBOX_CAPACITY: usize = 16;
+/// Recorded cancels, for messages that arrive after a later cancel.
+const MAX_CANCELS: usize = 256;
+
+/// The channels of the conversations by session id.
+#[derive(Debug)]
+pub(crate) struct SessionRegistry {
+    max_sessions: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inboxes: HashMap<SessionId, mpsc::Sender<Inbound>>,
+    /// Oldest first.
+    cancels: VecDeque<(SessionId, MessageId)>,
+    closed: bool,
+}
+
+impl SessionRegistry {
+    pub(crate) fn new(max_sessions: usize) -> Self {
+        Self { max_sessions, state: Mutex::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.state().inboxes.len()
+    }
+
+    /// Rejects all further messages.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Delivers a message to its conversation, unless a later cancel arrived first. `spawn` starts a
+    /// conversation that does not exist. It runs under the lock, so that a concurrent message does not
+    /// start a second one.
+    pub(crate) fn deliver(
+        &self,
+        id: &SessionId,
+        inbound: Inbound,
+        spawn: impl FnOnce(mpsc::Receiver<Inbound>, SessionId),
+    ) -> Result<(), Rejection> {
+        let mut state = self.state();
+        if state.closed && matches!(inbound, Inbound::Message(_)) {
+            return Err(Rejection::Closed);
+        }
+        match &inbound {
+            Inbound::Message(message)
+                if state.is_cancelled(id, message.origin.message.as_ref()) =>
+            {
+                return Err(Rejection::Cancelled);
+            }
+            Inbound::Cancel(message) => state.record_cancel(id, message.origin.message.as_ref()),
+            Inbound::Message(_) => {}
+        }
+        let inbound = match state.inboxes.get(id) {
+            Some(inbox) => match inbox.try_send(inbound) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(_)) => return Err(Rejection::Busy),
+                // The task panicked; start the conversation again.
+                Err(TrySendError::Closed(inbound)) => inbound,
+            },
+            None => inbound,
+        };
+        if matches!(inbound, Inbound::Cancel(_)) {
+            return Err(Rejection::NoRunningTurn);
+        }
+        if state.inboxes.len() >= self.max_sessions {
+            state.inboxes.retain(|_, inbox| !inbox.is_closed());
+        }
+        if state.inboxes.len() >= self.max_sessions && !state.inboxes.contains_key(id) {
+            return Err(Rejection::Full);
+        }
+        let (sender, receiver) = mpsc::channel(INBOX_CAPACITY);
+        // Cannot fail: the channel is new.
+        let _ = sender.try_send(inbound);
+        state.inboxes.insert(id.clone(), sender);
+        spawn(receiver, id.clone());
+        Ok(())
+    }
+
+    /// Removes a conversation, unless a message is in its channel. Returns `true` if it was removed.
+    pub(super) fn try_remove(&self, id: &SessionId, inbox: &mpsc::Receiver<Inbound>) -> bool {
+        let mut state = self.state();
+        if !inbox.is_empty() {
+            return false;
+        }
+        state.inboxes.remove(id);
+        true
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns `true` if a later cancel was recorded. The broker delivers in order, but the deliveries are
+    /// processed concurrently.
+    fn is_cancelled(&self, id: &SessionId, message: Option<&MessageId>) -> bool {
+        let Some(message) = message else { return false };
+        self.cancels
+            .iter()
+            .any(|(session, cancel)| session == id && cancel.as_str() > message.as_str())
+    }
+
+    fn record_cancel(&mut self, id: &SessionId, cancel: Option<&MessageId>) {
+        let Some(cancel) = cancel else { return };
+        if self.cancels.len() >= MAX_CANCELS {
+            self.cancels.pop_front();
+        }
+        self.cancels.push_back((id.clone(), cancel.clone()));
+    }
+}

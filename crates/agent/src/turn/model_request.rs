@@ -1,0 +1,141 @@
+//! Requests to the model, shortened to fit its context window.
+
+use futures_util::StreamExt;
+use rockbot_llm::{
+    AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatRequest, ToolChoice,
+    ToolDefinition,
+};
+use tokio::time::sleep_until;
+use tracing::{Instrument, info};
+
+use super::{StopReason, Turn, token_budget::TokenBudget};
+use crate::{
+    event::TurnEvent,
+    telemetry::{self, ChatMeasurement},
+};
+
+/// Instruction after the last permitted tool call. It is part of the system prompt, because many servers
+/// accept no system message elsewhere.
+const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so no tool can be \
+    called now. Answer with what you have, and list the unfinished work.";
+
+/// Instruction after a tool result that did not fit into the context window.
+const CONTEXT_EXHAUSTED: &str = "You can't read more in this turn, so no tool can be called now. Answer \
+    with what you have, and list the unfinished work.";
+
+/// Size of either instruction, in tokens.
+const NOTE_TOKENS: usize = 48;
+
+/// Maximum number of retries with a shorter conversation. Each retry drops about half of it.
+const MAX_TRIMS: u32 = 8;
+
+impl Turn<'_> {
+    /// Requests an answer. Retries with a shorter conversation if the model rejects it as too long.
+    pub(super) async fn call_model(
+        &mut self,
+        tool_choice: ToolChoice,
+    ) -> Result<AssembledAnswer, StopReason> {
+        let mut trims = 0;
+        loop {
+            let listing = async { Ok(self.setup.tools(self.session_id, &self.scope).await) };
+            let (tools, names) = self.with_deadline(listing).await?;
+            self.names = names;
+            let counted = self.fit(&tools);
+            let request = self.request(tool_choice, tools);
+            match self.with_deadline(self.request_answer(request)).await {
+                Err(StopReason::ModelFailed(ChatError::ContextOverflow { .. }))
+                    if trims < MAX_TRIMS && self.history.trim() =>
+                {
+                    info!(session_id = %self.session_id, "context window exceeded; conversation trimmed");
+                    self.setup.token_budget.record_overflow();
+                    trims += 1;
+                }
+                Ok(answer) => {
+                    if let Some(usage) = answer.usage {
+                        self.setup.token_budget.calibrate(counted, usage.prompt_tokens);
+                    }
+                    return Ok(answer);
+                }
+                Err(reason) => return Err(reason),
+            }
+        }
+    }
+
+    /// Shortens the conversation to what fits beside the rest of the request. Returns the tokens of the
+    /// whole request.
+    fn fit(&mut self, tools: &[ToolDefinition]) -> usize {
+        let fixed = self.context_tokens + TokenBudget::estimate_tools(tools) + NOTE_TOKENS;
+        self.history_budget = self.setup.token_budget.history_tokens(fixed);
+        if let Some(most) = self.history_budget {
+            self.history.fit_tokens(most);
+        }
+        fixed + self.history.tokens()
+    }
+
+    async fn with_deadline<T>(
+        &self,
+        work: impl Future<Output = Result<T, ChatError>>,
+    ) -> Result<T, StopReason> {
+        tokio::select! {
+            biased;
+            () = self.cancellation.cancelled() => Err(StopReason::Cancelled),
+            () = sleep_until(self.deadline) => Err(self.timed_out(false)),
+            done = work => done.map_err(StopReason::ModelFailed),
+        }
+    }
+
+    fn request(&self, tool_choice: ToolChoice, tools: Vec<ToolDefinition>) -> ChatRequest {
+        let definition = &self.setup.definition;
+        let mut prompt = self.context.system.clone();
+        if tool_choice == ToolChoice::None {
+            prompt.push_str("\n\n");
+            prompt.push_str(if self.context_exhausted { CONTEXT_EXHAUSTED } else { NO_MORE_TOOLS });
+        }
+        let mut messages = Vec::with_capacity(self.history.messages().len() + 1);
+        messages.push(ChatMessage::System(prompt));
+        messages.extend(self.history.messages().cloned());
+        let last_user_message = messages.iter_mut().rev().find_map(|message| match message {
+            ChatMessage::User(text) => Some(text),
+            _ => None,
+        });
+        if let (Some(text), Some(transient)) = (last_user_message, &self.context.transient) {
+            text.push_str("\n\n");
+            text.push_str(transient);
+        }
+        ChatRequest {
+            model: definition.model.clone(),
+            messages,
+            // Also for `ToolChoice::None`: servers require the tools of earlier calls.
+            tools,
+            tool_choice,
+            max_tokens: self.setup.token_budget.answer_tokens(definition.max_tokens),
+            temperature: definition.temperature,
+            session: self.session_id.to_string(),
+        }
+    }
+
+    async fn request_answer(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
+        let model = request.model.clone().unwrap_or_else(|| self.setup.model.name().to_owned());
+        let span = telemetry::chat(&model, self.session_id);
+        let measurement = ChatMeasurement::start(&span, &model);
+        let answer = self.collect_answer(request).instrument(span.clone()).await;
+        measurement.finish(&answer);
+        answer
+    }
+
+    async fn collect_answer(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
+        let mut events = self.setup.model.stream(request).await?;
+        let mut assembler = Assembler::new();
+        while let Some(event) = events.next().await {
+            let event = event?;
+            let delta = if let ChatEvent::Text(text) = &event { Some(text.clone()) } else { None };
+            assembler.push(event)?;
+            if let Some(text) = delta.filter(|text| !text.is_empty()) {
+                (self.progress)(TurnEvent::TextDelta { text });
+            }
+        }
+        let answer = assembler.finish()?;
+        self.meter.record_model_call(answer.usage, &self.setup.behavior);
+        Ok(answer)
+    }
+}
