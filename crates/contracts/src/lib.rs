@@ -10,6 +10,7 @@
 //! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
 //!   rights; [`definitions`]: both in the format that RabbitMQ imports.
 //! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`approval`]: payloads.
+//! - [`period`]: the form of durations in configuration.
 
 pub mod approval;
 pub mod catalog;
