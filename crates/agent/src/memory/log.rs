@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_memory::{Ranker, excerpt};
-use rockbot_store::{Expected, Shelf, ShelfError, Store};
+use rockbot_store::{DocumentError, DocumentStore, Expected, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ impl ConversationLog {
         session: &SessionId,
         user_texts: &[String],
         answer: &str,
-    ) -> Result<(), ShelfError> {
+    ) -> Result<(), DocumentError> {
         let at = self.store.now().await?.as_millis();
         let user_texts = user_texts.iter().map(|text| (Speaker::User, text.as_str()));
         let shelf = self.shelf(agent);
@@ -157,7 +157,7 @@ impl ConversationLog {
         let searched = query.clone();
         // Ranking may read megabytes.
         let ranked = spawn_blocking(move || {
-            let found = Ranker::over(messages.iter().map(|message| &message.text));
+            let found = Ranker::from_texts(messages.iter().map(|message| &message.text));
             let found = found.search(&searched, most).into_iter();
             found.map(|hit| messages[hit.text].clone()).collect::<Vec<_>>()
         });
@@ -177,13 +177,13 @@ impl ConversationLog {
         Ok(ToolResult::text(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    fn shelf(&self, agent: &AgentName) -> Shelf<Message> {
-        Shelf::new(self.store.clone(), ["conversations", agent.as_str()])
+    fn shelf(&self, agent: &AgentName) -> DocumentStore<Message> {
+        DocumentStore::new(self.store.clone(), ["conversations", agent.as_str()])
     }
 }
 
 /// Removes the oldest messages above the limit.
-async fn trim(shelf: &Shelf<Message>) -> Result<(), ShelfError> {
+async fn trim(shelf: &DocumentStore<Message>) -> Result<(), DocumentError> {
     let messages = shelf.list::<&str>(&[], MAX_ENTRIES + TRIM_BATCH).await?;
     for (name, _) in messages.iter().skip(MAX_ENTRIES) {
         shelf.remove(name, Expected::Anything).await?;
