@@ -116,7 +116,7 @@ fn main() -> Result<(), Failure> {
         })
         .collect();
     let begun = Instant::now();
-    let ranker = Ranker::over(&documents);
+    let ranker = Ranker::from_texts(&documents);
     let built = begun.elapsed();
     let begun = Instant::now();
     let tantivy = Tantivy::over(&documents)?;

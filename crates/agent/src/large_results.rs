@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::ToolCallId;
-use rockbot_memory::{MemoryOwner, Saving, WorkingMemory, WorkingMemoryError};
+use rockbot_memory::{MemoryOwner, SaveOptions, WorkingMemory, WorkingMemoryError};
 use rockbot_tools::{
     chunk::{Chunk, Section, chunks, sections},
     outline::document_outline,
@@ -130,9 +130,13 @@ impl Split {
     ) -> Result<(), WorkingMemoryError> {
         for (number, chunk) in self.chunks.iter().enumerate() {
             let key = chunk_key(&self.stem, number);
-            memory.save(owner, &key, chunk.of(&self.text), Saving::for_a_time(CHUNK_TTL)).await?;
+            memory
+                .save(owner, &key, chunk.slice(&self.text), SaveOptions::with_ttl(CHUNK_TTL))
+                .await?;
         }
-        memory.save(owner, &self.index_key(), &self.outline, Saving::for_a_time(CHUNK_TTL)).await?;
+        memory
+            .save(owner, &self.index_key(), &self.outline, SaveOptions::with_ttl(CHUNK_TTL))
+            .await?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use rockbot_llm::ChatModel;
 use rockbot_memory::WorkingMemory;
-use rockbot_tools::{LayerOptions, ToolHook, ToolPins, ToolRegistry};
+use rockbot_tools::{LayerOptions, ToolPins, ToolRegistry};
 
 use crate::{
     approvals::Approvals,

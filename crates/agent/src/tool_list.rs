@@ -59,7 +59,7 @@ impl<'a> ToolList<'a> {
     }
 
     /// Adds a tool of a registry. The first tool of a name wins.
-    pub fn add(&mut self, tool: &Registered) {
+    pub fn add(&mut self, tool: &RegisteredTool) {
         self.try_add(tool.registration(), ToolRegistration::clone);
     }
 

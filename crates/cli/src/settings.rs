@@ -88,7 +88,7 @@ impl Settings {
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),
             ))
-            .chain(settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}")))
+            .chain(settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}")))
             .chain(settings.models.validate())
             .chain(settings.memory.validate())
             .chain(settings.pins.url().err())
@@ -114,7 +114,7 @@ impl Settings {
 
     /// Returns a redactor for the secrets of this process.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
-        let key = self.llm.known_key();
+        let key = self.llm.key_to_redact();
         let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
         let known = known.into_iter().flatten();
         Redactor::from_environment(known.map(|secret| secret.expose_secret().to_owned()))

@@ -1,4 +1,4 @@
-//! Folds the events of an answer into one assistant message.
+//! Assembly of the events of an answer into one assistant message.
 
 use std::collections::HashSet;
 
@@ -7,11 +7,11 @@ use crate::{
     error::ChatError,
 };
 
-/// The most tool calls in one message.
+/// The maximum number of tool calls in a message.
 pub const MAX_TOOL_CALLS: usize = 128;
-/// The longest text of one message, in bytes.
+/// The longest text of a message, in bytes.
 pub const MAX_TEXT_BYTES: usize = 4 * 1024 * 1024;
-/// The longest arguments of one call, in bytes.
+/// The longest arguments of a call, in bytes.
 pub const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
 /// The longest id and the longest name of a call, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -19,19 +19,19 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssembledAnswer {
-    /// The model's words.
+    /// The text.
     pub text: String,
-    /// The model's calls, each with an id of its own and a name.
+    /// The tool calls, each with a unique id and a name.
     pub tool_calls: Vec<ToolCallRequest>,
-    /// Why the model stopped: [`FinishReason::ToolCalls`] whenever it stopped with calls, although
-    /// some servers say `stop` then.
+    /// Why the model stopped: [`FinishReason::ToolCalls`] whenever there are calls, although some servers
+    /// report `stop` then.
     pub finish_reason: FinishReason,
-    /// What it cost, where the server says so.
+    /// Token usage, if the server reports it.
     pub usage: Option<Usage>,
 }
 
 impl AssembledAnswer {
-    /// The answer as the next message of the conversation.
+    /// Converts the answer to the next message of the conversation.
     #[must_use]
     pub fn into_message(self) -> ChatMessage {
         ChatMessage::Assistant { text: self.text, tool_calls: self.tool_calls }
@@ -40,8 +40,8 @@ impl AssembledAnswer {
 
 /// Collects events until the answer is complete.
 ///
-/// It trusts no server to number its calls: pieces are put together by index, else by id, else by
-/// what a new call looks like (a name, after arguments that are complete).
+/// Servers number calls unreliably: a piece is matched by index, or else by id; without either, a name
+/// after complete arguments starts a new call.
 #[derive(Debug, Default)]
 pub struct Assembler {
     text: String,
@@ -56,12 +56,12 @@ struct PartialCall {
     id: String,
     name: String,
     arguments: String,
-    nesting: Nesting,
+    nesting: JsonDepth,
 }
 
 impl PartialCall {
-    /// Whether a piece can't belong to this call.
-    fn is_other_than(&self, piece: &Piece<'_>) -> bool {
+    /// Returns whether a piece cannot belong to this call.
+    fn conflicts_with(&self, piece: &Piece<'_>) -> bool {
         if !piece.id.is_empty() && !self.id.is_empty() {
             return piece.id != self.id;
         }
@@ -90,17 +90,17 @@ struct Piece<'a> {
     arguments: &'a str,
 }
 
-/// How deep in a JSON object its text is, kept piece by piece: parsing the whole again with each
+/// The nesting depth in a JSON object, tracked piece by piece: parsing all arguments again with each
 /// piece would let a server keep a processor busy.
 #[derive(Debug, Default)]
-struct Nesting {
+struct JsonDepth {
     depth: usize,
     in_string: bool,
     escaped: bool,
     opened: bool,
 }
 
-impl Nesting {
+impl JsonDepth {
     fn read(&mut self, text: &str) {
         for byte in text.bytes() {
             match byte {
@@ -124,17 +124,17 @@ impl Nesting {
 }
 
 impl Assembler {
-    /// An empty answer.
+    /// Creates an empty assembler.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next event.
+    /// Adds the next event.
     ///
     /// # Errors
-    /// [`ChatError::TooLarge`] when the answer grows beyond a limit of this module, and
-    /// [`ChatError::Malformed`] for a piece of a call that never began.
+    /// [`ChatError::TooLarge`] when the answer exceeds a limit of this module, and
+    /// [`ChatError::Malformed`] for a piece of a call that was never started.
     pub fn push(&mut self, event: ChatEvent) -> Result<(), ChatError> {
         match event {
             ChatEvent::Text(text) => {
@@ -151,13 +151,13 @@ impl Assembler {
         Ok(())
     }
 
-    /// The text so far, to show what an interrupted answer had said.
+    /// Returns the text so far, to show the start of an interrupted answer.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The complete answer.
+    /// Returns the complete answer.
     ///
     /// Calls without an id get one, and calls without arguments get `{}`.
     ///
@@ -200,7 +200,7 @@ impl Assembler {
             return Err(ChatError::TooLarge { what: "tool calls", limit: MAX_TOOL_CALLS });
         }
         if piece.index.is_none() && piece.id.is_empty() && piece.name.is_empty() {
-            return Err(ChatError::malformed("arguments of a tool call that never began"));
+            return Err(ChatError::malformed("arguments of a tool call that was never started"));
         }
         let mut call = PartialCall { index: piece.index, ..PartialCall::default() };
         call.push(piece)?;
@@ -208,8 +208,8 @@ impl Assembler {
         Ok(())
     }
 
-    /// The call that a piece continues. The latest of a repeated index counts, because some
-    /// servers give every call the index 0.
+    /// Returns the position of the call that a piece continues. The latest call with an index counts,
+    /// because some servers give every call the index 0.
     fn find(&self, piece: &Piece<'_>) -> Option<usize> {
         let same_id = |call: &PartialCall| !piece.id.is_empty() && call.id == piece.id;
         let position = match piece.index {
@@ -219,7 +219,7 @@ impl Assembler {
                 None => self.calls.len().checked_sub(1)?,
             },
         };
-        (!self.calls[position].is_other_than(piece)).then_some(position)
+        (!self.calls[position].conflicts_with(piece)).then_some(position)
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_pieces_of_parallel_calls_are_put_together_by_index() {
+    fn interleaved_pieces_are_matched_by_index() {
         let got = calls(&[
             (Some(0), "a", "read", ""),
             (Some(1), "b", "search", r#"{"q"#),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_calls_are_kept_apart_whatever_the_server_leaves_out() {
+    fn complete_calls_stay_separate_with_missing_fields() {
         let two = pairs(&[("add", r#"{"a":1}"#), ("add", r#"{"a":2}"#)]);
         for (case, deltas) in [
             (
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_name_continues_its_call_until_the_arguments_are_complete() {
+    fn repeated_name_continues_call_until_arguments_are_complete() {
         let got = calls(&[
             (None, "", "say", ""),
             (None, "", "say", r#"{"t":"}"#),
@@ -314,12 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_arguments_gets_an_empty_object() {
+    fn call_without_arguments_gets_empty_object() {
         assert_eq!(calls(&[(Some(0), "a", "now", "")]), pairs(&[("now", "{}")]));
     }
 
     #[test]
-    fn an_answer_without_an_end_is_interrupted() {
+    fn answer_without_finish_is_interrupted() {
         let mut assembler = Assembler::new();
         assembler.push(ChatEvent::Text("half".into())).unwrap();
         assert_eq!(assembler.text(), "half");
@@ -327,10 +327,10 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_make_no_sense_are_refused() {
+    fn malformed_calls_are_rejected() {
         let mut assembler = Assembler::new();
-        let orphan = push_all(&mut assembler, &[(None, "", "", "{}")]);
-        assert!(matches!(orphan, Err(ChatError::Malformed { .. })));
+        let headless = push_all(&mut assembler, &[(None, "", "", "{}")]);
+        assert!(matches!(headless, Err(ChatError::Malformed { .. })));
 
         push_all(&mut assembler, &[(Some(0), "a", "", "{}")]).unwrap();
         assembler.push(ChatEvent::Finished(FinishReason::ToolCalls)).unwrap();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_beyond_a_limit_are_refused() {
+    fn answers_above_limits_are_rejected() {
         let mut assembler = Assembler::new();
         let text = "x".repeat(MAX_TEXT_BYTES);
         assembler.push(ChatEvent::Text(text)).unwrap();

@@ -1,45 +1,45 @@
-//! The port: a request of messages and tools goes in, a stream of events comes out.
+//! The chat-model port: a request with messages and tools in, a stream of events out.
 
 use futures_util::{future::BoxFuture, stream::BoxStream};
 use serde_json::Value;
 
 use crate::error::ChatError;
 
-/// A model that answers a conversation, piece by piece.
+/// A model that continues a conversation with streamed messages.
 ///
 /// # Cancellation
-/// Drop the future or the stream: the connection to the model is closed and nothing runs on.
+/// Dropping the future or the stream closes the connection to the model.
 pub trait ChatModel: Send + Sync + 'static {
-    /// The model's name, for logs and for people.
+    /// Returns the model's name, for logs and display.
     fn name(&self) -> &str;
 
-    /// Asks for the next assistant message.
+    /// Requests the next assistant message.
     ///
     /// The stream ends after [`ChatEvent::Finished`], or after its first error.
     ///
     /// # Errors
-    /// Here when no answer began, else as an item of the stream. An implementation may repeat a
-    /// request that failed before the first event, never one that failed later.
+    /// Returned here when no answer started, otherwise as an item of the stream. An implementation may
+    /// retry a request that failed before the first event, never one that failed later.
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>>;
 }
 
 /// The events of one answer.
 pub type ChatStream = BoxStream<'static, Result<ChatEvent, ChatError>>;
 
-/// What a model is asked.
+/// A request to a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChatRequest {
-    /// Another model than the configured one.
+    /// The model; the configured one when absent.
     pub model: Option<String>,
     /// The conversation so far, oldest first.
     pub messages: Vec<ChatMessage>,
-    /// What the model may call.
+    /// The tools that the model may call.
     pub tools: Vec<ToolDefinition>,
-    /// Whether it may, must or must not call. Means nothing without tools.
+    /// A restriction on tool calls. Ignored without tools.
     pub tool_choice: ToolChoice,
-    /// The longest answer, in tokens; the configured value when absent.
+    /// The limit for the answer, in tokens; the configured value when absent.
     pub max_tokens: Option<u32>,
-    /// From 0 (the same answer each time) to 2; the configured value when absent.
+    /// The sampling temperature, from 0 (nearly deterministic) to 2; the configured value when absent.
     pub temperature: Option<f64>,
     /// The conversation's key. Never sent to a server; the scripted model derives call ids from it.
     pub session: String,
@@ -48,55 +48,55 @@ pub struct ChatRequest {
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChatMessage {
-    /// Instructions of the system.
+    /// System instructions.
     System(String),
-    /// What a person says.
+    /// A message from the user.
     User(String),
-    /// What the model said.
+    /// A message from the model.
     Assistant {
-        /// Its words; may be empty beside tool calls.
+        /// The text; may be empty when there are tool calls.
         text: String,
-        /// Its calls. Each is answered by one [`ChatMessage::Tool`] before the next user message.
+        /// The tool calls. Each is followed by one [`ChatMessage::Tool`] before the next user message.
         tool_calls: Vec<ToolCallRequest>,
     },
     /// The result of a call.
     Tool {
         /// The id of the call, as the model gave it.
         tool_call_id: String,
-        /// What the model reads.
+        /// The content that the model reads.
         content: String,
     },
 }
 
-/// A call that a model asks for.
+/// A tool call requested by a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCallRequest {
     /// Pairs the call with its result; unique within the message.
     pub id: String,
     /// The tool.
     pub name: String,
-    /// JSON as the model wrote it: perhaps not valid, perhaps not what the schema asks for.
+    /// JSON as the model wrote it; it may be invalid or violate the schema.
     pub arguments: String,
 }
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
-    /// The name to call it by.
+    /// The name in calls.
     pub name: String,
-    /// What it does and when to use it.
+    /// The purpose of the tool and when to use it.
     pub description: String,
     /// A JSON Schema of an object.
     pub parameters: Value,
 }
 
-/// Whether a model may call tools.
+/// Restricts whether a model calls tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No call: the model must answer in words.
+    /// No calls: the model must reply with text.
     None,
     /// At least one call.
     Required,
@@ -109,7 +109,7 @@ pub enum ChatEvent {
     Text(String),
     /// More of a tool call. The pieces of parallel calls may be interleaved.
     ToolCallDelta {
-        /// Which call of the message; some servers never say.
+        /// The index of the call in the message; some servers omit it.
         index: Option<u32>,
         /// The call's id: mostly in its first piece only.
         id: Option<String>,
@@ -118,7 +118,7 @@ pub enum ChatEvent {
         /// More of the arguments; may be empty.
         arguments: String,
     },
-    /// What the answer cost; at most once for most servers, the last one counts.
+    /// Token usage; most servers send it once, and the last one counts.
     Usage(Usage),
     /// The answer is complete. Always the last event.
     Finished(FinishReason),
@@ -127,25 +127,25 @@ pub enum ChatEvent {
 /// Why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FinishReason {
-    /// It had said everything.
+    /// The answer is complete.
     Stop,
-    /// The answer reached its longest length: text or arguments may be cut.
+    /// The answer reached its length limit: text or arguments may be cut off.
     Length,
-    /// It wants tools to run.
+    /// It requests tool calls.
     ToolCalls,
-    /// The provider held back the rest.
+    /// The provider withheld the rest.
     ContentFilter,
-    /// Another reason, in the server's word.
+    /// Another reason, as the server names it.
     Other(String),
 }
 
-/// The tokens an answer took.
+/// Token usage of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens read.
+    /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// Tokens written.
+    /// Tokens of the answer.
     pub completion_tokens: u64,
-    /// What it cost in millionths of a US dollar, where the server tells.
+    /// The cost in millionths of a US dollar, if the server reports it.
     pub cost_micros: Option<u64>,
 }

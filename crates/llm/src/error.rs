@@ -1,110 +1,113 @@
-//! Why there is no answer, or only half of one.
+//! Errors of chat requests.
 
 use std::{error::Error, fmt, time::Duration};
 
-/// Why a model gave no complete answer.
+/// Why a request got no complete answer.
 ///
-/// Texts of servers in these messages are shortened and free of control characters and of the API
-/// key, yet they are still words from outside.
+/// Texts from servers in these messages are shortened, and free of control characters and the API key;
+/// they are untrusted nevertheless.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatError {
-    /// 401 or 403: the key is missing, wrong, or not allowed to do this.
+    /// 401 or 403: the key is missing, invalid, or lacks a permission.
     #[error("the model server refused the credentials (HTTP {status}): {message}; {hint}")]
     Unauthorized {
         /// 401 or 403.
         status: u16,
-        /// The server's words.
+        /// The server's message.
         message: String,
-        /// Which variable or setting to change.
+        /// The variable or setting to change.
         hint: String,
     },
-    /// 404: the server doesn't know the model, or the base URL is not that of an API.
+    /// 404: the server does not know the model, or the base URL is not that of an API.
     #[error(
-        "the server at {endpoint} has no model {model:?} (HTTP 404): {message}; check the model's \
+        "model {model:?} not found at {endpoint} (HTTP 404): {message}; check the model's \
          name, and that base_url ends before /chat/completions (mostly in /v1)"
     )]
     ModelNotFound {
-        /// The model that was asked for.
+        /// The requested model.
         model: String,
         /// The base URL.
         endpoint: String,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// 429: too many requests, also after the configured attempts.
-    #[error("the model server limits requests: {message}; {}", TryAgain(*retry_after))]
+    /// 429: too many requests, also after all configured attempts.
+    #[error("the model server's rate limit is exceeded: {message}; {}", RetryAdvice(*retry_after))]
     RateLimited {
-        /// The server's words.
+        /// The server's message.
         message: String,
-        /// How long the server asked to wait; it may be longer than a client would.
+        /// The delay that the server requested; it may be longer than a client would wait.
         retry_after: Option<Duration>,
     },
-    /// The conversation is longer than the model can read.
+    /// The conversation exceeds the model's context window.
     #[error(
         "the conversation is too long for the model: {message}; shorten it or start a new session"
     )]
     ContextOverflow {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// Any other refusal, or a failure of the server.
-    #[error("the model server {}: {message}", Refused(*status))]
+    /// Any other rejection, or a failure of the server.
+    #[error("the model server {}: {message}", StatusText(*status))]
     Rejected {
         /// The HTTP status, or the code of an error inside the stream; absent when it had none.
         status: Option<u16>,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// No connection.
-    #[error("cannot connect to the model server at {endpoint}: is it running, is base_url right?")]
+    /// The connection failed.
+    #[error(
+        "cannot connect to the model server at {endpoint}; check that it is running and that \
+         base_url is right"
+    )]
     Unreachable {
         /// The base URL.
         endpoint: String,
-        /// What the network said.
+        /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// Silence for too long.
+    /// A timeout elapsed.
     #[error("the model server {phase} within {} s", after.as_secs_f32())]
     TimedOut {
-        /// What did not happen.
+        /// The phase that timed out.
         phase: TimeoutPhase,
-        /// How long it was awaited.
+        /// The timeout.
         after: Duration,
     },
-    /// The answer was cut: what arrived must not be taken for the whole.
+    /// The answer was cut off; the received part is incomplete.
     #[error("the connection to the model server broke before the answer was complete; try again")]
     Interrupted {
-        /// What the network said; absent when the server just closed the stream.
+        /// The cause; absent when the server just closed the stream.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// An answer that doesn't follow the protocol.
-    #[error("the model server's answer can't be read: {message}")]
+    /// The response does not follow the protocol.
+    #[error("cannot read the model server's response: {message}")]
     Malformed {
-        /// What is wrong with it.
+        /// The violation.
         message: String,
     },
-    /// An answer beyond a limit.
+    /// The answer exceeds a limit.
     #[error("the model's answer is too large: more than {limit} {what}")]
     TooLarge {
-        /// What there is too much of.
+        /// The limited quantity.
         what: &'static str,
-        /// How much there may be.
+        /// The limit.
         limit: usize,
     },
-    /// A script has no turn for this conversation, or a turn that can't be played.
+    /// The script has no turn for this conversation, or the turn cannot be played.
     #[error("script {script}, turn {turn}: {problem}")]
     Script {
         /// The script's name or file.
         script: String,
         /// The turn, from 1.
         turn: usize,
-        /// What is wrong and what to change.
+        /// The problem and the required change.
         problem: String,
     },
 }
 
 impl ChatError {
-    /// What went wrong, in a word for counts.
+    /// Returns the kind of the error, for metrics.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -123,7 +126,7 @@ impl ChatError {
     }
 }
 
-/// What was awaited in vain.
+/// Phases of a request that can time out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutPhase {
     /// A connection.
@@ -142,7 +145,7 @@ impl fmt::Display for TimeoutPhase {
 }
 
 impl ChatError {
-    /// Whether the same request may succeed a little later.
+    /// Returns whether a retry of the same request may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -163,9 +166,9 @@ impl ChatError {
     }
 }
 
-struct TryAgain(Option<Duration>);
+struct RetryAdvice(Option<Duration>);
 
-impl fmt::Display for TryAgain {
+impl fmt::Display for RetryAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(wait) => write!(f, "try again in {} s", wait.as_secs()),
@@ -174,14 +177,14 @@ impl fmt::Display for TryAgain {
     }
 }
 
-struct Refused(Option<u16>);
+struct StatusText(Option<u16>);
 
-impl fmt::Display for Refused {
+impl fmt::Display for StatusText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(status @ 500..) => write!(f, "failed (HTTP {status})"),
             Some(status) => write!(f, "rejected the request (HTTP {status})"),
-            None => f.write_str("failed while it answered"),
+            None => f.write_str("failed while sending its answer"),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The chat-model port, a client for OpenAI-compatible servers, and a model that plays a script.
 //!
-//! Callers hold an `Arc<dyn` [`ChatModel`]`>` and never learn which of the two is behind it:
+//! Callers hold an `Arc<dyn` [`ChatModel`]`>` and do not know which implementation is behind it:
 //! - [`chat`]: the port, the request and the events of an answer;
 //! - [`assemble`]: folds the events into one assistant message;
-//! - [`error`]: why there is no answer, in variants that a caller acts on;
-//! - [`openai`]: OpenAI, OpenRouter, Ollama, llama.cpp and vLLM, told apart by their base URL;
-//! - [`tokens`]: how many tokens a text is;
+//! - [`error`]: errors, with a variant for each way that a caller can react;
+//! - [`openai`]: OpenAI, OpenRouter, Ollama, llama.cpp and vLLM, distinguished by their base URL;
+//! - [`tokens`]: token counts of texts;
 //! - [`scripted`]: turns from a TOML file, for the demo and for tests;
-//! - [`config`] and [`resolve`](mod@resolve): which of them a process uses.
+//! - [`config`] and [`resolve`](mod@resolve): the selection of the model that a process uses.
 
 pub mod assemble;
 pub mod chat;

@@ -1,13 +1,12 @@
-//! A client for servers that speak OpenAI's chat completions: OpenAI, OpenRouter, Ollama,
-//! llama.cpp, vLLM.
+//! A client for OpenAI-compatible chat completions: OpenAI, OpenRouter, Ollama, llama.cpp, vLLM.
 //!
-//! A request is repeated only while the answer has not begun. Connecting and every silence of the
-//! server have a time-out; the whole answer has none, so whoever runs a turn sets its deadline.
+//! A request is retried only before its answer has started. Connecting and idle periods have timeouts;
+//! the whole answer has none, so the caller sets the deadline of a turn.
 
 mod answer;
 mod chunk;
 mod endpoint;
-mod refusal;
+mod error_response;
 mod request;
 mod retry;
 
@@ -29,32 +28,32 @@ use crate::{
 };
 use answer::Answer;
 pub(crate) use endpoint::Endpoint;
-use refusal::{Circumstances, Refusal, presentable};
+use error_response::{ErrorResponse, RequestContext, sanitize};
 
-/// The most that is read of an error's body, in bytes.
+/// The largest error body that is read, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
-/// Where the model is and how to ask it. `Debug` hides the key.
+/// Settings of a client. `Debug` hides the key.
 #[derive(Debug, Clone)]
 pub struct OpenAiSettings {
-    /// `http` or `https`, up to what precedes `/chat/completions`.
+    /// The base URL, `http` or `https`, without `/chat/completions`.
     pub base_url: String,
-    /// The model's name, as the server knows it.
+    /// The model's name at the server.
     pub model: String,
-    /// Sent as a bearer token; a local server mostly needs none.
+    /// The bearer token; most local servers need none.
     pub api_key: Option<SecretString>,
-    /// Where the key is set, to say so when the server refuses it.
+    /// The source of the key, named in the error message when the server rejects the key.
     pub key_source: KeySource,
-    /// How long a connection may take. Default: 10 s.
+    /// The connect timeout. Default: 10 s.
     pub connect_timeout: Duration,
-    /// How long the server may be silent, before the first byte and between any two. Comments that
-    /// keep a connection alive count as a sign of life. Default: 60 s.
+    /// The idle timeout, before the first byte and between any two. Keep-alive comments reset it.
+    /// Default: 60 s.
     pub idle_timeout: Duration,
-    /// How often a request is sent at most. Default: 3.
+    /// The maximum number of attempts. Default: 3.
     pub max_attempts: u32,
-    /// The longest answer, in tokens, where a request doesn't say.
+    /// The limit for an answer, in tokens, unless the request sets it.
     pub max_tokens: Option<u32>,
-    /// The temperature, where a request doesn't say.
+    /// The temperature, unless the request sets it.
     pub temperature: Option<f64>,
 }
 
@@ -74,21 +73,22 @@ impl Default for OpenAiSettings {
     }
 }
 
-/// Where a key is configured.
+/// The place where a key is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeySource {
-    /// In this variable of the environment.
+    /// An environment variable.
     Environment(&'static str),
-    /// In the section `[llm]` of the configuration.
+    /// The configuration section `[llm]`.
     Section,
 }
 
 impl KeySource {
+    /// Returns the advice for a rejected key.
     fn hint(self, has_key: bool) -> String {
-        let sent = if has_key { "" } else { "no key was sent: " };
+        let prefix = if has_key { "" } else { "no key was sent: " };
         match self {
-            Self::Environment(variable) => format!("{sent}set {variable} to a valid key"),
-            Self::Section => format!("{sent}set api_key or api_key_file in the section [llm]"),
+            Self::Environment(variable) => format!("{prefix}set {variable} to a valid key"),
+            Self::Section => format!("{prefix}set api_key or api_key_file in the section [llm]"),
         }
     }
 }
@@ -102,7 +102,7 @@ pub struct OpenAiModel {
     settings: Arc<OpenAiSettings>,
 }
 
-/// A failed attempt, and when the server wants the next one.
+/// A failed attempt and the delay that the server requested.
 struct FailedAttempt {
     error: ChatError,
     retry_after: Option<Duration>,
@@ -115,12 +115,12 @@ impl From<ChatError> for FailedAttempt {
 }
 
 impl OpenAiModel {
-    /// Prepares a client. Nothing is sent yet.
+    /// Creates a client. No request is sent yet.
     ///
-    /// The process must have installed a rustls provider before, also for a server without TLS.
+    /// The process must have installed a rustls provider, even for a server without TLS.
     ///
     /// # Errors
-    /// For a base URL or a key that can't be used, and when TLS can't be set up.
+    /// When the base URL or the key is invalid, or TLS cannot be set up.
     pub fn new(settings: OpenAiSettings) -> Result<Self, LlmConfigError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(LlmConfigError::NoTlsProvider);
@@ -138,7 +138,7 @@ impl OpenAiModel {
         Ok(Self { client, endpoint, authorization, settings: Arc::new(settings) })
     }
 
-    async fn ask(&self, request: ChatRequest) -> Result<ChatStream, ChatError> {
+    async fn request(&self, request: ChatRequest) -> Result<ChatStream, ChatError> {
         let body = request::Body::new(&request, &self.settings, self.endpoint.is_openai());
         let body = serde_json::to_vec(&body)
             .map_err(|error| ChatError::malformed(format!("the request: {error}")))?;
@@ -155,16 +155,16 @@ impl OpenAiModel {
             .map_err(|failed| failed.error)
     }
 
-    /// Sends the request once and waits for the first event, so that a failure which a server
-    /// reports inside its stream, in place of an answer, can be repeated like any other.
+    /// Sends the request once and waits for the first event, so that a failure reported inside the stream
+    /// instead of an answer is retried like any other.
     async fn attempt(&self, body: &[u8], model: &str) -> Result<ChatStream, FailedAttempt> {
         let response = self.send(body).await?;
         let status = response.status();
         if !status.is_success() {
-            return Err(self.refused(response, model).await);
+            return Err(self.error_from_response(response, model).await);
         }
-        if let Some(content_type) = not_a_stream(response.headers()) {
-            return Err(self.not_streamed(response, &content_type, model).await.into());
+        if let Some(content_type) = document_type(response.headers()) {
+            return Err(self.error_from_document(response, &content_type, model).await.into());
         }
         let mut answer = Answer::new(response, model.to_owned(), Arc::clone(&self.settings));
         match answer.next().await {
@@ -186,12 +186,12 @@ impl OpenAiModel {
         let OpenAiSettings { connect_timeout, idle_timeout, .. } = *self.settings;
         match time::timeout(connect_timeout + idle_timeout, request.send()).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(self.not_sent(error)),
+            Ok(Err(error)) => Err(self.connection_error(error)),
             Err(_) => Err(ChatError::TimedOut { phase: TimeoutPhase::Idle, after: idle_timeout }),
         }
     }
 
-    fn not_sent(&self, error: reqwest::Error) -> ChatError {
+    fn connection_error(&self, error: reqwest::Error) -> ChatError {
         let source = error.without_url();
         match (source.is_connect(), source.is_timeout()) {
             (_, true) => ChatError::TimedOut {
@@ -206,53 +206,58 @@ impl OpenAiModel {
         }
     }
 
-    async fn refused(&self, response: Response, model: &str) -> FailedAttempt {
+    async fn error_from_response(&self, response: Response, model: &str) -> FailedAttempt {
         let status = response.status();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(retry::parse_retry_after);
-        let refusal = if status.is_redirection() {
-            let message = "redirects are not followed; set base_url to the address that answers";
-            Refusal::from_body(message.as_bytes())
+        let error_response = if status.is_redirection() {
+            let message = "redirects are not followed; set base_url to the final URL";
+            ErrorResponse::from_body(message.as_bytes())
         } else {
-            Refusal::from_body(&self.read_error_body(response).await)
+            ErrorResponse::from_body(&self.read_error_body(response).await)
         };
         let status = Some(status.as_u16());
         let settings = &self.settings;
-        let circumstances = Circumstances { status, retry_after, model, settings };
-        FailedAttempt { error: refusal.into_error(&circumstances), retry_after }
+        let context = RequestContext { status, retry_after, model, settings };
+        FailedAttempt { error: error_response.into_error(&context), retry_after }
     }
 
-    /// Some proxies report a failure with status 200; a web page says that the base URL is wrong.
-    async fn not_streamed(&self, response: Response, content_type: &str, model: &str) -> ChatError {
+    /// Classifies a response that is not an event stream. Some proxies report failures with status 200; a
+    /// web page indicates a wrong base URL.
+    async fn error_from_document(
+        &self,
+        response: Response,
+        content_type: &str,
+        model: &str,
+    ) -> ChatError {
         let body = self.read_error_body(response).await;
         match serde_json::from_slice::<serde_json::Value>(&body) {
             Ok(body) if body.get("error").is_some_and(|error| !error.is_null()) => {
                 let settings = &self.settings;
-                let circumstances =
-                    Circumstances { status: None, retry_after: None, model, settings };
-                Refusal::from_value(&body["error"]).into_error(&circumstances)
+                let context = RequestContext { status: None, retry_after: None, model, settings };
+                ErrorResponse::from_value(&body["error"]).into_error(&context)
             }
             _ => ChatError::malformed(format!(
-                "it is {} and not an event stream; check that base_url ends before \
+                "its content type is {} instead of an event stream; check that base_url ends before \
                  /chat/completions (mostly in /v1)",
-                presentable(content_type, None)
+                sanitize(content_type, None)
             )),
         }
     }
 
-    /// What can be had of the body within bounds: an explanation cut short is better than none.
+    /// Reads the body within bounds, and returns what arrived: a truncated explanation beats none.
     async fn read_error_body(&self, mut response: Response) -> Vec<u8> {
         let mut body = Vec::new();
         let reading = async {
             while let Ok(Some(chunk)) = response.chunk().await {
-                let room = MAX_ERROR_BODY_BYTES - body.len();
-                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                let remaining = MAX_ERROR_BODY_BYTES - body.len();
+                body.extend_from_slice(&chunk[..chunk.len().min(remaining)]);
                 if body.len() == MAX_ERROR_BODY_BYTES {
                     break;
                 }
             }
         };
-        // The status alone already says what to do.
+        // The status alone is enough for the error.
         let _ = time::timeout(self.settings.idle_timeout, reading).await;
         body
     }
@@ -264,19 +269,21 @@ impl ChatModel for OpenAiModel {
     }
 
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
-        self.ask(request).boxed()
+        self.request(request).boxed()
     }
 }
 
 fn bearer(key: &SecretString) -> Result<HeaderValue, LlmConfigError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose_secret()))
-        .map_err(|_| LlmConfigError::invalid("the API key has characters that can't be sent"))?;
+    let mut value =
+        HeaderValue::try_from(format!("Bearer {}", key.expose_secret())).map_err(|_| {
+            LlmConfigError::invalid("the API key has characters that are invalid in a header")
+        })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// The content type of a response that surely holds no events; servers are lax about it otherwise.
-fn not_a_stream(headers: &HeaderMap) -> Option<String> {
+/// Returns the content type if it rules out an event stream; servers are lax about it otherwise.
+fn document_type(headers: &HeaderMap) -> Option<String> {
     let content_type = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let is_document = ["application/json", "text/html"]
         .iter()

@@ -1,4 +1,4 @@
-//! Which model a process uses: the section `[llm]` first, then the environment.
+//! Selection of the model: the section `[llm]` first, then the environment.
 
 use std::{
     fmt,
@@ -12,22 +12,22 @@ use secrecy::SecretString;
 
 use crate::{
     chat::ChatModel,
-    config::{LlmConfig, LlmConfigError, Provider, present},
+    config::{LlmConfig, LlmConfigError, Provider, non_empty},
     openai::{Endpoint, KeySource, OpenAiModel, OpenAiSettings},
     scripted::ScriptedModel,
 };
 
-/// More than any key has, in bytes.
+/// The largest key file, in bytes.
 const MAX_KEY_FILE_BYTES: u64 = 16 * 1024;
 const OPENROUTER_URL: &str = "https://openrouter.ai/api/v1";
 const OPENROUTER_MODEL: &str = "openai/gpt-4o-mini";
 
-/// A model that is ready to be asked.
+/// A selected model, ready for use.
 #[derive(Clone)]
 pub struct ResolvedModel {
     /// The model.
     pub model: Arc<dyn ChatModel>,
-    /// Which one it is and what chose it, for people. Holds no secret.
+    /// A description of the model and its source, for display. Holds no secret.
     pub origin: String,
 }
 
@@ -37,19 +37,19 @@ impl fmt::Debug for ResolvedModel {
     }
 }
 
-/// Finds the model to use. `env` reads a variable of the environment.
+/// Selects the model. `env` reads an environment variable.
 ///
-/// 1. A section `[llm]` with a `provider = "scripted"`, a `base_url` or a key says where the model
-///    is. A section with a `base_url` and no key takes the key of the environment only if that key
-///    belongs to the same server.
+/// 1. A section `[llm]` with `provider = "scripted"`, a `base_url` or a key determines the model. A
+///    `base_url` without a key uses the key from the environment only if that key belongs to the same
+///    server.
 /// 2. `OPENAI_API_KEY` or `OPENAI_BASE_URL` (a local server needs no key), with `OPENAI_MODEL`.
 /// 3. `OPENROUTER_API_KEY`, with `OPENROUTER_MODEL`.
 ///
-/// The other keys of the section (`model`, time-outs, …) hold in every case.
+/// The other keys of the section (`model`, timeouts, …) apply in every case.
 ///
 /// # Errors
-/// [`LlmConfigError::NotConfigured`] when nothing names a model; the others when something does,
-/// but can't be used.
+/// [`LlmConfigError::NotConfigured`] when no model is configured; the others when the configuration is
+/// unusable.
 pub fn resolve(
     config: &LlmConfig,
     env: &dyn Fn(&str) -> Option<String>,
@@ -81,23 +81,42 @@ fn choose(
     config: &LlmConfig,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Choice, LlmConfigError> {
-    let problems = config.problems();
+    let problems = config.validate();
     if !problems.is_empty() {
         return Err(LlmConfigError::Invalid { problems });
     }
     if let (Some(Provider::Scripted), Some(script)) = (config.provider, &config.script) {
         return Ok(Choice::Script(script.clone()));
     }
-    let mut settings = match (present(config.base_url.as_deref()), section_key(config)?) {
-        (Some(base_url), key) => at_base_url(base_url, key, env)?,
+    let mut settings = match (non_empty(config.base_url.as_deref()), section_key(config)?) {
+        (Some(base_url), key) => settings_for_base_url(base_url, key, env)?,
         (None, Some(key)) => OpenAiSettings { api_key: Some(key), ..OpenAiSettings::default() },
         (None, None) => from_environment(env).next().ok_or(LlmConfigError::NotConfigured)?,
     };
-    config.apply_to(&mut settings);
+    apply_section(config, &mut settings);
     Ok(Choice::Server(settings))
 }
 
-fn at_base_url(
+/// Applies the section's model and request settings.
+fn apply_section(config: &LlmConfig, settings: &mut OpenAiSettings) {
+    if let Some(model) = non_empty(config.model.as_deref()) {
+        settings.model = model.to_owned();
+    }
+    if let Some(timeout) = config.connect_timeout {
+        settings.connect_timeout = timeout;
+    }
+    if let Some(timeout) = config.idle_timeout {
+        settings.idle_timeout = timeout;
+    }
+    if let Some(attempts) = config.max_attempts {
+        settings.max_attempts = attempts;
+    }
+    settings.max_tokens = config.max_tokens;
+    settings.temperature = config.temperature;
+}
+
+/// Returns the settings for a base URL, with the key of the environment only if it belongs to that server.
+fn settings_for_base_url(
     base_url: &str,
     key: Option<SecretString>,
     env: &dyn Fn(&str) -> Option<String>,
@@ -118,9 +137,9 @@ fn at_base_url(
     Ok(settings)
 }
 
-/// The accounts that the environment names, best first.
+/// Returns the accounts in the environment, in order of preference.
 fn from_environment(env: &dyn Fn(&str) -> Option<String>) -> impl Iterator<Item = OpenAiSettings> {
-    let read = |variable| present(env(variable).as_deref()).map(str::to_owned);
+    let read = |variable| non_empty(env(variable).as_deref()).map(str::to_owned);
     let defaults = OpenAiSettings::default;
 
     let key = read("OPENAI_API_KEY");
@@ -143,10 +162,10 @@ fn from_environment(env: &dyn Fn(&str) -> Option<String>) -> impl Iterator<Item 
 }
 
 impl LlmConfig {
-    /// The key that the section has or names the file of, for whoever keeps it out of what is said;
-    /// none where it can't be read, which [`resolve`] says.
+    /// Returns the key from the section or its file, for redaction in logs. Returns `None` if the file
+    /// is unreadable; [`resolve`] reports that error.
     #[must_use]
-    pub fn known_key(&self) -> Option<SecretString> {
+    pub fn key_to_redact(&self) -> Option<SecretString> {
         section_key(self).ok().flatten()
     }
 }
@@ -163,7 +182,7 @@ fn read_key(path: &Path) -> Result<SecretString, LlmConfigError> {
     File::open(path)
         .and_then(|file| file.take(MAX_KEY_FILE_BYTES).read_to_string(&mut key))
         .map_err(|source| LlmConfigError::KeyFile { path: path.to_owned(), source })?;
-    match present(Some(&key)) {
+    match non_empty(Some(&key)) {
         Some(key) => Ok(key.into()),
         None => Err(LlmConfigError::invalid(format!("api_key_file {} is empty", path.display()))),
     }
@@ -202,7 +221,7 @@ mod tests {
     const LOCAL: (&str, &str) = ("OPENAI_BASE_URL", "http://localhost:1/v1");
 
     #[test]
-    fn the_environment_is_read_in_order() {
+    fn environment_is_read_in_order() {
         let both = server("", &[OPENROUTER, OPENAI]);
         assert_eq!(both.base_url, "https://api.openai.com/v1");
         assert_eq!((both.model.as_str(), key(&both)), ("gpt-4o-mini", Some("sk-env")));
@@ -220,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_section_goes_before_the_environment() {
+    fn section_takes_precedence_over_environment() {
         let settings = server("base_url = 'http://h/v1'\nmodel = 'm'\napi_key = 'k'", &[OPENAI]);
         assert_eq!((settings.base_url.as_str(), settings.model.as_str()), ("http://h/v1", "m"));
         assert_eq!((key(&settings), settings.key_source), (Some("k"), KeySource::Section));
@@ -231,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_the_environment_goes_to_no_other_server() {
+    fn environment_key_is_not_sent_to_other_servers() {
         let section = "base_url = 'http://elsewhere/v1'";
         assert_eq!(key(&server(section, &[OPENAI, OPENROUTER])), None);
         let section = "base_url = 'https://openrouter.ai/api/v1'";
@@ -240,16 +259,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_configured_names_all_ways() {
+    fn missing_configuration_error_lists_all_options() {
         let error = choose(&config("provider = 'openai'"), &env(&[])).unwrap_err();
         assert!(matches!(error, LlmConfigError::NotConfigured));
-        for way in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "[llm]"] {
-            assert!(error.to_string().contains(way), "{way}");
+        for option in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "[llm]"] {
+            assert!(error.to_string().contains(option), "{option}");
         }
     }
 
     #[test]
-    fn all_problems_of_the_section_are_reported_at_once() {
+    fn all_invalid_values_are_reported_at_once() {
         let section = "script = 'x'\nmax_attempts = 0\ntemperature = 3.0\nidle_timeout = '0s'";
         let error = choose(&config(section), &env(&[OPENAI])).unwrap_err().to_string();
         for key in ["script", "max_attempts", "temperature", "idle_timeout"] {
@@ -259,21 +278,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_is_read_and_its_line_end_dropped() {
+    fn key_file_is_read_without_its_line_end() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "sk-file\n").unwrap();
         let section = format!("api_key_file = '{}'", file.path().display());
         assert_eq!(key(&server(&section, &[OPENAI])), Some("sk-file"));
-        let known = config(&section).known_key();
-        assert_eq!(known.as_ref().map(ExposeSecret::expose_secret), Some("sk-file"));
-        assert!(config("api_key_file = '/nowhere/key'").known_key().is_none());
+        let to_redact = config(&section).key_to_redact();
+        assert_eq!(to_redact.as_ref().map(ExposeSecret::expose_secret), Some("sk-file"));
+        assert!(config("api_key_file = '/nowhere/key'").key_to_redact().is_none());
 
         let missing = choose(&config("api_key_file = '/nowhere/key'"), &env(&[])).unwrap_err();
         assert!(missing.to_string().contains("/nowhere/key"));
     }
 
     #[test]
-    fn no_secret_is_in_debug() {
+    fn debug_output_has_no_secret() {
         let section = config("api_key = 'sk-section'");
         let settings = server("api_key = 'sk-section'", &[]);
         assert!(!format!("{section:?} {settings:?}").contains("sk-section"));

@@ -1,4 +1,4 @@
-//! A model that plays turns from a script: for the demo, and for tests without a server.
+//! A model that plays turns from a script, for the demo and for tests without a server.
 //!
 //! ```toml
 //! [[turn]]
@@ -11,11 +11,11 @@
 //! text = "The folder holds: {{result.list_files}}"
 //! ```
 //!
-//! The model keeps no state. How many assistant messages follow the last user message says which
-//! turn is next, so one script serves any number of conversations at once, and each user message
-//! starts it again. A turn with `when` begins a scene for user messages that contain that text; the
-//! turns after it, up to the next other `when`, are its sequel. Turns before the first `when` are
-//! the scene for all other messages.
+//! The model keeps no state. The number of assistant messages after the last user message selects the
+//! next turn, so one script serves any number of conversations, and each user message restarts it. A
+//! turn with `when` starts a scene for user messages that contain that text; the turns after it, up to
+//! the next different `when`, continue it. Turns before the first `when` are the scene for all other
+//! messages.
 
 mod play;
 mod script;
@@ -38,41 +38,41 @@ use crate::{
 };
 pub use script::{ScriptedCall, ScriptedFailure, ScriptedTurn};
 
-/// The longest script, in bytes.
+/// The largest script, in bytes.
 const MAX_SCRIPT_BYTES: u64 = 1024 * 1024;
 
-/// Why a script can't be played.
+/// Why a script is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("cannot read the script {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file is no script at all.
+    /// The file is not a script.
     #[error("script {script}: {problem}")]
     Unreadable {
         /// The script's name or file.
         script: String,
-        /// What is wrong and where.
+        /// The problem and its position.
         problem: String,
     },
-    /// A turn is wrong.
+    /// A turn is invalid.
     #[error("script {script}, turn {turn}: {problem}")]
     Turn {
         /// The script's name or file.
         script: String,
         /// The turn, from 1.
         turn: usize,
-        /// What is wrong, with the key.
+        /// The problem, with the key.
         problem: String,
     },
 }
 
-/// A model that says what a script says.
+/// A model that plays a script.
 #[derive(Debug, Clone)]
 pub struct ScriptedModel {
     name: String,
@@ -80,16 +80,16 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// A model that plays these turns, named `scripted`.
+    /// Creates a model that plays these turns, named `scripted`.
     #[must_use]
     pub fn new(turns: impl IntoIterator<Item = ScriptedTurn>) -> Self {
         Self { name: "scripted".to_owned(), turns: turns.into_iter().collect() }
     }
 
-    /// Reads a script. `name` is how errors call it.
+    /// Parses a script. Errors refer to it as `name`.
     ///
     /// # Errors
-    /// When it is no TOML, has no turns, or one that can't be played.
+    /// When it is invalid TOML, has no turns, or has an invalid turn.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ScriptError> {
         Ok(Self { name: name.to_owned(), turns: script::parse(name, text)? })
     }
@@ -97,7 +97,7 @@ impl ScriptedModel {
     /// Reads a script from a file, once.
     ///
     /// # Errors
-    /// As [`Self::from_toml`], and when the file can't be read or is larger than 1 MiB.
+    /// See [`Self::from_toml`]; also when the file cannot be read or exceeds 1 MiB.
     pub fn from_file(path: &Path) -> Result<Self, ScriptError> {
         let mut text = String::new();
         File::open(path)

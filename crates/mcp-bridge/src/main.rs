@@ -11,7 +11,7 @@ use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
 use rockbot_store::{Clock, StoreSection, StoreUrl, reachable};
-use rockbot_store_sql::connect_patiently;
+use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_tools::{LayerOptions, Redactor, limits::fleet::FleetStore};
 use secrecy::ExposeSecret;
@@ -51,7 +51,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         llm: configuration.section("llm"),
         hooks: HookSettings::read(configuration),
     };
-    let llm = settings.llm.problems().into_iter().map(|problem| format!("llm: {problem}"));
+    let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
     for problem in settings.handler.problems().into_iter().chain(settings.mcp.validate()).chain(llm)
     {
         configuration.problem(problem);
@@ -77,7 +77,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let name = format!("{SERVICE}/{instance}");
     let url = store.parse().map_err(ServeError::Configuration)?;
     let options = JournalOptions::from_section(&store, &url);
-    let key = llm.known_key();
+    let key = llm.key_to_redact();
     let known = [Some(&bus.url), store.url.as_ref(), key.as_ref()].into_iter().flatten();
     let secrets: Vec<_> = known.map(|secret| secret.expose_secret().to_owned()).collect();
     let model = if mcp.summaries {
@@ -87,7 +87,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     } else {
         None
     };
-    let store = connect_patiently(&url, Clock::System, shutdown.requested())
+    let store = connect_with_retry(&url, Clock::System, shutdown.requested())
         .await
         .map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = store else { return Ok(()) };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
+use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
@@ -62,8 +62,10 @@ impl Ownership {
         let unusable = |reason: String| StoreError::Unusable { reason };
         let key = key.map_err(|error| unusable(error.to_string()))?;
         let acquired = Lease::acquire(self.store.clone(), key, &self.owner, LEASE);
-        let late = || StoreError::Unavailable { reason: format!("no response within {ATTEMPT:?}") };
-        timeout(ATTEMPT, acquired).await.unwrap_or_else(|_| Err(late().into()))
+        let late = || StoreError::Unavailable {
+            reason: format!("no response within {ATTEMPT_TIMEOUT:?}"),
+        };
+        timeout(ATTEMPT_TIMEOUT, acquired).await.unwrap_or_else(|_| Err(late().into()))
     }
 }
 
@@ -110,9 +112,9 @@ impl Drop for OwnershipGuard {
 }
 
 async fn renew(lease: Lease, lost: CancellationToken, release: CancellationToken) {
-    match lease.keep(RENEW_TIMEOUT, &release).await {
+    match lease.keep_alive(RENEW_TIMEOUT, &release).await {
         Some(lease) => {
-            let _ = timeout(ATTEMPT, lease.release()).await;
+            let _ = timeout(ATTEMPT_TIMEOUT, lease.release()).await;
         }
         None => lost.cancel(),
     }

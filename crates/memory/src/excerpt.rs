@@ -1,26 +1,27 @@
-//! The part of a text that tells best why it was found.
+//! Excerpts of search results.
 
 use crate::ranker::words;
 
-/// Words of the query that are looked for.
-const MOST_WORDS: usize = 16;
+/// The maximum number of query words that are located.
+const MAX_WORDS: usize = 16;
 
-/// At most `most` characters of `text` on one line, from a little before the first place where a
-/// word of the query stands; from the beginning when none does. `…` stands for what is left out.
+/// Returns up to `max_chars` characters of `text` on one line, from shortly before the first match of a
+/// query word, or from the start without a match. `…` marks omitted text.
 #[must_use]
-pub fn excerpt(text: &str, query: &str, most: usize) -> String {
+pub fn excerpt(text: &str, query: &str, max_chars: usize) -> String {
     let lower = text.to_lowercase();
-    // Places in the lower-case text are places in the text only while both have one length.
-    let place = |word: String| lower.find(&word).filter(|_| lower.len() == text.len());
-    let first = words(query).take(MOST_WORDS).filter_map(place).min().unwrap_or(0);
-    let before = most / 4;
-    let from = text[..text.floor_char_boundary(first)].char_indices().rev().nth(before);
-    let from = from.map_or(0, |(at, _)| at);
-    let rest = &text[from..];
-    let to = rest.char_indices().nth(most).map_or(rest.len(), |(at, _)| at);
-    let line = rest[..to].split_whitespace().collect::<Vec<_>>().join(" ");
-    let (left, right) = (if from > 0 { "…" } else { "" }, if to < rest.len() { "…" } else { "" });
-    format!("{left}{line}{right}")
+    // Offsets in the lower-case text are valid in the text only if both have the same length.
+    let offset = |word: String| lower.find(&word).filter(|_| lower.len() == text.len());
+    let first = words(query).take(MAX_WORDS).filter_map(offset).min().unwrap_or(0);
+    let context = max_chars / 4;
+    let before = &text[..text.floor_char_boundary(first)];
+    let start = before.char_indices().rev().nth(context).map_or(0, |(index, _)| index);
+    let rest = &text[start..];
+    let end = rest.char_indices().nth(max_chars).map_or(rest.len(), |(index, _)| index);
+    let line = rest[..end].split_whitespace().collect::<Vec<_>>().join(" ");
+    let prefix = if start > 0 { "…" } else { "" };
+    let suffix = if end < rest.len() { "…" } else { "" };
+    format!("{prefix}{line}{suffix}")
 }
 
 #[cfg(test)]
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_stands_around_the_first_word_that_was_asked_for() {
+    fn excerpt_surrounds_first_match() {
         let text = format!("{} the bus\ncarries calls {}", "a ".repeat(500), "z ".repeat(500));
         let found = excerpt(&text, "Calls of the BUS", 40);
         assert!(found.contains("the bus carries calls"), "{found}");
@@ -40,7 +41,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_has_an_excerpt_within_its_bound(text in ".{0,80}", query in ".{0,20}") {
+        fn excerpt_length_is_bounded(text in ".{0,80}", query in ".{0,20}") {
             prop_assert!(excerpt(&text, &query, 20).chars().count() <= 22);
         }
     }

@@ -1,6 +1,6 @@
-//! Working memory, and the ranking of texts for search.
+//! Working memory of agents, and full-text ranking.
 //!
-//! - [`WorkingMemory`]: entries that an agent saves while it works, with the tools for them;
+//! - [`WorkingMemory`]: temporary entries of an agent, with the tools for them;
 //! - [`Ranker`]: ranks texts by how well they match a query;
 //! - [`excerpt()`]: the part of a text that matches a query.
 
@@ -10,4 +10,4 @@ pub mod working_memory;
 
 pub use excerpt::excerpt;
 pub use ranker::Ranker;
-pub use working_memory::{MemoryOwner, Saving, WorkingMemory, WorkingMemoryError};
+pub use working_memory::{MemoryOwner, SaveOptions, WorkingMemory, WorkingMemoryError};

@@ -1,61 +1,62 @@
-//! Which texts fit a query best: Okapi BM25, with a bonus for words that stand side by side.
+//! Full-text ranking: Okapi BM25 with a bonus for adjacent words.
 
 use std::{
     cmp::Ordering,
     collections::{BTreeSet, HashMap, hash_map::Entry},
 };
 
-/// How fast a word that is repeated stops to count; Robertson's usual value.
+/// The saturation of term frequency; the usual value.
 pub const K1: f64 = 1.5;
-/// How much a long text is held back, 0 to 1; the usual value, too.
+/// The length normalization, 0 to 1; the usual value.
 pub const B: f64 = 0.75;
-/// How much two words that stand side by side in the query, and so in a text, count: as a word of
-/// their own, this many times.
+/// The weight of two words that are adjacent in both the query and a text, relative to a single word.
 pub const PHRASE_WEIGHT: f64 = 2.0;
 
-/// An index of texts, asked often. Texts can be added and taken away between two questions.
+/// An in-memory full-text index. Texts can be added and removed at any time.
 ///
-/// A word is a run of letters and digits, in any case; names such as `getCurrentTime` are several. The
-/// score of a text is the sum over the
-/// different words of the query of `idf · tf · (K1 + 1) / (tf + K1 · (1 − B + B · length / average))`
-/// with `idf = ln(1 + (N − n + 0.5) / (n + 0.5))`, and likewise over the pairs of words that stand
-/// side by side in the query, each [`PHRASE_WEIGHT`] times.
+/// A word is a run of letters and digits, case-insensitive; names such as `getCurrentTime` are split. The
+/// score of a text is the sum over the distinct words of the query of
+/// `idf · tf · (K1 + 1) / (tf + K1 · (1 − B + B · length / average))`
+/// with `idf = ln(1 + (N − n + 0.5) / (n + 0.5))`, and likewise over the pairs of adjacent words of the
+/// query, each multiplied by [`PHRASE_WEIGHT`].
 #[derive(Debug, Clone, Default)]
 pub struct Ranker {
+    /// Word ids.
     words: HashMap<Box<str>, u32>,
-    /// By word, each in order of the texts.
+    /// By word id, each ordered by text id.
     postings: Vec<Vec<Posting>>,
+    /// By pair of adjacent words.
     pairs: HashMap<(u32, u32), Vec<Posting>>,
-    /// By number; none where a text was taken away.
+    /// Word ids of each text, by text id; `None` for removed texts.
     texts: Vec<Option<Box<[u32]>>>,
-    /// By number, in words: what of the texts a search needs.
+    /// Number of words, by text id; kept apart, since a search needs only this.
     lengths: Vec<u32>,
-    /// Numbers to be given again.
+    /// Text ids for reuse.
     free: Vec<u32>,
-    /// Words of all texts together.
-    total: u64,
+    /// Number of words in all texts.
+    total_words: u64,
 }
 
-/// How often something is in a text.
+/// The frequency of a word or pair in a text.
 #[derive(Debug, Clone, Copy)]
 struct Posting {
     text: u32,
-    times: u32,
+    count: u32,
 }
 
-/// A text that fits.
+/// A search result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
-    /// Its number: which one in the order in which they were given, or what [`Ranker::insert`] said.
+    /// The id of the text: its position in [`Ranker::from_texts`], or the value from [`Ranker::insert`].
     pub text: usize,
-    /// How well; greater than 0.
+    /// The score, greater than 0.
     pub score: f64,
 }
 
 impl Ranker {
-    /// An index of these texts, at most 2³² of them, numbered from 0.
+    /// Creates an index of up to 2³² texts, with ids from 0.
     #[must_use]
-    pub fn over<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
+    pub fn from_texts<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
         let mut index = Self::default();
         for text in texts {
             index.insert(text.as_ref());
@@ -63,205 +64,213 @@ impl Ranker {
         index
     }
 
-    /// Adds a text and returns its number, which may be that of one that was taken away.
+    /// Adds a text and returns its id, which may be that of a removed text.
     pub fn insert(&mut self, text: &str) -> usize {
-        let words: Box<[u32]> = words(text).map(|word| self.number(word)).collect();
-        let at = self.free.pop().unwrap_or_else(|| {
+        let word_ids: Box<[u32]> = words(text).map(|word| self.word_id(word)).collect();
+        let id = self.free.pop().unwrap_or_else(|| {
             self.texts.push(None);
             self.lengths.push(0);
-            number_of(self.texts.len() - 1)
+            to_u32(self.texts.len() - 1)
         });
-        for &word in &words {
-            count(&mut self.postings[word as usize], at);
+        for &word in &word_ids {
+            add_occurrence(&mut self.postings[word as usize], id);
         }
-        for pair in words.windows(2) {
-            count(self.pairs.entry((pair[0], pair[1])).or_default(), at);
+        for pair in word_ids.windows(2) {
+            add_occurrence(self.pairs.entry((pair[0], pair[1])).or_default(), id);
         }
-        self.total += words.len() as u64;
-        self.lengths[at as usize] = number_of(words.len());
-        self.texts[at as usize] = Some(words);
-        at as usize
+        self.total_words += word_ids.len() as u64;
+        self.lengths[id as usize] = to_u32(word_ids.len());
+        self.texts[id as usize] = Some(word_ids);
+        id as usize
     }
 
-    /// Takes a text away. Whether it was there.
+    /// Removes a text. Returns whether it existed.
     pub fn remove(&mut self, text: usize) -> bool {
-        let Some(words) = self.texts.get_mut(text).and_then(Option::take) else { return false };
-        let at = number_of(text);
-        for &word in &words {
-            forget(&mut self.postings[word as usize], at);
+        let Some(word_ids) = self.texts.get_mut(text).and_then(Option::take) else { return false };
+        let id = to_u32(text);
+        for &word in &word_ids {
+            remove_text(&mut self.postings[word as usize], id);
         }
-        for pair in words.windows(2) {
+        for pair in word_ids.windows(2) {
             if let Entry::Occupied(mut postings) = self.pairs.entry((pair[0], pair[1])) {
-                forget(postings.get_mut(), at);
+                remove_text(postings.get_mut(), id);
                 if postings.get().is_empty() {
                     postings.remove();
                 }
             }
         }
-        self.total -= words.len() as u64;
+        self.total_words -= word_ids.len() as u64;
         self.lengths[text] = 0;
-        self.free.push(at);
+        self.free.push(id);
         true
     }
 
-    /// How many texts there are.
+    /// Returns the number of texts.
     #[must_use]
     pub fn len(&self) -> usize {
         self.texts.len() - self.free.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no texts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn number(&mut self, word: String) -> u32 {
-        let next = number_of(self.postings.len());
-        let number = *self.words.entry(word.into_boxed_str()).or_insert(next);
-        if number == next {
+    /// Returns the id of a word, new if the word is.
+    fn word_id(&mut self, word: String) -> u32 {
+        let next = to_u32(self.postings.len());
+        let id = *self.words.entry(word.into_boxed_str()).or_insert(next);
+        if id == next {
             self.postings.push(Vec::new());
         }
-        number
+        id
     }
 
-    /// The `most` texts that fit best, the best one first; of equals, the one with the smaller number.
-    /// Texts that have no word of the query are left out.
+    /// Returns the `limit` texts with the highest scores, best first; ties are ordered by id. Texts without
+    /// a word of the query are omitted.
     #[must_use]
-    pub fn search(&self, query: &str, most: usize) -> Vec<Ranked> {
-        let asked: Vec<Option<u32>> =
+    pub fn search(&self, query: &str, limit: usize) -> Vec<Ranked> {
+        let query_words: Vec<Option<u32>> =
             words(query).map(|word| self.words.get(word.as_str()).copied()).collect();
-        let different: BTreeSet<u32> = asked.iter().flatten().copied().collect();
-        let side_by_side = asked.windows(2).filter_map(|pair| Some((pair[0]?, pair[1]?)));
-        let pairs: BTreeSet<(u32, u32)> = side_by_side.collect();
+        let distinct: BTreeSet<u32> = query_words.iter().flatten().copied().collect();
+        let adjacent = query_words.windows(2).filter_map(|pair| Some((pair[0]?, pair[1]?)));
+        let pairs: BTreeSet<(u32, u32)> = adjacent.collect();
         let mut scores = vec![0.0; self.texts.len()];
-        for word in different {
-            self.add(&self.postings[word as usize], 1.0, &mut scores);
+        for word in distinct {
+            self.add_scores(&self.postings[word as usize], 1.0, &mut scores);
         }
         for pair in pairs {
             if let Some(postings) = self.pairs.get(&pair) {
-                self.add(postings, PHRASE_WEIGHT, &mut scores);
+                self.add_scores(postings, PHRASE_WEIGHT, &mut scores);
             }
         }
-        let mut best = Best::of(most);
+        let mut best = TopResults::new(limit);
         for (text, &score) in scores.iter().enumerate() {
-            best.consider(Ranked { text, score });
+            best.push(Ranked { text, score });
         }
-        best.in_order()
+        best.into_sorted()
     }
 
-    fn add(&self, postings: &[Posting], weight: f64, scores: &mut [f64]) {
-        let (all, with) = (self.len() as f64, postings.len() as f64);
-        let idf = (1.0 + (all - with + 0.5) / (with + 0.5)).ln();
+    /// Adds the weighted scores of a word or pair.
+    fn add_scores(&self, postings: &[Posting], weight: f64, scores: &mut [f64]) {
+        let (texts, matching) = (self.len() as f64, postings.len() as f64);
+        let idf = (1.0 + (texts - matching + 0.5) / (matching + 0.5)).ln();
         let factor = weight * idf * (K1 + 1.0);
-        let average = (self.total as f64 / all.max(1.0)).max(f64::EPSILON);
-        let (fixed, for_a_word) = (K1 * (1.0 - B), K1 * B / average);
-        for &Posting { text, times } in postings {
-            let (text, times) = (text as usize, f64::from(times));
-            let damping = fixed + for_a_word * f64::from(self.lengths[text]);
-            scores[text] += factor * times / (times + damping);
+        let average = (self.total_words as f64 / texts.max(1.0)).max(f64::EPSILON);
+        let (constant, per_word) = (K1 * (1.0 - B), K1 * B / average);
+        for &Posting { text, count } in postings {
+            let (text, count) = (text as usize, f64::from(count));
+            let damping = constant + per_word * f64::from(self.lengths[text]);
+            scores[text] += factor * count / (count + damping);
         }
     }
 
-    /// Those of `candidates` that fit a query, the best one first.
+    /// Returns the `candidates` that match a query, best first.
     #[must_use]
     pub fn rank<'a, T>(
         candidates: &'a [T],
         text: impl Fn(&T) -> String,
         query: &str,
     ) -> Vec<&'a T> {
-        Self::rank_with_scores(candidates, text, query).into_iter().map(|(one, _)| one).collect()
+        Self::rank_with_scores(candidates, text, query)
+            .into_iter()
+            .map(|(candidate, _)| candidate)
+            .collect()
     }
 
-    /// The same with their scores, which compare within one call only.
+    /// Returns matching `candidates` with their scores, which are comparable only within one call.
     #[must_use]
     pub fn rank_with_scores<'a, T>(
         candidates: &'a [T],
         text: impl Fn(&T) -> String,
         query: &str,
     ) -> Vec<(&'a T, f64)> {
-        let found = Self::over(candidates.iter().map(text)).search(query, candidates.len());
+        let found = Self::from_texts(candidates.iter().map(text)).search(query, candidates.len());
         found.into_iter().map(|Ranked { text, score }| (&candidates[text], score)).collect()
     }
 }
 
-/// The best so far.
-struct Best {
-    most: usize,
-    /// At most twice as many.
-    found: Vec<Ranked>,
-    /// What a score must exceed to be one of them: of equals the first is better, and comes first.
-    floor: f64,
+/// The best results so far.
+struct TopResults {
+    limit: usize,
+    /// Up to twice the limit.
+    results: Vec<Ranked>,
+    /// The score that a result must exceed: of equal scores, the earlier text wins.
+    threshold: f64,
 }
 
-impl Best {
-    fn of(most: usize) -> Self {
-        let floor = if most == 0 { f64::INFINITY } else { 0.0 };
-        Self { most, found: Vec::new(), floor }
+impl TopResults {
+    fn new(limit: usize) -> Self {
+        let threshold = if limit == 0 { f64::INFINITY } else { 0.0 };
+        Self { limit, results: Vec::new(), threshold }
     }
 
-    fn consider(&mut self, one: Ranked) {
-        if one.score <= self.floor {
+    fn push(&mut self, result: Ranked) {
+        if result.score <= self.threshold {
             return;
         }
-        self.found.push(one);
-        if self.found.len() >= self.most.saturating_mul(2) {
-            let (_, last, _) = self.found.select_nth_unstable_by(self.most - 1, better);
-            self.floor = last.score;
-            self.found.truncate(self.most);
+        self.results.push(result);
+        if self.results.len() >= self.limit.saturating_mul(2) {
+            let (_, last, _) = self.results.select_nth_unstable_by(self.limit - 1, by_rank);
+            self.threshold = last.score;
+            self.results.truncate(self.limit);
         }
     }
 
-    fn in_order(mut self) -> Vec<Ranked> {
-        self.found.sort_unstable_by(better);
-        self.found.truncate(self.most);
-        self.found
+    fn into_sorted(mut self) -> Vec<Ranked> {
+        self.results.sort_unstable_by(by_rank);
+        self.results.truncate(self.limit);
+        self.results
     }
 }
 
-/// A number of a word, a text or a length. There is no room for 2³² of any.
-fn number_of(position: usize) -> u32 {
-    u32::try_from(position).unwrap_or(u32::MAX)
+/// Converts an id or a length; memory does not suffice for 2³² words or texts.
+fn to_u32(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-fn count(postings: &mut Vec<Posting>, text: u32) {
+/// Increments the count of a text; postings stay ordered by text id.
+fn add_occurrence(postings: &mut Vec<Posting>, text: u32) {
     match postings.last_mut() {
-        Some(last) if last.text == text => last.times += 1,
+        Some(last) if last.text == text => last.count += 1,
         Some(last) if last.text > text => {
             match postings.binary_search_by_key(&text, |posting| posting.text) {
-                Ok(at) => postings[at].times += 1,
-                Err(at) => postings.insert(at, Posting { text, times: 1 }),
+                Ok(index) => postings[index].count += 1,
+                Err(index) => postings.insert(index, Posting { text, count: 1 }),
             }
         }
-        _ => postings.push(Posting { text, times: 1 }),
+        _ => postings.push(Posting { text, count: 1 }),
     }
 }
 
-fn forget(postings: &mut Vec<Posting>, text: u32) {
-    if let Ok(at) = postings.binary_search_by_key(&text, |posting| posting.text) {
-        postings.remove(at);
+fn remove_text(postings: &mut Vec<Posting>, text: u32) {
+    if let Ok(index) = postings.binary_search_by_key(&text, |posting| posting.text) {
+        postings.remove(index);
     }
 }
 
-fn better(one: &Ranked, other: &Ranked) -> Ordering {
-    other.score.total_cmp(&one.score).then(one.text.cmp(&other.text))
+/// Orders results by descending score, then by id.
+fn by_rank(a: &Ranked, b: &Ranked) -> Ordering {
+    b.score.total_cmp(&a.score).then(a.text.cmp(&b.text))
 }
 
+/// Splits a text into lower-case words.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = String> {
     let runs = text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty());
-    runs.flat_map(humps).map(str::to_lowercase)
+    runs.flat_map(split_camel_case).map(str::to_lowercase)
 }
 
-/// `getCurrentTime` as `get`, `Current` and `Time`.
-fn humps(run: &str) -> impl Iterator<Item = &str> {
-    let rises = |(at, pair): (usize, (char, char))| {
-        (pair.0.is_lowercase() && pair.1.is_uppercase()).then_some(at)
+/// Splits `getCurrentTime` into `get`, `Current` and `Time`.
+fn split_camel_case(run: &str) -> impl Iterator<Item = &str> {
+    let is_boundary = |(index, pair): (usize, (char, char))| {
+        (pair.0.is_lowercase() && pair.1.is_uppercase()).then_some(index)
     };
-    let seconds = run.char_indices().skip(1).map(|(at, _)| at);
+    let indices = run.char_indices().skip(1).map(|(index, _)| index);
     let pairs = run.chars().zip(run.chars().skip(1));
-    let starts = seconds.zip(pairs).filter_map(rises);
-    let mut from = 0;
-    starts.chain([run.len()]).map(move |to| &run[std::mem::replace(&mut from, to)..to])
+    let starts = indices.zip(pairs).filter_map(is_boundary);
+    let mut start = 0;
+    starts.chain([run.len()]).map(move |end| &run[std::mem::replace(&mut start, end)..end])
 }
 
 #[cfg(test)]
@@ -277,24 +286,24 @@ mod tests {
     ];
 
     fn ranked(query: &str) -> Vec<(usize, String)> {
-        let index = Ranker::over(SERVICES);
+        let index = Ranker::from_texts(SERVICES);
         let found = index.search(query, SERVICES.len()).into_iter();
-        found.map(|one| (one.text, format!("{:.4}", one.score))).collect()
+        found.map(|result| (result.text, format!("{:.4}", result.score))).collect()
     }
 
-    fn golden(expected: &[(usize, &str)]) -> Vec<(usize, String)> {
+    fn expected_ranking(expected: &[(usize, &str)]) -> Vec<(usize, String)> {
         expected.iter().map(|(text, score)| (*text, (*score).to_owned())).collect()
     }
 
     #[test]
-    fn scores_are_those_of_the_formula() {
-        // Worked out by hand from the formula: 5 texts of 11, 9, 9, 6 and 0 words.
+    fn scores_follow_formula() {
+        // Calculated from the formula for 5 texts of 11, 9, 9, 6 and 0 words.
         let one = |n: f64, tf: f64, length: f64| {
             let idf = (1.0 + (5.0 - n + 0.5) / (n + 0.5)).ln();
             idf * tf * 2.5 / (tf + 1.5 * (0.25 + 0.75 * length / 7.0))
         };
         let issue = format!("{:.4}", one(1.0, 1.0, 9.0));
-        assert_eq!(ranked("issue"), golden(&[(2, &issue)]));
+        assert_eq!(ranked("issue"), expected_ranking(&[(2, &issue)]));
         let both = one(1.0, 1.0, 9.0) + one(3.0, 1.0, 9.0);
         let apart = format!("{both:.4}");
         assert_eq!(ranked("issue CREATE")[0], (2, apart));
@@ -303,56 +312,60 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_better_comes_first_and_what_does_not_fit_is_left_out() {
+    fn better_matches_come_first() {
         let texts = |query| ranked(query).into_iter().map(|(text, _)| text).collect::<Vec<_>>();
         assert_eq!(texts("reschedule a meeting")[0], 0);
         assert_eq!(texts("search"), [1, 2]);
         assert_eq!(texts("forecast"), [3]);
         assert_eq!(texts("listPullRequests FindAFreeSlot"), [2, 0]);
         assert!(texts("aws").is_empty() && texts("").is_empty() && texts("!?").is_empty());
-        let index = Ranker::over(SERVICES);
+        let index = Ranker::from_texts(SERVICES);
         assert_eq!(index.search("create a search", 1).len(), 1);
         assert!(index.search("create", 0).is_empty());
         assert!(Ranker::default().search("create", 5).is_empty());
     }
 
     #[test]
-    fn adding_and_taking_away_leaves_what_a_fresh_index_of_the_same_texts_has() {
+    fn updated_index_ranks_like_a_fresh_one() {
         let mut index =
-            Ranker::over(["lost: create an issue, search code", SERVICES[0], "lost too"]);
+            Ranker::from_texts(["lost: create an issue, search code", SERVICES[0], "lost too"]);
         assert!(index.remove(0) && index.remove(2) && !index.remove(2) && !index.remove(9));
         assert_eq!(index.len(), 1);
-        let mut numbers = vec![(1, 0)];
-        for (at, text) in SERVICES.iter().enumerate().skip(1) {
-            numbers.push((index.insert(text), at));
+        let mut ids = vec![(1, 0)];
+        for (position, text) in SERVICES.iter().enumerate().skip(1) {
+            ids.push((index.insert(text), position));
         }
-        assert!(numbers[1].0 == 2 && numbers[2].0 == 0, "numbers are given again: {numbers:?}");
-        let fresh = Ranker::over(SERVICES);
-        let (mut was, mut is) = (Vec::new(), Vec::new());
+        assert!(ids[1].0 == 2 && ids[2].0 == 0, "ids are reused: {ids:?}");
+        let fresh = Ranker::from_texts(SERVICES);
+        let (mut expected, mut actual) = (Vec::new(), Vec::new());
         for query in ["search code", "create a lead", "meeting", "lost", "the"] {
             let found = index.search(query, 9).into_iter();
-            let original = |hit: Ranked| numbers.iter().find(|one| one.0 == hit.text).unwrap().1;
-            is.push(found.map(|hit| (original(hit), hit.score.to_bits())).collect::<BTreeSet<_>>());
+            let original = |hit: Ranked| ids.iter().find(|(id, _)| *id == hit.text).unwrap().1;
+            actual.push(
+                found.map(|hit| (original(hit), hit.score.to_bits())).collect::<BTreeSet<_>>(),
+            );
             let found = fresh.search(query, 9).into_iter();
-            was.push(found.map(|hit| (hit.text, hit.score.to_bits())).collect::<BTreeSet<_>>());
+            expected
+                .push(found.map(|hit| (hit.text, hit.score.to_bits())).collect::<BTreeSet<_>>());
         }
-        assert_eq!(is, was);
+        assert_eq!(actual, expected);
     }
 
     #[test]
-    fn the_best_of_many_are_those_of_a_full_sort() {
-        let texts: Vec<_> =
-            (0..500).map(|at| "bus ".repeat(at % 7) + &"filler ".repeat(at % 11)).collect();
-        let index = Ranker::over(&texts);
+    fn limited_search_equals_truncated_full_search() {
+        let texts: Vec<_> = (0..500)
+            .map(|index| "bus ".repeat(index % 7) + &"filler ".repeat(index % 11))
+            .collect();
+        let index = Ranker::from_texts(&texts);
         let all = index.search("bus", texts.len());
-        assert!(all.windows(2).all(|pair| better(&pair[0], &pair[1]) == Ordering::Less));
-        for most in [1, 3, 10, 499] {
-            assert_eq!(index.search("bus", most), all[..most.min(all.len())]);
+        assert!(all.windows(2).all(|pair| by_rank(&pair[0], &pair[1]) == Ordering::Less));
+        for limit in [1, 3, 10, 499] {
+            assert_eq!(index.search("bus", limit), all[..limit.min(all.len())]);
         }
     }
 
     #[test]
-    fn candidates_of_any_kind_are_ranked() {
+    fn candidates_are_ranked_by_text() {
         let tools = [("echo", "repeats a text"), ("sum", "adds two numbers")];
         let text = |tool: &(&str, &str)| format!("{} {}", tool.0, tool.1);
         assert_eq!(Ranker::rank(&tools, text, "add numbers"), [&tools[1]]);

@@ -1,4 +1,4 @@
-//! The tools as an MCP server, whatever the transport.
+//! The tools as an MCP server, independent of the transport.
 
 use std::sync::Arc;
 
@@ -19,40 +19,40 @@ use tracing::{Instrument, info_span};
 
 use crate::{openrouter::OpenRouter, tools::AccountTool};
 
-/// The list changes with a new version of the program only.
+/// The cache lifetime of the tool list, which only changes with a new version of the program.
 const LIST_TTL_MS: u64 = 3_600_000;
 
-/// Answers clients with what OpenRouter says.
+/// An MCP server that returns data from OpenRouter.
 #[derive(Debug, Clone)]
 pub struct AccountServer {
     openrouter: Arc<OpenRouter>,
 }
 
 impl AccountServer {
-    /// A server of the account that `openrouter` has the key of.
+    /// Creates a server for the account of `openrouter`'s key.
     #[must_use]
     pub fn new(openrouter: OpenRouter) -> Self {
         Self { openrouter: Arc::new(openrouter) }
     }
 
-    /// Takes no more calls, and returns when those under way are answered.
+    /// Rejects further calls, and returns when the running ones have finished.
     pub async fn drained(&self) {
         self.openrouter.drained().await;
     }
 
-    /// The answer of a tool, or what the model should know about its failure.
-    async fn answer(
+    /// Runs a tool. The error is the message for the model.
+    async fn run(
         &self,
         tool: AccountTool,
         request: &CallToolRequestParams,
     ) -> Result<String, String> {
         let none = serde_json::Map::new();
         let arguments = request.arguments.as_ref().unwrap_or(&none);
-        let question = tool.question(arguments).map_err(|problem| problem.to_string())?;
-        self.openrouter.ask(&question).await.map_err(|error| {
+        let query = tool.query(arguments).map_err(|problem| problem.to_string())?;
+        self.openrouter.get(&query).await.map_err(|error| {
             let tool = tool.name();
             let source = std::error::Error::source(&error);
-            tracing::warn!(tool, %error, source, "a call failed");
+            tracing::warn!(tool, %error, source, "tool call failed");
             error.to_string()
         })
     }
@@ -66,12 +66,12 @@ impl ServerHandler for AccountServer {
                     .with_title("OpenRouter account"),
             )
             .with_instructions(
-                "Read-only facts about one OpenRouter account. Every answer is a JSON text.",
+                "Read-only data of one OpenRouter account. Every result is JSON text.",
             )
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        AccountTool::named(name).map(AccountTool::definition)
+        AccountTool::from_name(name).map(AccountTool::definition)
     }
 
     async fn list_tools(
@@ -80,7 +80,7 @@ impl ServerHandler for AccountServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         if request.is_some_and(|request| request.cursor.is_some()) {
-            return Err(ErrorData::invalid_params("there is one page of tools", None));
+            return Err(ErrorData::invalid_params("the tool list has one page", None));
         }
         let tools = AccountTool::ALL.map(AccountTool::definition).into();
         Ok(ListToolsResult::with_all_items(tools)
@@ -93,8 +93,8 @@ impl ServerHandler for AccountServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = AccountTool::named(&request.name) else {
-            return Err(ErrorData::invalid_params("there is no tool of that name", None));
+        let Some(tool) = AccountTool::from_name(&request.name) else {
+            return Err(ErrorData::invalid_params("unknown tool name", None));
         };
         let span = info_span!(
             target: trace::TARGET,
@@ -107,7 +107,7 @@ impl ServerHandler for AccountServer {
         );
         trace::continue_from(&span, &trace_of(&context.meta));
         let answer = tokio::select! {
-            answer = self.answer(tool, &request).instrument(span.clone()) => answer,
+            answer = self.run(tool, &request).instrument(span.clone()) => answer,
             () = context.ct.cancelled() => Err("cancelled".to_owned()),
         };
         if answer.is_err() {
@@ -121,7 +121,7 @@ impl ServerHandler for AccountServer {
         Ok(result.into())
     }
 
-    // The library answers these with nothing; a server that does not offer them says so.
+    // rmcp answers these with empty lists; a server that does not offer them must say so.
 
     async fn list_prompts(
         &self,

@@ -19,29 +19,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account_server::AccountServer;
 
-/// Connections at once.
+/// The maximum number of concurrent connections.
 const MAX_CONNECTIONS: usize = 256;
-/// The largest request, in bytes. A call of a tool has a few hundred.
+/// The largest request, in bytes. A tool call has a few hundred.
 const MAX_REQUEST_BYTES: usize = 64 * 1024;
-/// What a request may take on top of OpenRouter's answer: its own way in.
+/// The time for receiving a request, in addition to the time limit of the tool.
 const REQUEST_SLACK: Duration = Duration::from_secs(10);
 
-/// Who may come, and for how long.
+/// Options of the HTTP server.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Names in the `Host` header.
+    /// Accepted `Host` headers.
     pub allowed_hosts: Vec<String>,
-    /// Web pages, each with scheme and port.
+    /// Accepted web origins, each with scheme and port.
     pub allowed_origins: Vec<String>,
-    /// The longest time that a tool takes.
+    /// The time limit of a tool.
     pub call: Duration,
-    /// How long a stop waits for what is under way.
+    /// The time limit for running requests at shutdown.
     pub drain: Duration,
 }
 
-/// A server that listens: MCP at `/mcp`, and `/healthz`.
+/// A listening server: MCP at `/mcp`, and `/healthz`.
 ///
-/// It keeps no sessions: every request stands alone, so any replica can answer it.
+/// It has no sessions: every request is independent, so any replica can serve it.
 #[derive(Debug)]
 pub struct HttpServer {
     listener: TcpListener,
@@ -49,24 +49,24 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Starts to listen; port 0 takes a free one.
+    /// Starts to listen; port 0 selects a free port.
     ///
     /// # Errors
-    /// When the address is taken or not this machine's.
+    /// When the address is in use or not local.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
     }
 
-    /// Where it listens.
+    /// Returns the address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is cancelled; then takes no more requests, and returns when those under
-    /// way are answered, or after [`HttpOptions::drain`].
+    /// Serves until `stop` is cancelled; then rejects further requests, and returns when the running ones
+    /// have finished, or after [`HttpOptions::drain`].
     ///
     /// # Errors
     /// When the listener breaks.
@@ -78,7 +78,7 @@ impl HttpServer {
     ) -> io::Result<()> {
         let request = options.call + REQUEST_SLACK;
         let end = CancellationToken::new();
-        let _at_the_end = end.clone().drop_guard();
+        let _end_on_drop = end.clone().drop_guard();
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true)
@@ -91,7 +91,7 @@ impl HttpServer {
         let mcp = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
         let router = Router::new()
             .route_service("/mcp", mcp)
-            .layer(middleware::from_fn_with_state(request, in_time))
+            .layer(middleware::from_fn_with_state(request, limit_time))
             .route("/healthz", get(async || "ok"));
         let listener = BoundedListener::new(self.listener, MAX_CONNECTIONS, request * 2);
         let stopped = stop.clone();
@@ -99,23 +99,23 @@ impl HttpServer {
             .with_graceful_shutdown(async move { stopped.cancelled().await });
         tokio::select! {
             served = serving => served,
-            () = too_late(&stop, options.drain) => {
-                tracing::warn!("stopped before every request was answered");
+            () = drain_timeout(&stop, options.drain) => {
+                tracing::warn!("drain timed out with open requests");
                 Ok(())
             }
         }
     }
 }
 
-/// Ends a request that takes too long, whoever is slow: its sender or OpenRouter.
-async fn in_time(State(limit): State<Duration>, request: Request, next: Next) -> Response {
+/// Ends a request that takes too long, because of the client or of OpenRouter.
+async fn limit_time(State(limit): State<Duration>, request: Request, next: Next) -> Response {
     match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
     }
 }
 
-async fn too_late(stop: &CancellationToken, drain: Duration) {
+async fn drain_timeout(stop: &CancellationToken, drain: Duration) {
     stop.cancelled().await;
     tokio::time::sleep(drain).await;
 }
@@ -132,7 +132,7 @@ mod tests {
     use crate::OpenRouter;
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_does_not_come_to_its_end_is_ended() {
+    async fn incomplete_request_times_out() {
         rockbot_service::tls::install_tls_provider();
         let nowhere = "http://127.0.0.1:9".parse().unwrap();
         let call = Duration::from_secs(20);

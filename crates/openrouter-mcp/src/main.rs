@@ -1,4 +1,4 @@
-//! `rockbot-openrouter-mcp`: facts about an OpenRouter account, for MCP clients.
+//! `rockbot-openrouter-mcp`: data of an OpenRouter account, for MCP clients.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ const PROCESS: Process = Process {
     name: "rockbot-openrouter-mcp",
     about:
         "Serves read-only tools for an OpenRouter account over MCP, at http://127.0.0.1:8931/mcp.
-It needs a key: OPENROUTER_API_KEY, or ROCKBOT_OPENROUTER__API_KEY_FILE with the name of a file.",
+Requires an API key: OPENROUTER_API_KEY, or a file named by ROCKBOT_OPENROUTER__API_KEY_FILE.",
     version: env!("CARGO_PKG_VERSION"),
     defaults: DEFAULT_CONFIG,
 };
@@ -21,7 +21,7 @@ struct Settings {
     service: ServiceSection,
     server: ServerSection,
     openrouter: OpenRouterSection,
-    /// None when there is a problem, and then nothing is served.
+    /// `None` when the configuration is invalid; nothing is served then.
     client: Option<OpenRouter>,
 }
 
@@ -33,20 +33,20 @@ fn read(configuration: &mut Configuration) -> Settings {
     let service = configuration.section("service");
     let server: ServerSection = configuration.section("server");
     let openrouter: OpenRouterSection = configuration.section("openrouter");
-    let openrouter = openrouter.or_key(std::env::var("OPENROUTER_API_KEY").ok());
+    let openrouter = openrouter.with_default_key(std::env::var("OPENROUTER_API_KEY").ok());
     let client = openrouter.client();
-    let problems = client.as_ref().err().into_iter().flatten().cloned();
-    server
-        .problems()
-        .into_iter()
-        .chain(problems)
-        .for_each(|problem| configuration.problem(problem));
+    let errors = client.as_ref().err().into_iter().flatten().cloned();
+    server.validate().into_iter().chain(errors).for_each(|problem| configuration.problem(problem));
     Settings { service, server, openrouter, client: client.ok() }
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let Settings { service, server: section, openrouter, client } = settings;
-    let client = client.ok_or_else(|| ServeError::Configuration("there is no key".to_owned()))?;
+    let client = client.ok_or_else(|| {
+        ServeError::Configuration(
+            "openrouter.api_key is missing; set OPENROUTER_API_KEY".to_owned(),
+        )
+    })?;
     let server = AccountServer::new(client);
     let stop = shutdown.token().clone();
     if section.transport == Transport::Stdio {

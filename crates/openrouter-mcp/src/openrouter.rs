@@ -10,57 +10,56 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::value::RawValue;
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::question::Question;
+use crate::query::Query;
 
-/// Questions on their way at once.
-const MAX_QUESTIONS: u32 = 64;
+/// The maximum number of concurrent queries.
+const MAX_QUERIES: u32 = 64;
 
-/// Why a client can't be made.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The key holds characters that a header can't.
-    #[error("openrouter.api_key: holds characters that no key has; check for stray line breaks")]
+    /// The key has characters that are invalid in a header.
+    #[error("openrouter.api_key: invalid characters; check for stray line breaks")]
     Key,
-    /// The HTTP client has no TLS.
-    #[error("the HTTP client cannot be made: {0}")]
+    /// The HTTP client cannot set up TLS.
+    #[error("cannot create the HTTP client: {0}")]
     Client(#[source] reqwest::Error),
 }
 
-/// Why there is no answer. The words are for whoever called the tool, and hold nothing that came
-/// from outside.
+/// Why a query failed. The messages are for the caller of the tool, and contain no external text.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// OpenRouter said no.
-    #[error("OpenRouter answered {status}: {}", reason(*.status))]
+    /// OpenRouter rejected the query.
+    #[error("OpenRouter returned {status}: {}", reason(*.status))]
     Refused {
         /// The HTTP status.
         status: StatusCode,
     },
-    /// OpenRouter wants to be asked less often.
+    /// The rate limit is exceeded.
     #[error(
-        "OpenRouter answered 429: too many requests; try again {}",
+        "OpenRouter returned 429: too many requests; try again {}",
         retry_after.map_or_else(|| "later".to_owned(), |seconds| format!("in {seconds} s"))
     )]
     TooManyRequests {
-        /// The seconds it asks to wait for, if it says so.
+        /// The requested delay in seconds, if there is one.
         retry_after: Option<u32>,
     },
-    /// The answer is too large.
-    #[error("OpenRouter's answer has more than {limit} bytes, the most that is taken")]
+    /// The response is too large.
+    #[error("OpenRouter's response exceeds the limit of {limit} bytes")]
     TooLarge {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// The answer is something else.
-    #[error("OpenRouter's answer is not JSON")]
+    /// The response is not JSON.
+    #[error("OpenRouter's response is not JSON")]
     NotJson,
-    /// There was no whole answer in time.
-    #[error("OpenRouter did not answer within {} s", .0.as_secs_f64())]
+    /// The response was not complete in time.
+    #[error("OpenRouter did not respond within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
-    /// There is no connection, or it broke.
+    /// The connection failed or broke.
     #[error("OpenRouter cannot be reached")]
     Unreachable(#[source] reqwest::Error),
-    /// Too much is asked of this process.
+    /// Too many concurrent queries.
     #[error("too many calls at once; try again later")]
     Busy,
 }
@@ -69,15 +68,15 @@ fn reason(status: StatusCode) -> &'static str {
     match status.as_u16() {
         401 => "the key is not accepted",
         402 => "the account has no credits left",
-        403 => "the key may not do that; it takes a management key",
-        404 => "there is no such thing in this account",
+        403 => "the key lacks the permission; use a management key",
+        404 => "not found in this account",
         300..=399 => "redirects are not followed; openrouter.base_url is not the final address",
         400..=499 => "the request is not accepted",
-        _ => "OpenRouter has a problem; try again later",
+        _ => "OpenRouter failed; try again later",
     }
 }
 
-/// Asks OpenRouter about an account, with its key.
+/// A client for OpenRouter's account endpoints, with the account's key.
 #[derive(Debug)]
 pub struct OpenRouter {
     client: Client,
@@ -86,16 +85,16 @@ pub struct OpenRouter {
     authorization: HeaderValue,
     timeout: Duration,
     max_response_bytes: usize,
-    questions: Semaphore,
+    permits: Semaphore,
 }
 
 impl OpenRouter {
-    /// Prepares a client; nothing is sent. The process must have installed a rustls provider.
+    /// Creates a client; nothing is sent. The process must have installed a rustls provider.
     ///
-    /// `timeout` is for a whole answer, `max_response_bytes` for its body.
+    /// `timeout` limits a complete response, `max_response_bytes` its body.
     ///
     /// # Errors
-    /// When the key can't be sent, or there is no TLS.
+    /// When the key is invalid, or TLS is unavailable.
     pub fn new(
         base_url: Url,
         key: SecretString,
@@ -109,37 +108,37 @@ impl OpenRouter {
             .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
             // The key is for this host and no other.
             .redirect(reqwest::redirect::Policy::none());
-        if is_this_machine(&base_url) {
+        if is_loopback(&base_url) {
             client = client.no_proxy();
         }
         let client = client.build().map_err(ClientError::Client)?;
-        let questions = Semaphore::new(MAX_QUESTIONS as usize);
-        Ok(Self { client, base_url, key, authorization, timeout, max_response_bytes, questions })
+        let permits = Semaphore::new(MAX_QUERIES as usize);
+        Ok(Self { client, base_url, key, authorization, timeout, max_response_bytes, permits })
     }
 
-    /// Asks, and returns the answer, which is JSON. Dropping the future gives up the question.
+    /// Sends a query and returns the response, which is JSON. Dropping the future cancels the query.
     ///
     /// # Errors
-    /// See [`UpstreamError`]; when there is no whole answer within the time-out, among others.
-    pub async fn ask(&self, question: &Question) -> Result<String, UpstreamError> {
-        let _one_of_many = self.questions.try_acquire().map_err(|_| UpstreamError::Busy)?;
-        timeout(self.timeout, self.answer(question))
+    /// See [`UpstreamError`].
+    pub async fn get(&self, query: &Query) -> Result<String, UpstreamError> {
+        let _permit = self.permits.try_acquire().map_err(|_| UpstreamError::Busy)?;
+        timeout(self.timeout, self.send(query))
             .await
             .map_err(|_| UpstreamError::TimedOut(self.timeout))?
     }
 
-    /// Takes no more questions, and returns when those under way are answered.
+    /// Rejects further queries, and returns when the running ones have finished.
     pub(crate) async fn drained(&self) {
-        // Whoever waits for all permits is before everybody who wants one; it never gives them back.
-        if let Ok(permits) = self.questions.acquire_many(MAX_QUESTIONS).await {
+        // Acquires all permits, ahead of later queries, and never returns them.
+        if let Ok(permits) = self.permits.acquire_many(MAX_QUERIES).await {
             permits.forget();
         }
     }
 
-    async fn answer(&self, question: &Question) -> Result<String, UpstreamError> {
+    async fn send(&self, query: &Query) -> Result<String, UpstreamError> {
         let response = self
             .client
-            .get(question.url(&self.base_url))
+            .get(query.url(&self.base_url))
             .header(AUTHORIZATION, self.authorization.clone())
             .header(ACCEPT, "application/json")
             .send()
@@ -150,7 +149,7 @@ impl OpenRouter {
             return Err(UpstreamError::TooManyRequests { retry_after: retry_after(&response) });
         }
         if !status.is_success() {
-            // What it says is not passed on: it may repeat what it was sent.
+            // The body is not passed on: it may repeat what was sent.
             return Err(UpstreamError::Refused { status });
         }
         let body = self.read(response).await?;
@@ -179,8 +178,8 @@ fn retry_after(response: &Response) -> Option<u32> {
     response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// Whether a URL leads to this machine by its looks.
-pub(crate) fn is_this_machine(url: &Url) -> bool {
+/// Returns whether the host of a URL is this machine, judged by its name or address.
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let address = host.parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())

@@ -1,4 +1,4 @@
-//! The sections `[server]` and `[openrouter]` of a configuration.
+//! The configuration sections `[server]` and `[openrouter]`.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -7,30 +7,30 @@ use rockbot_contracts::period::duration;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::openrouter::{OpenRouter, is_this_machine};
+use crate::openrouter::{OpenRouter, is_loopback};
 
-/// `[server]`: how clients reach the tools.
+/// The section `[server]`: the transport and its access control.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerSection {
-    /// Over what. Default `http`.
+    /// The transport. Default: `http`.
     pub transport: Transport,
-    /// Where to listen with `http`. Default 127.0.0.1:8931.
+    /// The listen address for `http`. Default: 127.0.0.1:8931.
     pub address: SocketAddr,
-    /// Names in the `Host` header under which clients may come. Default: those of this machine.
+    /// Accepted `Host` headers. Default: those of this machine.
     pub allowed_hosts: Vec<String>,
-    /// Web pages that may call, each with scheme and port. Default: none.
+    /// Accepted web origins, each with scheme and port. Default: none.
     pub allowed_origins: Vec<String>,
 }
 
-/// How clients reach the tools.
+/// Transports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// Streamable HTTP, for any number of clients.
     #[default]
     Http,
-    /// Standard input and output, for the program that started this one.
+    /// Standard input and output, for the parent process.
     Stdio,
 }
 
@@ -46,13 +46,13 @@ impl Default for ServerSection {
 }
 
 impl ServerSection {
-    /// Everything that is wrong with the values.
+    /// Returns all invalid values.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+    pub fn validate(&self) -> Vec<String> {
+        let mut errors = Vec::new();
         if self.allowed_hosts.iter().all(|host| host.trim().is_empty()) {
-            problems.push(
-                "server.allowed_hosts: name at least one host, as clients write it in the URL"
+            errors.push(
+                "server.allowed_hosts: set at least one host, as clients write it in the URL"
                     .to_owned(),
             );
         }
@@ -63,28 +63,28 @@ impl ServerSection {
                 })
             };
             if !origin.split_once("://").is_some_and(|(_, rest)| has_port(rest)) {
-                problems.push(format!(
+                errors.push(format!(
                     "server.allowed_origins: {origin:?} is not like https://example.com:443 or \
                      http://localhost:*"
                 ));
             }
         }
-        problems
+        errors
     }
 }
 
-/// `[openrouter]`: whom to ask, and with which key.
+/// The section `[openrouter]`: the API and its key.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OpenRouterSection {
-    /// Up to what precedes `/credits`. `https`, or `http` on this machine.
+    /// The base URL, up to `/credits`: `https`, or `http` on this machine.
     pub base_url: String,
-    /// The key. Default: the variable `OPENROUTER_API_KEY`.
+    /// The API key. Default: the environment variable `OPENROUTER_API_KEY`.
     pub api_key: Option<SecretString>,
-    /// For a whole answer, 1 s to 5 min. Default 20 s.
+    /// The time limit of a response, 1 s to 5 min. Default: 20 s.
     #[serde(deserialize_with = "duration")]
     pub timeout: Duration,
-    /// The largest answer, in bytes, 1 KiB to 64 MiB. Default 8 MiB.
+    /// The largest response, in bytes, 1 KiB to 64 MiB. Default: 8 MiB.
     pub max_response_bytes: usize,
 }
 
@@ -100,9 +100,9 @@ impl Default for OpenRouterSection {
 }
 
 impl OpenRouterSection {
-    /// Takes the key from the environment's `OPENROUTER_API_KEY` where the section has none.
+    /// Uses `key`, from the environment's `OPENROUTER_API_KEY`, if the section has none.
     #[must_use]
-    pub fn or_key(mut self, key: Option<String>) -> Self {
+    pub fn with_default_key(mut self, key: Option<String>) -> Self {
         let is_key = |key: &SecretString| !key.expose_secret().trim().is_empty();
         self.api_key = self
             .api_key
@@ -111,39 +111,38 @@ impl OpenRouterSection {
         self
     }
 
-    /// The time for a whole answer.
+    /// Returns the time limit of a response.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Makes the client. The process must have installed a rustls provider.
+    /// Creates the client. The process must have installed a rustls provider.
     ///
     /// # Errors
-    /// Everything that is wrong with the values, in words for an operator; the key is in none.
+    /// All invalid values, as messages for the operator; none contains the key.
     pub fn client(&self) -> Result<OpenRouter, Vec<String>> {
-        let mut problems = Vec::new();
-        let base_url = self.base_url().map_err(|problem| problems.push(problem.to_owned()));
+        let mut errors = Vec::new();
+        let base_url = self.base_url().map_err(|problem| errors.push(problem.to_owned()));
         if self.api_key.is_none() {
-            problems.push(
-                "openrouter.api_key: there is no key; set OPENROUTER_API_KEY, or \
+            errors.push(
+                "openrouter.api_key: missing; set OPENROUTER_API_KEY, or \
                  ROCKBOT_OPENROUTER__API_KEY_FILE to a file with it"
                     .to_owned(),
             );
         }
         if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&self.timeout) {
-            problems.push("openrouter.timeout: must be from 1s to 5m".to_owned());
+            errors.push("openrouter.timeout: must be from 1s to 5m".to_owned());
         }
         if !(1024..=64 * 1024 * 1024).contains(&self.max_response_bytes) {
-            problems
-                .push("openrouter.max_response_bytes: must be from 1024 to 67108864".to_owned());
+            errors.push("openrouter.max_response_bytes: must be from 1024 to 67108864".to_owned());
         }
         match (base_url, &self.api_key) {
-            (Ok(base_url), Some(key)) if problems.is_empty() => {
+            (Ok(base_url), Some(key)) if errors.is_empty() => {
                 OpenRouter::new(base_url, key.clone(), self.timeout(), self.max_response_bytes)
                     .map_err(|error| vec![error.to_string()])
             }
-            _ => Err(problems),
+            _ => Err(errors),
         }
     }
 
@@ -154,11 +153,13 @@ impl OpenRouterSection {
             && url.query().is_none()
             && url.fragment().is_none();
         match url.scheme() {
-            _ if !is_plain => Err("openrouter.base_url: must end with its path, and hold no user"),
+            _ if !is_plain => Err("openrouter.base_url: must have no user, query or fragment"),
             "https" => Ok(url),
-            "http" if is_this_machine(&url) => Ok(url),
-            _ => Err("openrouter.base_url: must be https, or http on this machine: the key would \
-                      cross the network in clear"),
+            "http" if is_loopback(&url) => Ok(url),
+            _ => Err(
+                "openrouter.base_url: must be https, or http on this machine, because the key would \
+                      be sent unencrypted",
+            ),
         }
     }
 }
@@ -167,27 +168,29 @@ impl OpenRouterSection {
 mod tests {
     use super::*;
 
-    fn problems(section: &OpenRouterSection) -> String {
+    fn errors(section: &OpenRouterSection) -> String {
         rockbot_service::tls::install_tls_provider();
-        section.client().map_or_else(|problems| problems.join("\n"), |_| String::new())
+        section.client().map_or_else(|errors| errors.join("\n"), |_| String::new())
     }
 
     #[test]
-    fn all_problems_are_told_at_once_and_none_shows_the_key() {
+    fn all_errors_are_reported_at_once_without_the_key() {
         let section = OpenRouterSection {
             base_url: "http://example.com/v1".to_owned(),
             api_key: None,
             timeout: Duration::ZERO,
             max_response_bytes: 1,
         };
-        let told = problems(&section);
-        assert_eq!(told.lines().count(), 4, "{told}");
-        let told = problems(&OpenRouterSection::default().or_key(Some("sk-or\nsecret".to_owned())));
-        assert!(told.contains("openrouter.api_key") && !told.contains("secret"), "{told}");
+        let message = errors(&section);
+        assert_eq!(message.lines().count(), 4, "{message}");
+        let message = errors(
+            &OpenRouterSection::default().with_default_key(Some("sk-or\nsecret".to_owned())),
+        );
+        assert!(message.contains("openrouter.api_key") && !message.contains("secret"), "{message}");
     }
 
     #[test]
-    fn the_key_crosses_the_network_encrypted_only() {
+    fn key_is_sent_encrypted_only() {
         for (url, fits) in [
             ("https://openrouter.ai/api/v1", true),
             ("http://127.0.0.1:1/v1", true),
@@ -200,19 +203,19 @@ mod tests {
             ("example.com", false),
         ] {
             let section = OpenRouterSection { base_url: url.to_owned(), ..Default::default() };
-            let told = problems(&section.or_key(Some("sk-or-1".to_owned())));
-            assert_eq!(told.is_empty(), fits, "{url}: {told}");
+            let message = errors(&section.with_default_key(Some("sk-or-1".to_owned())));
+            assert_eq!(message.is_empty(), fits, "{url}: {message}");
         }
     }
 
     #[test]
-    fn the_sections_key_wins_and_an_empty_one_is_none() {
+    fn section_key_takes_precedence_unless_empty() {
         let with = |key: &str| OpenRouterSection {
             api_key: Some(SecretString::from(key)),
             ..Default::default()
         };
         let key = |section: OpenRouterSection| {
-            let section = section.or_key(Some(" from-environment\n".to_owned()));
+            let section = section.with_default_key(Some(" from-environment\n".to_owned()));
             section.api_key.map(|key| key.expose_secret().to_owned())
         };
         assert_eq!(key(with("own")).as_deref(), Some("own"));
@@ -221,16 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_has_a_scheme_and_a_port() {
+    fn origin_requires_scheme_and_port() {
         let section = |origin: &str| ServerSection {
             allowed_origins: vec![origin.to_owned()],
             ..Default::default()
         };
         for origin in ["http://localhost:*", "https://example.com:443", "http://[::1]:80"] {
-            assert_eq!(section(origin).problems(), [""; 0], "{origin}");
+            assert_eq!(section(origin).validate(), [""; 0], "{origin}");
         }
         for origin in ["*", "example.com", "https://example.com", "https://:1", "null"] {
-            assert_eq!(section(origin).problems().len(), 1, "{origin}");
+            assert_eq!(section(origin).validate().len(), 1, "{origin}");
         }
     }
 }

@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account_server::AccountServer;
 
-/// Serves whoever started this process, until its end of the input is closed or `stop` is
-/// cancelled; then takes no more calls and waits for those under way, at most for the time `drain`.
+/// Serves the parent process until it closes the input or `stop` is cancelled; then rejects further
+/// calls and waits up to `drain` for the running ones.
 ///
 /// # Errors
-/// When the client does not open the conversation as the protocol says.
+/// When the client does not follow the protocol's handshake.
 pub async fn serve_stdio(
     server: AccountServer,
     stop: CancellationToken,
@@ -23,7 +23,7 @@ pub async fn serve_stdio(
     };
     let running = match started {
         Ok(running) => running,
-        // Whoever started us has left without a word.
+        // The client closed the connection without a handshake.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(Box::new(error)),
     };
@@ -31,13 +31,13 @@ pub async fn serve_stdio(
     let stopping = async {
         stop.cancelled().await;
         if tokio::time::timeout(drain, server.drained()).await.is_err() {
-            tracing::warn!("stopped before every call was answered");
+            tracing::warn!("drain timed out with running calls");
         }
         ending.cancel();
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        ended = running.waiting() => tracing::debug!(?ended, "the conversation is over"),
+        ended = running.waiting() => tracing::debug!(?ended, "session ended"),
         () = stopping => {}
     }
     Ok(())

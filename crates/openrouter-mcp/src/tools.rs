@@ -1,11 +1,11 @@
-//! The tools, and what each asks OpenRouter.
+//! The tools and their queries.
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use crate::question::{Identifier, InvalidIdentifier, Question};
+use crate::query::{Identifier, InvalidIdentifier, Query};
 
-/// A tool. None of them changes anything.
+/// A tool. All of them are read-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountTool {
     /// `get_credits`.
@@ -22,21 +22,21 @@ pub enum AccountTool {
     GetGeneration,
 }
 
-/// Arguments that do not fit a tool. The words are for the model.
+/// Invalid arguments of a tool. The messages are for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidArguments {
-    /// An argument that the tool needs.
-    #[error("the argument {0} is missing, or is not a text")]
+    /// A required argument is missing.
+    #[error("the argument {0} is missing or not a string")]
     Missing(&'static str),
-    /// An argument with a value that can't be.
+    /// The value of an argument is invalid.
     #[error("the argument {name}: {problem}")]
     Invalid {
         /// Its name.
         name: &'static str,
-        /// What is wrong.
+        /// The cause.
         problem: InvalidIdentifier,
     },
-    /// An argument that the tool does not know.
+    /// An argument is unknown.
     #[error("the tool takes {}", .0.map_or_else(|| "no arguments".to_owned(), |name| format!("{name} and no other argument")))]
     Unknown(Option<&'static str>),
 }
@@ -52,13 +52,13 @@ impl AccountTool {
         Self::GetGeneration,
     ];
 
-    /// The tool with this name.
+    /// Returns the tool with this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -76,8 +76,8 @@ impl AccountTool {
             Self::GetCredits => "Credits that the OpenRouter account has bought and used, in USD.",
             Self::GetApiKeyInfo => "Limit, usage and rate limit of the API key in use.",
             Self::ListModels => {
-                "Every model on OpenRouter with its context length, prices and abilities. The \
-                 answer is long."
+                "Every model on OpenRouter with its context length, prices and capabilities. The \
+                 result is long."
             }
             Self::ListApiKeys => {
                 "The account's API keys: name, hash, limit and usage of each, never the key itself."
@@ -87,31 +87,31 @@ impl AccountTool {
         }
     }
 
-    fn asks(self) -> Asks {
+    fn query_source(self) -> QuerySource {
         match self {
-            Self::GetCredits => Asks::This(Question::Credits),
-            Self::GetApiKeyInfo => Asks::This(Question::CurrentKey),
-            Self::ListModels => Asks::This(Question::Models),
-            Self::ListApiKeys => Asks::This(Question::Keys),
-            Self::GetApiKey => Asks::About(Argument {
+            Self::GetCredits => QuerySource::Fixed(Query::Credits),
+            Self::GetApiKeyInfo => QuerySource::Fixed(Query::CurrentKey),
+            Self::ListModels => QuerySource::Fixed(Query::Models),
+            Self::ListApiKeys => QuerySource::Fixed(Query::Keys),
+            Self::GetApiKey => QuerySource::FromArgument(Argument {
                 name: "keyHash",
                 description: "The key's hash, from list_api_keys.",
-                question: Question::Key,
+                query: Query::Key,
             }),
-            Self::GetGeneration => Asks::About(Argument {
+            Self::GetGeneration => QuerySource::FromArgument(Argument {
                 name: "generationId",
                 description: "The id that came with the answer, such as gen-1234567890.",
-                question: Question::Generation,
+                query: Query::Generation,
             }),
         }
     }
 
-    /// How it is listed.
+    /// Returns its MCP definition.
     #[must_use]
     pub fn definition(self) -> Tool {
-        let (properties, required) = match self.asks() {
-            Asks::This(_) => (json!({}), json!([])),
-            Asks::About(Argument { name, description, .. }) => {
+        let (properties, required) = match self.query_source() {
+            QuerySource::Fixed(_) => (json!({}), json!([])),
+            QuerySource::FromArgument(Argument { name, description, .. }) => {
                 (json!({ name: Identifier::schema(description) }), json!([name]))
             }
         };
@@ -126,38 +126,38 @@ impl AccountTool {
         Tool::new(self.name(), self.description(), schema).with_annotations(annotations)
     }
 
-    /// What it asks, with these arguments.
+    /// Returns its query for these arguments.
     ///
     /// # Errors
-    /// When they do not fit.
-    pub fn question(self, arguments: &JsonObject) -> Result<Question, InvalidArguments> {
-        let asks = self.asks();
-        let known = match &asks {
-            Asks::This(_) => None,
-            Asks::About(argument) => Some(argument.name),
+    /// When the arguments are invalid.
+    pub fn query(self, arguments: &JsonObject) -> Result<Query, InvalidArguments> {
+        let query_source = self.query_source();
+        let known = match &query_source {
+            QuerySource::Fixed(_) => None,
+            QuerySource::FromArgument(argument) => Some(argument.name),
         };
         if arguments.keys().any(|name| Some(name.as_str()) != known) {
             return Err(InvalidArguments::Unknown(known));
         }
-        match asks {
-            Asks::This(question) => Ok(question),
-            Asks::About(argument) => argument.read(arguments).map(argument.question),
+        match query_source {
+            QuerySource::Fixed(query) => Ok(query),
+            QuerySource::FromArgument(argument) => argument.read(arguments).map(argument.query),
         }
     }
 }
 
-/// What a tool asks OpenRouter.
-enum Asks {
-    /// Always the same.
-    This(Question),
-    /// About the thing that its argument names.
-    About(Argument),
+/// The source of a query.
+enum QuerySource {
+    /// Always the same query.
+    Fixed(Query),
+    /// A query about the object that the argument identifies.
+    FromArgument(Argument),
 }
 
 struct Argument {
     name: &'static str,
     description: &'static str,
-    question: fn(Identifier) -> Question,
+    query: fn(Identifier) -> Query,
 }
 
 impl Argument {
@@ -173,37 +173,34 @@ impl Argument {
 mod tests {
     use super::*;
 
-    fn question(tool: AccountTool, arguments: Value) -> Result<Question, String> {
+    fn query(tool: AccountTool, arguments: Value) -> Result<Query, String> {
         let Value::Object(arguments) = arguments else { panic!("not an object") };
-        tool.question(&arguments).map_err(|error| error.to_string())
+        tool.query(&arguments).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn arguments_fit_or_the_model_learns_why_not() {
+    fn invalid_arguments_are_explained_to_the_model() {
         let hash = Identifier::new("abc").unwrap();
-        assert_eq!(
-            question(AccountTool::GetApiKey, json!({"keyHash": "abc"})),
-            Ok(Question::Key(hash))
-        );
+        assert_eq!(query(AccountTool::GetApiKey, json!({"keyHash": "abc"})), Ok(Query::Key(hash)));
         for (tool, arguments, expected) in [
             (AccountTool::GetCredits, json!({"a": 1}), "takes no arguments"),
             (AccountTool::GetApiKey, json!({}), "keyHash is missing"),
-            (AccountTool::GetApiKey, json!({"keyHash": 7}), "is not a text"),
+            (AccountTool::GetApiKey, json!({"keyHash": 7}), "not a string"),
             (AccountTool::GetApiKey, json!({"keyHash": "../credits"}), "must be 1 to 128"),
             (AccountTool::GetGeneration, json!({"id": "a"}), "generationId and no other argument"),
         ] {
-            let problem = question(tool, arguments).unwrap_err();
+            let problem = query(tool, arguments).unwrap_err();
             assert!(problem.contains(expected), "{tool:?}: {problem}");
         }
     }
 
     #[test]
-    fn every_tool_is_found_by_its_name_and_changes_nothing() {
+    fn every_tool_is_found_by_name_and_read_only() {
         for tool in AccountTool::ALL {
-            assert_eq!(AccountTool::named(tool.name()), Some(tool));
+            assert_eq!(AccountTool::from_name(tool.name()), Some(tool));
             let annotations = tool.definition().annotations.unwrap();
             assert_eq!(annotations.read_only_hint, Some(true), "{tool:?}");
         }
-        assert_eq!(AccountTool::named("get_credit"), None);
+        assert_eq!(AccountTool::from_name("get_credit"), None);
     }
 }

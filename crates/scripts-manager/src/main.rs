@@ -10,7 +10,7 @@ use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
 use rockbot_store::{Clock, StoreSection, reachable};
-use rockbot_store_sql::connect_patiently;
+use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 
 /// Calls make many small allocations that cross threads, for which this allocator is optimized.
@@ -75,7 +75,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let probe_addresses =
         if scripts.probe_network { api_server_addresses(&cluster).await } else { Vec::new() };
     let client = Client::try_from(cluster).map_err(|error| cluster_error(&error))?;
-    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
+    let opened = connect_with_retry(&url, Clock::System, shutdown.requested()).await;
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };

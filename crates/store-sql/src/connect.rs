@@ -1,4 +1,4 @@
-//! Opens the store that an address names.
+//! Opens the store at an address.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{postgres::PostgresStore, sqlite::SqliteStore};
 /// Opens the store at an address.
 ///
 /// # Errors
-/// As for [`SqliteStore::open`] and [`PostgresStore::connect`].
+/// See [`SqliteStore::open`] and [`PostgresStore::connect`].
 pub async fn connect(url: &StoreUrl, clock: Clock) -> Result<Arc<dyn Store>, StoreError> {
     Ok(match url {
         StoreUrl::Memory => Arc::new(MemoryStore::new(clock)),
@@ -20,15 +20,15 @@ pub async fn connect(url: &StoreUrl, clock: Clock) -> Result<Arc<dyn Store>, Sto
     })
 }
 
-/// The pause between two attempts to reach a store that is not there yet.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The delay between attempts to reach an unavailable store.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Opens the store at an address, and waits for it as long as it takes: in a cluster a database may
-/// come up later than its users. None when `stopped` comes first.
+/// Opens the store at an address, and retries while it is unavailable, without limit: in a cluster the
+/// database may start later than its clients. Returns `None` when `stopped` completes first.
 ///
 /// # Errors
-/// When it is there and can't be used.
-pub async fn connect_patiently(
+/// When the store is unusable.
+pub async fn connect_with_retry(
     url: &StoreUrl,
     clock: Clock,
     stopped: impl Future<Output = ()>,
@@ -37,10 +37,10 @@ pub async fn connect_patiently(
         loop {
             match connect(url, clock.clone()).await {
                 Err(error @ StoreError::Unavailable { .. }) => {
-                    warn!(%error, %url, "waiting for the store");
-                    sleep(AGAIN_AFTER).await;
+                    warn!(%error, %url, "store unavailable; retrying");
+                    sleep(RETRY_DELAY).await;
                 }
-                ended => break ended,
+                outcome => break outcome,
             }
         }
     };

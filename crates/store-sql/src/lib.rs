@@ -1,10 +1,10 @@
-//! The store port on SQL databases.
+//! The store port on SQLite and PostgreSQL.
 //!
-//! - [`SqliteStore`]: in a file, for the processes of one machine;
-//! - [`PostgresStore`]: in a database, for the processes of many machines;
-//! - [`connect()`]: opens the store that a [`StoreUrl`](rockbot_store::StoreUrl) names.
+//! - [`SqliteStore`]: a file, for processes on one machine;
+//! - [`PostgresStore`]: a database, for processes on many machines;
+//! - [`connect()`]: opens the store at a [`StoreUrl`](rockbot_store::StoreUrl).
 //!
-//! Both pass the conformance suite of the port. Only programs name this crate: libraries take an
+//! Both pass the conformance suite of the port. Only binaries depend on this crate; libraries take an
 //! `Arc<dyn Store>`.
 
 mod connect;
@@ -12,6 +12,6 @@ pub mod postgres;
 mod row;
 pub mod sqlite;
 
-pub use connect::{connect, connect_patiently};
+pub use connect::{connect, connect_with_retry};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;

@@ -1,12 +1,12 @@
-//! Entries as databases hand them out.
+//! Conversion of database rows to entries.
 
 use futures_util::{Stream, StreamExt};
 
 use rockbot_store::{Entry, Key, MAX_PAGE_BYTES, StoreError, Timestamp, Version};
 
-/// Value, version, and when it expires.
+/// Value, version and expiry time.
 pub(crate) type EntryRow = (Vec<u8>, i64, Option<i64>);
-/// The same with the key before it.
+/// Key, value, version and expiry time.
 pub(crate) type KeyedRow = (String, Vec<u8>, i64, Option<i64>);
 
 pub(crate) fn entry((value, version, expires_at): EntryRow) -> Entry {
@@ -17,7 +17,7 @@ pub(crate) fn entry((value, version, expires_at): EntryRow) -> Entry {
     }
 }
 
-/// Takes rows until the page is full; `explain` says what an error of the database means.
+/// Reads rows until the page is full. `explain` converts database errors.
 pub(crate) async fn page(
     mut rows: impl Stream<Item = Result<KeyedRow, sqlx::Error>> + Unpin,
     explain: impl Fn(sqlx::Error) -> StoreError,
@@ -29,7 +29,7 @@ pub(crate) async fn page(
     {
         let (key, value, version, expires_at) = row.map_err(&explain)?;
         let key = Key::parse(&key).map_err(|error| StoreError::Unusable {
-            reason: format!("somebody else wrote into its table: {error}; remove that row"),
+            reason: format!("a table has a row of another program: {error}; remove that row"),
         })?;
         bytes += value.len();
         page.push((key, entry((value, version, expires_at))));

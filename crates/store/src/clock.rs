@@ -1,4 +1,4 @@
-//! What "expired" is measured by.
+//! Timestamps and the clock that entries expire by.
 
 use std::{
     fmt,
@@ -9,30 +9,30 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A moment, in milliseconds since the Unix epoch.
+/// A point in time, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The moment that many milliseconds after the Unix epoch.
+    /// Creates a timestamp from milliseconds since the Unix epoch.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     #[must_use]
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// The moment `duration` later; the last one there is when that is too far away.
+    /// Returns the timestamp `duration` later, saturating at the latest one.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)))
     }
 
-    /// How long it is from `earlier` to this moment; zero when `earlier` is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -57,21 +57,21 @@ pub fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Where a store takes the time from.
+/// The clock of a store.
 ///
-/// With [`Clock::System`] a store in memory or in a file takes this machine's time, and PostgreSQL
-/// its server's, so that replicas on machines whose clocks disagree still agree on what is expired.
+/// With [`Clock::System`], memory and SQLite stores use the time of this machine, and PostgreSQL that of
+/// its server, so that replicas agree on expiry although their clocks differ.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// The time of day.
+    /// The system clock.
     #[default]
     System,
-    /// A hand that a test moves.
+    /// A clock that a test controls.
     Manual(ManualClock),
 }
 
 impl Clock {
-    /// This machine's time of day, or the test's.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.manual().unwrap_or_else(|| SystemTime::now().into())
@@ -82,29 +82,29 @@ impl Clock {
     pub fn manual(&self) -> Option<Timestamp> {
         match self {
             Self::System => None,
-            Self::Manual(hand) => Some(hand.now()),
+            Self::Manual(clock) => Some(clock.now()),
         }
     }
 }
 
-/// A clock that stands still until it is moved. Clones are the same clock.
+/// A clock that only advances manually. Clones share the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that stands at some moment of the year 2001.
+    /// Creates a clock at a fixed time in 2001.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(AtomicI64::new(1_000_000_000_000)))
     }
 
-    /// Where it stands.
+    /// Returns the time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }
 
-    /// Moves it forward.
+    /// Advances the time.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(millis(by), Ordering::SeqCst);
     }
@@ -117,7 +117,7 @@ impl Default for ManualClock {
 }
 
 impl From<&ManualClock> for Clock {
-    fn from(hand: &ManualClock) -> Self {
-        Self::Manual(hand.clone())
+    fn from(clock: &ManualClock) -> Self {
+        Self::Manual(clock.clone())
     }
 }

@@ -1,4 +1,4 @@
-//! Where something is kept: segments joined by slashes.
+//! Keys of entries: segments joined by slashes.
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
@@ -6,52 +6,51 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 pub const MAX_KEY_BYTES: usize = 512;
 
 const SEPARATOR: char = '/';
-/// The character after the separator: the range of a prefix ends before it.
+/// The character that follows the separator; the end of a prefix's range.
 const AFTER_SEPARATOR: char = '0';
-/// How an empty segment is written; no other text is encoded as a lone percent sign.
+/// The encoding of an empty segment; no other text is encoded as a lone percent sign.
 const EMPTY: &str = "%";
 
-/// A key that can't be used.
+/// Why segments or a text form no key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
-    /// It has no segment.
+    /// There is no segment.
     #[error("a key needs at least one segment")]
     Empty,
-    /// It is too long.
+    /// The key is too long.
     #[error(
-        "the key has {bytes} bytes when encoded, over the limit of {MAX_KEY_BYTES}; keep a hash of the long part instead"
+        "the key has {bytes} bytes when encoded, over the limit of {MAX_KEY_BYTES}; hash the long segment"
     )]
     TooLong {
-        /// Its length when encoded.
+        /// The length when encoded, in bytes.
         bytes: usize,
     },
-    /// The text is not what [`Key::as_str`] gives.
+    /// The text is not in the form of [`Key::as_str`].
     #[error("{text:?} is not an encoded key")]
     NotEncoded {
-        /// The beginning of the text.
+        /// The start of the text, up to 64 characters.
         text: String,
     },
 }
 
 /// The name of an entry: one or more segments.
 ///
-/// A segment is any text. In the encoded form letters, digits, `_`, `-` and `.` stand for
-/// themselves, every other byte is `%` and two hex digits, and slashes join the segments: so text
-/// from outside can't add a segment, and different segments give different keys. Keys are ordered
-/// by the bytes of this form, on every store.
+/// A segment is any text. In the encoded form, letters, digits, `_`, `-` and `.` are literal, every other
+/// byte is `%` and two hex digits, and slashes join the segments: untrusted text cannot add a segment,
+/// and different segments give different keys. Every store orders keys by the bytes of this form.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// The key of these segments, in order.
+    /// Creates a key from its segments.
     ///
     /// # Errors
-    /// Without a segment, and when it gets longer than [`MAX_KEY_BYTES`].
+    /// When there is no segment, or the key exceeds [`MAX_KEY_BYTES`].
     pub fn new<S: AsRef<str>>(segments: impl IntoIterator<Item = S>) -> Result<Self, InvalidKey> {
         encode(segments).map(|text| Self(text.into()))
     }
 
-    /// Reads a key back from the form that [`Key::as_str`] gives.
+    /// Parses the form that [`Key::as_str`] returns.
     ///
     /// # Errors
     /// When the text is not in that form, or too long.
@@ -65,20 +64,20 @@ impl Key {
         }
     }
 
-    /// The encoded form.
+    /// Returns the encoded form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The segments as they were given.
+    /// Returns the segments, decoded.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = String> {
-        // Only encoded text is ever inside.
+        // The text was encoded by this module.
         self.0.split(SEPARATOR).map(|segment| decode(segment).unwrap_or_default())
     }
 }
 
-// Keys and their encoded forms have one order and one hash.
+// A key and its encoded form have the same order and hash.
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
         &self.0
@@ -97,63 +96,63 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The first segments of keys. `memory/a` is the prefix of `memory/a/x`, and neither of `memory/ab`
-/// nor of `memory/a` itself.
+/// The first segments of keys. `memory/a` is a prefix of `memory/a/x`, but neither of `memory/ab` nor of
+/// `memory/a` itself.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// Keys below the prefix are from here on, ...
-    from: Arc<str>,
-    /// ... and before this.
-    before: Arc<str>,
+    /// The inclusive start of the range of keys.
+    start: Arc<str>,
+    /// The exclusive end of the range of keys.
+    end: Arc<str>,
 }
 
 impl Prefix {
-    /// The prefix of these segments, in order.
+    /// Creates a prefix from its segments.
     ///
     /// # Errors
-    /// As for [`Key::new`].
+    /// See [`Key::new`].
     pub fn new<S: AsRef<str>>(segments: impl IntoIterator<Item = S>) -> Result<Self, InvalidKey> {
         encode(segments).map(|text| Self {
-            from: format!("{text}{SEPARATOR}").into(),
-            before: format!("{text}{AFTER_SEPARATOR}").into(),
+            start: format!("{text}{SEPARATOR}").into(),
+            end: format!("{text}{AFTER_SEPARATOR}").into(),
         })
     }
 
-    /// Whether the key is below it.
+    /// Returns whether the key is below the prefix.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         (self.as_str()..self.end()).contains(&key.as_str())
     }
 
-    /// The encoded form, with a slash at its end; not a key itself. It is the first text in the
-    /// range of keys below the prefix.
+    /// Returns the encoded form, with a trailing slash: the start of the range of keys, and not a key
+    /// itself.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.from
+        &self.start
     }
 
-    /// Returns the lower bound, itself excluded, of the page of keys that follows `after`.
+    /// Returns the exclusive lower bound of the page of keys after `after`.
     #[must_use]
     pub fn start_after<'a>(&'a self, after: Option<&'a Key>) -> &'a str {
         after.map_or(self.as_str(), |key| self.as_str().max(key.as_str()))
     }
 
-    /// Returns the upper bound, itself excluded, of the keys below the prefix.
+    /// Returns the exclusive upper bound of the keys below the prefix.
     #[must_use]
     pub fn end(&self) -> &str {
-        &self.before
+        &self.end
     }
 }
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.from)
+        f.write_str(&self.start)
     }
 }
 
 impl fmt::Debug for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Prefix({})", self.from)
+        write!(f, "Prefix({})", self.start)
     }
 }
 
@@ -209,17 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn text_from_outside_cannot_add_a_segment() {
-        let hostile = key(&["memory", "a/b", "..", "", "%", "ü"]);
-        assert_eq!(hostile.as_str(), "memory/a%2Fb/../%/%25/%C3%BC");
-        let segments: Vec<_> = hostile.segments().collect();
+    fn segments_are_escaped() {
+        let escaped = key(&["memory", "a/b", "..", "", "%", "ü"]);
+        assert_eq!(escaped.as_str(), "memory/a%2Fb/../%/%25/%C3%BC");
+        let segments: Vec<_> = escaped.segments().collect();
         assert_eq!(segments, ["memory", "a/b", "..", "", "%", "ü"]);
         assert_ne!(key(&["a", "b"]), key(&["a/b"]));
         assert_ne!(key(&["a", ""]), key(&["a", "%"]));
     }
 
     #[test]
-    fn a_key_is_read_back_from_its_encoded_form_only() {
+    fn only_encoded_form_is_parsed() {
         let original = key(&["a b", "c"]);
         assert_eq!(Key::parse(original.as_str()), Ok(original));
         for text in ["", "/", "a//b", "a/", "a b", "%2f", "%41", "%4", "%FF", "a%"] {
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_a_segment_and_at_most_512_bytes() {
+    fn key_length_is_bounded() {
         assert_eq!(Key::new::<&str>([]), Err(InvalidKey::Empty));
         assert!(Key::new(["x".repeat(512)]).is_ok());
         assert_eq!(Key::new(["x".repeat(513)]), Err(InvalidKey::TooLong { bytes: 513 }));
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_holds_whole_segments_only() {
+    fn prefix_matches_whole_segments() {
         let prefix = Prefix::new(["memory", "a"]).unwrap();
         assert!(prefix.contains(&key(&["memory", "a", "x"])));
         assert!(prefix.contains(&key(&["memory", "a", "x", "y"])));

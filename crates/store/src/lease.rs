@@ -1,4 +1,4 @@
-//! One holder at a time, for a while, on any store.
+//! Leases: time-limited exclusive locks on any store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,43 +13,43 @@ use crate::{
     port::{Entry, Expected, Store, StoreError, Version, Write, Written},
 };
 
-/// How often a lease that is kept is renewed.
-const RENEWAL: Duration = Duration::from_secs(3);
-/// The pause after a renewal that failed.
-const AFTER_FAILURE: Duration = Duration::from_millis(500);
-/// How long one attempt to have, renew or give back a lease may take, for whoever keeps one.
-pub const ATTEMPT: Duration = Duration::from_secs(2);
+/// The renewal interval.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
+/// The delay after a failed renewal.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The timeout of one attempt to acquire, renew or release a lease.
+pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a lease was not had, or not kept.
+/// Why a lease was not acquired or renewed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Somebody else holds it.
+    /// Another owner holds the lease.
     #[error("the lease {key} is held by {owner:?}")]
     HeldBy {
-        /// Which lease.
+        /// The key of the lease.
         key: Key,
-        /// Who holds it.
+        /// The owner that holds it.
         owner: String,
-        /// When it ends unless it is renewed, by the store's clock; never when `None`.
+        /// The expiry time without a renewal, by the store's clock; `None` if it does not expire.
         until: Option<Timestamp>,
     },
-    /// It ended before it was renewed. Stop what it protects; somebody else may have begun.
-    #[error("the lease {key} was lost: it ended before it was renewed")]
+    /// The lease expired before it was renewed. Stop the protected work, since another owner may have
+    /// started.
+    #[error("the lease {key} was lost: it expired before its renewal")]
     Lost {
-        /// Which lease.
+        /// The key of the lease.
         key: Key,
     },
-    /// The store failed. The lease may still be held until its time is over.
+    /// The store failed. The lease may still be held until it expires.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The right to do something alone, until its time is over.
+/// A time-limited exclusive lock.
 ///
-/// It ends by itself when its holder is gone or can't reach the store. A holder that was stopped
-/// for too long learns of it at the next renewal at the latest; until then only the
-/// [`token`](Lease::token) keeps it from doing harm, so hand it to whatever the lease protects.
-/// Dropping a lease leaves it to end by itself.
+/// It expires when its holder dies or cannot reach the store. A holder that was suspended for too long
+/// finds out at the next renewal; until then only the [`token`](Lease::token) protects against it, so pass
+/// the token to the protected resource. A dropped lease expires.
 pub struct Lease {
     store: Arc<dyn Store>,
     key: Key,
@@ -57,15 +57,15 @@ pub struct Lease {
     ttl: Duration,
     token: Version,
     version: Version,
-    /// Whether a renewal was sent that may have been made.
+    /// Set while a renewal was sent but not confirmed.
     unconfirmed: bool,
 }
 
 impl Lease {
-    /// Takes the lease for `ttl` if nobody holds it.
+    /// Acquires a free lease for `ttl`.
     ///
-    /// `owner` names this holder and nobody else, also not another task of this process: asking
-    /// again under the same name finds the lease held.
+    /// `owner` must be unique, also among the tasks of this process. A second call with the same owner
+    /// finds the lease held.
     ///
     /// # Errors
     /// [`LeaseError::HeldBy`] when it is held, [`LeaseError::Store`] when the store fails.
@@ -77,7 +77,7 @@ impl Lease {
     ) -> Result<Self, LeaseError> {
         let owner = Bytes::copy_from_slice(owner.as_bytes());
         let write = Write::new(key.clone(), owner.clone());
-        match store.write(write.for_a_time(ttl).expecting(Expected::Absent)).await? {
+        match store.write(write.with_ttl(ttl).with_expected(Expected::Absent)).await? {
             Written::Done(version) => {
                 let token = version;
                 Ok(Self { store, key, owner, ttl, token, version, unconfirmed: false })
@@ -90,29 +90,31 @@ impl Lease {
         }
     }
 
-    /// Holds it for another `ttl` from now.
+    /// Extends the lease to `ttl` from now.
     ///
     /// # Errors
-    /// [`LeaseError::Lost`] when it has ended, also if nobody took it since;
-    /// [`LeaseError::Store`] when the store fails: renew again while there is time.
+    /// [`LeaseError::Lost`] when it has expired, also if it is still free; [`LeaseError::Store`] when the
+    /// store fails: retry until the lease expires.
     ///
     /// # Cancellation
-    /// It may have been renewed; the next renewal finds out.
+    /// The lease may have been renewed; the next renewal handles both cases.
     pub async fn renew(&mut self) -> Result<(), LeaseError> {
         loop {
             let write = Write::new(self.key.clone(), self.owner.clone())
-                .for_a_time(self.ttl)
-                .expecting(Expected::Version(self.version));
-            // Nor is it confirmed when the caller stops waiting.
-            let in_doubt = std::mem::replace(&mut self.unconfirmed, true);
+                .with_ttl(self.ttl)
+                .with_expected(Expected::Version(self.version));
+            // Stays set if the caller drops the future.
+            let was_unconfirmed = std::mem::replace(&mut self.unconfirmed, true);
             match self.store.write(write).await {
                 Ok(Written::Done(version)) => {
                     self.version = version;
                     self.unconfirmed = false;
                     return Ok(());
                 }
-                // The renewal nobody confirmed was made after all.
-                Ok(Written::Conflict(Some(entry))) if in_doubt && entry.value == self.owner => {
+                // The unconfirmed renewal had been made.
+                Ok(Written::Conflict(Some(entry)))
+                    if was_unconfirmed && entry.value == self.owner =>
+                {
                     self.version = entry.version;
                     self.unconfirmed = false;
                 }
@@ -121,58 +123,59 @@ impl Lease {
                     return Err(LeaseError::Lost { key: self.key.clone() });
                 }
                 Err(error) => {
-                    self.unconfirmed = in_doubt || matches!(error, StoreError::Unconfirmed { .. });
+                    self.unconfirmed =
+                        was_unconfirmed || matches!(error, StoreError::Unconfirmed { .. });
                     return Err(error.into());
                 }
             }
         }
     }
 
-    /// Keeps it until told to stop, renewing it every 3 s, and returns it then. None when it is lost:
-    /// when it has ended, or could not be renewed for `give_up`. With less than its whole time
-    /// something is left of the lease for what it protects to end.
+    /// Renews the lease every 3 s until `stop` is cancelled, and returns it then.
+    ///
+    /// Returns `None` when the lease is lost: it has expired, or could not be renewed for `give_up`. A
+    /// `give_up` shorter than the time to live leaves time to stop the protected work.
     ///
     /// # Cancellation
-    /// Leaves the lease to end by itself.
-    pub async fn keep(mut self, give_up: Duration, stop: &CancellationToken) -> Option<Self> {
+    /// The lease expires.
+    pub async fn keep_alive(mut self, give_up: Duration, stop: &CancellationToken) -> Option<Self> {
         let mut renewed = Instant::now();
-        let mut pause = RENEWAL;
-        while stop.run_until_cancelled(sleep(pause)).await.is_some() {
-            let began = Instant::now();
-            let attempt = (began + ATTEMPT).min(renewed + give_up);
-            let renewal = timeout_at(attempt, self.renew()).await;
-            let late = || StoreError::Unavailable { reason: "no answer in time".to_owned() };
-            let Err(error) = renewal.unwrap_or_else(|_| Err(late().into())) else {
-                renewed = began;
-                pause = RENEWAL;
+        let mut delay = RENEWAL_INTERVAL;
+        while stop.run_until_cancelled(sleep(delay)).await.is_some() {
+            let start = Instant::now();
+            let deadline = (start + ATTEMPT_TIMEOUT).min(renewed + give_up);
+            let renewal = timeout_at(deadline, self.renew()).await;
+            let timeout = || StoreError::Unavailable { reason: "no response in time".to_owned() };
+            let Err(error) = renewal.unwrap_or_else(|_| Err(timeout().into())) else {
+                renewed = start;
+                delay = RENEWAL_INTERVAL;
                 continue;
             };
-            warn!(lease = %self.key, %error, "cannot renew a lease");
+            warn!(lease = %self.key, %error, "lease renewal failed");
             if matches!(error, LeaseError::Lost { .. }) || renewed.elapsed() >= give_up {
                 return None;
             }
-            pause = AFTER_FAILURE;
+            delay = RETRY_DELAY;
         }
         Some(self)
     }
 
-    /// Gives it back, so that somebody else can have it at once. Returns whether it was still
-    /// held.
+    /// Releases the lease, so that another owner can acquire it at once. Returns whether it was still held.
     ///
     /// # Errors
-    /// When the store fails; the lease then ends by itself.
+    /// When the store fails; the lease expires then.
     pub async fn release(self) -> Result<bool, StoreError> {
         self.store.remove(&self.key, Expected::Version(self.version)).await
     }
 
-    /// The fencing token: larger than that of every earlier holder, and the same as long as this
-    /// lease is renewed. What the lease protects refuses a token smaller than one it has seen.
+    /// Returns the fencing token: larger than that of every earlier holder, and unchanged by renewals. The
+    /// protected resource must reject a token smaller than one it has seen.
     #[must_use]
     pub fn token(&self) -> Version {
         self.token
     }
 
-    /// Which lease it is.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
@@ -198,13 +201,13 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
     const GIVE_UP: Duration = Duration::from_secs(8);
 
-    /// Writes, and says so only as long as it is not silent.
-    struct Silenceable {
+    /// A store that makes writes, but does not confirm them while it is silent.
+    struct SilentStore {
         store: MemoryStore,
         silent: AtomicBool,
     }
 
-    impl Store for Silenceable {
+    impl Store for SilentStore {
         fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
             self.store.get(key)
         }
@@ -246,37 +249,39 @@ mod tests {
         }
     }
 
-    struct Stage {
-        store: Arc<Silenceable>,
+    struct Fixture {
+        store: Arc<SilentStore>,
         clock: ManualClock,
-        began: Instant,
+        start: Instant,
         stop: CancellationToken,
-        kept: tokio::task::JoinHandle<Option<Lease>>,
+        renewal: tokio::task::JoinHandle<Option<Lease>>,
     }
 
-    impl Stage {
-        async fn with_a_kept_lease() -> Self {
+    impl Fixture {
+        /// Starts to renew a new lease.
+        async fn start() -> Self {
             let clock = ManualClock::new();
             let store = MemoryStore::new(Clock::from(&clock));
-            let store = Arc::new(Silenceable { store, silent: AtomicBool::new(false) });
+            let store = Arc::new(SilentStore { store, silent: AtomicBool::new(false) });
             let lease = Lease::acquire(store.clone(), key(), "one", TTL).await.unwrap();
             let stop = CancellationToken::new();
             let stopped = stop.clone();
-            let kept = tokio::spawn(async move { lease.keep(GIVE_UP, &stopped).await });
-            Self { store, clock, began: Instant::now(), stop, kept }
+            let renewal = tokio::spawn(async move { lease.keep_alive(GIVE_UP, &stopped).await });
+            Self { store, clock, start: Instant::now(), stop, renewal }
         }
 
-        /// Lets time go by, for the store as well.
-        async fn pass(&self, seconds: u64) {
+        /// Advances the time, also that of the store.
+        async fn advance(&self, seconds: u64) {
             for _ in 0..seconds {
                 sleep(Duration::from_secs(1)).await;
                 self.clock.advance(Duration::from_secs(1));
             }
         }
 
+        /// Returns the time after which the lease was lost.
         async fn lost_after(self) -> Duration {
-            assert!(self.kept.await.unwrap().is_none());
-            self.began.elapsed()
+            assert!(self.renewal.await.unwrap().is_none());
+            self.start.elapsed()
         }
     }
 
@@ -285,44 +290,44 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kept_lease_outlives_its_time_and_is_there_to_be_given_back() {
-        let stage = Stage::with_a_kept_lease().await;
-        stage.pass(60).await;
-        stage.stop.cancel();
-        let lease = stage.kept.await.unwrap().expect("kept");
-        assert!(lease.release().await.unwrap(), "it was still held");
+    async fn renewed_lease_outlives_its_ttl() {
+        let fixture = Fixture::start().await;
+        fixture.advance(60).await;
+        fixture.stop.cancel();
+        let lease = fixture.renewal.await.unwrap().expect("the lease");
+        assert!(lease.release().await.unwrap(), "the lease was still held");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_of_somebody_else_is_lost_at_the_next_renewal() {
-        let stage = Stage::with_a_kept_lease().await;
-        stage.clock.advance(TTL);
-        Lease::acquire(stage.store.clone(), key(), "two", TTL).await.expect("its time is over");
-        assert_eq!(stage.lost_after().await, RENEWAL);
+    async fn expired_lease_is_lost_at_next_renewal() {
+        let fixture = Fixture::start().await;
+        fixture.clock.advance(TTL);
+        Lease::acquire(fixture.store.clone(), key(), "two", TTL).await.expect("it has expired");
+        assert_eq!(fixture.lost_after().await, RENEWAL_INTERVAL);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_fails_is_asked_again_until_it_is_time_to_give_up() {
-        let stage = Stage::with_a_kept_lease().await;
-        stage.store.close().await;
-        assert_eq!(stage.lost_after().await, GIVE_UP);
+    async fn failing_store_is_retried_until_give_up() {
+        let fixture = Fixture::start().await;
+        fixture.store.close().await;
+        assert_eq!(fixture.lost_after().await, GIVE_UP);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_says_nothing_is_not_waited_for_longer_than_that() {
-        let stage = Stage::with_a_kept_lease().await;
-        stage.store.silent.store(true, Ordering::Relaxed);
-        assert_eq!(stage.lost_after().await, GIVE_UP);
+    async fn silent_store_loses_lease_at_give_up() {
+        let fixture = Fixture::start().await;
+        fixture.store.silent.store(true, Ordering::Relaxed);
+        assert_eq!(fixture.lost_after().await, GIVE_UP);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_that_was_made_in_silence_does_not_lose_the_lease() {
-        let stage = Stage::with_a_kept_lease().await;
-        stage.store.silent.store(true, Ordering::Relaxed);
-        stage.pass(4).await;
-        stage.store.silent.store(false, Ordering::Relaxed);
-        stage.pass(20).await;
-        stage.stop.cancel();
-        assert!(stage.kept.await.unwrap().is_some());
+    async fn unconfirmed_renewal_keeps_lease() {
+        let fixture = Fixture::start().await;
+        fixture.store.silent.store(true, Ordering::Relaxed);
+        fixture.advance(4).await;
+        fixture.store.silent.store(false, Ordering::Relaxed);
+        fixture.advance(20).await;
+        fixture.stop.cancel();
+        assert!(fixture.renewal.await.unwrap().is_some());
     }
 }

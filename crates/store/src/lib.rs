@@ -1,17 +1,18 @@
 //! Shared state with a time to live, behind one port.
 //!
-//! - [`Store`]: what every store can do: compare and write, list, forget. [`MemoryStore`] does it
-//!   in one process; the crate `rockbot-store-sql` has a store in a file and one in a database. All
-//!   pass one conformance suite.
-//! - [`StoreUrl`]: which store.
-//! - [`Key`] and [`Prefix`]: where something is kept.
-//! - [`Version`]: one counter for each store that only grows, so that it fences.
-//! - [`Lease`]: one holder at a time, for a while.
-//! - [`Shelf`]: JSON documents of one kind.
-//! - [`Sweeper`]: removes what has expired.
-//! - [`Clock`]: what "expired" is measured by.
+//! - [`Store`]: the port: conditional writes, reads, lists and expiry. [`MemoryStore`] implements it in
+//!   one process; the crate `rockbot-store-sql` has SQLite and PostgreSQL stores. All pass one
+//!   conformance suite.
+//! - [`StoreUrl`]: the address of a store.
+//! - [`Key`] and [`Prefix`]: names of entries.
+//! - [`Version`]: a counter per store that only grows, usable as a fencing token.
+//! - [`Lease`]: a time-limited exclusive lock.
+//! - [`DocumentStore`]: JSON documents of one type.
+//! - [`Sweeper`]: removes expired entries in the background.
+//! - [`Clock`]: the time that entries expire by.
 
 pub mod clock;
+pub mod document;
 pub mod key;
 pub mod lease;
 pub mod memory;
@@ -19,11 +20,11 @@ pub mod port;
 mod postgres_address;
 mod reachable;
 mod section;
-pub mod shelf;
 pub mod sweeper;
 pub mod url;
 
 pub use clock::{Clock, ManualClock, Timestamp};
+pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
 pub use lease::{Lease, LeaseError};
 pub use memory::{MemoryLimits, MemoryStore};
@@ -33,6 +34,5 @@ pub use port::{
 };
 pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};
-pub use shelf::{Document, Placed, Shelf, ShelfError};
 pub use sweeper::Sweeper;
 pub use url::{InvalidStoreUrl, StoreUrl};

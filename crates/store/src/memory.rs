@@ -1,4 +1,4 @@
-//! A store in this process, gone with it.
+//! The in-memory store.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +20,12 @@ use crate::{
     },
 };
 
-/// How much a [`MemoryStore`] holds at most.
+/// Limits of a [`MemoryStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Most entries. Default 100,000.
+    /// The maximum number of entries. Default: 100,000.
     pub entries: usize,
-    /// Most bytes of keys and values. Default 256 MiB.
+    /// The maximum size of keys and values, in bytes. Default: 256 MiB.
     pub bytes: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for MemoryLimits {
     }
 }
 
-/// A store in memory. Clones are the same store.
+/// An in-memory store. Clones share the entries.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     clock: Clock,
@@ -52,43 +52,43 @@ struct State {
 }
 
 impl MemoryStore {
-    /// An empty store with the default limits.
+    /// Creates an empty store with the default limits.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self::with_limits(clock, MemoryLimits::default())
     }
 
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn with_limits(clock: Clock, limits: MemoryLimits) -> Self {
         Self { clock, limits, state: Arc::default() }
     }
 
-    fn open(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    fn lock(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed { Err(StoreError::Closed) } else { Ok(state) }
     }
 
     fn read(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
-        Ok(self.open()?.live(key, self.clock.now()).cloned())
+        Ok(self.lock()?.live(key, self.clock.now()).cloned())
     }
 
     fn put(&self, write: Write) -> Result<Written, StoreError> {
         write.check_size()?;
-        let mut state = self.open()?;
+        let mut state = self.lock()?;
         let now = self.clock.now();
         let present = state.live(&write.key, now);
         if !write.expected.is_met_by(present) {
             return Ok(Written::Conflict(present.cloned()));
         }
-        if !state.has_room(&write, self.limits) {
+        if !state.fits(&write, self.limits) {
             state.sweep(now, usize::MAX);
         }
-        if !state.has_room(&write, self.limits) {
+        if !state.fits(&write, self.limits) {
             let MemoryLimits { entries, bytes } = self.limits;
             return Err(StoreError::Full {
                 reason: format!(
-                    "the store in memory holds {entries} entries or {bytes} bytes; let entries \
+                    "the in-memory store is limited to {entries} entries and {bytes} bytes; let entries \
                      expire sooner, or use a file: sqlite:PATH"
                 ),
             });
@@ -100,12 +100,12 @@ impl MemoryStore {
         Ok(Written::Done(version))
     }
 
-    fn take(&self, key: &Key, expected: Expected) -> Result<bool, StoreError> {
-        let mut state = self.open()?;
+    fn delete(&self, key: &Key, expected: Expected) -> Result<bool, StoreError> {
+        let mut state = self.lock()?;
         let present = state.live(key, self.clock.now());
         let removes = present.is_some() && expected.is_met_by(present);
         if removes {
-            state.forget(key);
+            state.remove(key);
         }
         Ok(removes)
     }
@@ -118,11 +118,11 @@ impl MemoryStore {
     ) -> Result<Vec<(Key, Entry)>, StoreError> {
         let now = self.clock.now();
         let mut bytes = 0;
-        let state = self.open()?;
-        let from = Bound::Excluded(prefix.start_after(after));
+        let state = self.lock()?;
+        let start = Bound::Excluded(prefix.start_after(after));
         let page = state
             .entries
-            .range::<str, _>((from, Bound::Unbounded))
+            .range::<str, _>((start, Bound::Unbounded))
             .take_while(|(key, _)| prefix.contains(key))
             .filter(|(_, entry)| !entry.is_expired(now))
             .take(limit.min(MAX_PAGE_ENTRIES))
@@ -140,7 +140,7 @@ impl State {
         self.entries.get(key).filter(|entry| !entry.is_expired(now))
     }
 
-    fn has_room(&self, write: &Write, limits: MemoryLimits) -> bool {
+    fn fits(&self, write: &Write, limits: MemoryLimits) -> bool {
         let replaced = self.entries.get(&write.key);
         let entries = self.entries.len() + usize::from(replaced.is_none());
         let freed = replaced.map_or(0, |entry| size(&write.key, entry.value.len()));
@@ -149,12 +149,12 @@ impl State {
     }
 
     fn insert(&mut self, key: Key, entry: Entry) {
-        self.forget(&key);
+        self.remove(&key);
         self.bytes += size(&key, entry.value.len());
         self.entries.insert(key, entry);
     }
 
-    fn forget(&mut self, key: &Key) {
+    fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
             self.bytes -= size(key, entry.value.len());
         }
@@ -164,7 +164,7 @@ impl State {
         let expired = self.entries.iter().filter(|(_, entry)| entry.is_expired(now));
         let keys: Vec<_> = expired.take(limit).map(|(key, _)| key.clone()).collect();
         for key in &keys {
-            self.forget(key);
+            self.remove(key);
         }
         keys.len()
     }
@@ -188,7 +188,7 @@ impl Store for MemoryStore {
         key: &'a Key,
         expected: Expected,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
-        ready(self.take(key, expected)).boxed()
+        ready(self.delete(key, expected)).boxed()
     }
 
     fn list<'a>(
@@ -201,12 +201,12 @@ impl Store for MemoryStore {
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-        let swept = self.open().map(|mut state| state.sweep(self.clock.now(), limit) as u64);
+        let swept = self.lock().map(|mut state| state.sweep(self.clock.now(), limit) as u64);
         ready(swept).boxed()
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        ready(self.open().map(|_| self.clock.now())).boxed()
+        ready(self.lock().map(|_| self.clock.now())).boxed()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -1,4 +1,4 @@
-//! What every store can do.
+//! The store port.
 
 use std::{fmt, time::Duration};
 
@@ -12,31 +12,32 @@ use crate::{
 
 /// The largest value, in bytes: 4 MiB.
 pub const MAX_VALUE_BYTES: usize = 4 * 1024 * 1024;
-/// The most entries that one [`Store::list`] returns.
+/// The maximum number of entries in a page of [`Store::list`].
 pub const MAX_PAGE_ENTRIES: usize = 1000;
-/// When the values of a page reach this many bytes, the page ends: 8 MiB.
+/// The size at which a page ends, in bytes of its values: 8 MiB.
 pub const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// State that several processes share, entry by entry.
+/// A key-value store that several processes share.
 ///
-/// What has expired is not there: it is not returned, not listed, and counts as absent for a
-/// write, whether it was swept or not. A write is durable when it returns, except in memory.
+/// An expired entry is absent: it is neither returned nor listed, and a write treats it as absent,
+/// whether it was swept or not. A write is durable when it returns, except in memory.
 pub trait Store: Send + Sync + 'static {
-    /// The entry of a key, if there is one.
+    /// Returns the entry of a key.
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>>;
 
-    /// Writes if the key is as expected, and returns the new version, or what is there instead.
+    /// Writes a value if the current entry meets [`Write::expected`]. Returns the new version, or the current
+    /// entry on a conflict.
     ///
     /// # Errors
-    /// Only [`StoreError::Unconfirmed`] leaves open whether the value was written; read it, or
-    /// write again expecting the version known before.
+    /// Only after [`StoreError::Unconfirmed`] the value may have been written: read it, or repeat the
+    /// write with the last known version as the expectation.
     ///
     /// # Cancellation
     /// Dropping the future leaves the value either written or not.
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>>;
 
-    /// Removes the entry of a key if it is as expected. Returns whether an entry was removed: an
-    /// entry that is absent or has another version is no error.
+    /// Removes the entry of a key if it meets `expected`. Returns whether an entry was removed: an absent
+    /// entry or another version is not an error.
     ///
     /// # Errors
     /// As for [`Store::write`].
@@ -49,10 +50,11 @@ pub trait Store: Send + Sync + 'static {
         expected: Expected,
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
-    /// A page of the entries below the prefix, in order of their keys, beginning after the key
-    /// `after`: at most `limit`, at most [`MAX_PAGE_ENTRIES`], and no further than the entry with
-    /// which the values reach [`MAX_PAGE_BYTES`]. So a short page is not the last one; an empty
-    /// page is the end (for a limit of at least 1).
+    /// Returns a page of the entries below the prefix, ordered by key, after the key `after`.
+    ///
+    /// A page has at most `limit` and [`MAX_PAGE_ENTRIES`] entries, and ends with the entry whose value
+    /// makes it reach [`MAX_PAGE_BYTES`]. A short page may not be the last; an empty page is the end (for a
+    /// limit of at least 1).
     fn list<'a>(
         &'a self,
         prefix: &'a Prefix,
@@ -60,25 +62,25 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>>;
 
-    /// Removes what has expired, at most `limit` entries, and returns how many it were.
+    /// Removes up to `limit` expired entries, and returns their number.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>>;
 
-    /// The time that entries expire by.
+    /// Returns the time that entries expire by.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
 
-    /// Finishes the writes that wait and gives the store up. Everything afterwards fails with
+    /// Completes pending writes and closes the store. Later operations fail with
     /// [`StoreError::Closed`].
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What is kept under a key.
+/// A value with its metadata.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The value as it was written.
+    /// The value.
     pub value: Bytes,
-    /// Which write it comes from.
+    /// The version assigned by its write.
     pub version: Version,
-    /// When it is gone; never when `None`.
+    /// The expiry time; `None` for entries that do not expire.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -90,7 +92,7 @@ impl Entry {
     }
 }
 
-// The value is somebody's data and must not get into a log.
+// Values are private and must not be logged.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
@@ -101,22 +103,22 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// Which write of a store made an entry.
+/// The version of an entry, assigned by its write.
 ///
-/// Each write takes it from a counter of its store that only grows. For a key it never comes
-/// again and never gets smaller, also not after the entry expired or was removed, nor when the
-/// store is opened again: whoever saw a larger version may refuse a smaller one.
+/// Each write takes the next value of a counter of its store, which only grows. The versions of a key
+/// never repeat or decrease, also not after the entry expired or was removed, or the store was reopened:
+/// a reader that saw a larger version may reject a smaller one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(i64);
 
 impl Version {
-    /// The version with this number.
+    /// Creates a version from its number.
     #[must_use]
     pub const fn from_number(number: i64) -> Self {
         Self(number)
     }
 
-    /// Its number, at least 1 for what a store returns.
+    /// Returns the number; at least 1 for versions from a store.
     #[must_use]
     pub const fn number(self) -> i64 {
         self.0
@@ -129,19 +131,19 @@ impl fmt::Display for Version {
     }
 }
 
-/// What must be under a key for a write or a removal to happen.
+/// The precondition of a write or a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Anything, or nothing.
+    /// None: the key may have any entry, or none.
     Anything,
-    /// Nothing, or what has expired.
+    /// The key has no entry, or an expired one.
     Absent,
-    /// The entry of that write, not expired.
+    /// The key has an entry of this version that has not expired.
     Version(Version),
 }
 
 impl Expected {
-    /// Returns whether `entry`, which has not expired, meets the expectation.
+    /// Returns whether `entry`, which must not have expired, meets the precondition.
     #[must_use]
     pub fn is_met_by(self, entry: Option<&Entry>) -> bool {
         match self {
@@ -152,51 +154,50 @@ impl Expected {
     }
 }
 
-/// A value on its way into a store.
+/// A write to a store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Where it goes.
+    /// The key.
     pub key: Key,
-    /// At most [`MAX_VALUE_BYTES`].
+    /// The value, at most [`MAX_VALUE_BYTES`].
     pub value: Bytes,
-    /// How long it is kept, to the millisecond; `None` for ever.
+    /// The time to live, in whole milliseconds; `None` for no expiry.
     pub ttl: Option<Duration>,
-    /// What must be there.
+    /// The precondition.
     pub expected: Expected,
 }
 
 impl Write {
-    /// A value that is kept for ever, in place of whatever is there.
+    /// Creates an unconditional write without expiry.
     #[must_use]
     pub fn new(key: Key, value: impl Into<Bytes>) -> Self {
         Self { key, value: value.into(), ttl: None, expected: Expected::Anything }
     }
 
-    /// The same, gone after `ttl`.
+    /// Sets the time to live.
     #[must_use]
-    pub fn for_a_time(mut self, ttl: Duration) -> Self {
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// The same, if the key is as expected.
+    /// Sets the precondition.
     #[must_use]
-    pub fn expecting(mut self, expected: Expected) -> Self {
+    pub fn with_expected(mut self, expected: Expected) -> Self {
         self.expected = expected;
         self
     }
 
-    /// Checks the size of the value; every store calls it before it writes.
+    /// Validates the size of the value. Every store calls it before it writes.
     ///
     /// # Errors
     /// [`StoreError::TooLarge`] above [`MAX_VALUE_BYTES`].
     pub fn check_size(&self) -> Result<(), StoreError> {
-        match self.value.len() {
-            bytes if bytes > MAX_VALUE_BYTES => {
-                Err(StoreError::TooLarge { bytes, limit: MAX_VALUE_BYTES })
-            }
-            _ => Ok(()),
+        let bytes = self.value.len();
+        if bytes > MAX_VALUE_BYTES {
+            return Err(StoreError::TooLarge { bytes, limit: MAX_VALUE_BYTES });
         }
+        Ok(())
     }
 }
 
@@ -211,51 +212,50 @@ impl fmt::Debug for Write {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
-    /// The value is there, with this version.
+    /// The value was written, with this version.
     Done(Version),
-    /// Nothing was written, because this is there (or nothing is): never what was expected.
+    /// Nothing was written, because the current entry does not meet the precondition.
     Conflict(Option<Entry>),
 }
 
-/// Why a store did not do what it was asked.
+/// Why an operation of a store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store can't be reached, or is too busy. Nothing was changed; trying again later may
-    /// help.
-    #[error("the store can't be reached: {reason}")]
+    /// The store cannot be reached, or is too busy. Nothing was changed; a later retry may succeed.
+    #[error("the store is unavailable: {reason}")]
     Unavailable {
-        /// What happened, and what to do.
+        /// The cause, and the required action.
         reason: String,
     },
-    /// The change was handed over and no answer came: it was made or not.
-    #[error("the store did not confirm the change, which was made or not: {reason}")]
+    /// The change was sent but not confirmed: it may have been made.
+    #[error("the store did not confirm the change, which may have been made: {reason}")]
     Unconfirmed {
-        /// What happened instead.
+        /// The cause.
         reason: String,
     },
-    /// The value is larger than a store keeps.
+    /// The value exceeds the size limit.
     #[error(
-        "the value has {bytes} bytes, over the limit of {limit}; keep it elsewhere and store where it is"
+        "the value has {bytes} bytes, over the limit of {limit}; store it elsewhere and keep a reference"
     )]
     TooLarge {
-        /// Its size.
+        /// The size, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// There is no room. Nothing was changed.
+    /// The store is full. Nothing was changed.
     #[error("the store is full: {reason}")]
     Full {
-        /// What is used up, and what to do.
+        /// The exhausted resource, and the required action.
         reason: String,
     },
-    /// What is there can't be used by this program, or is damaged; trying again does not help.
-    #[error("the store can't be used: {reason}")]
+    /// The store is damaged, or incompatible with this program; a retry does not help.
+    #[error("the store is unusable: {reason}")]
     Unusable {
-        /// What is wrong with it, and what to do.
+        /// The cause, and the required action.
         reason: String,
     },
     /// The store was closed.

@@ -1,4 +1,4 @@
-//! Checks of a PostgreSQL URL that need no database driver.
+//! Validation of PostgreSQL URLs without a database driver.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ const EXPECTED: &str = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE, wi
 const DEFAULT_HOST: &str = "localhost";
 const DEFAULT_PORT: u16 = 5432;
 
-/// The values that libpq knows for `sslmode`.
+/// The values of `sslmode` in libpq.
 const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 /// Host and port of a PostgreSQL server, without credentials.
@@ -19,7 +19,7 @@ pub(crate) struct PostgresAddress {
 }
 
 impl PostgresAddress {
-    /// Reads the address from a URL. The driver checks the rest when it connects.
+    /// Parses the address in a URL. The driver validates the rest when it connects.
     ///
     /// # Errors
     /// When port, host or `sslmode` are invalid; the message never holds the password.
@@ -27,8 +27,8 @@ impl PostgresAddress {
         let invalid = |reason: &str| format!("{reason}; {EXPECTED}");
         let (_, rest) = url.split_once("://").ok_or_else(|| invalid("missing `//`"))?;
         let rest = rest.split('#').next().unwrap_or_default();
-        let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let authority = before.split('/').next().unwrap_or_default();
+        let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let authority = base.split('/').next().unwrap_or_default();
         let server = authority.rsplit_once('@').map_or(authority, |(_, server)| server);
         let (host, port) = split_port(server).ok_or_else(|| invalid("invalid host"))?;
         let mut host = Some(host).filter(|host| !host.is_empty()).map(ToOwned::to_owned);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn address_comes_from_authority_or_parameters() {
+    fn address_is_parsed_from_authority_or_parameters() {
         check("postgres://me:p%40ss@db:5433/rockbot", "db:5433");
         check("postgres://db", "db:5432");
         check("postgres:///rockbot", "localhost:5432");

@@ -1,4 +1,4 @@
-//! Whether a store answers, for whoever asks how a process is.
+//! A readiness check for stores.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     port::{Store, StoreError},
 };
 
-/// Looks whether the store can be read, each time it is called.
+/// Returns a check that reads from the store on each call.
 pub fn reachable(
     store: Arc<dyn Store>,
 ) -> impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
@@ -28,11 +28,11 @@ mod tests {
     use crate::{Clock, MemoryStore};
 
     #[tokio::test]
-    async fn a_store_is_reachable_until_it_is_closed() {
+    async fn store_is_reachable_until_closed() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
-        let look = reachable(store.clone());
-        assert_eq!(look().await, Ok(()));
+        let check = reachable(store.clone());
+        assert_eq!(check().await, Ok(()));
         store.close().await;
-        assert_eq!(look().await, Err(StoreError::Closed.to_string()));
+        assert_eq!(check().await, Err(StoreError::Closed.to_string()));
     }
 }

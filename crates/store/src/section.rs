@@ -1,4 +1,4 @@
-//! The section of the configuration that says where state is kept.
+//! The configuration section `[store]`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,40 +8,39 @@ use serde::Deserialize;
 
 use crate::url::StoreUrl;
 
-/// `[store]`: where the journal of calls is kept.
+/// The section `[store]`: the store of the call journal.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSection {
     /// `memory:`, `sqlite:PATH` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Default: a SQLite
-    /// file in the user's folder for state.
+    /// file in the user's state folder.
     pub url: Option<SecretString>,
-    /// Whether every handler of the namespace uses this store: then a call that is not in it has
-    /// not begun anywhere. Default: true for PostgreSQL, false for the others.
+    /// Set if every handler of the namespace uses this store: a call that is missing from it has not
+    /// started anywhere then. Default: true for PostgreSQL, otherwise false.
     pub shared: Option<bool>,
-    /// How long the end of a call is kept. Default 24 hours; 10 minutes for `memory:`.
+    /// The retention of call outcomes. Default: 24 hours; 10 minutes for `memory:`.
     #[serde(deserialize_with = "optional_duration")]
     pub keep: Option<Duration>,
 }
 
 impl StoreSection {
-    /// Which store it is.
+    /// Parses the address.
     ///
     /// # Errors
-    /// What is wrong with it, in words for an operator.
+    /// A message for the operator when the address is invalid.
     pub fn parse(&self) -> Result<StoreUrl, String> {
         match &self.url {
             Some(url) => StoreUrl::parse(url).map_err(|error| format!("store.url: {error}")),
             None => state_folder().map(|folder| StoreUrl::Sqlite(folder.join("calls.db"))).ok_or(
-                "store.url: there is no folder for state (neither XDG_STATE_HOME nor HOME is \
-                 set): name a file, such as sqlite:/var/lib/rockbot/calls.db"
+                "store.url: no state folder, because neither XDG_STATE_HOME nor HOME is set; set a \
+                 file, such as sqlite:/var/lib/rockbot/calls.db"
                     .to_owned(),
             ),
         }
     }
 }
 
-/// Where programs keep what outlives them, by the XDG base directory specification. None without a
-/// home.
+/// Returns the state folder of the XDG base directory specification, or `None` without a home folder.
 #[must_use]
 pub fn state_folder() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -1,4 +1,4 @@
-//! Removes what has expired, now and then.
+//! Background removal of expired entries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,13 +10,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::port::{Store, StoreError};
 
-/// Most entries that are removed at once: others want to write, too.
-const PORTION: usize = 500;
+/// The maximum number of entries that are removed at once, so that other writes are not blocked.
+const BATCH: usize = 500;
 
-/// The task that sweeps a store. Dropping it ends the task.
+/// A task that sweeps a store. Dropping the handle stops the task.
 ///
-/// What has expired is absent without it; sweeping only frees the room. One for each process is
-/// fine: those of several processes do each other no harm.
+/// Expired entries are absent without it; sweeping only frees their space. Sweepers of several processes
+/// do not conflict.
 #[derive(Debug)]
 pub struct Sweeper {
     task: JoinHandle<Option<()>>,
@@ -24,35 +24,37 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Sweeps the store now and then `every` so often (at least a millisecond) until it is closed.
-    /// Must be called inside a Tokio runtime.
+    /// Sweeps the store at once and then at an `interval` (at least a millisecond) until it is closed.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, every: Duration) -> Self {
+    pub fn start(store: Arc<dyn Store>, interval: Duration) -> Self {
         let stop = CancellationToken::new();
-        let task = tokio::spawn(stop.clone().run_until_cancelled_owned(sweep(store, every)));
+        let task = tokio::spawn(stop.clone().run_until_cancelled_owned(sweep(store, interval)));
         Self { task, stop: stop.drop_guard() }
     }
 
-    /// Ends the task, and returns when it has ended.
+    /// Stops the task and waits for its end.
     pub async fn stop(self) {
         drop(self.stop);
-        // A sweep that panicked has ended, too.
+        // A panicked task has ended, too.
         let _ = self.task.await;
     }
 }
 
-async fn sweep(store: Arc<dyn Store>, every: Duration) {
-    let mut tick = interval(every.max(Duration::from_millis(1)));
+async fn sweep(store: Arc<dyn Store>, period: Duration) {
+    let mut tick = interval(period.max(Duration::from_millis(1)));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         loop {
-            match store.sweep(PORTION).await {
-                Ok(swept) if swept < PORTION as u64 => break,
+            match store.sweep(BATCH).await {
+                Ok(swept) if swept < BATCH as u64 => break,
                 Ok(_) => {}
                 Err(StoreError::Closed) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "expired entries are not removed; trying again later");
+                    tracing::warn!(%error, "sweep failed; retrying at the next interval");
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! Which store: an address from the configuration.
+//! The address of a store.
 
 use std::{fmt, path::PathBuf};
 
@@ -6,31 +6,31 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::postgres_address::PostgresAddress;
 
-/// Where a store is: `memory:`, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+/// The address of a store: `memory:`, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
 ///
-/// It may hold a password, so neither `Debug` nor `Display` shows more than is fit for a log.
+/// It may contain a password, which neither `Debug` nor `Display` shows.
 #[derive(Debug, Clone)]
 pub enum StoreUrl {
-    /// In this process, gone with it.
+    /// In the memory of this process.
     Memory,
-    /// In a file of this machine. A relative path begins at the current directory.
+    /// In a SQLite file on this machine. A relative path starts at the current directory.
     Sqlite(PathBuf),
-    /// In a PostgreSQL database. `?sslmode=verify-full` and other parameters of libpq may follow.
+    /// In a PostgreSQL database. `?sslmode=verify-full` and other libpq parameters may follow.
     Postgres(SecretString),
 }
 
-/// The address of a store can't be used.
+/// Why a store address is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the store's address can't be used: {reason}")]
+#[error("the store address is invalid: {reason}")]
 pub struct InvalidStoreUrl {
     reason: String,
 }
 
 impl StoreUrl {
-    /// Reads an address, without connecting.
+    /// Parses an address, without connecting.
     ///
     /// # Errors
-    /// When it is none of the three; the message never holds the password.
+    /// When the address is invalid; the message never contains the password.
     pub fn parse(url: &SecretString) -> Result<Self, InvalidStoreUrl> {
         let invalid = |reason: String| InvalidStoreUrl { reason };
         let text = url.expose_secret();
@@ -42,17 +42,17 @@ impl StoreUrl {
                 PostgresAddress::parse(text).map_err(invalid)?;
                 Ok(Self::Postgres(url.clone()))
             }
-            _ => Err(invalid("it begins with none of memory:, sqlite: and postgres:".into())),
+            _ => Err(invalid("it starts with none of memory:, sqlite: and postgres:".into())),
         }
     }
 }
 
-/// Both `sqlite:PATH` and `sqlite://PATH` are in use.
+/// Parses the path. Both `sqlite:PATH` and `sqlite://PATH` are common.
 fn sqlite_path(path: &str) -> Result<PathBuf, String> {
     let path = path.strip_prefix("//").unwrap_or(path);
     match path {
-        "" => Err("name the file: sqlite:PATH".to_owned()),
-        ":memory:" => Err("for a store in memory write `memory:`".to_owned()),
+        "" => Err("the path is missing; write sqlite:PATH".to_owned()),
+        ":memory:" => Err("write `memory:` for an in-memory store".to_owned()),
         _ if path.ends_with('/') => Err("sqlite: takes the path of a file, not of a folder".into()),
         _ if path.contains('?') => Err("sqlite: takes a path and no parameters".to_owned()),
         _ => Ok(PathBuf::from(path)),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_one_of_three_stores() {
+    fn address_selects_store() {
         let shown = |url: &str| parse(url).unwrap().to_string();
         assert_eq!(shown("memory:"), "memory");
         assert_eq!(shown("sqlite:a/b.db"), "SQLite file a/b.db");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_names_none_says_what_to_write() {
+    fn invalid_address_error_names_expected_form() {
         for (url, advice) in [
             ("", "memory:"),
             ("redis://db", "sqlite:"),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_never_shows() {
+    fn password_is_never_displayed() {
         let url = "postgres://me:hunter2@db:5432/rockbot";
         let parsed = parse(url).unwrap();
         assert!(!format!("{parsed} {parsed:?}").contains("hunter2"));

@@ -73,7 +73,7 @@ impl StoreFixture {
 
     /// Writes an entry that expires after `ttl` on the local connection; the write must succeed.
     pub async fn put_with_ttl(&self, name: &str, value: &'static str, ttl: Duration) -> Version {
-        let write = Write::new(key(name), value).for_a_time(ttl);
+        let write = Write::new(key(name), value).with_ttl(ttl);
         expect_written(within_timeout("a write", self.local.write(write)).await)
     }
 
@@ -84,7 +84,7 @@ impl StoreFixture {
         value: &'static str,
         expected: Expected,
     ) -> Result<Written, StoreError> {
-        let write = Write::new(key(name), value).expecting(expected);
+        let write = Write::new(key(name), value).with_expected(expected);
         within_timeout("a write", self.local.write(write)).await
     }
 

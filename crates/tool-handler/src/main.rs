@@ -10,7 +10,7 @@ use rockbot_service::{
     BusSection, Configuration, Health, Process, ServeError, ServiceSection, Shutdown,
 };
 use rockbot_store::{Clock, StoreSection, reachable};
-use rockbot_store_sql::connect_patiently;
+use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_handler::{DEFAULT_CONFIG, SERVICE, StartError, ToolHandler, tools};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_toolkit::files::FilesConfig;
@@ -91,7 +91,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let scripts = scripts.start().await;
     let scripts =
         scripts.map_err(|error| ServeError::Configuration(format!("scripts: {error}")))?;
-    let opened = connect_patiently(&url, Clock::System, shutdown.requested()).await;
+    let opened = connect_with_retry(&url, Clock::System, shutdown.requested()).await;
     let opened =
         opened.map_err(|error| ServeError::Configuration(format!("store.url: {url}: {error}")))?;
     let Some(store) = opened else { return Ok(()) };

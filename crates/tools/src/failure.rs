@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, time::Duration};
 
 use rockbot_contracts::{Executed, ToolCallId, ToolError, ToolErrorCode};
-use rockbot_store::{ShelfError, StoreError};
+use rockbot_store::{DocumentError, StoreError};
 use tracing::warn;
 
 /// Reason why a call has no result.
@@ -253,11 +253,11 @@ impl From<StoreError> for ToolFailure {
     }
 }
 
-impl From<ShelfError> for ToolFailure {
-    fn from(error: ShelfError) -> Self {
+impl From<DocumentError> for ToolFailure {
+    fn from(error: DocumentError) -> Self {
         match error {
-            ShelfError::Name(error) => Self::invalid(error.to_string()),
-            ShelfError::Store(error) => error.into(),
+            DocumentError::Name(error) => Self::invalid(error.to_string()),
+            DocumentError::Store(error) => error.into(),
         }
     }
 }

@@ -213,7 +213,7 @@ impl ToolPins {
 
     async fn write(&self, key: Key, pin: &Pin, expected: Expected) -> Result<Written, StoreError> {
         let value = serde_json::to_vec(pin).map_err(|error| unusable(&error))?;
-        self.store.write(Write::new(key, value).expecting(expected)).await
+        self.store.write(Write::new(key, value).with_expected(expected)).await
     }
 
     fn prefix(&self) -> [String; 2] {

@@ -77,7 +77,7 @@ impl CachedTool {
     }
 
     /// Checks that the scope permits the tool.
-    pub(super) fn check_scope(&self, scope: &ToolScope) -> Result<(), Refused> {
+    pub(super) fn check_scope(&self, scope: &ToolScope) -> Result<(), ScopeError> {
         scope.check(&self.name, &ToolSource::Mcp(self.server.clone()))
     }
 
@@ -137,7 +137,7 @@ impl ServerCache {
         // The owner of a contested name must not depend on the order of the server: a tool whose own name
         // needed no change comes first, then the alphabetically first.
         let mut order: Vec<_> = tools.iter().collect();
-        let is_sanitized = |tool: &str| sanitise(tool, MAX_NAME_BYTES) != tool;
+        let is_sanitized = |tool: &str| sanitize(tool, MAX_NAME_BYTES) != tool;
         order.sort_by_key(|tool| (is_sanitized(&tool.name), tool.name.as_str()));
         for definition in order {
             self.name(&mut state.names, &lower, definition);

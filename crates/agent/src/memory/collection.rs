@@ -8,7 +8,7 @@ use std::{
 
 use rockbot_contracts::AgentName;
 use rockbot_memory::Ranker;
-use rockbot_store::{Document, Expected, Placed, Shelf, ShelfError, Store, Version};
+use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, Version};
 use rockbot_tools::ToolFailure;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
@@ -62,7 +62,7 @@ impl<T: CollectionItem> Collection<T> {
         &self,
         agent: &AgentName,
         name: &str,
-    ) -> Result<Option<Document<T>>, ShelfError> {
+    ) -> Result<Option<Document<T>>, DocumentError> {
         self.shelf(agent).get(&[name]).await
     }
 
@@ -73,7 +73,7 @@ impl<T: CollectionItem> Collection<T> {
         name: &str,
         value: &T,
         expected: Expected,
-    ) -> Result<Placed<T>, ToolFailure> {
+    ) -> Result<PutOutcome<T>, ToolFailure> {
         self.put_if(agent, name, value, expected, |_| Ok(())).await
     }
 
@@ -86,7 +86,7 @@ impl<T: CollectionItem> Collection<T> {
         value: &T,
         expected: Expected,
         check: impl FnOnce(&Entries<T>) -> Result<(), ToolFailure> + Send,
-    ) -> Result<Placed<T>, ToolFailure> {
+    ) -> Result<PutOutcome<T>, ToolFailure> {
         let _writing = self.writing.lock().await;
         if expected == Expected::Absent {
             let entries = self.entries(agent).await?;
@@ -102,7 +102,7 @@ impl<T: CollectionItem> Collection<T> {
             }
         }
         let placed = self.shelf(agent).put(&[name], value, None, expected).await?;
-        if matches!(placed, Placed::Done(_)) {
+        if matches!(placed, PutOutcome::Done(_)) {
             self.changed(agent).await;
         }
         Ok(placed)
@@ -118,7 +118,10 @@ impl<T: CollectionItem> Collection<T> {
     }
 
     /// Returns all entries of an agent, from the cache unless an entry has changed.
-    pub(super) async fn entries(&self, agent: &AgentName) -> Result<Arc<Entries<T>>, ShelfError> {
+    pub(super) async fn entries(
+        &self,
+        agent: &AgentName,
+    ) -> Result<Arc<Entries<T>>, DocumentError> {
         // Read before the list, so that a concurrent change is noticed at the next load.
         let after = self.changes(agent).get::<&str>(&["last"]).await?.map(|last| last.version);
         let known = self.cache().get(agent).cloned();
@@ -146,12 +149,12 @@ impl<T: CollectionItem> Collection<T> {
         }
     }
 
-    fn shelf(&self, agent: &AgentName) -> Shelf<T> {
-        Shelf::new(self.store.clone(), [T::NAME, agent.as_str()])
+    fn shelf(&self, agent: &AgentName) -> DocumentStore<T> {
+        DocumentStore::new(self.store.clone(), [T::NAME, agent.as_str()])
     }
 
-    fn changes(&self, agent: &AgentName) -> Shelf<()> {
-        Shelf::new(self.store.clone(), ["changes", T::NAME, agent.as_str()])
+    fn changes(&self, agent: &AgentName) -> DocumentStore<()> {
+        DocumentStore::new(self.store.clone(), ["changes", T::NAME, agent.as_str()])
     }
 
     fn cache(&self) -> MutexGuard<'_, HashMap<AgentName, Arc<Entries<T>>>> {
@@ -181,7 +184,7 @@ impl<T: CollectionItem> Entries<T> {
 
     fn index(&self) -> &Ranker {
         let text = |(_, document): &(String, Document<T>)| document.value.search_text();
-        self.index.get_or_init(|| Ranker::over(self.all.iter().map(text)))
+        self.index.get_or_init(|| Ranker::from_texts(self.all.iter().map(text)))
     }
 }
 

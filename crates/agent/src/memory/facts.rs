@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::AgentName;
-use rockbot_store::{Document, Expected, Placed, Store};
+use rockbot_store::{Document, Expected, PutOutcome, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -156,9 +156,11 @@ impl Facts {
         let mut expected = Expected::Absent;
         for _ in 0..ATTEMPTS {
             match self.collection.put(&context.agent, &id, &fact, expected).await? {
-                Placed::Done(_) => return Ok(ToolResult::text(format!("Remembered, id {id}."))),
+                PutOutcome::Done(_) => {
+                    return Ok(ToolResult::text(format!("Remembered, id {id}.")));
+                }
                 // The fact exists: merge its category and tags.
-                Placed::Conflict(Some(found)) => {
+                PutOutcome::Conflict(Some(found)) => {
                     expected = Expected::Version(found.version);
                     fact = fact.merge(found.value);
                     if fact.tags.len() > MAX_TAGS {
@@ -168,7 +170,7 @@ impl Facts {
                         )));
                     }
                 }
-                Placed::Conflict(None) => expected = Expected::Absent,
+                PutOutcome::Conflict(None) => expected = Expected::Absent,
             }
         }
         Err(contended())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::AgentName;
-use rockbot_store::{Expected, Placed, Store};
+use rockbot_store::{Expected, PutOutcome, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -128,8 +128,8 @@ impl Rules {
         let added_at = self.store.now().await?.as_millis();
         let rule = Rule { rule, added_at };
         match self.collection.put_if(&context.agent, &id, &rule, Expected::Absent, fits).await? {
-            Placed::Done(_) => Ok(ToolResult::text(format!("Added, id {id}."))),
-            Placed::Conflict(_) => {
+            PutOutcome::Done(_) => Ok(ToolResult::text(format!("Added, id {id}."))),
+            PutOutcome::Conflict(_) => {
                 Ok(ToolResult::text(format!("The rule exists already, id {id}.")))
             }
         }

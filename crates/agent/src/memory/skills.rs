@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rockbot_contracts::AgentName;
-use rockbot_store::{Expected, Placed, Store};
+use rockbot_store::{Expected, PutOutcome, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -160,9 +160,9 @@ impl Skills {
         let skill = Skill { name, summary, content, saved_at };
         let name = &skill.name;
         match self.collection.put(&context.agent, name, &skill, expected).await? {
-            Placed::Done(_) => Ok(ToolResult::text(format!("Saved as {name}."))),
-            Placed::Conflict(Some(_)) if !replace => Err(exists(name)),
-            Placed::Conflict(_) => Err(contended()),
+            PutOutcome::Done(_) => Ok(ToolResult::text(format!("Saved as {name}."))),
+            PutOutcome::Conflict(Some(_)) if !replace => Err(exists(name)),
+            PutOutcome::Conflict(_) => Err(contended()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use jiff::tz::TimeZone;
 use rockbot_contracts::AgentName;
-use rockbot_store::{Expected, Shelf, Store};
+use rockbot_store::{DocumentStore, Expected, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolResult, ToolSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,8 +47,8 @@ impl TimeZones {
         })]
     }
 
-    fn shelf(&self, agent: &AgentName) -> Shelf<String> {
-        Shelf::new(self.0.clone(), ["settings", agent.as_str()])
+    fn shelf(&self, agent: &AgentName) -> DocumentStore<String> {
+        DocumentStore::new(self.0.clone(), ["settings", agent.as_str()])
     }
 
     async fn set(

@@ -59,7 +59,7 @@ impl Settings {
     fn validate(&self) -> Vec<String> {
         let production = self.service.is_production();
         let mut problems = self.agent.validate();
-        problems.extend(self.llm.problems().into_iter().map(|problem| format!("llm: {problem}")));
+        problems.extend(self.llm.validate().into_iter().map(|problem| format!("llm: {problem}")));
         problems.extend(self.models.validate());
         problems.extend(self.approval.problems());
         problems.extend(self.mcp.pins_url().err());
@@ -84,7 +84,7 @@ impl Settings {
 
     /// Returns the secrets that must not appear in logs.
     pub(super) fn secrets(&self) -> Vec<String> {
-        let key = self.llm.known_key();
+        let key = self.llm.key_to_redact();
         let secrets = [Some(&self.bus.url), key.as_ref()].into_iter().flatten();
         secrets.map(|secret| secret.expose_secret().to_owned()).collect()
     }

@@ -112,7 +112,7 @@ impl ServiceSearch {
             let ServiceEntry { id, summary, offers, keywords, .. } = service;
             format!("{id} {summary} {} {keywords}", offers.join(" "))
         };
-        let found = Ranker::over(services.iter().map(text)).search(query, limit);
+        let found = Ranker::from_texts(services.iter().map(text)).search(query, limit);
         let best = found.first().map_or(1.0, |best| best.score);
         let hit = |hit: &rockbot_memory::ranker::Ranked| {
             Some(Hit { service: services.get(hit.text)?.clone(), relevance: hit.score / best })

@@ -84,7 +84,7 @@ impl<'a> CallRunner<'a> {
     pub(super) async fn call(&self, call: PendingCall) -> String {
         let PendingCall { position, request } = call;
         let context = self.context(self.turn.names.own(&request.name));
-        let (owner, call) = (MemoryOwner::of(&context), context.tool_call_id.clone());
+        let (owner, call) = (MemoryOwner::from_context(&context), context.tool_call_id.clone());
         let result = self.run(&request, context).await;
         let timed_out = match &result {
             Err(failure) if failure.code() == ToolErrorCode::Timeout => Some(TimedOutCall {

@@ -23,7 +23,7 @@ impl<'a> PinCheck<'a> {
     }
 
     /// Returns `true` if the tool may be offered.
-    pub(super) async fn allows(&mut self, tool: &Registered) -> bool {
+    pub(super) async fn allows(&mut self, tool: &RegisteredTool) -> bool {
         let Some(pins) = self.pins.filter(|_| tool.tool().is_announced()) else { return true };
         if self.store_unavailable {
             return false;

@@ -25,7 +25,7 @@ impl TokenBudget {
         let window = behavior.context_window.map(|tokens| tokens as usize);
         let most = window.unwrap_or(usize::MAX);
         let answer = max_tokens.map_or(ANSWER_TOKENS.min(most / 4), |tokens| tokens as usize);
-        Self { counter: TokenCounter::of(model), window, answer: answer.min(most / 2) }
+        Self { counter: TokenCounter::new(model), window, answer: answer.min(most / 2) }
     }
 
     /// Returns the tokens of a message. Without a known window, this is an estimate.

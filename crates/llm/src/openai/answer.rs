@@ -1,4 +1,4 @@
-//! The events of one answer, read from an open response.
+//! Chat events from an open response.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,18 +11,18 @@ use reqwest::Response;
 use rockbot_sse::{Event, EventData, EventDecoder};
 use tokio::time;
 
-use super::{OpenAiSettings, chunk::ChunkContent, refusal::Circumstances};
+use super::{OpenAiSettings, chunk::ChunkContent, error_response::RequestContext};
 use crate::{
     chat::{ChatEvent, ChatStream, FinishReason},
     error::{ChatError, TimeoutPhase},
 };
 
-/// How long to wait for the usage after the model has said why it stopped: some servers never
-/// close the stream.
-const TRAILER_PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout for the usage after the finish reason: some servers never close the stream.
+const TRAILER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest event, in bytes of data.
 const MAX_EVENT_BYTES: usize = 1024 * 1024;
 
+/// An answer while it is streamed.
 pub(super) struct Answer {
     response: Response,
     decoder: EventDecoder,
@@ -51,7 +51,7 @@ impl Answer {
         }
     }
 
-    /// The next event; `None` after [`ChatEvent::Finished`] or an error.
+    /// Returns the next event, or `None` after [`ChatEvent::Finished`] or an error.
     pub(super) async fn next(&mut self) -> Option<Result<ChatEvent, ChatError>> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {
@@ -67,7 +67,7 @@ impl Answer {
         }
     }
 
-    /// The answer as a stream that starts with `first`.
+    /// Returns a stream of the answer that starts with `first`.
     pub(super) fn into_stream(self, first: Option<Result<ChatEvent, ChatError>>) -> ChatStream {
         stream::iter(first).chain(self.rest()).boxed()
     }
@@ -87,8 +87,8 @@ impl Answer {
             };
         }
         let idle = self.settings.idle_timeout;
-        let patience = if self.finish.is_some() { idle.min(TRAILER_PATIENCE) } else { idle };
-        let cut = match time::timeout(patience, self.response.chunk()).await {
+        let idle_limit = if self.finish.is_some() { idle.min(TRAILER_TIMEOUT) } else { idle };
+        let interruption = match time::timeout(idle_limit, self.response.chunk()).await {
             Ok(Ok(Some(chunk))) => {
                 self.chunk = chunk;
                 return Ok(());
@@ -97,13 +97,13 @@ impl Answer {
             Ok(Err(error)) => ChatError::Interrupted { source: Some(error.without_url().into()) },
             Err(_) => ChatError::TimedOut { phase: TimeoutPhase::Idle, after: idle },
         };
-        // Once the model has said why it stopped, only the trailer can be missing.
+        // After the finish reason only the trailer can be missing.
         match self.finish.take() {
             Some(reason) => {
                 self.end(reason);
                 Ok(())
             }
-            None => Err(cut),
+            None => Err(interruption),
         }
     }
 
@@ -111,8 +111,7 @@ impl Answer {
         if data.trim() == "[DONE]" {
             let reason = self.finish.take().unwrap_or(FinishReason::Stop);
             self.end(reason);
-            // The end of the body is mostly here already; once it is read, the connection can
-            // serve the next request.
+            // The end of the body has usually arrived; once it is read, the connection can be reused.
             let _ = self.response.chunk().now_or_never();
             return Ok(());
         }
@@ -122,7 +121,7 @@ impl Answer {
                 self.finish = finish.or(self.finish.take());
                 Ok(())
             }
-            ChunkContent::Failure(refusal) => Err(refusal.into_error(&Circumstances {
+            ChunkContent::Failure(response) => Err(response.into_error(&RequestContext {
                 status: None,
                 retry_after: None,
                 model: &self.model,

@@ -1,21 +1,21 @@
-//! One `chat.completion.chunk` of the stream, and what it says.
+//! Parsing of `chat.completion.chunk` events.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::refusal::Refusal;
+use super::error_response::ErrorResponse;
 use crate::{
     chat::{ChatEvent, FinishReason, Usage},
     error::ChatError,
 };
 
-/// What one event of the stream says.
+/// The content of one event.
 #[derive(Debug, PartialEq)]
 pub(super) enum ChunkContent {
-    /// Pieces of the answer, and the reason if the model stopped.
+    /// Pieces of the answer, and the finish reason if the model stopped.
     Pieces(Vec<ChatEvent>, Option<FinishReason>),
-    /// The server failed in the middle.
-    Failure(Refusal),
+    /// The server failed during the answer.
+    Failure(ErrorResponse),
 }
 
 #[derive(Deserialize)]
@@ -64,13 +64,12 @@ struct WireUsage {
 }
 
 impl ChunkContent {
-    /// Reads the data of one event. Fields that are null or unknown are no error: servers add some
-    /// and leave out others.
+    /// Parses the data of an event. Null and unknown fields are accepted: servers add some and omit others.
     pub(super) fn parse(data: &str) -> Result<Self, ChatError> {
         let chunk: Chunk = serde_json::from_str(data)
             .map_err(|error| ChatError::malformed(format!("a chunk of the stream: {error}")))?;
         if let Some(error) = chunk.error {
-            return Ok(Self::Failure(Refusal::from_value(&error)));
+            return Ok(Self::Failure(ErrorResponse::from_value(&error)));
         }
         let Some(choices) = chunk.choices else {
             return Self::without_choices(data, chunk.usage);
@@ -87,14 +86,14 @@ impl ChunkContent {
         Ok(Self::Pieces(pieces, finish))
     }
 
-    /// vLLM and older llama.cpp put the fields of an error at the top.
+    /// vLLM and older llama.cpp put the fields of an error at the top level.
     fn without_choices(data: &str, usage: Option<WireUsage>) -> Result<Self, ChatError> {
         if let Some(usage) = usage {
             return Ok(Self::Pieces(vec![usage.into()], None));
         }
         match serde_json::from_str::<Value>(data) {
             Ok(value) if value.get("message").is_some() => {
-                Ok(Self::Failure(Refusal::from_value(&value)))
+                Ok(Self::Failure(ErrorResponse::from_value(&value)))
             }
             _ => Err(ChatError::malformed("a chunk of the stream has no choices")),
         }
@@ -133,13 +132,13 @@ impl From<WireUsage> for ChatEvent {
     }
 }
 
-fn finish_reason(word: String) -> FinishReason {
-    match word.as_str() {
+fn finish_reason(text: String) -> FinishReason {
+    match text.as_str() {
         "stop" => FinishReason::Stop,
         "length" => FinishReason::Length,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "content_filter" => FinishReason::ContentFilter,
-        _ => FinishReason::Other(word),
+        _ => FinishReason::Other(text),
     }
 }
 
@@ -150,12 +149,12 @@ mod tests {
     fn pieces(data: &str) -> (Vec<ChatEvent>, Option<FinishReason>) {
         match ChunkContent::parse(data).unwrap() {
             ChunkContent::Pieces(pieces, finish) => (pieces, finish),
-            ChunkContent::Failure(refusal) => panic!("{refusal:?}"),
+            ChunkContent::Failure(response) => panic!("{response:?}"),
         }
     }
 
     #[test]
-    fn nulls_and_missing_fields_say_nothing() {
+    fn null_and_missing_fields_yield_no_events() {
         for data in [
             r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":null},"finish_reason":null}],"usage":null}"#,
             r#"{"choices":[{"index":0,"delta":{"content":""},"finish_reason":""}]}"#,
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_told_where_the_server_tells_one() {
+    fn cost_is_reported_if_the_server_sends_it() {
         let costs = |cost: &str| {
             let data = format!(
                 r#"{{"choices":[],"usage":{{"prompt_tokens":5,"completion_tokens":7,"cost":{cost}}}}}"#
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_arrives_with_or_without_choices() {
+    fn usage_is_read_with_or_without_choices() {
         let usage = |cost_micros| {
             ChatEvent::Usage(Usage { prompt_tokens: 5, completion_tokens: 7, cost_micros })
         };
@@ -209,26 +208,26 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_finish_reason_keeps_its_word() {
+    fn unknown_finish_reason_keeps_its_text() {
         let (_, finish) = pieces(r#"{"choices":[{"delta":{},"finish_reason":"eos"}]}"#);
         assert_eq!(finish, Some(FinishReason::Other("eos".into())));
     }
 
     #[test]
-    fn errors_are_found_wherever_servers_put_them() {
+    fn errors_are_found_in_every_position() {
         for data in [
             r#"{"error":{"message":"out of memory","code":500}}"#,
             r#"{"error":"out of memory"}"#,
             r#"{"object":"error","message":"out of memory","code":500}"#,
         ] {
             let content = ChunkContent::parse(data).unwrap();
-            let ChunkContent::Failure(refusal) = content else { panic!("{content:?}") };
-            assert_eq!(refusal.message, "out of memory");
+            let ChunkContent::Failure(response) = content else { panic!("{content:?}") };
+            assert_eq!(response.message, "out of memory");
         }
     }
 
     #[test]
-    fn what_is_no_chunk_is_malformed() {
+    fn invalid_chunks_are_malformed() {
         for data in ["", "hello", "[]", "{}", r#"{"choices":[{"delta":{"content":3}}]}"#] {
             let result = ChunkContent::parse(data);
             assert!(matches!(result, Err(ChatError::Malformed { .. })), "{data}");

@@ -1,4 +1,4 @@
-//! The base URL of a server, checked once.
+//! Validated base URLs.
 
 use std::net::IpAddr;
 
@@ -6,32 +6,32 @@ use reqwest::Url;
 
 use crate::config::LlmConfigError;
 
-/// A base URL that is safe to show: without user, password, query and fragment.
+/// A base URL that is safe to display: without user, password, query and fragment.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint(Url);
 
 impl Endpoint {
-    /// Takes what precedes `/chat/completions`.
+    /// Parses a base URL, without `/chat/completions`.
     pub(crate) fn parse(base_url: &str) -> Result<Self, LlmConfigError> {
         let invalid = |problem: &str| {
             LlmConfigError::invalid(format!(
-                "the model's base_url {problem}; write it like http://localhost:11434/v1"
+                "the model's base_url {problem}; use a URL such as http://localhost:11434/v1"
             ))
         };
-        let url =
-            Url::parse(base_url.trim()).map_err(|error| invalid(&format!("is no URL: {error}")))?;
+        let url = Url::parse(base_url.trim())
+            .map_err(|error| invalid(&format!("is not a URL: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(invalid("must begin with http:// or https:// and a host"));
         }
         let has_user = !url.username().is_empty() || url.password().is_some();
         if has_user || url.query().is_some() || url.fragment().is_some() {
-            // Not shown, since there may be a secret in it.
+            // Not displayed, because it may hold a secret.
             return Err(invalid("must have no user, password, query or fragment"));
         }
         Ok(Self(url))
     }
 
-    /// Where requests go.
+    /// Returns the URL for requests.
     pub(crate) fn chat_completions(&self) -> Url {
         let mut url = self.0.clone();
         url.set_path(&format!("{}/chat/completions", self.0.path().trim_end_matches('/')));
@@ -46,7 +46,7 @@ impl Endpoint {
         self.0.host_str() == Some("openrouter.ai")
     }
 
-    /// Whether the server is on this machine, where no proxy can reach it.
+    /// Returns whether the server is on this machine, where no proxy can reach it.
     pub(crate) fn is_loopback(&self) -> bool {
         self.0.host_str().is_some_and(|host| {
             let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -54,7 +54,7 @@ impl Endpoint {
         })
     }
 
-    /// Whether both are the same server, so that one's key may go to the other.
+    /// Returns whether both have the same origin, so that a key may be sent to either.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.0.origin() == other.0.origin()
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_go_below_the_path_of_the_base_url() {
+    fn request_url_extends_base_url_path() {
         for (base_url, expected) in [
             ("http://localhost:11434/v1", "http://localhost:11434/v1/chat/completions"),
             ("http://localhost:11434/v1/", "http://localhost:11434/v1/chat/completions"),
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_url_that_may_hold_a_secret_is_refused_and_not_shown() {
+    fn base_url_with_secret_is_rejected_and_not_displayed() {
         for base_url in ["http://u:secret@h/v1", "http://h/v1?key=secret", "http://h/#secret"] {
             let error = Endpoint::parse(base_url).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_on_this_machine_are_known() {
+    fn loopback_servers_are_detected() {
         for (base_url, expected) in [
             ("http://localhost/v1", true),
             ("http://127.0.0.2:1/v1", true),

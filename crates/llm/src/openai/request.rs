@@ -85,7 +85,7 @@ impl<'a> Body<'a> {
         settings: &'a OpenAiSettings,
         is_openai: bool,
     ) -> Self {
-        // OpenAI's newer models refuse `max_tokens`; most other servers know nothing else.
+        // OpenAI's newer models reject `max_tokens`; most other servers support nothing else.
         let limit = request.max_tokens.or(settings.max_tokens);
         let (max_tokens, max_completion_tokens) =
             if is_openai { (None, limit) } else { (limit, None) };
@@ -137,9 +137,9 @@ impl<'a> From<&'a ToolDefinition> for Tool<'a> {
     }
 }
 
-/// Arguments that are not JSON are wrapped in an object: servers that render them with the
-/// model's template (llama.cpp, vLLM) answer every later request of the conversation with an
-/// error otherwise, and the model still sees what it wrote.
+/// Wraps arguments that are not JSON in an object. Servers that render them with the model's template
+/// (llama.cpp, vLLM) would fail every later request of the conversation, and the model still sees its
+/// text.
 fn readable_arguments<S: Serializer>(arguments: &str, serializer: S) -> Result<S::Ok, S::Error> {
     if serde_json::from_str::<IgnoredAny>(arguments).is_ok() {
         serializer.serialize_str(arguments)

@@ -1,4 +1,4 @@
-//! Which turn comes next in a conversation, and its events.
+//! Selection of the next turn of a conversation, and its events.
 
 use std::{io, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::{
 
 type Event = Result<ChatEvent, ChatError>;
 
-/// The events of the next turn, or the failure that the turn asks for.
+/// Returns the events of the next turn, or its scripted failure.
 pub(super) fn play(
     script: &str,
     turns: &[ScriptedTurn],
     request: &ChatRequest,
 ) -> Result<Vec<Event>, ChatError> {
-    let dialogue = Dialogue::of(&request.messages);
+    let dialogue = Dialogue::new(&request.messages);
     let (number, turn) = next_turn(script, turns, &dialogue)?;
     if let Some(failure) = turn.fail.filter(|fail| *fail != ScriptedFailure::Interrupted) {
         return Err(fail(failure, script, request));
@@ -36,9 +36,9 @@ pub(super) fn play(
     }
     let may_call = request.tool_choice != ToolChoice::None;
     let calls = if may_call { turn.calls.as_slice() } else { &[] };
-    let total = request.messages.iter().filter(|message| is_assistant(message)).count();
+    let assistant_count = request.messages.iter().filter(|message| is_assistant(message)).count();
     for (index, call) in (0..).zip(calls) {
-        let id = format!("call_{}_{total}_{index}", request.session);
+        let id = format!("call_{}_{assistant_count}_{index}", request.session);
         events.extend(call_pieces(index, id, call, turn.chunk).map(Ok));
     }
     let reason = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
@@ -47,39 +47,40 @@ pub(super) fn play(
     Ok(events)
 }
 
-/// What happened since somebody last spoke.
+/// The last user message and the messages after it.
 struct Dialogue<'a> {
     user: &'a str,
-    since: &'a [ChatMessage],
+    messages: &'a [ChatMessage],
 }
 
 impl<'a> Dialogue<'a> {
-    fn of(messages: &'a [ChatMessage]) -> Self {
+    fn new(messages: &'a [ChatMessage]) -> Self {
         let is_user = |message: &ChatMessage| matches!(message, ChatMessage::User(_));
         let Some(last) = messages.iter().rposition(is_user) else {
-            return Self { user: "", since: messages };
+            return Self { user: "", messages };
         };
         let user = match &messages[last] {
             ChatMessage::User(text) => text.as_str(),
             _ => "",
         };
-        Self { user, since: &messages[last + 1..] }
+        Self { user, messages: &messages[last + 1..] }
     }
 
+    /// Returns the number of assistant messages.
     fn answers(&self) -> usize {
-        self.since.iter().filter(|message| is_assistant(message)).count()
+        self.messages.iter().filter(|message| is_assistant(message)).count()
     }
 
-    /// Results in the order they stand in, each with the tool whose call it answers.
+    /// Returns the results in order, each with the tool of its call.
     fn results(&self) -> Vec<NamedResult<'a>> {
         let calls = || {
-            self.since.iter().flat_map(|message| match message {
+            self.messages.iter().flat_map(|message| match message {
                 ChatMessage::Assistant { tool_calls, .. } => tool_calls.as_slice(),
                 _ => &[],
             })
         };
         let mut results = Vec::new();
-        for message in self.since {
+        for message in self.messages {
             if let ChatMessage::Tool { tool_call_id, content } = message {
                 let call = calls().find(|call| call.id == *tool_call_id);
                 let tool = call.map_or("", |call| call.name.as_str());
@@ -94,70 +95,72 @@ fn is_assistant(message: &ChatMessage) -> bool {
     matches!(message, ChatMessage::Assistant { .. })
 }
 
-/// The turn and its number in the script, from 1.
+/// Returns the next turn and its number in the script, from 1.
 fn next_turn<'a>(
     script: &str,
     turns: &'a [ScriptedTurn],
     dialogue: &Dialogue<'_>,
 ) -> Result<(usize, &'a ScriptedTurn), ChatError> {
-    let spoken = dialogue.user.to_lowercase();
-    let matches = |when: &str| spoken.contains(&when.to_lowercase());
-    let begin =
+    let user_text = dialogue.user.to_lowercase();
+    let matches = |when: &str| user_text.contains(&when.to_lowercase());
+    let start =
         turns.iter().position(|turn| turn.when.as_deref().is_some_and(matches)).unwrap_or(0);
-    let when = turns.get(begin).and_then(|turn| turn.when.as_deref());
+    let when = turns.get(start).and_then(|turn| turn.when.as_deref());
     let is_other_scene = |turn: &ScriptedTurn| turn.when.is_some() && turn.when.as_deref() != when;
-    let length = turns[begin..].iter().position(is_other_scene).unwrap_or(turns.len() - begin);
+    let length = turns[start..].iter().position(is_other_scene).unwrap_or(turns.len() - start);
     let missing =
         |turn, problem| Err(ChatError::Script { script: script.to_owned(), turn, problem });
     if when.is_some_and(|when| !matches(when)) || length == 0 {
-        let problem = "no turn for this user message; add one without `when` before it".to_owned();
-        return missing(begin + 1, problem);
+        let problem =
+            "no turn matches the user message; add a turn without `when` at the start".to_owned();
+        return missing(start + 1, problem);
     }
-    let position = begin + dialogue.answers();
-    if position >= begin + length {
+    let position = start + dialogue.answers();
+    if position >= start + length {
         let problem = format!("the scene ends after {length} turns; add a [[turn]] here");
         return missing(position + 1, problem);
     }
     Ok((position + 1, &turns[position]))
 }
 
+/// Splits a call into events: id and name first, then the arguments.
 fn call_pieces(
     index: u32,
     id: String,
     call: &ScriptedCall,
     chunk: Option<usize>,
 ) -> impl Iterator<Item = ChatEvent> {
-    let begin = ChatEvent::ToolCallDelta {
+    let first = ChatEvent::ToolCallDelta {
         index: Some(index),
         id: Some(id),
         name: Some(call.name.clone()),
         arguments: String::new(),
     };
-    let more = pieces(&call.arguments, chunk, false).map(move |arguments| {
+    let rest = pieces(&call.arguments, chunk, false).map(move |arguments| {
         ChatEvent::ToolCallDelta { index: Some(index), id: None, name: None, arguments }
     });
-    std::iter::once(begin).chain(more)
+    std::iter::once(first).chain(rest)
 }
 
-fn pieces(text: &str, chunk: Option<usize>, in_words: bool) -> impl Iterator<Item = String> {
+fn pieces(text: &str, chunk: Option<usize>, by_word: bool) -> impl Iterator<Item = String> {
     let pieces: Vec<String> = match chunk {
         Some(size) => {
             let chars: Vec<char> = text.chars().collect();
             chars.chunks(size.max(1)).map(|piece| piece.iter().collect()).collect()
         }
-        None if in_words => text.split_inclusive(char::is_whitespace).map(str::to_owned).collect(),
+        None if by_word => text.split_inclusive(char::is_whitespace).map(str::to_owned).collect(),
         None => vec![text.to_owned()],
     };
     pieces.into_iter()
 }
 
-/// Four characters a token, as a rule of thumb.
+/// Estimates usage at four bytes per token.
 fn estimate(request: &ChatRequest, text: &str, calls: &[ScriptedCall]) -> Usage {
-    let read: usize = request.messages.iter().map(length).sum();
-    let called: usize = calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
+    let prompt_bytes: usize = request.messages.iter().map(length).sum();
+    let call_bytes: usize = calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
     let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
-    let completion_tokens = tokens(text.len() + called);
-    Usage { prompt_tokens: tokens(read), completion_tokens, cost_micros: None }
+    let completion_tokens = tokens(text.len() + call_bytes);
+    Usage { prompt_tokens: tokens(prompt_bytes), completion_tokens, cost_micros: None }
 }
 
 fn length(message: &ChatMessage) -> usize {
@@ -172,7 +175,7 @@ fn length(message: &ChatMessage) -> usize {
 }
 
 fn fail(failure: ScriptedFailure, script: &str, request: &ChatRequest) -> ChatError {
-    let message = "as the script says".to_owned();
+    let message = "scripted failure".to_owned();
     let model = request.model.clone().unwrap_or_else(|| script.to_owned());
     match failure {
         ScriptedFailure::Unauthorized => {

@@ -1,4 +1,4 @@
-//! The turns of a script, and how TOML spells them.
+//! Turns of a script and their TOML format.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -9,18 +9,18 @@ use super::{ScriptError, template};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptedTurn {
-    /// Begins a scene: the last user message must contain this text, in any case of letters.
+    /// Starts a scene: the last user message must contain this text, case-insensitively.
     pub when: Option<String>,
-    /// What the model says. `{{result.NAME}}` stands for the latest result of that tool since the
-    /// user message, `{{result.0}}` for the first result of all; each is cut at 2000 characters.
+    /// The text. `{{result.NAME}}` stands for the latest result of that tool since the user message,
+    /// `{{result.0}}` for the first result; each is cut at 2000 characters.
     pub text: String,
-    /// What the model calls, in parallel.
+    /// Parallel tool calls.
     #[serde(rename = "call")]
     pub calls: Vec<ScriptedCall>,
-    /// Streams text and arguments in pieces of so many characters. By default the text comes in
-    /// words, and the arguments of a call in one piece.
+    /// Streams text and arguments in pieces of this many characters. Default: text word by word, and the
+    /// arguments of a call in one piece.
     pub chunk: Option<usize>,
-    /// Fails in place of an answer, or after the text if it is `interrupted`.
+    /// Fails instead of answering, or after the text for `interrupted`.
     pub fail: Option<ScriptedFailure>,
 }
 
@@ -30,12 +30,13 @@ pub struct ScriptedTurn {
 pub struct ScriptedCall {
     /// The tool.
     pub name: String,
-    /// JSON, or whatever else a model might write. TOML takes a table, or a text as it stands.
+    /// JSON, or any other text, since a model may write invalid JSON. In TOML a table, or a string that is
+    /// used verbatim.
     #[serde(default = "no_arguments", deserialize_with = "table_or_text")]
     pub arguments: String,
 }
 
-/// The ways a turn can fail.
+/// Failures of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptedFailure {
@@ -60,19 +61,19 @@ pub enum ScriptedFailure {
 }
 
 impl ScriptedTurn {
-    /// A turn that says something.
+    /// Creates a turn with a text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A turn that fails.
+    /// Creates a failing turn.
     #[must_use]
     pub fn failing(fail: ScriptedFailure) -> Self {
         Self { fail: Some(fail), ..Self::default() }
     }
 
-    /// The same turn with one more call.
+    /// Adds a call.
     #[must_use]
     #[allow(clippy::needless_pass_by_value, reason = "callers write json!({..}) in place")]
     pub fn call(mut self, name: impl Into<String>, arguments: Value) -> Self {
@@ -80,14 +81,15 @@ impl ScriptedTurn {
         self
     }
 
-    /// The same turn as the beginning of a scene.
+    /// Makes the turn the start of a scene.
     #[must_use]
     pub fn when(mut self, text: impl Into<String>) -> Self {
         self.when = Some(text.into());
         self
     }
 
-    fn problem(&self) -> Option<String> {
+    /// Returns the first invalid field and the reason.
+    fn invalid_field(&self) -> Option<String> {
         if self.when.as_ref().is_some_and(|when| when.trim().is_empty()) {
             return Some("when: is empty; leave it out for any message".to_owned());
         }
@@ -98,13 +100,13 @@ impl ScriptedTurn {
             return Some("call.name: is empty".to_owned());
         }
         if self.text.is_empty() && self.calls.is_empty() && self.fail.is_none() {
-            return Some("says nothing; give it a text, a [[turn.call]] or a fail".to_owned());
+            return Some("is empty; add a text, a [[turn.call]] or a fail".to_owned());
         }
-        template::check(&self.text).err().map(|problem| format!("text: {problem}"))
+        template::validate(&self.text).err().map(|problem| format!("text: {problem}"))
     }
 }
 
-/// Reads turns one by one, so that an error can say which one it is in.
+/// Parses turns one by one, so that an error can name its turn.
 pub(super) fn parse(script: &str, text: &str) -> Result<Vec<ScriptedTurn>, ScriptError> {
     let unreadable =
         |problem: String| ScriptError::Unreadable { script: script.to_owned(), problem };
@@ -120,7 +122,7 @@ pub(super) fn parse(script: &str, text: &str) -> Result<Vec<ScriptedTurn>, Scrip
     let read = |(index, turn): (usize, toml::Value)| {
         let turn: Result<ScriptedTurn, _> = turn.try_into();
         let turn = turn.map_err(|error: toml::de::Error| error.to_string());
-        turn.and_then(|turn| turn.problem().map_or(Ok(turn), Err)).map_err(|problem| {
+        turn.and_then(|turn| turn.invalid_field().map_or(Ok(turn), Err)).map_err(|problem| {
             let problem = problem.split_whitespace().collect::<Vec<_>>().join(" ");
             ScriptError::Turn { script: script.to_owned(), turn: index + 1, problem }
         })
@@ -135,7 +137,7 @@ fn no_arguments() -> String {
 fn table_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     match Value::deserialize(deserializer)? {
         arguments @ (Value::Object(_) | Value::String(_)) => Ok(argument_text(&arguments)),
-        _ => Err(serde::de::Error::custom("arguments must be a table or a text")),
+        _ => Err(serde::de::Error::custom("arguments must be a table or a string")),
     }
 }
 
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_read_as_it_is_written() {
+    fn script_is_parsed() {
         let turns = parse(
             "s",
             r#"
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_script_the_turn_and_the_key() {
+    fn errors_name_script_turn_and_key() {
         let good = "[[turn]]\ntext = 'x'\n[[turn]]\n";
         for (bad, key) in [
             ("txt = 'x'", "txt"),
@@ -195,7 +197,7 @@ mod tests {
             ("text = 'x'\nwhen = ''", "when"),
             ("[[turn.call]]\nname = 'a'\narguments = 3", "arguments"),
             ("[[turn.call]]\narguments = {}", "name"),
-            ("", "says nothing"),
+            ("", "is empty"),
         ] {
             let error = parse("demo.toml", &format!("{good}{bad}")).unwrap_err().to_string();
             assert!(error.starts_with("script demo.toml, turn 2: "), "{error}");

@@ -1,23 +1,23 @@
-//! `{{result.NAME}}` in a scripted text.
+//! Expansion of `{{result.NAME}}` in scripted texts.
 
 const OPEN: &str = "{{result.";
 const CLOSE: &str = "}}";
 
-/// The longest result that is put into a text, in characters.
+/// The longest result that is inserted, in characters.
 const MAX_RESULT_CHARS: usize = 2000;
 
-/// A tool's result, for texts that quote it.
+/// A tool result for templates.
 pub(super) struct NamedResult<'a> {
     pub(super) tool: &'a str,
     pub(super) content: &'a str,
 }
 
-/// Whether the text can be expanded once there are results.
-pub(super) fn check(text: &str) -> Result<(), String> {
+/// Validates the placeholders of a text.
+pub(super) fn validate(text: &str) -> Result<(), String> {
     expand_with(text, |_| Ok("")).map(drop)
 }
 
-/// Puts results where the text asks for them. A result is not expanded again.
+/// Replaces placeholders with results. Results are not expanded again.
 pub(super) fn expand(text: &str, results: &[NamedResult<'_>]) -> Result<String, String> {
     expand_with(text, |key| {
         let found = match key.parse::<usize>() {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_found_by_name_and_by_number() {
+    fn results_are_found_by_name_and_index() {
         let results = [
             NamedResult { tool: "read", content: "first\n" },
             NamedResult { tool: "bash", content: "{{result.0}}" },
@@ -79,11 +79,11 @@ mod tests {
         assert_eq!(expand("no {{other}}").unwrap(), "no {{other}}");
         assert!(expand("{{result.search}}").unwrap_err().contains("\"search\""));
         assert!(expand("{{result.3}}").is_err());
-        assert!(check("{{result.x").is_err());
+        assert!(validate("{{result.x").is_err());
     }
 
     #[test]
-    fn long_results_are_cut_between_characters() {
+    fn long_results_are_cut_at_character_boundaries() {
         let content = "ü".repeat(3000);
         let results = [NamedResult { tool: "read", content: &content }];
         let text = expand("{{result.read}}", &results).unwrap();

@@ -1,4 +1,4 @@
-//! The models through their port: the client against a server on this machine, and scripts.
+//! Tests of the models through their port: the client against a local server, and scripts.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
@@ -13,11 +13,12 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest,
 };
 
-fn say(text: &str) -> ChatRequest {
+/// Returns a request with one user message.
+fn prompt(text: &str) -> ChatRequest {
     ChatRequest { messages: vec![ChatMessage::User(text.to_owned())], ..ChatRequest::default() }
 }
 
-/// All events up to the end or the first error.
+/// Collects all events up to the end or the first error.
 async fn events(
     model: &dyn ChatModel,
     request: ChatRequest,
@@ -40,6 +41,7 @@ async fn events(
     (events, None)
 }
 
+/// Returns the assembled answer.
 async fn answer(model: &dyn ChatModel, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
     let (events, error) = events(model, request).await;
     let mut assembler = Assembler::new();

@@ -1,11 +1,11 @@
-//! What is sent.
+//! Request bodies.
 
 use rockbot_llm::{ChatMessage, ChatRequest, ToolCallRequest, ToolChoice, ToolDefinition};
 use serde_json::json;
 
 use crate::{
-    answer, say,
-    server::{Reply, Server},
+    answer, prompt,
+    server::{CannedResponse, Server},
 };
 
 fn conversation() -> ChatRequest {
@@ -48,20 +48,20 @@ fn conversation() -> ChatRequest {
 }
 
 #[tokio::test]
-async fn a_conversation_with_tools_has_the_shape_that_servers_expect() {
-    let server = Server::start([Reply::events(&[])]).await;
+async fn conversation_with_tools_is_serialized() {
+    let server = Server::start([CannedResponse::events(&[])]).await;
     answer(&server.model(), conversation()).await.unwrap();
 
-    let asked = &server.asked()[0];
-    assert_eq!(asked.path, "/v1/chat/completions");
-    assert_eq!(asked.headers["authorization"], "Bearer sk-test");
-    assert_eq!(asked.headers["content-type"], "application/json");
+    let request = &server.requests()[0];
+    assert_eq!(request.path, "/v1/chat/completions");
+    assert_eq!(request.headers["authorization"], "Bearer sk-test");
+    assert_eq!(request.headers["content-type"], "application/json");
     let call = |id: &str, name: &str, arguments: &str| {
         let function = json!({"name": name, "arguments": arguments});
         json!({"id": id, "type": "function", "function": function})
     };
     assert_eq!(
-        asked.body,
+        request.body,
         json!({
             "model": "test-model",
             "messages": [
@@ -92,19 +92,19 @@ async fn a_conversation_with_tools_has_the_shape_that_servers_expect() {
 }
 
 #[tokio::test]
-async fn a_request_without_tools_keeps_quiet_about_them() {
-    let server = Server::start([Reply::events(&[])]).await;
+async fn request_without_tools_omits_tool_fields() {
+    let server = Server::start([CannedResponse::events(&[])]).await;
     let model = server.model_with(|settings| {
         settings.api_key = None;
         settings.max_tokens = Some(9);
     });
-    let request = ChatRequest { model: Some("other".into()), ..say("Hello.") };
+    let request = ChatRequest { model: Some("other".into()), ..prompt("Hello.") };
     answer(&model, request).await.unwrap();
 
-    let asked = &server.asked()[0];
-    assert!(!asked.headers.contains_key("authorization"));
+    let request = &server.requests()[0];
+    assert!(!request.headers.contains_key("authorization"));
     assert_eq!(
-        asked.body,
+        request.body,
         json!({
             "model": "other",
             "messages": [{"role": "user", "content": "Hello."}],

@@ -1,12 +1,6 @@
-//! A server that gives prepared answers, one after another, and keeps what it was asked.
+//! A server that returns canned responses in order, and records its requests.
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, convert::Infallible, io, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -16,80 +10,85 @@ use axum::{
     response::Response,
 };
 use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
 use rockbot_llm::{KeySource, OpenAiModel, OpenAiSettings};
 use serde_json::Value;
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// One prepared answer.
-pub(crate) struct Reply {
+/// One prepared response.
+pub(crate) struct CannedResponse {
     status: u16,
     headers: Vec<(&'static str, String)>,
     chunks: Vec<Vec<u8>>,
-    then: Then,
+    end: BodyEnd,
 }
 
-enum Then {
-    End,
-    Break,
+/// The end of a body.
+enum BodyEnd {
+    /// The response is complete.
+    Complete,
+    /// The connection breaks.
+    Abort,
+    /// Nothing more is sent, on an open connection.
     Hang,
 }
 
-impl Reply {
+impl CannedResponse {
     pub(crate) fn status(status: u16, body: &str) -> Self {
         let chunks = vec![body.as_bytes().to_vec()];
-        Self { status, headers: Vec::new(), chunks, then: Then::End }
+        Self { status, headers: Vec::new(), chunks, end: BodyEnd::Complete }
     }
 
-    /// A stream of these events, and its proper end.
+    /// A complete stream of these events.
     pub(crate) fn events(events: &[Value]) -> Self {
         Self::stream(&[sse(events).as_str(), "data: [DONE]\n\n"].concat())
     }
 
-    /// A stream with exactly this text.
+    /// A stream with this raw body.
     pub(crate) fn stream(body: &str) -> Self {
-        Self::status(200, body).header("content-type", "text/event-stream")
+        Self::status(200, body).with_header("content-type", "text/event-stream")
     }
 
-    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
     }
 
-    /// Sends the body in pieces of so many bytes.
-    pub(crate) fn in_chunks_of(mut self, size: usize) -> Self {
+    /// Sends the body in chunks of `size` bytes.
+    pub(crate) fn with_chunk_size(mut self, size: usize) -> Self {
         self.chunks = self.chunks.concat().chunks(size).map(<[u8]>::to_vec).collect();
         self
     }
 
-    /// Breaks the connection where the body should end.
-    pub(crate) fn then_break(mut self) -> Self {
-        self.then = Then::Break;
+    /// Breaks the connection at the end of the body.
+    pub(crate) fn with_abort(mut self) -> Self {
+        self.end = BodyEnd::Abort;
         self
     }
 
-    /// Sends nothing more, and keeps the connection.
-    pub(crate) fn then_hang(mut self) -> Self {
-        self.then = Then::Hang;
+    /// Keeps the connection open after the body.
+    pub(crate) fn with_hang(mut self) -> Self {
+        self.end = BodyEnd::Hang;
         self
     }
 
     fn into_response(self) -> Response {
         let chunks = self.chunks.into_iter().map(|chunk| io::Result::Ok(Bytes::from(chunk)));
-        // Yielding lets the server flush each chunk before it sees what follows.
+        // Yielding lets the server flush each chunk before the next.
         let chunks = stream::iter(chunks).then(|chunk| async {
             tokio::task::yield_now().await;
             chunk
         });
-        let body = match self.then {
-            Then::End => Body::from_stream(chunks),
-            Then::Break => {
+        let body = match self.end {
+            BodyEnd::Complete => Body::from_stream(chunks),
+            BodyEnd::Abort => {
                 let broken = stream::once(async {
                     tokio::task::yield_now().await;
                     Err(io::Error::other("broken"))
                 });
                 Body::from_stream(chunks.chain(broken))
             }
-            Then::Hang => Body::from_stream(chunks.chain(stream::pending())),
+            BodyEnd::Hang => Body::from_stream(chunks.chain(stream::pending())),
         };
         let mut response = Response::builder().status(self.status);
         for (name, value) in self.headers {
@@ -103,24 +102,24 @@ pub(crate) fn sse(events: &[Value]) -> String {
     events.iter().map(|event| format!("data: {event}\n\n")).collect()
 }
 
-/// A request as it came in.
+/// A received request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
 }
 
 #[derive(Clone, Default)]
-struct Script {
-    replies: Arc<Mutex<VecDeque<Reply>>>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+struct Shared {
+    responses: Arc<Mutex<VecDeque<CannedResponse>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 /// A running server; it stops when dropped.
 pub(crate) struct Server {
     pub(crate) base_url: String,
-    script: Script,
+    shared: Shared,
     task: JoinHandle<()>,
 }
 
@@ -131,18 +130,18 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
-        let script = Script::default();
-        lock(&script.replies).extend(replies);
+    pub(crate) async fn start(responses: impl IntoIterator<Item = CannedResponse>) -> Self {
+        let shared = Shared::default();
+        shared.responses.lock().extend(responses);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let app = Router::new().fallback(reply).with_state(script.clone());
+        let app = Router::new().fallback(respond).with_state(shared.clone());
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { base_url, script, task }
+        Self { base_url, shared, task }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        lock(&self.script.asked).clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.shared.requests.lock().clone()
     }
 
     pub(crate) fn model(&self) -> OpenAiModel {
@@ -164,24 +163,22 @@ impl Server {
 }
 
 pub(crate) fn model(settings: OpenAiSettings) -> OpenAiModel {
-    // Another test may have been first.
+    // Another test may have installed it already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     OpenAiModel::new(settings).unwrap()
 }
 
-async fn reply(
-    State(script): State<Script>,
+async fn respond(
+    State(shared): State<Shared>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Infallible> {
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    lock(&script.asked).push(Asked { path: uri.path().to_owned(), headers, body });
-    let reply = lock(&script.replies).pop_front();
+    shared.requests.lock().push(ReceivedRequest { path: uri.path().to_owned(), headers, body });
+    let response = shared.responses.lock().pop_front();
     let status = StatusCode::IM_A_TEAPOT.as_u16();
-    Ok(reply.unwrap_or_else(|| Reply::status(status, "asked once too often")).into_response())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    Ok(response
+        .unwrap_or_else(|| CannedResponse::status(status, "unexpected request"))
+        .into_response())
 }

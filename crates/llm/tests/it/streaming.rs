@@ -1,4 +1,4 @@
-//! Answers as servers stream them.
+//! Streamed answers.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use rockbot_llm::{ChatEvent, FinishReason, ToolCallRequest, Usage};
 use serde_json::{Value, json};
 
 use crate::{
-    answer, events, say,
-    server::{Reply, Server, sse},
+    answer, events, prompt,
+    server::{CannedResponse, Server, sse},
 };
 
 fn delta(delta: &Value) -> Value {
@@ -45,10 +45,11 @@ fn parallel_calls() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn parallel_calls_are_put_together_wherever_the_network_cuts_the_stream() {
+async fn parallel_calls_are_assembled_from_any_chunks() {
     for size in [1, 2, 3, 7, 64, 100_000] {
-        let server = Server::start([Reply::events(&parallel_calls()).in_chunks_of(size)]).await;
-        let answer = answer(&server.model(), say("Hello.")).await.unwrap();
+        let server =
+            Server::start([CannedResponse::events(&parallel_calls()).with_chunk_size(size)]).await;
+        let answer = answer(&server.model(), prompt("Hello.")).await.unwrap();
         assert_eq!(answer.text, "Grüße, I look 🔎.");
         let expected = |id: &str, name: &str, arguments: &str| ToolCallRequest {
             id: id.to_owned(),
@@ -67,9 +68,9 @@ async fn parallel_calls_are_put_together_wherever_the_network_cuts_the_stream() 
 }
 
 #[tokio::test]
-async fn the_end_is_the_last_event_although_the_usage_follows_the_reason() {
-    let server = Server::start([Reply::events(&parallel_calls())]).await;
-    let (events, error) = events(&server.model(), say("Hello.")).await;
+async fn finish_event_follows_usage() {
+    let server = Server::start([CannedResponse::events(&parallel_calls())]).await;
+    let (events, error) = events(&server.model(), prompt("Hello.")).await;
     assert!(error.is_none());
     let [.., usage, end] = events.as_slice() else { panic!("{events:?}") };
     assert!(matches!(usage, ChatEvent::Usage(_)));
@@ -77,11 +78,11 @@ async fn the_end_is_the_last_event_although_the_usage_follows_the_reason() {
 }
 
 #[tokio::test]
-async fn whole_calls_without_index_and_id_stay_apart() {
+async fn complete_calls_without_index_stay_separate() {
     let whole = |a: u32| json!({"id": "", "function": {"name": "add", "arguments": {"a": a}}});
     let both = delta(&json!({"tool_calls": [whole(1), whole(2)]}));
-    let server = Server::start([Reply::events(&[both, finish("stop")])]).await;
-    let answer = answer(&server.model(), say("Hello.")).await.unwrap();
+    let server = Server::start([CannedResponse::events(&[both, finish("stop")])]).await;
+    let answer = answer(&server.model(), prompt("Hello.")).await.unwrap();
     let arguments: Vec<_> = answer.tool_calls.iter().map(|call| call.arguments.as_str()).collect();
     assert_eq!(arguments, [r#"{"a":1}"#, r#"{"a":2}"#]);
     assert_ne!(answer.tool_calls[0].id, answer.tool_calls[1].id);
@@ -89,50 +90,51 @@ async fn whole_calls_without_index_and_id_stay_apart() {
 }
 
 #[tokio::test]
-async fn keep_alives_between_events_are_no_events() {
+async fn keep_alives_yield_no_events() {
     let body = format!(
         ": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n{}: ping\n\n{}data: [DONE]\n\n",
         sse(&[text("Hi")]),
         sse(&[finish("stop")])
     );
-    let server = Server::start([Reply::stream(&body)]).await;
-    let (events, error) = events(&server.model(), say("Hello.")).await;
+    let server = Server::start([CannedResponse::stream(&body)]).await;
+    let (events, error) = events(&server.model(), prompt("Hello.")).await;
     assert!(error.is_none());
     assert_eq!(events, [ChatEvent::Text("Hi".into()), ChatEvent::Finished(FinishReason::Stop)]);
 }
 
 #[tokio::test]
-async fn a_stream_is_complete_with_a_reason_or_with_its_mark() {
-    let without_mark = Reply::stream(&sse(&[text("Hi"), finish("length")]));
-    let broken_after_reason = Reply::stream(&sse(&[text("Hi"), finish("length")])).then_break();
-    let without_reason = Reply::events(&[text("Hi")]);
-    for (reply, reason) in [
-        (without_mark, FinishReason::Length),
+async fn stream_is_complete_with_reason_or_done() {
+    let without_done = CannedResponse::stream(&sse(&[text("Hi"), finish("length")]));
+    let broken_after_reason =
+        CannedResponse::stream(&sse(&[text("Hi"), finish("length")])).with_abort();
+    let without_reason = CannedResponse::events(&[text("Hi")]);
+    for (response, reason) in [
+        (without_done, FinishReason::Length),
         (broken_after_reason, FinishReason::Length),
         (without_reason, FinishReason::Stop),
     ] {
-        let server = Server::start([reply]).await;
-        let answer = answer(&server.model(), say("Hello.")).await.unwrap();
+        let server = Server::start([response]).await;
+        let answer = answer(&server.model(), prompt("Hello.")).await.unwrap();
         assert_eq!((answer.text.as_str(), answer.finish_reason), ("Hi", reason));
     }
 }
 
 #[tokio::test]
-async fn a_server_that_never_closes_a_finished_stream_is_not_waited_for() {
-    let reply = Reply::stream(&sse(&[text("Hi"), finish("stop")])).then_hang();
-    let server = Server::start([reply]).await;
+async fn unclosed_stream_does_not_delay_answer() {
+    let response = CannedResponse::stream(&sse(&[text("Hi"), finish("stop")])).with_hang();
+    let server = Server::start([response]).await;
     let model = server.model_with(|settings| settings.idle_timeout = Duration::from_millis(200));
-    assert_eq!(answer(&model, say("Hello.")).await.unwrap().text, "Hi");
+    assert_eq!(answer(&model, prompt("Hello.")).await.unwrap().text, "Hi");
 }
 
 #[tokio::test]
-async fn text_arrives_before_the_answer_is_complete() {
+async fn text_is_streamed_before_completion() {
     use futures_util::StreamExt;
     use rockbot_llm::ChatModel;
 
-    let reply = Reply::stream(&sse(&[text("first")])).then_hang();
-    let server = Server::start([reply]).await;
-    let mut stream = server.model().stream(say("Hello.")).await.unwrap();
+    let response = CannedResponse::stream(&sse(&[text("first")])).with_hang();
+    let server = Server::start([response]).await;
+    let mut stream = server.model().stream(prompt("Hello.")).await.unwrap();
     let event = stream.next().await.unwrap().unwrap();
     assert_eq!(event, ChatEvent::Text("first".into()));
 }

@@ -1,54 +1,54 @@
 //! Errors of working memory.
 
 use rockbot_contracts::Executed;
-use rockbot_store::{ShelfError, StoreError};
+use rockbot_store::{DocumentError, StoreError};
 use rockbot_tools::failure::ToolFailure;
 
-/// Why an operation of working memory failed. Models read the message, too.
+/// Why an operation of working memory failed. Models read the messages, too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkingMemoryError {
-    /// The key or namespace can't be used.
-    #[error("that key can't be used: {reason}")]
+    /// The key or namespace is invalid.
+    #[error("invalid key: {reason}")]
     Key {
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
     /// The key belongs to another owner.
-    #[error("that key belongs to another conversation; leave out `session/` and its id")]
+    #[error("the key belongs to another conversation; omit `session/` and its id")]
     Foreign,
-    /// The category or a tag can't be used.
+    /// The category or a tag is invalid.
     #[error("{reason}")]
     Label {
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
     /// The entry is too large.
-    #[error("the data has {bytes} bytes, at most {limit} fit into one entry; save it in parts")]
+    #[error("the data has {bytes} bytes, over the limit of {limit} for an entry; save it in parts")]
     TooLarge {
-        /// Its size.
+        /// The size, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// There is no room. Nothing was dropped to make some.
+    /// A limit is reached. No entry was removed.
     #[error("working memory is full: {reason}; delete entries that are no longer needed")]
     Full {
-        /// What is used up.
+        /// The reached limit.
         reason: String,
     },
-    /// Others kept changing the same entry. It was not saved.
-    #[error("the entry is being changed by others at the same time; try again")]
+    /// Concurrent changes of the same entry prevented the operation.
+    #[error("the entry is being changed concurrently; try again")]
     Contended,
-    /// The store did not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl From<ShelfError> for WorkingMemoryError {
-    fn from(error: ShelfError) -> Self {
+impl From<DocumentError> for WorkingMemoryError {
+    fn from(error: DocumentError) -> Self {
         match error {
-            ShelfError::Name(reason) => Self::Key { reason: reason.to_string() },
-            ShelfError::Store(error) => Self::Store(error),
+            DocumentError::Name(reason) => Self::Key { reason: reason.to_string() },
+            DocumentError::Store(error) => Self::Store(error),
         }
     }
 }

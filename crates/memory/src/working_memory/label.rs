@@ -1,12 +1,12 @@
-//! The part of an entry that is read without its data.
+//! The metadata of an entry.
 
 use serde::{Deserialize, Serialize};
 
-/// An entry without its data, stored apart so that a list reads no data.
+/// The metadata of an entry, stored separately so that lists do not read the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Label {
-    /// Where its data is.
+    /// The id under which the data is stored.
     pub(super) data: String,
     pub(super) bytes: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

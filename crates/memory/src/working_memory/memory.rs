@@ -1,9 +1,9 @@
-//! What working memory does: save, get, delete, list and search.
+//! Operations on working memory: save, get, delete, list and search.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use rockbot_contracts::ToolCallId;
-use rockbot_store::{Document, Expected, Placed, Shelf, Store, StoreError};
+use rockbot_store::{Document, DocumentStore, Expected, PutOutcome, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
 use tracing::warn;
@@ -11,32 +11,32 @@ use tracing::warn;
 use super::{
     address::{Address, MemoryOwner, Space},
     error::WorkingMemoryError,
-    found::{MemoryEntry, MemoryHit, MemorySearch, ranked},
     label::Label,
+    search::{MemoryEntry, MemoryHit, MemorySearch, rank},
 };
 
-/// How often a change is tried again that another process got in the way of.
+/// The maximum number of attempts when other processes change the same entry.
 const ATTEMPTS: usize = 8;
 
-/// Searches that run at once in a process: each may hold all that an agent put aside.
-static SEARCHES: Semaphore = Semaphore::const_new(1);
+/// Limits concurrent searches of the process: each may load all entries of an agent.
+static SEARCH_PERMITS: Semaphore = Semaphore::const_new(1);
 
 const MAX_TAGS: usize = 16;
 const MAX_TAG_BYTES: usize = 64;
 
-/// How much may be put aside.
+/// Limits of working memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkingMemoryLimits {
-    /// Most bytes of one entry. Default 1 MiB; a store keeps no more than 4 MiB.
+    /// The maximum size of an entry, in bytes. Default: 1 MiB; a store accepts up to 4 MiB.
     pub entry_bytes: usize,
-    /// Most entries of a conversation, and of what all conversations of an agent share. Processes
-    /// that save at the same time may pass it by one each. Default 500.
+    /// The maximum number of entries of a conversation, and of those shared by an agent's conversations.
+    /// Concurrent processes may each exceed it by one. Default: 500.
     pub entries: usize,
-    /// Most bytes of the same. Default 32 MiB.
+    /// The maximum size of the same entries, in bytes. Default: 32 MiB.
     pub bytes: u64,
-    /// How long an entry is kept that nobody said a time for. Default one hour.
+    /// The default time to live of an entry. Default: one hour.
     pub ttl: Duration,
-    /// The longest that an entry is kept. Default seven days.
+    /// The maximum time to live of an entry. Default: seven days.
     pub max_ttl: Duration,
 }
 
@@ -52,85 +52,85 @@ impl Default for WorkingMemoryLimits {
     }
 }
 
-/// What is said of an entry when it is saved.
+/// Options of a save.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Saving {
-    /// How long it is kept, at most [`WorkingMemoryLimits::max_ttl`].
+pub struct SaveOptions {
+    /// The time to live, up to [`WorkingMemoryLimits::max_ttl`].
     pub ttl: Option<Duration>,
-    /// What kind of thing it is.
+    /// The category.
     pub category: Option<String>,
-    /// Words to find it by.
+    /// The tags.
     pub tags: Vec<String>,
 }
 
-impl Saving {
-    /// Kept for this long.
+impl SaveOptions {
+    /// Creates options with a time to live.
     #[must_use]
-    pub fn for_a_time(ttl: Duration) -> Self {
+    pub fn with_ttl(ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..Self::default() }
     }
 }
 
-/// What agents put aside, in a store that their processes share.
+/// Temporary entries of agents, in a store that their processes share.
 ///
-/// Everything is asked for on behalf of a [`MemoryOwner`]. A key without a slash stands below
-/// `session/{sessionId}` and belongs to the conversation; one with a slash is absolute, and belongs
-/// to all conversations of the agent unless it begins with `session/{sessionId}/`. Nobody reaches
-/// what belongs to another agent or conversation, and a namespace holds whole segments: `a/b` holds
-/// `a/b/c` and not `a/bc`.
+/// Every operation is on behalf of a [`MemoryOwner`]. A key without a slash is below
+/// `session/{sessionId}` and belongs to the conversation. A key with a slash is absolute, and shared by
+/// all conversations of the agent unless it starts with `session/{sessionId}/`. Entries of other agents
+/// and conversations are not accessible. A namespace consists of whole segments: `a/b` contains `a/b/c`
+/// but not `a/bc`.
 #[derive(Clone)]
 pub struct WorkingMemory {
     store: Arc<dyn Store>,
     limits: WorkingMemoryLimits,
-    /// Held from a look at how much there is until what was looked for is written, so that limits
-    /// hold for calls that come at once.
-    writing: Arc<Mutex<()>>,
+    /// Held from the check of the limits until the write, so that concurrent calls of this process respect
+    /// the limits.
+    write_lock: Arc<Mutex<()>>,
 }
 
 impl WorkingMemory {
-    /// Working memory in this store, with the default limits.
+    /// Creates working memory in a store, with the default limits.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self::with_limits(store, WorkingMemoryLimits::default())
     }
 
-    /// Working memory in this store.
+    /// Creates working memory in a store.
     #[must_use]
     pub fn with_limits(store: Arc<dyn Store>, limits: WorkingMemoryLimits) -> Self {
-        Self { store, limits, writing: Arc::default() }
+        Self { store, limits, write_lock: Arc::default() }
     }
 
-    /// Its limits.
+    /// Returns the limits.
     #[must_use]
     pub fn limits(&self) -> &WorkingMemoryLimits {
         &self.limits
     }
 
-    /// Saves data under a key, in place of what is there, and returns what can be told of it.
+    /// Saves data under a key, and returns the entry. Replaces an existing entry.
     ///
     /// # Errors
-    /// See [`WorkingMemoryError`]; what was there stays then, unless the store did not confirm.
+    /// See [`WorkingMemoryError`]. An existing entry stays then, unless the store did not confirm the write.
     ///
     /// # Cancellation
-    /// Dropping the future leaves the entry either saved or as it was.
+    /// Dropping the future leaves the entry either saved or unchanged.
     pub async fn save(
         &self,
         owner: &MemoryOwner,
         key: &str,
         data: &str,
-        saving: Saving,
+        options: SaveOptions,
     ) -> Result<MemoryEntry, WorkingMemoryError> {
-        let address = owner.address(key)?;
+        let address = owner.resolve(key)?;
         let bytes = data.len();
         if bytes > self.limits.entry_bytes {
             return Err(WorkingMemoryError::TooLarge { bytes, limit: self.limits.entry_bytes });
         }
-        check_words(&saving)?;
-        let _writing = self.writing.lock().await;
+        validate_labels(&options)?;
+        let _guard = self.write_lock.lock().await;
         let labels = self.labels(owner, address.space);
-        let mut present = self.make_room(&labels, &address, bytes as u64).await?;
-        let ttl = saving.ttl.unwrap_or(self.limits.ttl).min(self.limits.max_ttl);
-        // The data first, under a name of its own: whoever sees the label finds what it tells of.
+        let mut current = self.check_limits(&labels, &address, bytes as u64).await?;
+        let ttl = options.ttl.unwrap_or(self.limits.ttl).min(self.limits.max_ttl);
+        // The data is written first, under a new id, so that a visible label always has its data.
         let id = ToolCallId::generate().to_string();
         let contents = self.contents(owner, address.space);
         contents.put(&[&id], &data.to_owned(), Some(ttl), Expected::Absent).await?;
@@ -138,29 +138,29 @@ impl WorkingMemory {
         let label = Label {
             data: id,
             bytes: bytes as u64,
-            category: saving.category,
-            tags: saving.tags,
+            category: options.category,
+            tags: options.tags,
             saved_at: now.as_millis(),
         };
         for _ in 0..ATTEMPTS {
             let expected =
-                present.as_ref().map_or(Expected::Absent, |found| Expected::Version(found.version));
+                current.as_ref().map_or(Expected::Absent, |found| Expected::Version(found.version));
             match labels.put(&address.segments, &label, Some(ttl), expected).await? {
-                Placed::Done(_) => {
-                    if let Some(replaced) = present {
+                PutOutcome::Done(_) => {
+                    if let Some(replaced) = current {
                         discard(&contents, &replaced.value).await;
                     }
                     let key = owner.key(address.space, &address.segments);
                     return Ok(MemoryEntry::new(key, label, Some(now.after(ttl))));
                 }
-                Placed::Conflict(found) => present = found,
+                PutOutcome::Conflict(found) => current = found,
             }
         }
         discard(&contents, &label).await;
         Err(WorkingMemoryError::Contended)
     }
 
-    /// The data under a key, if there is any.
+    /// Returns the data under a key.
     ///
     /// # Errors
     /// See [`WorkingMemoryError`].
@@ -169,7 +169,7 @@ impl WorkingMemory {
         owner: &MemoryOwner,
         key: &str,
     ) -> Result<Option<String>, WorkingMemoryError> {
-        let address = owner.address(key)?;
+        let address = owner.resolve(key)?;
         let labels = self.labels(owner, address.space);
         let contents = self.contents(owner, address.space);
         for _ in 0..ATTEMPTS {
@@ -177,17 +177,17 @@ impl WorkingMemory {
             if let Some(data) = contents.get(&[&label.value.data]).await? {
                 return Ok(Some(data.value));
             }
-            // It was replaced or expired in between; the label says which.
+            // The entry was replaced or has expired meanwhile; the label is read again.
         }
         Err(WorkingMemoryError::Contended)
     }
 
-    /// Deletes what is under a key. Whether there was anything.
+    /// Deletes an entry. Returns whether it existed.
     ///
     /// # Errors
     /// See [`WorkingMemoryError`].
     pub async fn delete(&self, owner: &MemoryOwner, key: &str) -> Result<bool, WorkingMemoryError> {
-        let address = owner.address(key)?;
+        let address = owner.resolve(key)?;
         let labels = self.labels(owner, address.space);
         for _ in 0..ATTEMPTS {
             let Some(found) = labels.get(&address.segments).await? else { return Ok(false) };
@@ -199,7 +199,7 @@ impl WorkingMemory {
         Err(WorkingMemoryError::Contended)
     }
 
-    /// What is there, in order of the keys: of one namespace, or all that the owner reaches.
+    /// Returns the entries of a namespace, or all of the owner, ordered by key.
     ///
     /// # Errors
     /// See [`WorkingMemoryError`].
@@ -209,7 +209,7 @@ impl WorkingMemory {
         namespace: Option<&str>,
     ) -> Result<Vec<MemoryEntry>, WorkingMemoryError> {
         let addresses = match namespace {
-            Some(namespace) => vec![owner.below(namespace)?],
+            Some(namespace) => vec![owner.resolve_namespace(namespace)?],
             None => Space::ALL.map(|space| Address { space, segments: Vec::new() }).to_vec(),
         };
         let mut entries = Vec::new();
@@ -224,7 +224,7 @@ impl WorkingMemory {
         Ok(entries)
     }
 
-    /// What fits a search best, the best first, each with the place in its data that fits.
+    /// Returns the best matches of a search, best first.
     ///
     /// # Errors
     /// See [`WorkingMemoryError`].
@@ -233,43 +233,43 @@ impl WorkingMemory {
         owner: &MemoryOwner,
         search: MemorySearch,
     ) -> Result<Vec<MemoryHit>, WorkingMemoryError> {
-        // It is never closed.
-        let turn = SEARCHES.acquire().await;
+        // The semaphore is never closed.
+        let permit = SEARCH_PERMITS.acquire().await;
         let mut candidates = Vec::new();
         for space in Space::ALL {
             let mut labels =
                 self.labels(owner, space).list::<&str>(&[], self.limits.entries).await?;
-            labels.retain(|(_, label)| search.wants(&label.value));
-            let mut data = self.data_of(owner, space, &labels, search.is_narrow()).await?;
+            labels.retain(|(_, label)| search.accepts(&label.value));
+            let mut data = self.read_data(owner, space, &labels, search.is_filtered()).await?;
             for (segments, Document { value: label, expires_at, .. }) in labels {
                 let text = data.remove(&label.data).unwrap_or_default();
                 let key = owner.key(space, &segments);
                 candidates.push((MemoryEntry::new(key, label, expires_at), text));
             }
         }
-        // Many megabytes may be read for their words.
+        // Ranking may process many megabytes.
         let ranked = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            ranked(&candidates, &search)
+            let _permit = permit;
+            rank(&candidates, &search)
         });
         let ranked = ranked.await;
         ranked.map_err(|_| {
-            let reason = "the search broke off; this is a bug".to_owned();
+            let reason = "the search panicked; report this as a bug".to_owned();
             WorkingMemoryError::Store(StoreError::Unusable { reason })
         })
     }
 
-    /// The data of these labels, by where it is: each by itself if they are `few`.
-    async fn data_of(
+    /// Returns the data of these labels, by id. Reads them one by one if `individually` is set.
+    async fn read_data(
         &self,
         owner: &MemoryOwner,
         space: Space,
         labels: &[(Vec<String>, Document<Label>)],
-        few: bool,
+        individually: bool,
     ) -> Result<HashMap<String, String>, WorkingMemoryError> {
         let contents = self.contents(owner, space);
         let mut data = HashMap::new();
-        if few {
+        if individually {
             for (_, label) in labels {
                 let id = &label.value.data;
                 let found = contents.get(&[id]).await?;
@@ -277,78 +277,82 @@ impl WorkingMemory {
             }
             return Ok(data);
         }
-        let most = self.limits.entries.saturating_mul(2);
-        let found = contents.list::<&str>(&[], most).await?.into_iter();
+        let limit = self.limits.entries.saturating_mul(2);
+        let found = contents.list::<&str>(&[], limit).await?.into_iter();
         data.extend(
             found.filter_map(|(name, found)| Some((name.into_iter().next()?, found.value))),
         );
         Ok(data)
     }
 
-    /// What is under the key now, if there is room for `bytes` in its place.
-    async fn make_room(
+    /// Checks the limits for an entry of `bytes` at `address`, and returns the current entry there.
+    async fn check_limits(
         &self,
-        labels: &Shelf<Label>,
+        labels: &DocumentStore<Label>,
         address: &Address,
         bytes: u64,
     ) -> Result<Option<Document<Label>>, WorkingMemoryError> {
         let mut others = labels.list::<&str>(&[], self.limits.entries + 1).await?;
-        let own = others.iter().position(|(segments, _)| *segments == address.segments);
-        let present = own.map(|at| others.swap_remove(at).1);
+        let position = others.iter().position(|(segments, _)| *segments == address.segments);
+        let current = position.map(|index| others.swap_remove(index).1);
         let full = |reason: String| Err(WorkingMemoryError::Full { reason });
         if others.len() >= self.limits.entries {
             return full(format!(
-                "it holds {} entries, at most {}",
+                "it has {} entries, the limit is {}",
                 others.len(),
                 self.limits.entries
             ));
         }
-        let taken: u64 = others.iter().map(|(_, label)| label.value.bytes).sum();
-        if taken + bytes > self.limits.bytes {
-            let free = self.limits.bytes.saturating_sub(taken);
-            return full(format!("{bytes} bytes are more than the {free} that are free"));
+        let used: u64 = others.iter().map(|(_, label)| label.value.bytes).sum();
+        if used + bytes > self.limits.bytes {
+            let free = self.limits.bytes.saturating_sub(used);
+            return full(format!("{bytes} bytes exceed the {free} free bytes"));
         }
-        Ok(present)
+        Ok(current)
     }
 
-    fn labels(&self, owner: &MemoryOwner, space: Space) -> Shelf<Label> {
-        self.shelf("working-memory", owner, space)
+    fn labels(&self, owner: &MemoryOwner, space: Space) -> DocumentStore<Label> {
+        self.documents("working-memory", owner, space)
     }
 
-    fn contents(&self, owner: &MemoryOwner, space: Space) -> Shelf<String> {
-        self.shelf("working-memory-data", owner, space)
+    fn contents(&self, owner: &MemoryOwner, space: Space) -> DocumentStore<String> {
+        self.documents("working-memory-data", owner, space)
     }
 
-    fn shelf<T>(&self, kind: &str, owner: &MemoryOwner, space: Space) -> Shelf<T>
+    fn documents<T>(&self, kind: &str, owner: &MemoryOwner, space: Space) -> DocumentStore<T>
     where
         T: Serialize + for<'de> Deserialize<'de>,
     {
         let (agent, session) = (owner.agent.as_str(), owner.session.as_str());
         match space {
-            Space::Session => Shelf::new(self.store.clone(), [kind, agent, "session", session]),
-            Space::Shared => Shelf::new(self.store.clone(), [kind, agent, "shared"]),
+            Space::Session => {
+                DocumentStore::new(self.store.clone(), [kind, agent, "session", session])
+            }
+            Space::Shared => DocumentStore::new(self.store.clone(), [kind, agent, "shared"]),
         }
     }
 }
 
-/// Removes data that no label tells of any more. Where that fails it goes when its time is over.
-async fn discard(contents: &Shelf<String>, label: &Label) {
+/// Removes data without a label. Data that cannot be removed expires.
+async fn discard(contents: &DocumentStore<String>, label: &Label) {
     if let Err(error) = contents.remove(&[&label.data], Expected::Anything).await {
-        warn!(%error, bytes = label.bytes, "old data of working memory stays until it expires");
+        warn!(%error, bytes = label.bytes, "removal of replaced data failed; it expires later");
     }
 }
 
-fn check_words(saving: &Saving) -> Result<(), WorkingMemoryError> {
-    let Saving { category, tags, .. } = saving;
-    let is_odd = |word: &String| {
-        word.trim().is_empty() || word.len() > MAX_TAG_BYTES || word.chars().any(char::is_control)
+fn validate_labels(options: &SaveOptions) -> Result<(), WorkingMemoryError> {
+    let SaveOptions { category, tags, .. } = options;
+    let is_invalid = |text: &String| {
+        text.trim().is_empty() || text.len() > MAX_TAG_BYTES || text.chars().any(char::is_control)
     };
     let label = |reason: String| Err(WorkingMemoryError::Label { reason });
-    if category.iter().chain(tags).any(is_odd) {
-        return label(format!("a category or tag has 1 to {MAX_TAG_BYTES} bytes on one line"));
+    if category.iter().chain(tags).any(is_invalid) {
+        return label(format!(
+            "a category or tag must have 1 to {MAX_TAG_BYTES} bytes, without control characters"
+        ));
     }
     if tags.len() > MAX_TAGS {
-        return label(format!("there are {} tags, at most {MAX_TAGS}", tags.len()));
+        return label(format!("there are {} tags, the limit is {MAX_TAGS}", tags.len()));
     }
     Ok(())
 }

@@ -1,21 +1,21 @@
-//! Working memory: what an agent puts aside while it works, gone after a while.
+//! Working memory: temporary entries of an agent.
 //!
-//! - [`WorkingMemory`]: the port to it, for tools that put large things there;
-//! - [`MemoryOwner`]: whose it is;
-//! - [`working_memory_tools`]: the five tools over it, and their [`GUIDE`].
+//! - [`WorkingMemory`]: saves, reads and searches entries; tools store large results in it;
+//! - [`MemoryOwner`]: the agent and conversation of an entry;
+//! - [`working_memory_tools`]: the five tools for models, with their [`GUIDE`].
 
 mod address;
 mod error;
-mod found;
 mod inventory;
 mod label;
 mod memory;
+mod search;
 mod tools;
 
 pub use self::{
     address::MemoryOwner,
     error::WorkingMemoryError,
-    found::{MemoryEntry, MemoryHit, MemorySearch},
-    memory::{Saving, WorkingMemory, WorkingMemoryLimits},
+    memory::{SaveOptions, WorkingMemory, WorkingMemoryLimits},
+    search::{MemoryEntry, MemoryHit, MemorySearch},
     tools::{GUIDE, working_memory_tools},
 };

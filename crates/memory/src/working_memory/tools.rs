@@ -1,4 +1,4 @@
-//! The tools over working memory.
+//! Tools for working memory.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -12,27 +12,27 @@ use serde_json::{Value, json};
 
 use super::{
     address::MemoryOwner,
-    found::{MemoryEntry, MemorySearch},
-    memory::{Saving, WorkingMemory},
+    memory::{SaveOptions, WorkingMemory},
+    search::{MemoryEntry, MemorySearch},
 };
 
-/// How to use them, for models.
+/// The guide for models.
 pub const GUIDE: Guide = Guide {
     name: "working-memory",
-    summary: "Putting things aside while you work, and finding them again",
+    summary: "SaveOptions entries while you work, and finding them again",
     markdown: include_str!("../../guides/working-memory.md"),
 };
 
-/// Hits of a search when nobody says how many.
-const HITS: usize = 5;
-const MOST_HITS: usize = 20;
+/// The default number of hits.
+const DEFAULT_HITS: usize = 5;
+const MAX_HITS: usize = 20;
 
-/// Entries that a list shows; a namespace shows the others.
-const LISTED: usize = 100;
+/// The maximum number of entries in a list; a namespace shows the others.
+const MAX_LISTED: usize = 100;
 
-const MINUTE: u64 = 60;
+const SECONDS_PER_MINUTE: u64 = 60;
 
-/// The five tools over working memory. Each works for the agent and conversation of its call.
+/// Returns the five tools. Each acts for the agent and conversation of its call.
 #[must_use]
 pub fn working_memory_tools(memory: &WorkingMemory) -> Vec<Arc<dyn Tool>> {
     let tool = |action: Action| -> Arc<dyn Tool> {
@@ -57,53 +57,53 @@ impl Action {
     fn registration(self, memory: &WorkingMemory) -> ToolRegistration {
         let limits = memory.limits();
         let key = json!({"type": "string", "minLength": 1, "maxLength": 200, "description":
-            "Without a slash it belongs to this conversation; with one it is an absolute key."});
-        let word = json!({"type": "string", "minLength": 1, "maxLength": 64});
-        let tags = json!({"type": "array", "items": word, "maxItems": 16});
-        let kept = ToolHints { read_only: false, destructive: false, ..ToolHints::READ_ONLY };
+            "Without a slash it belongs to this conversation; with a slash it is absolute."});
+        let label = json!({"type": "string", "minLength": 1, "maxLength": 64});
+        let tags = json!({"type": "array", "items": label, "maxItems": 16});
+        let write = ToolHints { read_only: false, destructive: false, ..ToolHints::READ_ONLY };
         let (name, description, properties, required, hints) = match self {
             Self::Save => (
                 "save_to_working_memory",
                 format!(
-                    "Put data aside under a key, in place of what is there. It is kept for {} \
-                     minutes unless you say another time.",
-                    limits.ttl.as_secs() / MINUTE
+                    "Save data under a key, replacing an existing entry. It expires after {} minutes \
+                     unless you set another time.",
+                    limits.ttl.as_secs() / SECONDS_PER_MINUTE
                 ),
                 json!({"key": key, "data": {"type": "string"},
                     "ttl_minutes": {"type": "integer", "minimum": 1,
-                        "maximum": limits.max_ttl.as_secs() / MINUTE},
-                    "category": word, "tags": tags}),
+                        "maximum": limits.max_ttl.as_secs() / SECONDS_PER_MINUTE},
+                    "category": label, "tags": tags}),
                 json!(["key", "data"]),
-                kept,
+                write,
             ),
             Self::Get => (
                 "get_from_working_memory",
-                "Read what was put aside under a key.".to_owned(),
+                "Read the data saved under a key.".to_owned(),
                 json!({"key": key}),
                 json!(["key"]),
                 ToolHints::READ_ONLY,
             ),
             Self::Delete => (
                 "delete_from_working_memory",
-                "Delete what was put aside under a key.".to_owned(),
+                "Delete the entry saved under a key.".to_owned(),
                 json!({"key": key}),
                 json!(["key"]),
-                ToolHints { destructive: true, ..kept },
+                ToolHints { destructive: true, ..write },
             ),
             Self::List => (
                 "list_working_memory",
-                "List the keys of what was put aside, all or below a namespace.".to_owned(),
+                "List the keys of saved entries, all or below a namespace.".to_owned(),
                 json!({"namespace": {"type": "string", "minLength": 1, "maxLength": 200,
-                    "description": "The first parts of a key, such as plans or plans/july."}}),
+                    "description": "The first segments of a key, such as plans or plans/july."}}),
                 json!([]),
                 ToolHints::READ_ONLY,
             ),
             Self::Search => (
                 "search_working_memory",
-                "Search what was put aside by words, and see where they stand.".to_owned(),
+                "Search saved entries by words, and show the matching passages.".to_owned(),
                 json!({"query": {"type": "string", "minLength": 1, "maxLength": 500},
-                    "category": word, "tags": tags,
-                    "max_results": {"type": "integer", "minimum": 1, "maximum": MOST_HITS}}),
+                    "category": label, "tags": tags,
+                    "max_results": {"type": "integer", "minimum": 1, "maximum": MAX_HITS}}),
                 json!(["query"]),
                 ToolHints::READ_ONLY,
             ),
@@ -122,7 +122,7 @@ impl Action {
     }
 }
 
-/// The arguments of all of them; the schema of each says which it takes.
+/// The arguments of all tools; each schema restricts them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Arguments {
@@ -155,7 +155,7 @@ impl Tool for WorkingMemoryTool {
         Box::pin(async move {
             let arguments: Arguments = serde_json::from_value(arguments)
                 .map_err(|error| ToolFailure::invalid(error.to_string()))?;
-            let owner = MemoryOwner::of(context);
+            let owner = MemoryOwner::from_context(context);
             match self.action {
                 Action::Save => self.save(&owner, arguments).await,
                 Action::Get => self.get(&owner, &arguments.key).await,
@@ -174,22 +174,25 @@ impl WorkingMemoryTool {
         arguments: Arguments,
     ) -> Result<ToolResult, ToolFailure> {
         let Arguments { key, data, ttl_minutes, category, tags, .. } = arguments;
-        let ttl = ttl_minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(MINUTE)));
-        let saved = self.memory.save(owner, &key, &data, Saving { ttl, category, tags }).await?;
-        Ok(ToolResult::text(format!("Saved: {}", line_of(&saved))))
+        let ttl = ttl_minutes
+            .map(|minutes| Duration::from_secs(minutes.saturating_mul(SECONDS_PER_MINUTE)));
+        let saved =
+            self.memory.save(owner, &key, &data, SaveOptions { ttl, category, tags }).await?;
+        Ok(ToolResult::text(format!("Saved: {}", describe(&saved))))
     }
 
     async fn get(&self, owner: &MemoryOwner, key: &str) -> Result<ToolResult, ToolFailure> {
         match self.memory.get(owner, key).await? {
             Some(data) => Ok(ToolResult::text(data)),
-            None => Err(nothing_there()),
+            None => Err(not_found()),
         }
     }
 
     async fn delete(&self, owner: &MemoryOwner, key: &str) -> Result<ToolResult, ToolFailure> {
-        match self.memory.delete(owner, key).await? {
-            true => Ok(ToolResult::text("Deleted.")),
-            false => Err(nothing_there()),
+        if self.memory.delete(owner, key).await? {
+            Ok(ToolResult::text("Deleted."))
+        } else {
+            Err(not_found())
         }
     }
 
@@ -200,14 +203,14 @@ impl WorkingMemoryTool {
     ) -> Result<ToolResult, ToolFailure> {
         let entries = self.memory.list(owner, namespace).await?;
         if entries.is_empty() {
-            return Ok(ToolResult::text("There is nothing."));
+            return Ok(ToolResult::text("No entries."));
         }
         let mut text = String::new();
-        for entry in entries.iter().take(LISTED) {
-            let _ = writeln!(text, "- {}", line_of(entry));
+        for entry in entries.iter().take(MAX_LISTED) {
+            let _ = writeln!(text, "- {}", describe(entry));
         }
-        if let Some(more) = entries.len().checked_sub(LISTED).filter(|more| *more > 0) {
-            let _ = writeln!(text, "… and {more} more; give a namespace to see fewer.");
+        if let Some(more) = entries.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
+            let _ = writeln!(text, "… and {more} more; use a namespace to restrict the list.");
         }
         Ok(ToolResult::text(text.trim_end()))
     }
@@ -218,29 +221,28 @@ impl WorkingMemoryTool {
         arguments: Arguments,
     ) -> Result<ToolResult, ToolFailure> {
         let Arguments { query, category, tags, max_results, .. } = arguments;
-        let most = max_results.unwrap_or(HITS).min(MOST_HITS);
-        let search = MemorySearch { query, category, tags, most };
+        let limit = max_results.unwrap_or(DEFAULT_HITS).min(MAX_HITS);
+        let search = MemorySearch { query, category, tags, limit };
         let hits = self.memory.search(owner, search).await?;
         if hits.is_empty() {
-            return Ok(ToolResult::text("Nothing fits. Try other words, or list_working_memory."));
+            return Ok(ToolResult::text("No matches. Try other words, or list_working_memory."));
         }
         let hits = hits.iter().map(|hit| {
-            let line = line_of(&hit.entry);
+            let line = describe(&hit.entry);
             format!("- {line}, relevance {:.2}\n  {}", hit.relevance, hit.excerpt)
         });
         Ok(ToolResult::text(hits.collect::<Vec<_>>().join("\n")))
     }
 }
 
-fn nothing_there() -> ToolFailure {
+fn not_found() -> ToolFailure {
     ToolFailure::invalid(
-        "there is nothing under that key; it may have expired. list_working_memory tells what is \
-         there",
+        "no entry has this key; it may have expired. list_working_memory shows all entries",
     )
 }
 
-/// An entry on one line: `session/1/notes (120 bytes, category plan, tags a b)`.
-pub(super) fn line_of(entry: &MemoryEntry) -> String {
+/// Describes an entry on one line: `session/1/notes (120 bytes, category plan, tags a b)`.
+pub(super) fn describe(entry: &MemoryEntry) -> String {
     let mut line = format!("{} ({} bytes", entry.key, entry.bytes);
     if let Some(category) = &entry.category {
         let _ = write!(line, ", category {category}");

@@ -1,4 +1,4 @@
-//! Working memory on every kind of store that a test can open by itself.
+//! Tests of working memory on the stores that need no server.
 
 #[cfg(test)]
 mod working_memory;

@@ -1,11 +1,11 @@
-//! What agents put aside: whose it is, for how long, and how much.
+//! Ownership, expiry, limits, search and tools of working memory.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
 use rockbot_contracts::{AgentName, SessionId};
 use rockbot_memory::{
-    MemoryOwner, Saving, WorkingMemory, WorkingMemoryError,
+    MemoryOwner, SaveOptions, WorkingMemory, WorkingMemoryError,
     working_memory::{GUIDE, MemorySearch, WorkingMemoryLimits, working_memory_tools},
 };
 use rockbot_store::{
@@ -30,7 +30,7 @@ fn owner(agent: &str, session: &str) -> MemoryOwner {
 }
 
 async fn save(memory: &WorkingMemory, owner: &MemoryOwner, key: &str, data: &str) {
-    memory.save(owner, key, data, Saving::default()).await.unwrap();
+    memory.save(owner, key, data, SaveOptions::default()).await.unwrap();
 }
 
 async fn keys(memory: &WorkingMemory, owner: &MemoryOwner, namespace: Option<&str>) -> Vec<String> {
@@ -39,7 +39,7 @@ async fn keys(memory: &WorkingMemory, owner: &MemoryOwner, namespace: Option<&st
 }
 
 fn search(query: &str) -> MemorySearch {
-    MemorySearch { query: query.to_owned(), category: None, tags: Vec::new(), most: 5 }
+    MemorySearch { query: query.to_owned(), category: None, tags: Vec::new(), limit: 5 }
 }
 
 async fn call(memory: &WorkingMemory, tool: &str, arguments: Value) -> Result<String, ToolFailure> {
@@ -54,7 +54,7 @@ async fn call(memory: &WorkingMemory, tool: &str, arguments: Value) -> Result<St
 }
 
 #[tokio::test]
-async fn neither_another_conversation_nor_another_agent_reaches_an_entry() {
+async fn entry_is_private_to_its_owner() {
     let memory = memory();
     let own = owner("assistant", "one");
     save(&memory, &own, "notes", "mine").await;
@@ -69,7 +69,7 @@ async fn neither_another_conversation_nor_another_agent_reaches_an_entry() {
     for other in &others[..2] {
         let foreign = memory.get(other, "session/one/notes").await.unwrap_err();
         assert_eq!(foreign, WorkingMemoryError::Foreign);
-        let saved = memory.save(other, "session/one/notes", "", Saving::default()).await;
+        let saved = memory.save(other, "session/one/notes", "", SaveOptions::default()).await;
         assert_eq!(saved.unwrap_err(), WorkingMemoryError::Foreign);
         assert!(memory.list(other, Some("session/one")).await.is_err());
         assert_eq!(memory.get(other, "plans/july").await.unwrap().as_deref(), Some("ours"));
@@ -80,7 +80,7 @@ async fn neither_another_conversation_nor_another_agent_reaches_an_entry() {
 }
 
 #[tokio::test]
-async fn a_namespace_holds_whole_parts_of_a_key() {
+async fn namespace_matches_whole_segments() {
     let (memory, own) = (memory(), owner("assistant", "one"));
     for key in ["a/b/x", "a/bc", "a/b-c/x", "note", "session/one/a/b"] {
         save(&memory, &own, key, "").await;
@@ -88,47 +88,47 @@ async fn a_namespace_holds_whole_parts_of_a_key() {
     assert_eq!(keys(&memory, &own, Some("a/b")).await, ["a/b/x"]);
     assert_eq!(keys(&memory, &own, Some("a/b/")).await, ["a/b/x"]);
     assert_eq!(keys(&memory, &own, Some("a")).await, ["a/b-c/x", "a/b/x", "a/bc"]);
-    let own_ones = ["session/one/a/b", "session/one/note"];
-    assert_eq!(keys(&memory, &own, Some("session/one")).await, own_ones);
+    let own_keys = ["session/one/a/b", "session/one/note"];
+    assert_eq!(keys(&memory, &own, Some("session/one")).await, own_keys);
     assert_eq!(keys(&memory, &own, None).await.len(), 5);
 }
 
 #[tokio::test]
-async fn an_entry_is_gone_after_its_time() {
-    let hand = ManualClock::new();
-    let memory = WorkingMemory::new(Arc::new(MemoryStore::new(Clock::from(&hand))));
+async fn entry_expires_after_ttl() {
+    let clock = ManualClock::new();
+    let memory = WorkingMemory::new(Arc::new(MemoryStore::new(Clock::from(&clock))));
     let own = owner("assistant", "one");
-    let short = Saving::for_a_time(Duration::from_secs(60));
+    let short = SaveOptions::with_ttl(Duration::from_secs(60));
     memory.save(&own, "short", "x", short).await.unwrap();
-    save(&memory, &own, "usual", "x").await;
-    hand.advance(Duration::from_secs(60));
+    save(&memory, &own, "default", "x").await;
+    clock.advance(Duration::from_secs(60));
     assert_eq!(memory.get(&own, "short").await.unwrap(), None);
-    assert_eq!(keys(&memory, &own, None).await, ["session/one/usual"]);
-    hand.advance(Duration::from_secs(60 * 60));
+    assert_eq!(keys(&memory, &own, None).await, ["session/one/default"]);
+    clock.advance(Duration::from_secs(60 * 60));
     assert!(keys(&memory, &own, None).await.is_empty());
-    let for_ever = Saving::for_a_time(Duration::MAX);
-    let entry = memory.save(&own, "long", "x", for_ever).await.unwrap();
-    let kept = entry.expires_at.unwrap().since(entry.saved_at);
-    assert_eq!(kept, memory.limits().max_ttl);
+    let longest = SaveOptions::with_ttl(Duration::MAX);
+    let entry = memory.save(&own, "long", "x", longest).await.unwrap();
+    let ttl = entry.expires_at.unwrap().since(entry.saved_at);
+    assert_eq!(ttl, memory.limits().max_ttl);
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_in_words_and_nothing_is_dropped() {
+async fn limits_reject_saves_without_eviction() {
     let limits =
         WorkingMemoryLimits { entry_bytes: 10, entries: 3, bytes: 25, ..Default::default() };
     let memory = WorkingMemory::with_limits(store(), limits);
     let own = owner("assistant", "one");
-    let refused = memory.save(&own, "a", "01234567890", Saving::default()).await.unwrap_err();
+    let refused = memory.save(&own, "a", "01234567890", SaveOptions::default()).await.unwrap_err();
     assert_eq!(refused, WorkingMemoryError::TooLarge { bytes: 11, limit: 10 });
     save(&memory, &own, "a", "0123456789").await;
     save(&memory, &own, "b", "0123456789").await;
-    let refused = memory.save(&own, "c", "012345", Saving::default()).await.unwrap_err();
-    assert!(refused.to_string().contains("more than the 5 that are free"), "{refused}");
+    let refused = memory.save(&own, "c", "012345", SaveOptions::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("exceed the 5 free bytes"), "{refused}");
     save(&memory, &own, "c", "01234").await;
-    // What is replaced makes room for itself.
+    // A replaced entry does not count.
     save(&memory, &own, "b", "9876543210").await;
-    let refused = memory.save(&own, "d", "", Saving::default()).await.unwrap_err();
-    assert!(refused.to_string().contains("3 entries, at most 3"), "{refused}");
+    let refused = memory.save(&own, "d", "", SaveOptions::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("3 entries, the limit is 3"), "{refused}");
     assert_eq!(keys(&memory, &own, None).await.len(), 3);
     save(&memory, &owner("assistant", "two"), "a", "0123456789").await;
     assert!(memory.delete(&own, "a").await.unwrap());
@@ -136,24 +136,24 @@ async fn what_does_not_fit_is_refused_in_words_and_nothing_is_dropped() {
 }
 
 #[tokio::test]
-async fn replaced_and_deleted_data_leaves_nothing_behind() {
+async fn replaced_and_deleted_data_is_removed() {
     let (store, own) = (store(), owner("assistant", "one"));
     let memory = WorkingMemory::new(store.clone());
     for data in ["one", "two", "three"] {
         save(&memory, &own, "notes", data).await;
     }
-    let kept = |kind| {
+    let count = |kind| {
         let (store, prefix) = (store.clone(), rockbot_store::Prefix::new([kind]).unwrap());
         async move { store.list(&prefix, None, 100).await.unwrap().len() }
     };
-    assert_eq!((kept("working-memory").await, kept("working-memory-data").await), (1, 1));
+    assert_eq!((count("working-memory").await, count("working-memory-data").await), (1, 1));
     assert!(memory.delete(&own, "notes").await.unwrap());
     assert!(!memory.delete(&own, "notes").await.unwrap());
-    assert_eq!((kept("working-memory").await, kept("working-memory-data").await), (0, 0));
+    assert_eq!((count("working-memory").await, count("working-memory-data").await), (0, 0));
 }
 
 #[tokio::test]
-async fn processes_that_save_at_once_lose_nothing() {
+async fn concurrent_processes_lose_no_entries() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let own = owner("assistant", "one");
@@ -173,15 +173,15 @@ async fn processes_that_save_at_once_lose_nothing() {
     while let Some(saved) = savers.join_next().await {
         saved.unwrap();
     }
-    let again: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, Clock::System).await.unwrap());
-    let memory = WorkingMemory::new(again);
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path, Clock::System).await.unwrap());
+    let memory = WorkingMemory::new(store);
     assert_eq!(keys(&memory, &own, None).await.len(), 41);
     assert_eq!(memory.get(&own, "own1-19").await.unwrap().as_deref(), Some("1 19"));
     assert!(memory.get(&own, "both").await.unwrap().is_some());
 }
 
 #[tokio::test]
-async fn limits_hold_for_calls_that_come_at_once() {
+async fn limits_hold_for_concurrent_saves() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&folder.path().join("store.db"), Clock::System).await.unwrap();
     let limits = WorkingMemoryLimits { entries: 3, ..WorkingMemoryLimits::default() };
@@ -191,7 +191,7 @@ async fn limits_hold_for_calls_that_come_at_once() {
         let memory = memory.clone();
         savers.spawn(async move {
             let own = owner("assistant", "one");
-            memory.save(&own, &format!("key-{one}"), "data", Saving::default()).await.is_ok()
+            memory.save(&own, &format!("key-{one}"), "data", SaveOptions::default()).await.is_ok()
         });
     }
     let saved = savers.join_all().await;
@@ -199,10 +199,10 @@ async fn limits_hold_for_calls_that_come_at_once() {
     assert_eq!(keys(&memory, &owner("assistant", "one"), None).await.len(), 3);
 }
 
-/// A store that removes no data of working memory.
-struct KeepsData(MemoryStore);
+/// A store that fails to remove data of working memory.
+struct UnremovableData(MemoryStore);
 
-impl Store for KeepsData {
+impl Store for UnremovableData {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
         self.0.get(key)
     }
@@ -246,8 +246,8 @@ impl Store for KeepsData {
 }
 
 #[tokio::test]
-async fn what_was_done_is_told_as_done_though_old_data_stays() {
-    let memory = WorkingMemory::new(Arc::new(KeepsData(MemoryStore::new(Clock::System))));
+async fn failed_removal_of_old_data_is_not_an_error() {
+    let memory = WorkingMemory::new(Arc::new(UnremovableData(MemoryStore::new(Clock::System))));
     let own = owner("assistant", "one");
     save(&memory, &own, "notes", "old").await;
     save(&memory, &own, "notes", "new").await;
@@ -257,12 +257,12 @@ async fn what_was_done_is_told_as_done_though_old_data_stays() {
 }
 
 #[tokio::test]
-async fn a_search_finds_words_of_the_data_and_keeps_to_category_and_tags() {
+async fn search_matches_data_within_category_and_tags() {
     let (memory, own) = (memory(), owner("assistant", "one"));
-    let report = Saving {
+    let report = SaveOptions {
         category: Some("report".to_owned()),
         tags: vec!["q3".to_owned()],
-        ..Saving::default()
+        ..SaveOptions::default()
     };
     let text = format!("{} revenue grew by nine percent", "filler ".repeat(300));
     memory.save(&own, "finance", &text, report).await.unwrap();
@@ -271,19 +271,19 @@ async fn a_search_finds_words_of_the_data_and_keeps_to_category_and_tags() {
     assert_eq!(hits.len(), 2);
     assert_eq!((hits[0].entry.key.as_str(), hits[0].relevance), ("plans/revenue", 1.0));
     assert!(hits[1].excerpt.contains("revenue grew by nine"), "{}", hits[1].excerpt);
-    let only = |category: Option<&str>, tag: &str| MemorySearch {
+    let filtered = |category: Option<&str>, tag: &str| MemorySearch {
         category: category.map(str::to_owned),
         tags: vec![tag.to_owned()],
         ..search("revenue")
     };
-    assert_eq!(memory.search(&own, only(Some("report"), "q3")).await.unwrap().len(), 1);
-    assert!(memory.search(&own, only(None, "q4")).await.unwrap().is_empty());
-    let narrow = memory.search(&own, only(Some("report"), "q3")).await.unwrap();
-    assert!(narrow[0].excerpt.contains("revenue grew by nine"), "{}", narrow[0].excerpt);
+    assert_eq!(memory.search(&own, filtered(Some("report"), "q3")).await.unwrap().len(), 1);
+    assert!(memory.search(&own, filtered(None, "q4")).await.unwrap().is_empty());
+    let hits = memory.search(&own, filtered(Some("report"), "q3")).await.unwrap();
+    assert!(hits[0].excerpt.contains("revenue grew by nine"), "{}", hits[0].excerpt);
 }
 
 #[tokio::test]
-async fn the_tools_save_get_list_search_and_delete() {
+async fn tools_save_get_list_search_and_delete() {
     let memory = memory();
     let arguments = json!({"key": "notes", "data": "a bus", "category": "draft", "tags": ["x"]});
     let saved = call(&memory, "save_to_working_memory", arguments).await.unwrap();
@@ -294,18 +294,18 @@ async fn the_tools_save_get_list_search_and_delete() {
     assert_eq!(listed, "- session/one/notes (5 bytes, category draft, tags x)");
     let found = call(&memory, "search_working_memory", json!({"query": "bus"})).await.unwrap();
     assert!(found.contains("relevance 1.00\n  a bus"), "{found}");
-    let gone = call(&memory, "delete_from_working_memory", json!({"key": "notes"})).await;
-    assert_eq!(gone.unwrap(), "Deleted.");
+    let deleted = call(&memory, "delete_from_working_memory", json!({"key": "notes"})).await;
+    assert_eq!(deleted.unwrap(), "Deleted.");
     for tool in ["get_from_working_memory", "delete_from_working_memory"] {
-        let missed = call(&memory, tool, json!({"key": "notes"})).await.unwrap_err();
-        assert!(missed.to_string().contains("list_working_memory"), "{missed}");
+        let error = call(&memory, tool, json!({"key": "notes"})).await.unwrap_err();
+        assert!(error.to_string().contains("list_working_memory"), "{error}");
     }
     let empty = call(&memory, "list_working_memory", json!({"namespace": "x"})).await;
-    assert_eq!(empty.unwrap(), "There is nothing.");
+    assert_eq!(empty.unwrap(), "No entries.");
 }
 
 #[tokio::test]
-async fn identity_never_comes_from_arguments() {
+async fn arguments_cannot_set_the_owner() {
     let memory = memory();
     save(&memory, &owner("assistant", "two"), "notes", "secret").await;
     let foreign = json!({"key": "session/two/notes"});
@@ -319,25 +319,25 @@ async fn identity_never_comes_from_arguments() {
 }
 
 #[tokio::test]
-async fn the_inventory_tells_the_newest_first_within_its_bound() {
-    let hand = ManualClock::new();
-    let memory = WorkingMemory::new(Arc::new(MemoryStore::new(Clock::from(&hand))));
+async fn inventory_lists_newest_first_within_limit() {
+    let clock = ManualClock::new();
+    let memory = WorkingMemory::new(Arc::new(MemoryStore::new(Clock::from(&clock))));
     let own = owner("assistant", "one");
     assert_eq!(memory.inventory(&own, 1000).await.unwrap(), None);
-    for at in 0..50 {
-        save(&memory, &own, &format!("plans/number-{at}"), "x").await;
-        hand.advance(Duration::from_secs(1));
+    for number in 0..50 {
+        save(&memory, &own, &format!("plans/number-{number}"), "x").await;
+        clock.advance(Duration::from_secs(1));
     }
-    let told = memory.inventory(&own, 1000).await.unwrap().unwrap();
-    assert!(told.len() <= 1000, "{}", told.len());
-    assert_eq!(told.lines().nth(1), Some("- plans/number-49 (1 bytes)"));
-    assert!(told.lines().last().unwrap().contains("more; list_working_memory"), "{told}");
+    let inventory = memory.inventory(&own, 1000).await.unwrap().unwrap();
+    assert!(inventory.len() <= 1000, "{}", inventory.len());
+    assert_eq!(inventory.lines().nth(1), Some("- plans/number-49 (1 bytes)"));
+    assert!(inventory.lines().last().unwrap().contains("more; list_working_memory"), "{inventory}");
 }
 
 #[test]
-fn the_guide_is_short_and_mentions_what_exists() {
+fn guide_is_short_and_names_existing_tools() {
     let tools = working_memory_tools(&memory());
-    // The guide sends what must last to the tools of long-term memory, which are the agent's.
+    // The guide refers to save_memory, a tool of the agent.
     let problems = GUIDE.problems(tools.iter().map(|tool| tool.registration()));
     assert_eq!(problems, ["working-memory mentions save_memory: there is none"]);
 }

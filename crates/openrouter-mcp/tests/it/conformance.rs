@@ -1,7 +1,7 @@
-//! The protocol's own conformance suite, against the program over HTTP.
+//! MCP's conformance suite, against the program over HTTP.
 //!
-//! The suite is written for a server with tools, prompts and resources made for it. What does not
-//! need them must pass; everything else is named here, so that a new scenario is not overlooked.
+//! The suite expects a server with its own tools, prompts and resources. Scenarios that do not need
+//! them must pass; all others are listed here, so that a new scenario fails the test.
 
 use std::{collections::BTreeMap, path::Path, process::Stdio};
 
@@ -11,8 +11,8 @@ use tokio::process::Command;
 
 use crate::program::HttpProgram;
 
-/// A scenario that must pass, but for the checks of a tool made for the suite, or of what the
-/// server does not offer.
+/// A scenario that must pass, except for these checks: they need a tool of the suite, or a feature that
+/// the server does not offer.
 type Scenario = (&'static str, &'static [&'static str]);
 
 const WITH_SESSIONS: [Scenario; 4] = [
@@ -45,8 +45,8 @@ const STATELESS: [Scenario; 6] = [
     ("http-header-validation", &[]),
 ];
 
-/// They call tools made for the suite; a scenario that ends with `-` stands for all that begin so.
-const WITH_TOOLS_OF_THE_SUITE: [&str; 6] = [
+/// Scenarios that call the suite's tools; a name that ends with `-` is a prefix.
+const NEED_SUITE_TOOLS: [&str; 6] = [
     "tools-call-",
     "elicitation-",
     "input-required-result-",
@@ -54,7 +54,7 @@ const WITH_TOOLS_OF_THE_SUITE: [&str; 6] = [
     "http-custom-header-server-validation",
     "server-sse-polling",
 ];
-/// What the server does not offer, and says so: logging, completion, prompts, resources.
+/// Scenarios of features that the server rejects: logging, completion, prompts, resources.
 const NOT_OFFERED: [&str; 5] = [
     "logging-set-level",
     "completion-complete",
@@ -62,26 +62,26 @@ const NOT_OFFERED: [&str; 5] = [
     "resources-",
     "sep-2164-resource-not-found",
 ];
-/// The server keeps no sessions, of which the suite takes note and checks nothing.
+/// Scenarios in which the suite checks nothing, because the server keeps no sessions.
 const WITHOUT_SESSIONS: [&str; 2] = ["server-session-lifecycle", "server-sse-multiple-streams"];
 
 #[tokio::test]
-async fn the_stable_suite_passes_where_it_applies() {
+async fn stable_suite_passes() {
     check(McpPeer::Conformance, "2025-11-25", &WITH_SESSIONS).await;
 }
 
 #[tokio::test]
-async fn the_next_suite_passes_where_it_applies_up_to_2025_11_25() {
+async fn next_suite_passes_for_2025_11_25() {
     check(McpPeer::ConformanceNext, "2025-11-25", &WITH_SESSIONS).await;
 }
 
 #[tokio::test]
-async fn the_next_suite_passes_where_it_applies_at_2026_07_28() {
+async fn next_suite_passes_for_2026_07_28() {
     check(McpPeer::ConformanceNext, "2026-07-28", &STATELESS).await;
 }
 
 async fn check(suite: McpPeer, revision: &str, must_pass: &[Scenario]) {
-    // The suite also comes as a web page of this machine.
+    // The suite also sends requests with local web origins.
     let origins = "[\"http://127.0.0.1:*\", \"http://localhost:*\"]";
     let program = HttpProgram::start(&[("ROCKBOT_SERVER__ALLOWED_ORIGINS", origins)]).await;
     let output = tempfile::tempdir().unwrap();
@@ -94,9 +94,9 @@ async fn check(suite: McpPeer, revision: &str, must_pass: &[Scenario]) {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let said = within_timeout("the end of the suite", run).await.unwrap();
+    let suite_output = within_timeout("the end of the suite", run).await.unwrap();
     let results = results(output.path());
-    assert!(!results.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(!results.is_empty(), "{}", String::from_utf8_lossy(&suite_output.stderr));
 
     for (scenario, untestable) in must_pass {
         let checks = results.get(*scenario).unwrap_or_else(|| panic!("{scenario} did not run"));
@@ -109,24 +109,24 @@ async fn check(suite: McpPeer, revision: &str, must_pass: &[Scenario]) {
     }
     for scenario in results.keys() {
         let known = must_pass.iter().any(|(name, _)| name == scenario) || is_excluded(scenario);
-        assert!(known, "{scenario} is new: let it pass, or say why it does not apply");
+        assert!(known, "{scenario} is unknown; make it pass, or list it as excluded");
     }
 }
 
 fn is_excluded(scenario: &str) -> bool {
-    let excluded = WITH_TOOLS_OF_THE_SUITE.iter().chain(&NOT_OFFERED).chain(&WITHOUT_SESSIONS);
+    let excluded = NEED_SUITE_TOOLS.iter().chain(&NOT_OFFERED).chain(&WITHOUT_SESSIONS);
     excluded
         .into_iter()
         .any(|name| scenario == *name || (name.ends_with('-') && scenario.starts_with(name)))
 }
 
-/// The checks of each scenario, from the folders `server-SCENARIO-TIME`.
+/// Reads the checks of each scenario from the directories `server-SCENARIO-TIME`.
 fn results(output: &Path) -> BTreeMap<String, Vec<Value>> {
-    const TIME: usize = "-2026-01-01T00-00-00-000Z".len();
+    const TIME_LEN: usize = "-2026-01-01T00-00-00-000Z".len();
     let folders = std::fs::read_dir(output).unwrap().map(|entry| entry.unwrap().path());
     let result = |folder: std::path::PathBuf| {
         let name = folder.file_name().unwrap().to_str().unwrap();
-        let scenario = name[..name.len() - TIME].strip_prefix("server-").unwrap().to_owned();
+        let scenario = name[..name.len() - TIME_LEN].strip_prefix("server-").unwrap().to_owned();
         let checks = std::fs::read(folder.join("checks.json")).unwrap();
         (scenario, serde_json::from_slice(&checks).unwrap())
     };

@@ -1,4 +1,4 @@
-//! What a client learns when OpenRouter fails, and what nobody learns.
+//! Error messages of failed queries, and data that must not leak.
 
 use rockbot_testkit::fixture::within_timeout;
 use serde_json::json;
@@ -6,26 +6,30 @@ use serde_json::json;
 use crate::program::{Client, TRANSPORTS, request, terminate};
 use crate::scripted::{KEY, Script, ScriptedOpenRouter};
 
-/// What each failure is called. OpenRouter repeats the key in all of its words.
+/// Failures and their messages. OpenRouter repeats the key in every response.
 fn failures() -> Vec<(Script, &'static str)> {
-    let says = |status| Script::Say(status, format!(r#"{{"error":{{"message":"Bearer {KEY}"}}}}"#));
+    let respond =
+        |status| Script::Respond(status, format!(r#"{{"error":{{"message":"Bearer {KEY}"}}}}"#));
     vec![
-        (says(401), "answered 401 Unauthorized: the key is not accepted"),
-        (says(402), "answered 402 Payment Required: the account has no credits left"),
-        (says(403), "answered 403 Forbidden: the key may not do that; it takes a management key"),
-        (says(404), "answered 404 Not Found: there is no such thing in this account"),
-        (says(429), "answered 429: too many requests; try again in 7 s"),
-        (says(500), "answered 500 Internal Server Error: OpenRouter has a problem"),
-        (says(302), "answered 302 Found: redirects are not followed"),
-        (Script::Say(200, format!("<html>{KEY}")), "answer is not JSON"),
-        (Script::Say(200, String::new()), "answer is not JSON"),
-        (Script::Endless, "has more than 4096 bytes"),
-        (Script::Silence, "did not answer within 1 s"),
+        (respond(401), "returned 401 Unauthorized: the key is not accepted"),
+        (respond(402), "returned 402 Payment Required: the account has no credits left"),
+        (
+            respond(403),
+            "returned 403 Forbidden: the key lacks the permission; use a management key",
+        ),
+        (respond(404), "returned 404 Not Found: not found in this account"),
+        (respond(429), "returned 429: too many requests; try again in 7 s"),
+        (respond(500), "returned 500 Internal Server Error: OpenRouter failed"),
+        (respond(302), "returned 302 Found: redirects are not followed"),
+        (Script::Respond(200, format!("<html>{KEY}")), "response is not JSON"),
+        (Script::Respond(200, String::new()), "response is not JSON"),
+        (Script::Endless, "exceeds the limit of 4096 bytes"),
+        (Script::Silent, "did not respond within 1 s"),
     ]
 }
 
 #[tokio::test]
-async fn every_failure_of_openrouter_is_a_tool_error_in_our_words() {
+async fn openrouter_failure_returns_tool_error_without_key() {
     for transport in TRANSPORTS {
         let openrouter = ScriptedOpenRouter::start(Script::Echo).await;
         let client = Client::start(
@@ -39,49 +43,49 @@ async fn every_failure_of_openrouter_is_a_tool_error_in_our_words() {
         )
         .await;
         for (script, expected) in failures() {
-            openrouter.now_says(script.clone());
+            openrouter.set_script(script.clone());
             let (is_error, text) = client.call("get_credits", json!({})).await;
             assert!(is_error && text.contains(expected), "{transport}, {script:?}: {text}");
             assert!(!text.contains(KEY), "{transport}, {script:?}: {text}");
         }
-        openrouter.now_says(Script::Echo);
+        openrouter.set_script(Script::Echo);
         let (is_error, text) = client.call("get_credits", json!({})).await;
-        assert!(!is_error, "{transport}: works again: {text}");
+        assert!(!is_error, "{transport}: the next call succeeds: {text}");
         let log = client.log.text();
-        assert!(log.contains("a call failed"), "{transport}: failures are logged");
+        assert!(log.contains("tool call failed"), "{transport}: failures are logged");
         assert!(!log.contains(KEY), "{transport}: the key is in the log, at the level trace");
     }
 }
 
 #[tokio::test]
-async fn an_openrouter_that_is_not_there_is_a_tool_error_without_its_address() {
+async fn unreachable_openrouter_returns_tool_error_without_address() {
     for transport in TRANSPORTS {
-        let client = Client::of(transport, "http://127.0.0.1:9/api/v1").await;
+        let client = Client::start_with(transport, "http://127.0.0.1:9/api/v1").await;
         let (is_error, text) = client.call("list_models", json!({})).await;
         assert_eq!((is_error, text.as_str()), (true, "OpenRouter cannot be reached"));
     }
 }
 
 #[tokio::test]
-async fn a_key_that_openrouter_repeats_in_an_answer_is_covered() {
+async fn key_in_response_is_redacted() {
     for transport in TRANSPORTS {
-        let says = Script::Say(200, format!(r#"{{"label":"{KEY}"}}"#));
-        let openrouter = ScriptedOpenRouter::start(says).await;
-        let client = Client::of(transport, &openrouter.url).await;
-        let told = client.call("get_api_key_info", json!({})).await;
-        assert_eq!(told, (false, r#"{"label":"[the key]"}"#.to_owned()), "{transport}");
+        let script = Script::Respond(200, format!(r#"{{"label":"{KEY}"}}"#));
+        let openrouter = ScriptedOpenRouter::start(script).await;
+        let client = Client::start_with(transport, &openrouter.url).await;
+        let result = client.call("get_api_key_info", json!({})).await;
+        assert_eq!(result, (false, r#"{"label":"[the key]"}"#.to_owned()), "{transport}");
     }
 }
 
 #[tokio::test]
-async fn what_clients_say_is_not_logged() {
+async fn client_messages_are_not_logged() {
     for transport in TRANSPORTS {
         let openrouter = ScriptedOpenRouter::start(Script::Echo).await;
-        let client = Client::of(transport, &openrouter.url).await;
+        let client = Client::start_with(transport, &openrouter.url).await;
         client.call("get_api_key", json!({"keyHash": "said-to-it"})).await;
         client.call("get_api_key", json!({"keyHash": "said to it"})).await;
         let unknown = request("said_to_it", json!({}));
-        within_timeout("an answer", client.session.call_tool(unknown)).await.unwrap_err();
+        within_timeout("the response", client.session.call_tool(unknown)).await.unwrap_err();
         terminate(client.pid).await;
         client.log.line_with("shutdown requested").await;
         let log = client.log.text();

@@ -1,4 +1,4 @@
-//! The program as a process of its own, and clients of it.
+//! The program as a child process, and its clients.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -19,10 +19,10 @@ use tokio::{
 
 use crate::scripted::KEY;
 
-/// The ways to reach the tools.
+/// Transports of the tools.
 pub(crate) const TRANSPORTS: [&str; 2] = ["http", "stdio"];
 
-/// The program, ready to be started with nothing but these settings and the key.
+/// Returns a command that starts the program with only these settings and the key.
 pub(crate) fn program(settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-openrouter-mcp"));
     command
@@ -37,17 +37,17 @@ pub(crate) fn program(settings: &[(&str, &str)]) -> Command {
     command
 }
 
-/// What a process has logged so far.
+/// The log of a process so far.
 #[derive(Clone)]
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<String>>>,
-    news: watch::Receiver<usize>,
+    line_count: watch::Receiver<usize>,
 }
 
 impl Log {
-    fn of(stderr: impl AsyncRead + Unpin + Send + 'static) -> Self {
+    fn new(stderr: impl AsyncRead + Unpin + Send + 'static) -> Self {
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let (count, news) = watch::channel(0);
+        let (count, line_count) = watch::channel(0);
         let written = Arc::clone(&lines);
         tokio::spawn(async move {
             let mut reader = BufReader::new(stderr).lines();
@@ -56,17 +56,17 @@ impl Log {
                 count.send_modify(|count| *count += 1);
             }
         });
-        Self { lines, news }
+        Self { lines, line_count }
     }
 
-    /// The first line that holds `text`, as soon as it is there.
+    /// Waits for a line that contains `text`, and returns the first.
     pub(crate) async fn line_with(&self, text: &str) -> String {
-        let mut news = self.news.clone();
+        let mut line_count = self.line_count.clone();
         let find = || self.lines.lock().unwrap().iter().find(|line| line.contains(text)).cloned();
-        let found = news.wait_for(|_| find().is_some());
+        let found = line_count.wait_for(|_| find().is_some());
         within_timeout(text, found)
             .await
-            .unwrap_or_else(|_| panic!("ended without {text}: {}", self.text()));
+            .unwrap_or_else(|_| panic!("exited without {text}: {}", self.text()));
         find().unwrap()
     }
 
@@ -75,18 +75,18 @@ impl Log {
     }
 }
 
-/// The program over HTTP.
+/// A running program that serves HTTP.
 pub(crate) struct HttpProgram {
     pub(crate) child: Child,
     pub(crate) log: Log,
-    /// Without a path.
+    /// The base URL, without a path.
     pub(crate) url: String,
 }
 
 impl HttpProgram {
     pub(crate) async fn start(settings: &[(&str, &str)]) -> Self {
         let mut child = program(settings).spawn().unwrap();
-        let log = Log::of(child.stderr.take().unwrap());
+        let log = Log::new(child.stderr.take().unwrap());
         let ready = log.line_with("ready at ").await;
         let (_, url) = ready.split_once("ready at ").unwrap();
         let url = url.trim_end_matches("/mcp").to_owned();
@@ -98,7 +98,7 @@ impl HttpProgram {
     }
 }
 
-/// A client of a program of its own.
+/// A client with its own program.
 pub(crate) struct Client {
     pub(crate) session: RunningService<RoleClient, ()>,
     pub(crate) log: Log,
@@ -108,14 +108,14 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn start(transport: &str, settings: &[(&str, &str)]) -> Self {
-        Self::start_as(transport, settings, ClientLifecycleMode::Initialize).await
+        Self::start_with_lifecycle(transport, settings, ClientLifecycleMode::Initialize).await
     }
 
-    /// A client of another era of the protocol.
-    pub(crate) async fn start_as(
+    /// Starts a client with this kind of handshake.
+    pub(crate) async fn start_with_lifecycle(
         transport: &str,
         settings: &[(&str, &str)],
-        era: ClientLifecycleMode,
+        lifecycle: ClientLifecycleMode,
     ) -> Self {
         let mut settings = settings.to_vec();
         settings.push(("ROCKBOT_SERVER__TRANSPORT", transport));
@@ -124,30 +124,33 @@ impl Client {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let log = Log::of(stderr.unwrap());
+            let log = Log::new(stderr.unwrap());
             let pid = process.id().unwrap();
             let session =
-                within_timeout("a session", ().serve_with_lifecycle(process, era)).await.unwrap();
+                within_timeout("the session", ().serve_with_lifecycle(process, lifecycle))
+                    .await
+                    .unwrap();
             return Self { session, log, pid, http: None };
         }
         let program = HttpProgram::start(&settings).await;
         rockbot_service::tls::install_tls_provider();
         let transport = StreamableHttpClientTransport::from_uri(program.mcp());
-        let session =
-            within_timeout("a session", ().serve_with_lifecycle(transport, era)).await.unwrap();
+        let session = within_timeout("the session", ().serve_with_lifecycle(transport, lifecycle))
+            .await
+            .unwrap();
         let (log, pid) = (program.log.clone(), program.child.id().unwrap());
         Self { session, log, pid, http: Some(program) }
     }
 
-    /// A client of a program that asks `openrouter`.
-    pub(crate) async fn of(transport: &str, openrouter: &str) -> Self {
+    /// Starts a client of a program that queries `openrouter`.
+    pub(crate) async fn start_with(transport: &str, openrouter: &str) -> Self {
         Self::start(transport, &[("ROCKBOT_OPENROUTER__BASE_URL", openrouter)]).await
     }
 
-    /// The text of a tool's answer, and whether it is an error.
+    /// Calls a tool. Returns whether the result is an error, and its text.
     pub(crate) async fn call(&self, tool: &'static str, arguments: Value) -> (bool, String) {
-        let called = self.session.call_tool(request(tool, arguments));
-        told(&within_timeout("an answer", called).await.unwrap())
+        let result = self.session.call_tool(request(tool, arguments));
+        outcome_of(&within_timeout("the response", result).await.unwrap())
     }
 }
 
@@ -156,12 +159,13 @@ pub(crate) fn request(tool: &'static str, arguments: Value) -> CallToolRequestPa
     CallToolRequestParams::new(tool).with_arguments(arguments)
 }
 
-pub(crate) fn told(result: &CallToolResult) -> (bool, String) {
+/// Returns whether a result is an error, and its text.
+pub(crate) fn outcome_of(result: &CallToolResult) -> (bool, String) {
     let [content] = result.content.as_slice() else { panic!("{result:?}") };
     (result.is_error == Some(true), content.as_text().unwrap().text.clone())
 }
 
-/// Asks a process to stop.
+/// Sends a process SIGTERM.
 pub(crate) async fn terminate(pid: u32) {
     let status = Command::new("kill").args(["-s", "TERM", &pid.to_string()]).status().await;
     assert!(status.unwrap().success());

@@ -1,4 +1,4 @@
-//! A stand-in for OpenRouter that answers as a test tells it.
+//! A fake OpenRouter whose responses a test controls.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,28 +11,28 @@ use axum::{
 };
 use tokio::sync::{Notify, mpsc};
 
-/// The key of the account. It must come out nowhere.
+/// The key of the account. It must never appear in output.
 pub(crate) const KEY: &str = "sk-or-v1-hunter2hunter2hunter2";
 
-/// What is said to every request.
+/// The response to every request.
 #[derive(Debug, Clone)]
 pub(crate) enum Script {
     /// The path and query of the request, as JSON, with 200.
     Echo,
-    /// This status and text, with a `Retry-After` of 7 s.
-    Say(u16, String),
-    /// Letters without end.
+    /// This status and body, with a `Retry-After` of 7 s.
+    Respond(u16, String),
+    /// An endless body.
     Endless,
-    /// Nothing.
-    Silence,
-    /// As `Echo`, once the test has released it.
+    /// No response.
+    Silent,
+    /// Like `Echo`, after the test releases it.
     Hold(Arc<Notify>),
 }
 
-/// A running stand-in; it ends with the test.
+/// A running fake; it stops with the test.
 pub(crate) struct ScriptedOpenRouter {
     pub(crate) url: String,
-    /// Requests as they come: method, path and query, and the `Authorization`.
+    /// Received requests: method, path with query, and the `Authorization` header.
     pub(crate) requests: mpsc::Receiver<String>,
     script: Arc<Mutex<Script>>,
 }
@@ -55,7 +55,7 @@ impl ScriptedOpenRouter {
         Self { url, requests, script }
     }
 
-    pub(crate) fn now_says(&self, script: Script) {
+    pub(crate) fn set_script(&self, script: Script) {
         *self.script.lock().unwrap() = script;
     }
 }
@@ -63,23 +63,23 @@ impl ScriptedOpenRouter {
 async fn answer(State(shared): State<Shared>, request: Request) -> Response {
     let target = request.uri().path_and_query().unwrap().as_str();
     let authorization = request.headers()["authorization"].to_str().unwrap();
-    let seen = format!("{} {target} {authorization}", request.method());
-    shared.requests.send(seen).await.unwrap();
+    let received = format!("{} {target} {authorization}", request.method());
+    shared.requests.send(received).await.unwrap();
     let script = shared.script.lock().unwrap().clone();
     let echo = format!(r#"{{"data": {target:?}}}"#);
     match script {
         Script::Echo => echo.into_response(),
-        Script::Say(status, text) => {
+        Script::Respond(status, text) => {
             let status = StatusCode::from_u16(status).unwrap();
             (status, [("retry-after", "7"), ("location", "/elsewhere")], text).into_response()
         }
         Script::Endless => {
-            let letters = futures_util::stream::repeat_with(|| {
+            let chunks = futures_util::stream::repeat_with(|| {
                 Ok::<_, std::convert::Infallible>(Bytes::from_static(&[b'1'; 4096]))
             });
-            Body::from_stream(letters).into_response()
+            Body::from_stream(chunks).into_response()
         }
-        Script::Silence => std::future::pending().await,
+        Script::Silent => std::future::pending().await,
         Script::Hold(released) => {
             released.notified().await;
             echo.into_response()

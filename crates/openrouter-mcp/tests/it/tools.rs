@@ -1,4 +1,4 @@
-//! What the tools ask and answer.
+//! Tools, their queries and their results.
 
 use rmcp::{ClientLifecycleMode, model::ProtocolVersion};
 use rockbot_testkit::fixture::within_timeout;
@@ -17,10 +17,10 @@ const CALLS: [(&str, &str, &str); 6] = [
 ];
 
 #[tokio::test]
-async fn six_tools_are_listed_and_none_changes_anything() {
+async fn six_read_only_tools_are_listed() {
     for transport in TRANSPORTS {
-        let client = Client::of(transport, "http://127.0.0.1:9").await;
-        let tools = within_timeout("a list", client.session.list_all_tools()).await.unwrap();
+        let client = Client::start_with(transport, "http://127.0.0.1:9").await;
+        let tools = within_timeout("the tool list", client.session.list_all_tools()).await.unwrap();
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_ref()).collect();
         assert_eq!(names, CALLS.map(|(name, ..)| name), "{transport}");
         for tool in tools {
@@ -33,28 +33,28 @@ async fn six_tools_are_listed_and_none_changes_anything() {
 }
 
 #[tokio::test]
-async fn each_tool_asks_openrouter_once_with_the_key_and_answers_its_json() {
+async fn tool_sends_one_query_and_returns_its_json() {
     for transport in TRANSPORTS {
         let mut openrouter = ScriptedOpenRouter::start(Script::Echo).await;
-        let client = Client::of(transport, &openrouter.url).await;
+        let client = Client::start_with(transport, &openrouter.url).await;
         for (tool, arguments, target) in CALLS {
             let arguments = serde_json::from_str(arguments).unwrap();
             let (is_error, text) = client.call(tool, arguments).await;
             assert!(!is_error, "{tool}: {text}");
-            let answer: Value = serde_json::from_str(&text).unwrap();
-            assert_eq!(answer, json!({ "data": target }), "{transport}, {tool}");
-            let asked = openrouter.requests.try_recv().unwrap();
-            assert_eq!(asked, format!("GET {target} Bearer {KEY}"), "{transport}, {tool}");
+            let result: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(result, json!({ "data": target }), "{transport}, {tool}");
+            let request = openrouter.requests.try_recv().unwrap();
+            assert_eq!(request, format!("GET {target} Bearer {KEY}"), "{transport}, {tool}");
         }
-        assert!(openrouter.requests.try_recv().is_err(), "{transport}: asked more than once");
+        assert!(openrouter.requests.try_recv().is_err(), "{transport}: more than one query");
     }
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_are_a_tool_error_and_nothing_is_asked() {
+async fn invalid_arguments_return_tool_error_without_query() {
     for transport in TRANSPORTS {
         let mut openrouter = ScriptedOpenRouter::start(Script::Echo).await;
-        let client = Client::of(transport, &openrouter.url).await;
+        let client = Client::start_with(transport, &openrouter.url).await;
         for (tool, arguments) in [
             ("get_credits", json!({"limit": 1})),
             ("get_api_key", json!({})),
@@ -65,34 +65,34 @@ async fn arguments_that_do_not_fit_are_a_tool_error_and_nothing_is_asked() {
             ("get_generation", json!({"generationId": ["a"]})),
             ("get_generation", json!({"generationId": "a".repeat(129)})),
         ] {
-            let told = format!("{transport}, {tool} {arguments}");
+            let case = format!("{transport}, {tool} {arguments}");
             let (is_error, text) = client.call(tool, arguments).await;
-            assert!(is_error && text.contains("argument"), "{told}: {text}");
+            assert!(is_error && text.contains("argument"), "{case}: {text}");
         }
-        assert!(openrouter.requests.try_recv().is_err(), "{transport}: something was asked");
+        assert!(openrouter.requests.try_recv().is_err(), "{transport}: a query was sent");
     }
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_there_is_an_error_of_the_protocol() {
+async fn unknown_tool_returns_protocol_error() {
     for transport in TRANSPORTS {
-        let client = Client::of(transport, "http://127.0.0.1:9").await;
+        let client = Client::start_with(transport, "http://127.0.0.1:9").await;
         let unknown = request("delete_api_key", json!({}));
         let error =
-            within_timeout("an answer", client.session.call_tool(unknown)).await.unwrap_err();
-        assert!(error.to_string().contains("no tool of that name"), "{transport}: {error}");
+            within_timeout("the response", client.session.call_tool(unknown)).await.unwrap_err();
+        assert!(error.to_string().contains("unknown tool name"), "{transport}: {error}");
     }
 }
 
 #[tokio::test]
-async fn a_client_without_a_handshake_is_served_as_well() {
+async fn client_without_handshake_is_served() {
     for transport in TRANSPORTS {
         let openrouter = ScriptedOpenRouter::start(Script::Echo).await;
         let settings = [("ROCKBOT_OPENROUTER__BASE_URL", openrouter.url.as_str())];
-        let newest = ClientLifecycleMode::Discover {
+        let lifecycle = ClientLifecycleMode::Discover {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         };
-        let client = Client::start_as(transport, &settings, newest).await;
+        let client = Client::start_with_lifecycle(transport, &settings, lifecycle).await;
         let (is_error, text) = client.call("get_credits", json!({})).await;
         assert!(!is_error, "{transport}: {text}");
     }

@@ -1,8 +1,7 @@
-//! A store in PostgreSQL, for the processes of many machines.
+//! The PostgreSQL store, for processes on many machines.
 //!
-//! A change is one statement and one round trip; the server itself commits those of several
-//! connections together. Its time is the server's, so that clients whose clocks disagree agree on
-//! what is expired.
+//! A change is one statement and one round trip; the server groups the commits of several connections.
+//! Entries expire by the server's time, so that clients whose clocks differ agree on it.
 
 mod failure;
 mod schema;
@@ -26,21 +25,20 @@ use tokio::time::timeout;
 use self::failure::{explain, explain_change};
 use crate::row::{self, EntryRow, KeyedRow};
 
-/// Most connections of one store. More would share each of the server's commits, and take long to
-/// open all at once on a busy machine; a server has 100 for everybody unless it is told otherwise.
-const CONNECTIONS: u32 = 8;
-/// How long to wait for one of them, and for a new one to be opened.
+/// The maximum number of connections of a store. More do not help, since the server groups commits, and
+/// take long to open at once on a busy machine; a server allows 100 in total by default.
+const MAX_CONNECTIONS: u32 = 8;
+/// The timeout for a free or new connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection that was not used for that long is tried before it is used: the server may have
-/// gone meanwhile.
-const MAY_BE_STALE: Duration = Duration::from_secs(1);
-/// When the server gives a statement up.
+/// The idle time after which a connection is pinged before use: the server may have closed it.
+const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
+/// The server's statement timeout.
 const STATEMENT_TIMEOUT: &str = "10s";
-/// How long to wait for the server's word: longer than a statement may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often a write is tried when what was in its way is gone before it can be read.
+/// The timeout for a response; longer than the statement timeout.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The number of attempts for a write whose conflicting entry disappears before it can be read.
 const ATTEMPTS: usize = 8;
-/// Longer times to live would not fit into the server's arithmetic.
+/// The longest time to live; longer ones would overflow on the server.
 const MAX_TTL_MILLIS: i64 = i64::MAX / 2;
 
 /// A store in the tables `rockbot_*` of a PostgreSQL database.
@@ -55,26 +53,26 @@ impl PostgresStore {
     /// connection's search path. Any number of processes may do so at once.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the server can't be reached within 15 seconds,
-    /// [`StoreError::Unusable`] when it refuses us, or a newer version made the tables.
+    /// [`StoreError::Unavailable`] when the server cannot be reached within 15 s, [`StoreError::Unusable`]
+    /// when it rejects the user, or the tables have a newer version.
     pub async fn connect(url: &SecretString, clock: Clock) -> Result<Self, StoreError> {
         let options = parse(url)
             .map_err(|reason| StoreError::Unusable { reason })?
             .application_name("rockbot")
             .options([("statement_timeout", STATEMENT_TIMEOUT)])
             .disable_statement_logging();
-        // A pool says only that its time is over; the first connection says what is wrong.
-        let mut first = answered(explain, options.connect()).await?;
+        // A pool reports only a timeout; a single connection reports the cause.
+        let mut first = with_timeout(explain, options.connect()).await?;
         schema::prepare(&mut first).await?;
-        // It has done its work; a failed farewell costs nothing.
-        let _ = answered(explain, first.close()).await;
+        // The connection is no longer needed, so a failed close has no effect.
+        let _ = with_timeout(explain, first.close()).await;
         let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
+            .max_connections(MAX_CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(|connection, usage| {
                 Box::pin(async move {
-                    Ok(usage.idle_for < MAY_BE_STALE || connection.ping().await.is_ok())
+                    Ok(usage.idle_for < MAX_IDLE_WITHOUT_PING || connection.ping().await.is_ok())
                 })
             })
             .connect_lazy_with(options);
@@ -85,16 +83,16 @@ impl PostgresStore {
         self.pool.acquire().await.map_err(explain)
     }
 
-    /// The moment that a test chose; `None` stands for the server's time.
-    fn chosen_now(&self) -> Option<i64> {
+    /// Returns the time of a manual clock; `None` selects the server's time.
+    fn manual_now(&self) -> Option<i64> {
         self.clock.manual().map(Timestamp::as_millis)
     }
 
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
         let mut connection = self.connection().await?;
-        let query = sqlx::query_as(statements::GET).bind(key.as_str()).bind(self.chosen_now());
+        let query = sqlx::query_as(statements::GET).bind(key.as_str()).bind(self.manual_now());
         let row: Option<EntryRow> =
-            answered(explain, query.fetch_optional(&mut *connection)).await?;
+            with_timeout(explain, query.fetch_optional(&mut *connection)).await?;
         Ok(row.map(row::entry))
     }
 
@@ -109,7 +107,7 @@ impl PostgresStore {
                 return Ok(Written::Conflict(present));
             }
         }
-        let reason = format!("{} changes too often; try again", write.key);
+        let reason = format!("the key {} changes too often; try again", write.key);
         Err(StoreError::Unavailable { reason })
     }
 
@@ -121,7 +119,7 @@ impl PostgresStore {
         };
         let mut query = sqlx::query_as(statement)
             .bind(write.key.as_str())
-            .bind(self.chosen_now())
+            .bind(self.manual_now())
             .bind(&*write.value)
             .bind(write.ttl.map(|ttl| millis(ttl).min(MAX_TTL_MILLIS)));
         if let Expected::Version(version) = write.expected {
@@ -129,23 +127,23 @@ impl PostgresStore {
         }
         let mut connection = self.connection().await?;
         let row: Option<(i64,)> =
-            answered(explain_change, query.fetch_optional(&mut *connection)).await?;
+            with_timeout(explain_change, query.fetch_optional(&mut *connection)).await?;
         Ok(row.map(|(version,)| Version::from_number(version)))
     }
 
-    async fn take(&self, key: &Key, expected: Expected) -> Result<bool, StoreError> {
+    async fn delete(&self, key: &Key, expected: Expected) -> Result<bool, StoreError> {
         let version = match expected {
             Expected::Anything => None,
             Expected::Version(version) => Some(version.number()),
-            // What is absent can't be removed; the connection tells whether the store is open.
+            // Nothing can be removed; acquiring a connection reports a closed store.
             Expected::Absent => return self.connection().await.map(|_| false),
         };
         let query = sqlx::query(statements::REMOVE)
             .bind(key.as_str())
-            .bind(self.chosen_now())
+            .bind(self.manual_now())
             .bind(version);
         let mut connection = self.connection().await?;
-        let done = answered(explain_change, query.execute(&mut *connection)).await?;
+        let done = with_timeout(explain_change, query.execute(&mut *connection)).await?;
         Ok(done.rows_affected() > 0)
     }
 
@@ -158,30 +156,30 @@ impl PostgresStore {
         let mut connection = self.connection().await?;
         let rows = sqlx::query_as::<_, KeyedRow>(statements::LIST)
             .bind(prefix.start_after(after))
-            .bind(self.chosen_now())
+            .bind(self.manual_now())
             .bind(prefix.end())
             .bind(count(limit.min(MAX_PAGE_ENTRIES)))
             .fetch(&mut *connection);
-        let page = timeout(ANSWER_TIMEOUT, row::page(rows, explain)).await;
-        page.unwrap_or_else(|_| Err(explain(no_answer())))
+        let page = timeout(RESPONSE_TIMEOUT, row::page(rows, explain)).await;
+        page.unwrap_or_else(|_| Err(explain(response_timeout())))
     }
 
-    async fn forget_expired(&self, limit: usize) -> Result<u64, StoreError> {
-        let query = sqlx::query(statements::SWEEP).bind(count(limit)).bind(self.chosen_now());
+    async fn sweep_expired(&self, limit: usize) -> Result<u64, StoreError> {
+        let query = sqlx::query(statements::SWEEP).bind(count(limit)).bind(self.manual_now());
         let mut connection = self.connection().await?;
-        let done = answered(explain_change, query.execute(&mut *connection)).await?;
+        let done = with_timeout(explain_change, query.execute(&mut *connection)).await?;
         Ok(done.rows_affected())
     }
 
     async fn time(&self) -> Result<Timestamp, StoreError> {
         let mut connection = self.connection().await?;
-        let query = sqlx::query_as(statements::NOW).bind(self.chosen_now());
-        let (now,): (i64,) = answered(explain, query.fetch_one(&mut *connection)).await?;
+        let query = sqlx::query_as(statements::NOW).bind(self.manual_now());
+        let (now,): (i64,) = with_timeout(explain, query.fetch_one(&mut *connection)).await?;
         Ok(Timestamp::from_millis(now))
     }
 }
 
-/// Reads the address, without connecting. The reason never holds the password.
+/// Parses the address, without connecting. The error never contains the password.
 fn parse(url: &SecretString) -> Result<PgConnectOptions, String> {
     url.expose_secret().parse().map_err(|error: sqlx::Error| {
         format!(
@@ -191,18 +189,18 @@ fn parse(url: &SecretString) -> Result<PgConnectOptions, String> {
     })
 }
 
-/// Waits for the server with a limit.
-async fn answered<T>(
+/// Awaits a query with [`RESPONSE_TIMEOUT`], and converts its error.
+async fn with_timeout<T>(
     explain: fn(sqlx::Error) -> StoreError,
     query: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, StoreError> {
-    let answer = timeout(ANSWER_TIMEOUT, query).await;
-    answer.unwrap_or_else(|_| Err(no_answer())).map_err(explain)
+    let result = timeout(RESPONSE_TIMEOUT, query).await;
+    result.unwrap_or_else(|_| Err(response_timeout())).map_err(explain)
 }
 
-fn no_answer() -> sqlx::Error {
-    let seconds = ANSWER_TIMEOUT.as_secs();
-    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {seconds} s")).into()
+fn response_timeout() -> sqlx::Error {
+    let seconds = RESPONSE_TIMEOUT.as_secs();
+    io::Error::new(io::ErrorKind::TimedOut, format!("no response within {seconds} s")).into()
 }
 
 fn count(limit: usize) -> i64 {
@@ -223,7 +221,7 @@ impl Store for PostgresStore {
         key: &'a Key,
         expected: Expected,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.take(key, expected).boxed()
+        self.delete(key, expected).boxed()
     }
 
     fn list<'a>(
@@ -236,7 +234,7 @@ impl Store for PostgresStore {
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.forget_expired(limit).boxed()
+        self.sweep_expired(limit).boxed()
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {

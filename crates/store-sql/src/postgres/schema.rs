@@ -1,14 +1,14 @@
-//! The tables, made by whoever comes first.
+//! Creation of the tables by the first process.
 
 use sqlx::{Connection, PgConnection};
 
-use super::{answered, failure::explain};
+use super::{failure::explain, with_timeout};
 use rockbot_store::StoreError;
 
-/// The version of the tables below.
+/// The schema version.
 const SCHEMA: i64 = 1;
 
-// Keys are ordered by their bytes, whatever the language of the database.
+// Keys are ordered by their bytes, independently of the locale of the database.
 const CREATE: &str = r#"
     CREATE TABLE rockbot_entries (
         key text COLLATE "C" PRIMARY KEY,
@@ -22,16 +22,16 @@ const CREATE: &str = r#"
     INSERT INTO rockbot_schema VALUES (1);
 "#;
 
-/// Makes sure that the tables are there, and that this program knows them.
+/// Creates missing tables, and validates the schema version.
 pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), StoreError> {
-    if answered(explain, version(connection)).await?.is_none() {
-        answered(explain, create(connection)).await?;
+    if with_timeout(explain, version(connection)).await?.is_none() {
+        with_timeout(explain, create(connection)).await?;
     }
-    match answered(explain, version(connection)).await? {
+    match with_timeout(explain, version(connection)).await? {
         Some(SCHEMA) => Ok(()),
         found => Err(StoreError::Unusable {
             reason: format!(
-                "the tables rockbot_* have version {} and this program knows {SCHEMA}; run the \
+                "the tables rockbot_* have version {}, but this program supports {SCHEMA}; run the \
                  newer program, or choose another database",
                 found.unwrap_or_default()
             ),
@@ -39,9 +39,8 @@ pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), StoreEr
     }
 }
 
-/// Creates the tables, one process after the other; whoever comes later finds them. The lock is
-/// taken before the transaction begins, because a transaction may not see tables that appeared
-/// while it waited, and goes with the connection.
+/// Creates the tables unless another process has. The lock serializes processes and ends with the
+/// connection. It is acquired before the transaction, which may not see tables that appear while it waits.
 async fn create(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query("SELECT pg_advisory_lock(1382761076, 0)").execute(&mut *connection).await?;
     let mut transaction = connection.begin().await?;

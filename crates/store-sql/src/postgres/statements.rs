@@ -1,11 +1,10 @@
-//! The statements. Their second parameter is the moment that a test chose, or null for the
-//! server's time.
+//! SQL statements. Their second parameter is the time of a manual clock, or null for the server's time.
 //!
-//! Writes of one key take turns, by a lock that the server holds until the commit. So the
-//! versions of a key, taken from the sequence during the turn, come into force in their order,
-//! also when the entry was removed in between; nothing else needs the turn.
+//! Writes of one key are serialized by an advisory lock that the server holds until the commit. The
+//! versions of a key, taken from the sequence under the lock, therefore become visible in order, also when
+//! the entry was removed in between. Other statements do not need the lock.
 
-/// The moment, chosen or the server's, in milliseconds.
+/// The current time in milliseconds: the parameter, or the server's time.
 macro_rules! now {
     ($parameter:literal) => {
         concat!(
@@ -16,21 +15,22 @@ macro_rules! now {
     };
 }
 
-/// The turn, and the moment it came. 1382761076 is "RkBt" in ASCII: the house's own locks.
-macro_rules! in_turn {
+/// Acquires the lock of the key, and then reads the time. 1382761076 is "RkBt" in ASCII, the class of this
+/// program's locks.
+macro_rules! with_key_lock {
     ($statement:literal) => {
         concat!(
-            "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(1382761076, hashtext($1))), \
+            "WITH key_lock AS MATERIALIZED (SELECT pg_advisory_xact_lock(1382761076, hashtext($1))), \
              clock AS MATERIALIZED (SELECT ",
             now!("$2"),
-            " AS now FROM turn) ",
+            " AS now FROM key_lock) ",
             $statement
         )
     };
 }
 
-/// Key, now, value, ttl.
-pub(super) const PUT: &str = in_turn!(
+/// Parameters: key, now, value, ttl.
+pub(super) const PUT: &str = with_key_lock!(
     "INSERT INTO rockbot_entries (key, value, version, expires_at)
      SELECT $1, $3, nextval('rockbot_version'), now + $4::bigint FROM clock
      ON CONFLICT (key) DO UPDATE SET
@@ -38,8 +38,8 @@ pub(super) const PUT: &str = in_turn!(
      RETURNING version"
 );
 
-/// Key, now, value, ttl.
-pub(super) const PUT_IF_ABSENT: &str = in_turn!(
+/// Parameters: key, now, value, ttl.
+pub(super) const PUT_IF_ABSENT: &str = with_key_lock!(
     "INSERT INTO rockbot_entries AS old (key, value, version, expires_at)
      SELECT $1, $3, nextval('rockbot_version'), now + $4::bigint FROM clock
      ON CONFLICT (key) DO UPDATE SET
@@ -48,8 +48,8 @@ pub(super) const PUT_IF_ABSENT: &str = in_turn!(
      RETURNING version"
 );
 
-/// Key, now, value, ttl, version.
-pub(super) const PUT_IF_VERSION: &str = in_turn!(
+/// Parameters: key, now, value, ttl, version.
+pub(super) const PUT_IF_VERSION: &str = with_key_lock!(
     "UPDATE rockbot_entries
      SET value = $3, version = nextval('rockbot_version'), expires_at = now + $4::bigint
      FROM clock
@@ -57,14 +57,14 @@ pub(super) const PUT_IF_VERSION: &str = in_turn!(
      RETURNING version"
 );
 
-/// Key, now, version or null.
+/// Parameters: key, now, version or null.
 pub(super) const REMOVE: &str = concat!(
     "DELETE FROM rockbot_entries WHERE key = $1 AND (expires_at IS NULL OR expires_at > ",
     now!("$2"),
     ") AND ($3::bigint IS NULL OR version = $3)"
 );
 
-/// Key, now.
+/// Parameters: key, now.
 pub(super) const GET: &str = concat!(
     "SELECT value, version, expires_at FROM rockbot_entries
      WHERE key = $1 AND (expires_at IS NULL OR expires_at > ",
@@ -72,7 +72,7 @@ pub(super) const GET: &str = concat!(
     ")"
 );
 
-/// Key before the first, now, key after the last, limit.
+/// Parameters: exclusive lower bound, now, exclusive upper bound, limit.
 pub(super) const LIST: &str = concat!(
     "SELECT key, value, version, expires_at FROM rockbot_entries
      WHERE key > $1 AND key < $3 AND (expires_at IS NULL OR expires_at > (SELECT ",
@@ -80,7 +80,7 @@ pub(super) const LIST: &str = concat!(
     ")) ORDER BY key LIMIT $4"
 );
 
-/// Limit, now. What another process is about to sweep or to change is left alone.
+/// Parameters: limit, now. Skips entries that another process is sweeping or changing.
 pub(super) const SWEEP: &str = concat!(
     "DELETE FROM rockbot_entries WHERE key IN (
          SELECT key FROM rockbot_entries WHERE expires_at <= (SELECT ",
@@ -88,5 +88,5 @@ pub(super) const SWEEP: &str = concat!(
     ") LIMIT $1 FOR UPDATE SKIP LOCKED)"
 );
 
-/// Now, chosen by the first parameter.
+/// Parameters: now.
 pub(super) const NOW: &str = concat!("SELECT ", now!("$1"));

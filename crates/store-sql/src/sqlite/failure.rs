@@ -1,10 +1,10 @@
-//! What the errors of SQLite mean.
+//! Classification of SQLite errors.
 
 use sqlx::Error;
 
 use rockbot_store::StoreError;
 
-// Primary result codes, https://www.sqlite.org/rescode.html
+// Primary result codes, see https://www.sqlite.org/rescode.html
 const BUSY: i32 = 5;
 const LOCKED: i32 = 6;
 const READONLY: i32 = 8;
@@ -14,7 +14,7 @@ const FULL: i32 = 13;
 const CANTOPEN: i32 = 14;
 const NOTADB: i32 = 26;
 
-/// What an error means when nothing was changed.
+/// Classifies an error after which nothing was changed.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(super) fn explain(error: Error) -> StoreError {
     match &error {
@@ -26,11 +26,11 @@ pub(super) fn explain(error: Error) -> StoreError {
     }
 }
 
-/// What an error means when it came instead of the answer to a commit.
+/// Classifies the error of a commit.
 pub(super) fn explain_commit(error: Error) -> StoreError {
-    let is_open =
+    let is_unknown =
         matches!(error, Error::WorkerCrashed | Error::Io(_)) || primary_code(&error) == Some(IOERR);
-    if is_open { StoreError::Unconfirmed { reason: error.to_string() } } else { explain(error) }
+    if is_unknown { StoreError::Unconfirmed { reason: error.to_string() } } else { explain(error) }
 }
 
 pub(super) fn is_busy(error: &Error) -> bool {
@@ -40,16 +40,16 @@ pub(super) fn is_busy(error: &Error) -> bool {
 fn explain_code(code: Option<i32>, error: &Error) -> StoreError {
     match code {
         Some(BUSY | LOCKED) => {
-            unavailable("another process has held the file for too long; find out which one")
+            unavailable("another process has locked the file for too long; find and stop it")
         }
-        Some(IOERR) => unavailable(&format!("{error}; look at the disk and its file system")),
-        Some(FULL) => StoreError::Full { reason: "the disk has no room; free some".to_owned() },
-        Some(READONLY) => unusable("the file is read-only; let this user write to it"),
+        Some(IOERR) => unavailable(&format!("{error}; check the disk and its file system")),
+        Some(FULL) => StoreError::Full { reason: "the disk is full; free some space".to_owned() },
+        Some(READONLY) => unusable("the file is read-only; make it writable for this user"),
         Some(CANTOPEN) => {
-            unusable("the file can't be opened; let this user write to it and to its folder")
+            unusable("cannot open the file; make it and its folder writable for this user")
         }
         Some(NOTADB) => unusable("the file is not a SQLite database; choose another path"),
-        Some(CORRUPT) => unusable("the file is damaged; restore a copy of it, or remove it"),
+        Some(CORRUPT) => unusable("the file is damaged; restore a backup, or remove it"),
         _ => StoreError::Unusable { reason: error.to_string() },
     }
 }

@@ -1,7 +1,7 @@
-//! A store in one file, for the processes of one machine.
+//! The SQLite store, for processes on one machine.
 //!
-//! The file is in WAL mode with `synchronous=FULL`: what was written is on disk when
-//! [`Store::write`] returns, and survives a loss of power. Its time is this machine's.
+//! The file is in WAL mode with `synchronous=FULL`: a value is on disk when [`Store::write`] returns, and
+//! survives a power loss. Entries expire by the time of this machine.
 
 mod failure;
 mod file;
@@ -20,17 +20,17 @@ use tokio::time::timeout;
 use self::{failure::explain, writer::Writer};
 use crate::row::{self, EntryRow, KeyedRow};
 
+/// The maximum number of read connections.
 const READERS: u32 = 4;
-/// How long to wait for a connection that reads.
+/// The timeout for a free read connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for the disk.
+/// The timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A store in a SQLite file on a local disk. Several processes of one machine may open the same
-/// file.
+/// A store in a SQLite file on a local disk. Several processes of one machine may open the same file.
 ///
-/// One connection writes. It takes all changes that wait, commits them at once, and then answers
-/// all of them, so that many writers share one wait for the disk.
+/// One connection writes. It commits all queued changes together, so that concurrent writers share one
+/// disk flush.
 #[derive(Debug)]
 pub struct SqliteStore {
     clock: Clock,
@@ -39,13 +39,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, and creates it when it is missing, readable for its owner only, in a folder
-    /// that is created too. Two more files appear beside it, named like it with `-wal` and `-shm`.
+    /// Opens the file. Creates it and its folder if they are missing, readable only by the owner. SQLite adds
+    /// two files with the suffixes `-wal` and `-shm`.
     ///
     /// # Errors
-    /// [`StoreError::Unusable`] when it can't be opened or created, belongs to another program, is
-    /// damaged or was made by a newer version; [`StoreError::Unavailable`] when another process
-    /// holds it for longer than five seconds.
+    /// [`StoreError::Unusable`] when the file cannot be opened or created, belongs to another program, is
+    /// damaged, or has a newer version; [`StoreError::Unavailable`] when another process locks it for
+    /// longer than 5 s.
     pub async fn open(path: impl AsRef<Path>, clock: Clock) -> Result<Self, StoreError> {
         let options = file::prepare(path.as_ref()).await?;
         let readers = SqlitePoolOptions::new()
@@ -64,7 +64,7 @@ impl SqliteStore {
             .bind(key.as_str())
             .bind(self.clock.now().as_millis())
             .fetch_optional(&self.readers);
-        let row: Option<EntryRow> = in_time(row.map(|row| row.map_err(explain))).await?;
+        let row: Option<EntryRow> = with_timeout(row.map(|row| row.map_err(explain))).await?;
         Ok(row.map(row::entry))
     }
 
@@ -83,14 +83,19 @@ impl SqliteStore {
             .bind(self.clock.now().as_millis())
             .bind(i64::try_from(limit.min(MAX_PAGE_ENTRIES)).unwrap_or(0))
             .fetch(&self.readers);
-        in_time(row::page(rows, explain)).await
+        with_timeout(row::page(rows, explain)).await
     }
 }
 
-async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+/// Awaits a read with [`READ_TIMEOUT`].
+async fn with_timeout<T>(
+    read: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let seconds = READ_TIMEOUT.as_secs();
     timeout(READ_TIMEOUT, read).await.unwrap_or_else(|_| {
-        Err(StoreError::Unavailable { reason: format!("the disk gave no answer in {seconds} s") })
+        Err(StoreError::Unavailable {
+            reason: format!("the disk did not respond within {seconds} s"),
+        })
     })
 }
 

@@ -1,4 +1,4 @@
-//! The one connection that writes: all changes that wait are committed at once.
+//! The write connection: commits all queued changes together.
 
 use std::time::Duration;
 
@@ -16,14 +16,15 @@ use tokio_util::{
 use super::failure::{explain, explain_commit};
 use crate::row::{self, EntryRow};
 
-/// Most changes that wait, and most that are committed at once.
-const QUEUE: usize = 256;
-/// How long a change waits for room in the queue.
+/// The capacity of the queue, and the maximum size of a batch.
+const QUEUE_CAPACITY: usize = 256;
+/// The timeout for queueing a change.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a change in the queue waits for its answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout for the outcome of a queued change.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The handle of the task that owns the connection. Dropping it lets the task finish what waits.
+/// A handle to the task that owns the connection. When it is dropped, the task completes the queued
+/// changes.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: mpsc::Sender<Change>,
@@ -34,7 +35,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(options: SqliteConnectOptions, clock: Clock) -> Self {
-        let (queue, changes) = mpsc::channel(QUEUE);
+        let (queue, changes) = mpsc::channel(QUEUE_CAPACITY);
         let stop = CancellationToken::new();
         let task = TaskTracker::new();
         let committer = Committer { options, connection: None, clock };
@@ -45,37 +46,37 @@ impl Writer {
 
     pub(super) async fn write(&self, write: Write) -> Result<Written, StoreError> {
         write.check_size()?;
-        self.submit(|answer| Change::Write { write, answer }).await
+        self.submit(|reply| Change::Write { write, reply }).await
     }
 
     pub(super) async fn remove(&self, key: Key, expected: Expected) -> Result<bool, StoreError> {
-        self.submit(|answer| Change::Remove { key, expected, answer }).await
+        self.submit(|reply| Change::Remove { key, expected, reply }).await
     }
 
     pub(super) async fn sweep(&self, limit: usize) -> Result<u64, StoreError> {
-        self.submit(|answer| Change::Sweep { limit, answer }).await
+        self.submit(|reply| Change::Sweep { limit, reply }).await
     }
 
-    /// Commits what waits, and ends the task.
+    /// Commits the queued changes and stops the task.
     pub(super) async fn close(&self) {
         self.stop.cancel();
         self.task.wait().await;
     }
 
-    async fn submit<T>(&self, change: impl FnOnce(Answer<T>) -> Change) -> Result<T, StoreError> {
+    async fn submit<T>(&self, change: impl FnOnce(Reply<T>) -> Change) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
-        let room = timeout(QUEUE_TIMEOUT, self.queue.reserve()).await.map_err(|_| {
-            let waited = QUEUE_TIMEOUT.as_secs();
-            StoreError::Unavailable { reason: format!("too many changes waited for {waited} s") }
+        let permit = timeout(QUEUE_TIMEOUT, self.queue.reserve()).await.map_err(|_| {
+            let seconds = QUEUE_TIMEOUT.as_secs();
+            StoreError::Unavailable { reason: format!("the write queue was full for {seconds} s") }
         })?;
         if self.stop.is_cancelled() {
             return Err(StoreError::Closed);
         }
-        room.map_err(|_| StoreError::Closed)?.send(change(Answer { sender, made: None }));
-        match timeout(ANSWER_TIMEOUT, receiver).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => unconfirmed("the task that writes ended"),
-            Err(_) => unconfirmed("no answer in time"),
+        permit.map_err(|_| StoreError::Closed)?.send(change(Reply { sender, result: None }));
+        match timeout(COMMIT_TIMEOUT, receiver).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => unconfirmed("the writer task ended"),
+            Err(_) => unconfirmed("no response in time"),
         }
     }
 }
@@ -84,53 +85,54 @@ fn unconfirmed<T>(reason: &str) -> Result<T, StoreError> {
     Err(StoreError::Unconfirmed { reason: reason.to_owned() })
 }
 
-/// Whom to tell what became of a change, and what was made so far, which counts once it is
-/// committed.
-struct Answer<T> {
+/// The reply to the caller of a change.
+struct Reply<T> {
     sender: oneshot::Sender<Result<T, StoreError>>,
-    made: Option<T>,
+    /// The result, valid once it is committed.
+    result: Option<T>,
 }
 
-impl<T> Answer<T> {
+impl<T> Reply<T> {
     fn send(self, committed: Result<(), StoreError>) {
-        let answer = committed.and_then(|()| self.made.map_or_else(|| unconfirmed("lost"), Ok));
-        // Whoever asked may have gone.
-        let _ = self.sender.send(answer);
+        let outcome = committed.and_then(|()| self.result.map_or_else(|| unconfirmed("lost"), Ok));
+        // The caller may have dropped its future.
+        let _ = self.sender.send(outcome);
     }
 }
 
 enum Change {
-    Write { write: Write, answer: Answer<Written> },
-    Remove { key: Key, expected: Expected, answer: Answer<bool> },
-    Sweep { limit: usize, answer: Answer<u64> },
+    Write { write: Write, reply: Reply<Written> },
+    Remove { key: Key, expected: Expected, reply: Reply<bool> },
+    Sweep { limit: usize, reply: Reply<u64> },
 }
 
 impl Change {
-    async fn make(&mut self, at: &mut Transaction<'_>) -> Result<(), sqlx::Error> {
+    /// Makes the change in a transaction.
+    async fn apply(&mut self, transaction: &mut Transaction<'_>) -> Result<(), sqlx::Error> {
         match self {
-            Self::Write { write, answer } => answer.made = Some(at.write(write).await?),
-            Self::Remove { key, expected, answer } => {
-                answer.made = Some(at.remove(key, *expected).await?);
+            Self::Write { write, reply } => reply.result = Some(transaction.write(write).await?),
+            Self::Remove { key, expected, reply } => {
+                reply.result = Some(transaction.remove(key, *expected).await?);
             }
-            Self::Sweep { limit, answer } => answer.made = Some(at.sweep(*limit).await?),
+            Self::Sweep { limit, reply } => reply.result = Some(transaction.sweep(*limit).await?),
         }
         Ok(())
     }
 
-    fn answer(self, committed: Result<(), StoreError>) {
+    fn reply(self, committed: Result<(), StoreError>) {
         match self {
-            Self::Write { answer, .. } => answer.send(committed),
-            Self::Remove { answer, .. } => answer.send(committed),
-            Self::Sweep { answer, .. } => answer.send(committed),
+            Self::Write { reply, .. } => reply.send(committed),
+            Self::Remove { reply, .. } => reply.send(committed),
+            Self::Sweep { reply, .. } => reply.send(committed),
         }
     }
 }
 
 /// Why a batch was not committed.
 enum BatchError {
-    /// One of its changes, and it may be only that one.
+    /// A change failed; the others may succeed without it.
     Change(StoreError),
-    /// Something that every change would have met, or nobody knows whether it was committed.
+    /// The whole batch failed, or its outcome is unknown.
     Batch(StoreError),
 }
 
@@ -142,69 +144,70 @@ struct Committer {
 
 impl Committer {
     async fn run(mut self, mut changes: mpsc::Receiver<Change>, stop: CancellationToken) {
-        let mut batch = Vec::with_capacity(QUEUE);
+        let mut batch = Vec::with_capacity(QUEUE_CAPACITY);
         loop {
             tokio::select! {
                 biased;
-                count = changes.recv_many(&mut batch, QUEUE) => {
+                count = changes.recv_many(&mut batch, QUEUE_CAPACITY) => {
                     if count == 0 {
                         break;
                     }
-                    self.settle(std::mem::take(&mut batch)).await;
+                    self.process(std::mem::take(&mut batch)).await;
                 }
-                // What is in the queue by now still comes out of it, then nothing.
+                // Changes that are already queued are still received.
                 () = stop.cancelled(), if !changes.is_closed() => changes.close(),
             }
         }
         self.disconnect().await;
     }
 
-    /// Commits a batch and answers everybody. A change that fails is found by trying each alone,
-    /// so that it does not fail its neighbours.
-    async fn settle(&mut self, mut batch: Vec<Change>) {
+    /// Commits a batch and sends the replies. After a failed change each is committed separately, so that
+    /// the others succeed.
+    async fn process(&mut self, mut batch: Vec<Change>) {
         match self.commit(&mut batch).await {
-            Ok(()) => answer_all(batch, &Ok(())),
+            Ok(()) => reply_all(batch, &Ok(())),
             Err(BatchError::Change(_)) if batch.len() > 1 => {
                 for change in batch {
-                    let mut alone = vec![change];
-                    let committed = self.commit(&mut alone).await.map_err(BatchError::into_inner);
-                    answer_all(alone, &committed);
+                    let mut single = vec![change];
+                    let committed = self.commit(&mut single).await.map_err(BatchError::into_inner);
+                    reply_all(single, &committed);
                 }
             }
-            Err(error) => answer_all(batch, &Err(error.into_inner())),
+            Err(error) => reply_all(batch, &Err(error.into_inner())),
         }
     }
 
     async fn commit(&mut self, batch: &mut [Change]) -> Result<(), BatchError> {
         let outcome = self.try_commit(batch).await;
         if outcome.is_err() {
-            // A transaction that failed half-way goes with its connection.
+            // Closing the connection rolls back a partial transaction.
             self.disconnect().await;
         }
         outcome
     }
 
     async fn try_commit(&mut self, batch: &mut [Change]) -> Result<(), BatchError> {
-        let whole = |error| BatchError::Batch(explain(error));
+        let batch_error = |error| BatchError::Batch(explain(error));
         let now = self.clock.now();
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(self.options.connect().await.map_err(whole)?),
+            none => none.insert(self.options.connect().await.map_err(batch_error)?),
         };
-        let mut transaction = Transaction::begin(connection, now, batch).await.map_err(whole)?;
+        let mut transaction =
+            Transaction::begin(connection, now, batch).await.map_err(batch_error)?;
         for change in batch {
-            let made = change.make(&mut transaction).await;
-            made.map_err(|error| BatchError::Change(explain(error)))?;
+            let applied = change.apply(&mut transaction).await;
+            applied.map_err(|error| BatchError::Change(explain(error)))?;
         }
         transaction.commit().await.map_err(|error| match explain_commit(error) {
             unconfirmed @ StoreError::Unconfirmed { .. } => BatchError::Batch(unconfirmed),
-            not_made => BatchError::Change(not_made),
+            error => BatchError::Change(error),
         })
     }
 
     async fn disconnect(&mut self) {
         if let Some(connection) = self.connection.take() {
-            // The end of the connection rolls back what it did not commit, also when it fails.
+            // The connection ends also if the close fails.
             let _ = connection.close().await;
         }
     }
@@ -218,13 +221,13 @@ impl BatchError {
     }
 }
 
-fn answer_all(batch: Vec<Change>, committed: &Result<(), StoreError>) {
+fn reply_all(batch: Vec<Change>, committed: &Result<(), StoreError>) {
     for change in batch {
-        change.answer(committed.clone());
+        change.reply(committed.clone());
     }
 }
 
-/// The changes of one batch.
+/// The transaction of a batch.
 struct Transaction<'a> {
     connection: &'a mut SqliteConnection,
     now: Timestamp,
@@ -232,7 +235,7 @@ struct Transaction<'a> {
 }
 
 impl<'a> Transaction<'a> {
-    /// Takes the file for writing, and enough versions for the batch.
+    /// Acquires the write lock of the file, and reserves versions for the batch.
     async fn begin(
         connection: &'a mut SqliteConnection,
         now: Timestamp,
@@ -330,9 +333,9 @@ mod tests {
     use super::*;
     use crate::sqlite::file;
 
-    /// A limit on the pages of the file is what a full disk is for SQLite.
+    /// A limit on the pages of the file simulates a full disk.
     #[tokio::test]
-    async fn a_write_that_finds_no_room_fails_alone_and_room_can_be_made() {
+    async fn oversized_write_fails_alone_on_full_disk() {
         let folder = tempfile::tempdir().unwrap();
         let options = file::prepare(&folder.path().join("store.db")).await.unwrap();
         let small_disk = options.pragma("max_page_count", "40");

@@ -1,4 +1,4 @@
-//! Both SQL stores pass the conformance suite. `cargo xtask test` provides PostgreSQL.
+//! Tests of both SQL stores, including the conformance suite. `cargo xtask test` provides PostgreSQL.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The store in PostgreSQL.
+//! The PostgreSQL store.
 
 use std::{
     sync::Arc,
@@ -17,10 +17,10 @@ use secrecy::SecretString;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
 
-rockbot_testkit::store_conformance_tests!(crate::postgres::bed);
-rockbot_testkit::durable_store_conformance_tests!(crate::postgres::bed);
+rockbot_testkit::store_conformance_tests!(crate::postgres::fixture);
+rockbot_testkit::durable_store_conformance_tests!(crate::postgres::fixture);
 
-/// A schema that no other test has.
+/// A schema of one test.
 #[derive(Clone)]
 struct Schema(String);
 
@@ -31,7 +31,7 @@ impl Schema {
         schema
     }
 
-    /// The test server's address, with this schema first in the search path.
+    /// Returns the test server's address with this schema as the search path.
     fn url(&self) -> SecretString {
         let url = test_postgres_url();
         let more = if url.contains('?') { '&' } else { '?' };
@@ -39,8 +39,7 @@ impl Schema {
     }
 
     async fn connect(&self, clock: Clock) -> Result<PostgresStore, StoreError> {
-        within_timeout("an answer from the server", PostgresStore::connect(&self.url(), clock))
-            .await
+        within_timeout("the connection", PostgresStore::connect(&self.url(), clock)).await
     }
 
     async fn remove(&self) {
@@ -48,7 +47,7 @@ impl Schema {
     }
 }
 
-/// Runs statements of the test on a connection of their own.
+/// Runs statements on a separate connection.
 async fn run(statements: &str) {
     let work = async {
         let mut connection = PgConnection::connect(&test_postgres_url()).await.expect("connected");
@@ -58,28 +57,28 @@ async fn run(statements: &str) {
             .expect("done");
         connection.close().await.expect("closed");
     };
-    within_timeout("the server obeys", work).await;
+    within_timeout("the statements", work).await;
 }
 
-async fn bed() -> StoreFixture {
-    let hand = ManualClock::new();
-    let clock = Clock::from(&hand);
+async fn fixture() -> StoreFixture {
+    let manual_clock = ManualClock::new();
+    let clock = Clock::from(&manual_clock);
     let schema = Schema::create().await;
-    let gone = schema.clone();
+    let schema_to_remove = schema.clone();
     let open: Opener = Arc::new(move || {
         let (schema, clock) = (schema.clone(), clock.clone());
         async move { Arc::new(schema.connect(clock).await.expect("connected")) as Arc<dyn Store> }
             .boxed()
     });
-    let clean = Arc::new(move || {
-        let gone = gone.clone();
-        async move { gone.remove().await }.boxed()
+    let cleanup = Arc::new(move || {
+        let schema = schema_to_remove.clone();
+        async move { schema.remove().await }.boxed()
     });
-    StoreFixture::new(hand, open, clean).await
+    StoreFixture::new(manual_clock, open, cleanup).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_processes_may_start_at_once_on_an_empty_database() {
+async fn concurrent_connects_create_tables_once() {
     let schema = Schema::create().await;
     let mut tasks = JoinSet::new();
     for number in 0..10 {
@@ -90,12 +89,12 @@ async fn ten_processes_may_start_at_once_on_an_empty_database() {
             store.close().await;
         });
     }
-    within_timeout("all have written", tasks.join_all()).await;
+    within_timeout("the writes", tasks.join_all()).await;
     schema.remove().await;
 }
 
 #[tokio::test]
-async fn tables_of_a_newer_version_are_refused() {
+async fn newer_schema_is_rejected() {
     let schema = Schema::create().await;
     schema.connect(Clock::System).await.expect("connected").close().await;
     run(&format!("INSERT INTO \"{}\".rockbot_schema VALUES (7)", schema.0)).await;
@@ -107,7 +106,7 @@ async fn tables_of_a_newer_version_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_fails_in_the_database_fails_none_of_its_neighbours() {
+async fn failed_write_does_not_affect_others() {
     let schema = Schema::create().await;
     let store = Arc::new(schema.connect(Clock::System).await.expect("connected"));
     let table = format!("\"{}\".rockbot_entries", schema.0);
@@ -119,7 +118,7 @@ async fn a_write_that_fails_in_the_database_fails_none_of_its_neighbours() {
         let write = Write::new(key(&format!("{kind}/{number}")), "");
         tasks.spawn(async move { (kind, store.write(write).await) });
     }
-    for (kind, outcome) in within_timeout("all answers", tasks.join_all()).await {
+    for (kind, outcome) in within_timeout("the writes", tasks.join_all()).await {
         match kind {
             "bad" => assert!(matches!(outcome, Err(StoreError::Unusable { .. })), "{outcome:?}"),
             _ => drop(expect_written(outcome)),
@@ -130,25 +129,25 @@ async fn a_write_that_fails_in_the_database_fails_none_of_its_neighbours() {
 }
 
 #[tokio::test]
-async fn entries_expire_by_the_time_of_the_server() {
+async fn entries_expire_by_server_time() {
     let schema = Schema::create().await;
     let store = schema.connect(Clock::System).await.expect("connected");
     let now = store.now().await.expect("the time");
-    let ours = Timestamp::from(SystemTime::now());
-    let apart = now.since(ours).max(ours.since(now));
-    assert!(apart < Duration::from_secs(60), "the server's time is {apart:?} from ours");
+    let local = Timestamp::from(SystemTime::now());
+    let difference = now.since(local).max(local.since(now));
+    assert!(difference < Duration::from_secs(60), "the server's time differs by {difference:?}");
     let ttl = Duration::from_millis(50);
-    expect_written(store.write(Write::new(key("a"), "").for_a_time(ttl)).await);
+    expect_written(store.write(Write::new(key("a"), "").with_ttl(ttl)).await);
     let expired = async { while store.get(&key("a")).await.expect("read").is_some() {} };
-    within_timeout("the entry expires", expired).await;
+    within_timeout("the expiry", expired).await;
     assert!(store.now().await.expect("the time") >= now.after(ttl));
     store.close().await;
     schema.remove().await;
 }
 
-/// Uses a database of its own: by its name the server finds the connections of this test alone.
+/// Uses a separate database, whose name identifies the connections of this test.
 #[tokio::test]
-async fn a_store_goes_on_when_the_server_ends_its_connections() {
+async fn store_reconnects_after_terminated_connections() {
     let database = fresh_namespace();
     run(&format!("CREATE DATABASE \"{database}\"")).await;
     let url = url_of_database(&test_postgres_url(), &database).into();
@@ -166,12 +165,12 @@ async fn a_store_goes_on_when_the_server_ends_its_connections() {
             }
         }
     };
-    within_timeout("the store finds a new connection", written).await;
+    within_timeout("the reconnect", written).await;
     store.close().await;
     run(&format!("DROP DATABASE \"{database}\" WITH (FORCE)")).await;
 }
 
-/// Replaces the database in a URL of a server.
+/// Replaces the database in a URL.
 fn url_of_database(url: &str, database: &str) -> String {
     let (path, options) =
         url.split_once('?').map_or((url, None), |(path, more)| (path, Some(more)));
@@ -181,19 +180,19 @@ fn url_of_database(url: &str, database: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_reached_or_refuses_us_is_told_without_the_password() {
+async fn connect_error_does_not_contain_password() {
     let connect = |url: String| async move {
         let url = SecretString::from(url);
-        let answer = PostgresStore::connect(&url, Clock::System);
-        let error = within_timeout("an answer", answer).await.expect_err("no store");
+        let connecting = PostgresStore::connect(&url, Clock::System);
+        let error = within_timeout("the error", connecting).await.expect_err("no store");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         error
     };
     let port = rockbot_testkit::broker::free_port().expect("a port");
-    let silent = connect(format!("postgres://me:hunter2@127.0.0.1:{port}/x")).await;
-    assert!(matches!(silent, StoreError::Unavailable { .. }), "{silent:?}");
+    let unreachable = connect(format!("postgres://me:hunter2@127.0.0.1:{port}/x")).await;
+    assert!(matches!(unreachable, StoreError::Unavailable { .. }), "{unreachable:?}");
     let url = test_postgres_url();
     let (_, server) = url.split_once('@').expect("a user in the address");
-    let refused = connect(format!("postgres://nobody-here:hunter2@{server}")).await;
-    assert!(matches!(refused, StoreError::Unusable { .. }), "{refused:?}");
+    let rejected = connect(format!("postgres://unknown-user:hunter2@{server}")).await;
+    assert!(matches!(rejected, StoreError::Unusable { .. }), "{rejected:?}");
 }

@@ -1,4 +1,4 @@
-//! The store in a file.
+//! The SQLite store.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
@@ -13,32 +13,33 @@ use rockbot_testkit::{
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::task::JoinSet;
 
-rockbot_testkit::store_conformance_tests!(crate::sqlite::bed);
-rockbot_testkit::durable_store_conformance_tests!(crate::sqlite::bed);
+rockbot_testkit::store_conformance_tests!(crate::sqlite::fixture);
+rockbot_testkit::durable_store_conformance_tests!(crate::sqlite::fixture);
 
-async fn bed() -> StoreFixture {
+async fn fixture() -> StoreFixture {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-    let hand = ManualClock::new();
-    let clock = Clock::from(&hand);
-    // The closure owns the folder, and so does the bed.
+    let manual_clock = ManualClock::new();
+    let clock = Clock::from(&manual_clock);
+    // The closure, and with it the fixture, owns the folder.
     let open: Opener = Arc::new(move || {
         let (path, clock) = (folder.path().join("store.db"), clock.clone());
         async { Arc::new(SqliteStore::open(path, clock).await.expect("opened")) as Arc<dyn Store> }
             .boxed()
     });
-    StoreFixture::new(hand, open, Arc::new(|| async {}.boxed())).await
+    StoreFixture::new(manual_clock, open, Arc::new(|| async {}.boxed())).await
 }
 
 async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
-    within_timeout("an answer from the file", SqliteStore::open(path, Clock::System)).await
+    within_timeout("the file to open", SqliteStore::open(path, Clock::System)).await
 }
 
-/// A connection that knows nothing of stores.
-async fn plain(path: &Path) -> SqliteConnection {
+/// Opens a plain SQLite connection.
+async fn raw_connection(path: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
     options.connect().await.expect("connected")
 }
 
+/// Returns the reason why the file is unusable.
 async fn unusable(path: &Path) -> String {
     match open(path).await {
         Err(StoreError::Unusable { reason }) => reason,
@@ -47,12 +48,12 @@ async fn unusable(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn the_files_are_their_owners_alone_in_a_folder_that_is_created() {
+async fn created_files_are_private() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new/folder/store.db");
     let store = open(&path).await.expect("opened");
     expect_written(store.write(Write::new(key("a"), "")).await);
-    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let mode = |path: &Path| fs::metadata(path).expect("metadata").permissions().mode() & 0o777;
     for file in ["store.db", "store.db-wal", "store.db-shm"] {
         assert_eq!(mode(&path.with_file_name(file)), 0o600, "{file}");
     }
@@ -61,29 +62,31 @@ async fn the_files_are_their_owners_alone_in_a_folder_that_is_created() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_program_is_refused_and_left_as_it_is() {
+async fn foreign_file_is_rejected_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let foreign = folder.path().join("foreign.db");
-    let mut connection = plain(&foreign).await;
+    let mut connection = raw_connection(&foreign).await;
     sqlx::raw_sql("CREATE TABLE songs (name TEXT)").execute(&mut connection).await.expect("made");
     connection.close().await.expect("closed");
     let text = folder.path().join("notes.txt");
-    fs::write(&text, "not a database, and long enough to be looked at as one".repeat(20))
+    fs::write(&text, "not a database, but long enough to have a header".repeat(20))
         .expect("written");
-    for (path, says) in [(foreign, "belongs to another program"), (text, "not a SQLite database")] {
+    for (path, expected) in
+        [(foreign, "belongs to another program"), (text, "not a SQLite database")]
+    {
         let before = fs::read(&path).expect("read");
         let reason = unusable(&path).await;
-        assert!(reason.contains(says) && reason.contains("choose another path"), "{reason}");
+        assert!(reason.contains(expected) && reason.contains("choose another path"), "{reason}");
         assert_eq!(fs::read(&path).expect("read"), before);
     }
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_version_is_refused() {
+async fn newer_schema_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.db");
     open(&path).await.expect("opened").close().await;
-    let mut connection = plain(&path).await;
+    let mut connection = raw_connection(&path).await;
     sqlx::raw_sql("PRAGMA user_version = 7").execute(&mut connection).await.expect("changed");
     connection.close().await.expect("closed");
     let reason = unusable(&path).await;
@@ -91,15 +94,18 @@ async fn a_file_of_a_newer_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_made_is_told() {
+async fn uncreatable_folder_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), "").expect("written");
     let reason = unusable(&folder.path().join("file/store.db")).await;
-    assert!(reason.contains("file/store.db can't be opened or created"), "{reason}");
+    assert!(
+        reason.contains("cannot open or create") && reason.contains("file/store.db"),
+        "{reason}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_may_open_a_new_file_at_once() {
+async fn concurrent_opens_initialize_file_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut tasks = JoinSet::new();
     for number in 0..8 {
@@ -112,18 +118,18 @@ async fn many_may_open_a_new_file_at_once() {
             version.number()
         });
     }
-    let mut versions = within_timeout("all have written", tasks.join_all()).await;
+    let mut versions = within_timeout("the writes", tasks.join_all()).await;
     versions.sort_unstable();
     assert_eq!(versions, (1..=8).collect::<Vec<_>>());
 }
 
-/// The trigger undoes the whole transaction, as a full disk does.
+/// The trigger rolls back the whole transaction, like a full disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_fails_in_the_database_fails_none_of_its_batch() {
+async fn failed_write_does_not_affect_its_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.db");
     let store = Arc::new(open(&path).await.expect("opened"));
-    let mut connection = plain(&path).await;
+    let mut connection = raw_connection(&path).await;
     sqlx::raw_sql(
         "CREATE TRIGGER refuse BEFORE INSERT ON rockbot_entries WHEN new.key LIKE 'bad/%' \
          BEGIN SELECT RAISE(ROLLBACK, 'refused'); END",
@@ -138,7 +144,7 @@ async fn a_write_that_fails_in_the_database_fails_none_of_its_batch() {
         let write = Write::new(key(&format!("{kind}/{number}")), "");
         tasks.spawn(async move { (kind, store.write(write).await) });
     }
-    for (kind, outcome) in within_timeout("all answers", tasks.join_all()).await {
+    for (kind, outcome) in within_timeout("the writes", tasks.join_all()).await {
         match kind {
             "bad" => assert!(matches!(outcome, Err(StoreError::Unusable { .. })), "{outcome:?}"),
             _ => drop(expect_written(outcome)),

@@ -1,4 +1,4 @@
-//! The store in memory passes the conformance suite.
+//! Tests of the in-memory store and the sweeper.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 

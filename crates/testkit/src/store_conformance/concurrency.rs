@@ -31,7 +31,7 @@ where
 
 async fn check_one_writer_succeeds(fixture: StoreFixture, expected: Expected) {
     let outcomes = run_writers(&fixture, |number, store| async move {
-        let write = Write::new(key("a"), number.to_string()).expecting(expected);
+        let write = Write::new(key("a"), number.to_string()).with_expected(expected);
         (number, store.write(write).await.expect("a result"))
     })
     .await;
@@ -64,7 +64,7 @@ pub async fn concurrent_increments_are_all_counted(fixture: StoreFixture) {
             let count: usize = String::from_utf8_lossy(&entry.value).parse().expect("a number");
             let write = Write::new(key("count"), (count + 1).to_string());
             let expected = Expected::Version(entry.version);
-            match store.write(write.expecting(expected)).await.expect("a result") {
+            match store.write(write.with_expected(expected)).await.expect("a result") {
                 Written::Done(_) => break,
                 Written::Conflict(present) => entry = present.expect("it is never removed"),
             }
@@ -80,7 +80,7 @@ pub async fn rejected_write_does_not_fail_others(fixture: StoreFixture) {
         let name = format!("other/{number}");
         let write = match number % 4 {
             0 => Write::new(key(&name), vec![0; MAX_VALUE_BYTES + 1]),
-            1 => Write::new(key("taken"), "").expecting(Expected::Absent),
+            1 => Write::new(key("taken"), "").with_expected(Expected::Absent),
             _ => Write::new(key(&name), "fine"),
         };
         (number, store.write(write).await)

@@ -376,7 +376,7 @@ impl JournalEntry {
     ) -> Result<Written, StoreError> {
         let value = serde_json::to_vec(&self.record)
             .map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
-        let write = Write::new(self.key.clone(), value).for_a_time(retention).expecting(expected);
+        let write = Write::new(self.key.clone(), value).with_ttl(retention).with_expected(expected);
         store.write(write).await
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
+use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -84,11 +84,11 @@ struct LeaseKeeper {
 impl LeaseKeeper {
     async fn run(self, stop: CancellationToken) {
         while let Some(lease) = stop.run_until_cancelled(self.acquire_with_retry()).await {
-            let kept = lease.keep(LEASE_TTL, &stop).await;
+            let kept = lease.keep_alive(LEASE_TTL, &stop).await;
             self.incarnation.send_replace(None);
             let Some(lease) = kept else { continue };
             // Without the lease, handlers that wait for a call of this process proceed at once.
-            let _ = timeout(ATTEMPT, lease.release()).await;
+            let _ = timeout(ATTEMPT_TIMEOUT, lease.release()).await;
             return;
         }
     }
@@ -114,12 +114,12 @@ impl LeaseKeeper {
     async fn acquire(&self, incarnation: &str) -> Result<Lease, LeaseError> {
         let acquired =
             Lease::acquire(self.store.clone(), key(incarnation)?, incarnation, LEASE_TTL);
-        timeout(ATTEMPT, acquired).await.unwrap_or_else(|_| Err(timed_out().into()))
+        timeout(ATTEMPT_TIMEOUT, acquired).await.unwrap_or_else(|_| Err(timed_out().into()))
     }
 }
 
 fn timed_out() -> StoreError {
-    StoreError::Unavailable { reason: format!("no reply within {ATTEMPT:?}") }
+    StoreError::Unavailable { reason: format!("no reply within {ATTEMPT_TIMEOUT:?}") }
 }
 
 fn key(incarnation: &str) -> Result<Key, StoreError> {

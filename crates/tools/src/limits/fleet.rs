@@ -9,7 +9,9 @@ use std::{
 };
 
 use rockbot_contracts::Executed;
-use rockbot_store::{InvalidKey, Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT};
+use rockbot_store::{
+    InvalidKey, Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT,
+};
 use serde::Deserialize;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -159,7 +161,7 @@ impl FleetLimit {
         };
         let mut pause = MIN_PAUSE;
         loop {
-            let attempt = timeout(ATTEMPT, self.try_acquire()).await;
+            let attempt = timeout(ATTEMPT_TIMEOUT, self.try_acquire()).await;
             let late = || StoreError::Unavailable { reason: "no reply in time".to_owned() };
             match attempt.unwrap_or_else(|_| Err(late())) {
                 Ok(Some(lease)) => {
@@ -205,9 +207,9 @@ impl FleetLimit {
         let stopped = stop.clone();
         self.renewals.spawn(async move {
             let key = lease.key().clone();
-            match lease.keep(GIVE_UP, &stopped).await {
+            match lease.keep_alive(GIVE_UP, &stopped).await {
                 // A lease that cannot be released expires.
-                Some(lease) => drop(timeout(ATTEMPT, lease.release()).await),
+                Some(lease) => drop(timeout(ATTEMPT_TIMEOUT, lease.release()).await),
                 None => warn!(permit = %key, "concurrency permit lost"),
             }
         });

@@ -111,7 +111,7 @@ impl Outputs {
         let ttl = self.section.ttl();
         let mut writes = Vec::with_capacity(pieces.len());
         for (number, piece) in pieces.into_iter().enumerate() {
-            writes.push(Write::new(owner.piece(&handle, number)?, piece).for_a_time(ttl));
+            writes.push(Write::new(owner.piece(&handle, number)?, piece).with_ttl(ttl));
         }
         stream::iter(writes)
             .map(|write| self.store.write(write))
@@ -121,7 +121,7 @@ impl Outputs {
         // The record is written last, so that an output with a record is complete.
         let encoded = serde_json::to_vec(&record)
             .map_err(|error| OutputError::Unusable(error.to_string()))?;
-        self.store.write(Write::new(owner.record(&handle)?, encoded).for_a_time(ttl)).await?;
+        self.store.write(Write::new(owner.record(&handle)?, encoded).with_ttl(ttl)).await?;
         Ok((handle, record))
     }
 

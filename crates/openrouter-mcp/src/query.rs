@@ -1,4 +1,4 @@
-//! What can be asked of OpenRouter.
+//! Queries to OpenRouter.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 
 const MAX_IDENTIFIER_BYTES: usize = 128;
 
-/// An id that OpenRouter gave out: 1 to 128 letters, digits, `_` or `-`.
+/// An id issued by OpenRouter: 1 to 128 letters, digits, `_` or `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identifier(String);
 
-/// A text that can't be an id of OpenRouter.
+/// A text that is not a valid id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be 1 to {MAX_IDENTIFIER_BYTES} letters, digits, `_` or `-`")]
 pub struct InvalidIdentifier;
 
 impl Identifier {
-    /// Takes a text that can be one.
+    /// Validates an id.
     ///
     /// # Errors
-    /// When it has another length, or any other character.
+    /// When its length or a character is invalid.
     pub fn new(text: &str) -> Result<Self, InvalidIdentifier> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         let fits = (1..=MAX_IDENTIFIER_BYTES).contains(&text.len());
@@ -31,7 +31,7 @@ impl Identifier {
         }
     }
 
-    /// The JSON Schema of one.
+    /// Returns the JSON Schema of an id.
     pub(crate) fn schema(description: &str) -> Value {
         let pattern = format!("^[A-Za-z0-9_-]{{1,{MAX_IDENTIFIER_BYTES}}}$");
         json!({ "type": "string", "description": description, "pattern": pattern })
@@ -44,25 +44,25 @@ impl fmt::Display for Identifier {
     }
 }
 
-/// One question to OpenRouter. All of them are `GET`s that change nothing.
+/// A query to OpenRouter. All queries are read-only `GET` requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
-    /// Credits bought and used. Takes a management key.
+pub enum Query {
+    /// Credits bought and used. Requires a management key.
     Credits,
     /// Limits and usage of the key in use.
     CurrentKey,
     /// Every model, with its prices.
     Models,
-    /// The account's keys, a hundred of them. Takes a management key.
+    /// The account's keys, the first hundred. Requires a management key.
     Keys,
-    /// One of the account's keys, by its hash. Takes a management key.
+    /// One of the account's keys, by its hash. Requires a management key.
     Key(Identifier),
     /// Tokens and cost of one generation.
     Generation(Identifier),
 }
 
-impl Question {
-    /// Its address below `base`, which is an `http` or `https` URL.
+impl Query {
+    /// Returns its URL below `base`, which is an `http` or `https` URL.
     #[must_use]
     pub fn url(&self, base: &Url) -> Url {
         let mut url = base.clone();
@@ -91,26 +91,26 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(question: &Question, expected: &str) {
+    fn check(query: &Query, expected: &str) {
         for base in ["https://host/api/v1", "https://host/api/v1/"] {
-            let url = question.url(&Url::parse(base).unwrap());
+            let url = query.url(&Url::parse(base).unwrap());
             assert_eq!(url.as_str(), format!("https://host/api/v1/{expected}"));
         }
     }
 
     #[test]
-    fn every_question_has_its_address() {
+    fn every_query_has_its_url() {
         let id = Identifier::new("gen-1_a").unwrap();
-        check(&Question::Credits, "credits");
-        check(&Question::CurrentKey, "key");
-        check(&Question::Models, "models");
-        check(&Question::Keys, "keys");
-        check(&Question::Key(id.clone()), "keys/gen-1_a");
-        check(&Question::Generation(id), "generation?id=gen-1_a");
+        check(&Query::Credits, "credits");
+        check(&Query::CurrentKey, "key");
+        check(&Query::Models, "models");
+        check(&Query::Keys, "keys");
+        check(&Query::Key(id.clone()), "keys/gen-1_a");
+        check(&Query::Generation(id), "generation?id=gen-1_a");
     }
 
     #[test]
-    fn an_identifier_cannot_lead_elsewhere() {
+    fn identifier_cannot_change_the_path() {
         let longest = "a".repeat(MAX_IDENTIFIER_BYTES);
         assert!(Identifier::new(&longest).is_ok());
         for text in ["", "..", ".", "a/b", "a%2fb", "a?b", "a#b", "a b", "ä", "a\n", "a&id=b"] {

@@ -1,4 +1,4 @@
-//! When the program refuses to start, and what it says.
+//! Startup errors, `--help`, `--print-config` and `--check-config`.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use crate::scripted::KEY;
 
 async fn run(settings: &[(&str, &str)], arguments: &[&str]) -> Output {
     let running = program(settings).args(arguments).output();
-    within_timeout("the end", running).await.unwrap()
+    within_timeout("the exit", running).await.unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -20,14 +20,14 @@ fn text(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn a_missing_key_is_told_with_the_way_to_set_it() {
+async fn missing_key_error_names_variable() {
     let output = run(&[("OPENROUTER_API_KEY", "")], &[]).await;
     assert_eq!(output.status.code(), Some(64), "{}", text(&output));
     assert!(text(&output).contains("set OPENROUTER_API_KEY"), "{}", text(&output));
 }
 
 #[tokio::test]
-async fn every_problem_is_told_at_once_and_the_key_is_in_none() {
+async fn all_errors_are_reported_at_once_without_key() {
     let settings = [
         ("ROCKBOT_OPENROUTER__BASE_URL", "http://example.com"),
         ("ROCKBOT_OPENROUTER__TIMEOUT", "0s"),
@@ -35,16 +35,16 @@ async fn every_problem_is_told_at_once_and_the_key_is_in_none() {
         ("ROCKBOT_SERVER__ALLOWED_ORIGINS", "[\"example.com\"]"),
     ];
     let output = run(&settings, &["--check-config"]).await;
-    let told = text(&output);
-    assert_eq!(output.status.code(), Some(64), "{told}");
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(64), "{text}");
     for key in ["openrouter.base_url", "openrouter.timeout", "server.address"] {
-        assert!(told.contains(key), "{key}: {told}");
+        assert!(text.contains(key), "{key}: {text}");
     }
-    assert!(!told.contains(KEY), "{told}");
+    assert!(!text.contains(KEY), "{text}");
 }
 
 #[tokio::test]
-async fn a_key_in_a_file_does_as_well_and_is_checked_without_asking_anybody() {
+async fn key_file_is_accepted_without_network_access() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{KEY}\n")).unwrap();
     let path = file.path().to_str().unwrap();
@@ -54,7 +54,7 @@ async fn a_key_in_a_file_does_as_well_and_is_checked_without_asking_anybody() {
 }
 
 #[tokio::test]
-async fn the_built_in_defaults_can_be_used_as_a_file() {
+async fn printed_defaults_are_a_valid_file() {
     let defaults = run(&[], &["--print-config"]).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &defaults.stdout).unwrap();
@@ -64,15 +64,15 @@ async fn the_built_in_defaults_can_be_used_as_a_file() {
 }
 
 #[tokio::test]
-async fn help_shows_how_to_give_the_key() {
+async fn help_names_key_variable() {
     let output = run(&[], &["--help"]).await;
-    let told = text(&output);
-    assert!(told.contains("OPENROUTER_API_KEY") && told.contains("Examples:"), "{told}");
-    assert!(!told.contains("amqp://"), "{told}");
+    let text = text(&output);
+    assert!(text.contains("OPENROUTER_API_KEY") && text.contains("Examples:"), "{text}");
+    assert!(!text.contains("amqp://"), "{text}");
 }
 
 #[tokio::test]
-async fn a_taken_address_is_told() {
+async fn address_in_use_is_reported() {
     let first = HttpProgram::start(&[]).await;
     let address = first.url.trim_start_matches("http://");
     let output = run(&[("ROCKBOT_SERVER__ADDRESS", address)], &[]).await;
@@ -81,12 +81,12 @@ async fn a_taken_address_is_told() {
 }
 
 #[tokio::test]
-async fn help_that_cant_be_written_is_exit_code_74() {
+async fn unwritable_help_exits_with_74() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut program = program(&[]);
     program.arg("--help").stdout(full).stderr(Stdio::piped());
-    let ending = program.spawn().unwrap().wait_with_output();
-    let output = within_timeout("the end", ending).await.unwrap();
+    let exit = program.spawn().unwrap().wait_with_output();
+    let output = within_timeout("the exit", exit).await.unwrap();
     assert_eq!(output.status.code(), Some(74), "{}", text(&output));
     assert!(text(&output).contains("cannot write the output"), "{}", text(&output));
 }

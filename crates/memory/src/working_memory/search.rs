@@ -1,27 +1,27 @@
-//! What is in working memory, and what fits a search.
+//! Entries and their search.
 
 use rockbot_store::Timestamp;
 
 use super::label::Label;
 use crate::{excerpt::excerpt, ranker::Ranker};
 
-/// Characters of the excerpt of a hit.
+/// The length of an excerpt, in characters.
 const EXCERPT_CHARS: usize = 240;
 
 /// An entry, without its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryEntry {
-    /// Its key in full.
+    /// The absolute key.
     pub key: String,
-    /// Size of its data.
+    /// The size of the data, in bytes.
     pub bytes: u64,
-    /// What kind of thing it is.
+    /// The category.
     pub category: Option<String>,
-    /// Words to find it by.
+    /// The tags.
     pub tags: Vec<String>,
-    /// When it was saved.
+    /// The time of the save.
     pub saved_at: Timestamp,
-    /// When it is gone.
+    /// The expiry time.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -33,53 +33,50 @@ impl MemoryEntry {
     }
 }
 
-/// What is looked for.
+/// A search in working memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemorySearch {
-    /// Words of the key, the category, the tags or the data.
+    /// The words to find in the key, the category, the tags or the data.
     pub query: String,
-    /// Only entries of this category.
+    /// Restricts the search to this category.
     pub category: Option<String>,
-    /// Only entries with all of these tags.
+    /// Restricts the search to entries with all of these tags.
     pub tags: Vec<String>,
-    /// Most hits.
-    pub most: usize,
+    /// The maximum number of hits.
+    pub limit: usize,
 }
 
 impl MemorySearch {
-    /// Whether it asks for a category or tags.
-    pub(super) fn is_narrow(&self) -> bool {
+    /// Returns whether the search is restricted by category or tags.
+    pub(super) fn is_filtered(&self) -> bool {
         self.category.is_some() || !self.tags.is_empty()
     }
 
-    /// Whether an entry has the category and the tags that are asked for.
-    pub(super) fn wants(&self, label: &Label) -> bool {
+    /// Returns whether an entry has the required category and tags.
+    pub(super) fn accepts(&self, label: &Label) -> bool {
         (self.category.is_none() || label.category == self.category)
             && self.tags.iter().all(|tag| label.tags.contains(tag))
     }
 }
 
-/// An entry that fits a search.
+/// A search result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryHit {
     /// The entry.
     pub entry: MemoryEntry,
-    /// How well it fits, 1 for the best.
+    /// The score relative to the best hit, which has 1.
     pub relevance: f64,
-    /// The place in its data that fits.
+    /// The matching passage of the data.
     pub excerpt: String,
 }
 
-/// Those of `candidates`, each with its data, that fit.
-pub(super) fn ranked(
-    candidates: &[(MemoryEntry, String)],
-    search: &MemorySearch,
-) -> Vec<MemoryHit> {
+/// Ranks `candidates`, each with its data. Omits those that do not match.
+pub(super) fn rank(candidates: &[(MemoryEntry, String)], search: &MemorySearch) -> Vec<MemoryHit> {
     let text = |(entry, data): &(MemoryEntry, String)| {
         let category = entry.category.as_deref().unwrap_or_default();
         format!("{} {category} {} {data}", entry.key, entry.tags.join(" "))
     };
-    let found = Ranker::over(candidates.iter().map(text)).search(&search.query, search.most);
+    let found = Ranker::from_texts(candidates.iter().map(text)).search(&search.query, search.limit);
     let best = found.first().map_or(1.0, |best| best.score);
     found
         .into_iter()

@@ -1,4 +1,4 @@
-//! JSON documents of one kind, below one place of a store.
+//! JSON documents of one type, below one prefix of a store.
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -12,131 +12,134 @@ use crate::{
     port::{Entry, Expected, MAX_PAGE_ENTRIES, Store, StoreError, Version, Write, Written},
 };
 
-/// The longest segment of a place that is kept as it is, in bytes; a longer one becomes its hash,
-/// which is longer, so that no segment is taken for another.
+/// The longest segment of a prefix that is used verbatim, in bytes. A longer one is replaced by its hash,
+/// which is longer than this, so that no two segments collide.
 const MAX_SEGMENT_BYTES: usize = 48;
 
-/// Documents of one kind, each under a name of one or more segments.
+/// JSON documents of one type, each with a name of one or more segments.
 ///
-/// A document is never seen from another place: neither that of another owner, nor one whose
-/// segments only begin alike.
-pub struct Shelf<T> {
+/// Documents are isolated by prefix: those of another owner, or of a prefix with a longer last segment,
+/// are not visible.
+pub struct DocumentStore<T> {
     store: Arc<dyn Store>,
-    place: Vec<String>,
+    prefix: Vec<String>,
     kind: PhantomData<fn() -> T>,
 }
 
-/// A document with what its store knows of it.
+/// A document with its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document<T> {
-    /// What was written.
+    /// The value.
     pub value: T,
-    /// Which write it comes from.
+    /// The version assigned by its write.
     pub version: Version,
-    /// When it is gone; never when `None`.
+    /// The expiry time; `None` for documents that do not expire.
     pub expires_at: Option<Timestamp>,
 }
 
-/// What became of a document on its way to a shelf.
+/// The outcome of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Placed<T> {
-    /// It is there, with this version.
+pub enum PutOutcome<T> {
+    /// The document was written, with this version.
     Done(Version),
-    /// It is not, because this is there (or nothing is): never what was expected.
+    /// Nothing was written, because the current document does not meet the precondition.
     Conflict(Option<Document<T>>),
 }
 
-/// Why a shelf did not do what it was asked.
+/// Why an operation on documents failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShelfError {
-    /// The name makes no key.
+pub enum DocumentError {
+    /// The name is not a valid key.
     #[error(transparent)]
     Name(#[from] InvalidKey),
-    /// The store did not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl<T: Serialize + DeserializeOwned> Shelf<T> {
-    /// The shelf at a place: what is kept there, and whose it is.
+impl<T: Serialize + DeserializeOwned> DocumentStore<T> {
+    /// Creates a view of the documents below a prefix, such as a type and an owner.
     #[must_use]
-    pub fn new<S: AsRef<str>>(store: Arc<dyn Store>, place: impl IntoIterator<Item = S>) -> Self {
-        let place = place.into_iter().map(|segment| bounded(segment.as_ref())).collect();
-        Self { store, place, kind: PhantomData }
+    pub fn new<S: AsRef<str>>(store: Arc<dyn Store>, prefix: impl IntoIterator<Item = S>) -> Self {
+        let prefix = prefix.into_iter().map(|segment| bounded(segment.as_ref())).collect();
+        Self { store, prefix, kind: PhantomData }
     }
 
-    /// The store below it.
+    /// Returns the underlying store.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// The document of a name, if there is one.
+    /// Returns the document with this name.
     ///
     /// # Errors
-    /// See [`ShelfError`]; [`StoreError::Unusable`] for what is no document of this kind.
-    pub async fn get<S: AsRef<str>>(&self, name: &[S]) -> Result<Option<Document<T>>, ShelfError> {
+    /// See [`DocumentError`]; [`StoreError::Unusable`] when the entry is not a document of this type.
+    pub async fn get<S: AsRef<str>>(
+        &self,
+        name: &[S],
+    ) -> Result<Option<Document<T>>, DocumentError> {
         let found = self.store.get(&self.key(name)?).await?;
         Ok(found.map(read).transpose()?)
     }
 
-    /// Puts a document under a name if that is as expected, for ever without `ttl`.
+    /// Writes a document if the current one meets `expected`. Without a `ttl` it does not expire.
     ///
     /// # Errors
-    /// See [`ShelfError`] and [`Store::write`].
+    /// See [`DocumentError`] and [`Store::write`].
     ///
     /// # Cancellation
-    /// Dropping the future leaves the document either put or not.
+    /// Dropping the future leaves the document either written or not.
     pub async fn put<S: AsRef<str>>(
         &self,
         name: &[S],
         value: &T,
         ttl: Option<Duration>,
         expected: Expected,
-    ) -> Result<Placed<T>, ShelfError> {
+    ) -> Result<PutOutcome<T>, DocumentError> {
         let value = serde_json::to_vec(value).map_err(|error| unusable(&error))?;
-        let write = Write { ttl, ..Write::new(self.key(name)?, value).expecting(expected) };
+        let write = Write { ttl, ..Write::new(self.key(name)?, value).with_expected(expected) };
         match self.store.write(write).await? {
-            Written::Done(version) => Ok(Placed::Done(version)),
-            Written::Conflict(found) => Ok(Placed::Conflict(found.map(read).transpose()?)),
+            Written::Done(version) => Ok(PutOutcome::Done(version)),
+            Written::Conflict(found) => Ok(PutOutcome::Conflict(found.map(read).transpose()?)),
         }
     }
 
-    /// Takes the document of a name away if it is as expected. Whether one was.
+    /// Removes a document if it meets `expected`. Returns whether a document was removed.
     ///
     /// # Errors
-    /// See [`ShelfError`] and [`Store::remove`].
+    /// See [`DocumentError`] and [`Store::remove`].
     pub async fn remove<S: AsRef<str>>(
         &self,
         name: &[S],
         expected: Expected,
-    ) -> Result<bool, ShelfError> {
+    ) -> Result<bool, DocumentError> {
         Ok(self.store.remove(&self.key(name)?, expected).await?)
     }
 
-    /// At most `most` documents whose names begin with all of `below`, each with its name, in order
-    /// of their keys. What is no document of this kind is left out.
+    /// Returns up to `limit` documents whose names start with the segments of `below`, ordered by key.
+    /// Entries that are not documents of this type are skipped.
     ///
     /// # Errors
-    /// See [`ShelfError`].
+    /// See [`DocumentError`].
     pub async fn list<S: AsRef<str>>(
         &self,
         below: &[S],
-        most: usize,
-    ) -> Result<Vec<(Vec<String>, Document<T>)>, ShelfError> {
+        limit: usize,
+    ) -> Result<Vec<(Vec<String>, Document<T>)>, DocumentError> {
         let prefix = Prefix::new(self.segments(below))?;
         let (mut found, mut after) = (Vec::new(), None);
-        while found.len() < most {
-            let limit = (most - found.len()).min(MAX_PAGE_ENTRIES);
-            let page = self.store.list(&prefix, after.as_ref(), limit).await?;
+        while found.len() < limit {
+            let page_limit = (limit - found.len()).min(MAX_PAGE_ENTRIES);
+            let page = self.store.list(&prefix, after.as_ref(), page_limit).await?;
             let Some((last, _)) = page.last() else { break };
             after = Some(last.clone());
             for (key, entry) in page {
                 match read(entry) {
                     Ok(document) => {
-                        found.push((key.segments().skip(self.place.len()).collect(), document));
+                        found.push((key.segments().skip(self.prefix.len()).collect(), document));
                     }
-                    Err(error) => warn!(%error, "a document is left out of a list"),
+                    Err(error) => warn!(%error, "unreadable document skipped"),
                 }
             }
         }
@@ -148,11 +151,11 @@ impl<T: Serialize + DeserializeOwned> Shelf<T> {
     }
 
     fn segments<'a, S: AsRef<str>>(&'a self, name: &'a [S]) -> impl Iterator<Item = &'a str> {
-        self.place.iter().map(String::as_str).chain(name.iter().map(AsRef::as_ref))
+        self.prefix.iter().map(String::as_str).chain(name.iter().map(AsRef::as_ref))
     }
 }
 
-/// A segment of a place that is short in every encoding, different for different texts.
+/// Returns a unique segment that is short also when encoded.
 fn bounded(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if !text.is_empty() && text.len() <= MAX_SEGMENT_BYTES && text.bytes().all(is_plain) {
@@ -167,26 +170,26 @@ fn read<T: DeserializeOwned>(entry: Entry) -> Result<Document<T>, StoreError> {
     Ok(Document { value, version, expires_at })
 }
 
-/// Without what was read: it is somebody's data.
+/// Returns an error without the content, which is private.
 fn unusable(error: &serde_json::Error) -> StoreError {
     let (line, column) = (error.line(), error.column());
     StoreError::Unusable {
         reason: format!(
-            "a document is not of the kind that this version keeps (line {line}, column {column}); \
+            "a document does not have the expected format (line {line}, column {column}); \
              another version may have written it"
         ),
     }
 }
 
-impl<T> Clone for Shelf<T> {
+impl<T> Clone for DocumentStore<T> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), place: self.place.clone(), kind: PhantomData }
+        Self { store: self.store.clone(), prefix: self.prefix.clone(), kind: PhantomData }
     }
 }
 
-impl<T> fmt::Debug for Shelf<T> {
+impl<T> fmt::Debug for DocumentStore<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("DocumentStore").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
@@ -195,8 +198,8 @@ mod tests {
     use super::*;
     use crate::{clock::Clock, memory::MemoryStore};
 
-    fn shelf(store: &Arc<dyn Store>, place: &[&str]) -> Shelf<u32> {
-        Shelf::new(store.clone(), place)
+    fn documents(store: &Arc<dyn Store>, prefix: &[&str]) -> DocumentStore<u32> {
+        DocumentStore::new(store.clone(), prefix)
     }
 
     fn store() -> Arc<dyn Store> {
@@ -204,12 +207,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_document_is_put_read_listed_and_removed_in_its_place_only() {
+    async fn documents_are_isolated_by_prefix() {
         let store = store();
-        let (own, other) = (shelf(&store, &["kind", "a"]), shelf(&store, &["kind", "ab"]));
+        let (own, other) = (documents(&store, &["kind", "a"]), documents(&store, &["kind", "ab"]));
         let version = match own.put(&["x", "y"], &7, None, Expected::Absent).await.unwrap() {
-            Placed::Done(version) => version,
-            Placed::Conflict(found) => panic!("{found:?}"),
+            PutOutcome::Done(version) => version,
+            PutOutcome::Conflict(found) => panic!("{found:?}"),
         };
         let found = own.get(&["x", "y"]).await.unwrap().unwrap();
         assert_eq!((found.value, found.version), (7, version));
@@ -224,19 +227,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_writers_who_expect_nothing_one_hears_of_the_other() {
-        let shelf = shelf(&store(), &["kind"]);
-        shelf.put(&["x"], &1, None, Expected::Absent).await.unwrap();
-        match shelf.put(&["x"], &2, None, Expected::Absent).await.unwrap() {
-            Placed::Conflict(Some(found)) => assert_eq!(found.value, 1),
+    async fn second_writer_gets_conflict() {
+        let documents = documents(&store(), &["kind"]);
+        documents.put(&["x"], &1, None, Expected::Absent).await.unwrap();
+        match documents.put(&["x"], &2, None, Expected::Absent).await.unwrap() {
+            PutOutcome::Conflict(Some(found)) => assert_eq!(found.value, 1),
             other => panic!("{other:?}"),
         }
     }
 
     #[tokio::test]
-    async fn what_is_no_document_of_the_kind_is_left_out_of_a_list_and_refused_alone() {
+    async fn document_of_another_type_is_skipped_in_lists() {
         let store = store();
-        let (numbers, texts) = (shelf(&store, &["kind"]), Shelf::new(store.clone(), ["kind"]));
+        let (numbers, texts) =
+            (documents(&store, &["kind"]), DocumentStore::new(store.clone(), ["kind"]));
         numbers.put(&["x"], &1, None, Expected::Absent).await.unwrap();
         texts.put(&["y"], &"secret".to_owned(), None, Expected::Absent).await.unwrap();
         assert_eq!(numbers.list::<&str>(&[], 10).await.unwrap().len(), 1);
@@ -245,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn owners_with_long_or_odd_names_have_places_of_their_own() {
+    fn unusual_owner_names_have_distinct_prefixes() {
         let store = store();
         let names = ["", "a", "a/b", "%", &"x".repeat(48), &"x".repeat(49), &"x".repeat(50)];
-        let places: std::collections::HashSet<_> =
-            names.iter().map(|name| shelf(&store, &["kind", name]).place).collect();
-        assert_eq!(places.len(), names.len());
-        assert!(places.iter().all(|place| place[1].len() <= 64));
+        let prefixes: std::collections::HashSet<_> =
+            names.iter().map(|name| documents(&store, &["kind", name]).prefix).collect();
+        assert_eq!(prefixes.len(), names.len());
+        assert!(prefixes.iter().all(|prefix| prefix[1].len() <= 64));
     }
 }

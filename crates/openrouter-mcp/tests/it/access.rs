@@ -1,4 +1,4 @@
-//! Who comes in over HTTP, and who does not.
+//! HTTP access control and request validation.
 
 use reqwest::{Client, RequestBuilder, StatusCode, header::HOST};
 use rockbot_testkit::fixture::within_timeout;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::program::HttpProgram;
 
 async fn status(request: RequestBuilder) -> StatusCode {
-    within_timeout("an answer", request.send()).await.unwrap().status()
+    within_timeout("the response", request.send()).await.unwrap().status()
 }
 
 fn client() -> Client {
@@ -15,7 +15,7 @@ fn client() -> Client {
     Client::builder().no_proxy().build().unwrap()
 }
 
-/// A whole conversation in one request: the server keeps no sessions.
+/// Returns a complete request; no session is needed.
 fn list(url: &str) -> RequestBuilder {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
     client()
@@ -26,25 +26,25 @@ fn list(url: &str) -> RequestBuilder {
 }
 
 #[tokio::test]
-async fn any_request_stands_alone_so_any_replica_can_answer_it() {
+async fn request_needs_no_session() {
     let (first, second) = tokio::join!(HttpProgram::start(&[]), HttpProgram::start(&[]));
     for program in [first, second] {
-        let response = within_timeout("an answer", list(&program.mcp()).send()).await.unwrap();
+        let response = within_timeout("the response", list(&program.mcp()).send()).await.unwrap();
         assert!(!response.headers().contains_key("mcp-session-id"));
-        let answer: Value = response.json().await.unwrap();
-        assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 6, "{answer}");
+        let body: Value = response.json().await.unwrap();
+        assert_eq!(body["result"]["tools"].as_array().unwrap().len(), 6, "{body}");
     }
 }
 
 #[tokio::test]
-async fn health_is_told_to_anybody_and_under_any_name() {
+async fn health_check_accepts_any_host() {
     let program = HttpProgram::start(&[]).await;
     let request = client().get(format!("{}/healthz", program.url)).header(HOST, "10.0.0.7");
     assert_eq!(status(request).await, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_the_servers_is_refused() {
+async fn unknown_host_is_rejected() {
     let program = HttpProgram::start(&[]).await;
     assert_eq!(status(list(&program.mcp())).await, StatusCode::OK);
     let rebound = list(&program.mcp()).header(HOST, "evil.example");
@@ -52,7 +52,7 @@ async fn a_name_that_is_not_the_servers_is_refused() {
 }
 
 #[tokio::test]
-async fn web_pages_come_in_only_where_they_are_named() {
+async fn origin_must_be_allowed() {
     let program = HttpProgram::start(&[]).await;
     let page = |origin: &str| list(&program.mcp()).header("origin", origin.to_owned());
     assert_eq!(status(page("http://localhost:3000")).await, StatusCode::FORBIDDEN);
@@ -65,18 +65,18 @@ async fn web_pages_come_in_only_where_they_are_named() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_too_large_is_refused() {
+async fn oversized_request_is_rejected() {
     let program = HttpProgram::start(&[]).await;
     let large = list(&program.mcp()).body(" ".repeat(64 * 1024 + 1));
     assert_eq!(status(large).await, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]
-async fn garbage_ends_nothing_but_itself() {
+async fn malformed_request_does_not_affect_others() {
     let program = HttpProgram::start(&[]).await;
     for body in ["", "{", "[]", "{\"jsonrpc\":\"2.0\"}", "\u{0}"] {
-        let refused = status(list(&program.mcp()).body(body)).await;
-        assert!(refused.is_client_error(), "{body:?}: {refused}");
+        let status_code = status(list(&program.mcp()).body(body)).await;
+        assert!(status_code.is_client_error(), "{body:?}: {status_code}");
     }
     assert_eq!(status(list(&program.mcp())).await, StatusCode::OK);
 }

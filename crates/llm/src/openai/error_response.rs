@@ -1,4 +1,4 @@
-//! What a server says when it refuses, in the shapes that servers use.
+//! Error responses of model servers, in the formats that they use.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use serde_json::Value;
 use super::OpenAiSettings;
 use crate::error::ChatError;
 
-/// The longest text of a server in an error message, in characters.
+/// The longest server text in an error message, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// An error as a server words it.
+/// An error reported by a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     pub(super) message: String,
-    /// `code` and `type`, whichever are words.
-    words: Vec<String>,
+    /// `code` and `type`, where they are strings.
+    codes: Vec<String>,
     /// `code`, where it is a number.
     code: Option<u16>,
 }
 
-/// The rest of what is known about a refused request.
-pub(super) struct Circumstances<'a> {
+/// The context of a failed request.
+pub(super) struct RequestContext<'a> {
     /// The HTTP status; absent for an error inside the stream.
     pub(super) status: Option<u16>,
     pub(super) retry_after: Option<Duration>,
@@ -30,8 +30,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) settings: &'a OpenAiSettings,
 }
 
-impl Refusal {
-    /// Reads the body of an error response: JSON in one of several shapes, or any text.
+impl ErrorResponse {
+    /// Parses the body of an error response: JSON in one of several formats, or any text.
     pub(super) fn from_body(body: &[u8]) -> Self {
         match serde_json::from_slice::<Value>(body) {
             Ok(value) => Self::from_value(value.get("error").unwrap_or(&value)),
@@ -42,7 +42,7 @@ impl Refusal {
         }
     }
 
-    /// Reads the error itself: an object as OpenAI writes it, FastAPI's `detail`, or a string.
+    /// Parses an error value: an object in OpenAI's format, FastAPI's `detail`, or a string.
     pub(super) fn from_value(error: &Value) -> Self {
         let message = match error {
             Value::String(text) => text.clone(),
@@ -52,20 +52,20 @@ impl Refusal {
                 None => error.to_string(),
             },
         };
-        let words = [error.get("code"), error.get("type")];
-        let words = words.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let codes = [error.get("code"), error.get("type")];
+        let codes = codes.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         let code = error.get("code").and_then(Value::as_u64);
         let code = code.and_then(|code| u16::try_from(code).ok());
-        Self { message, words: words.collect(), code }
+        Self { message, codes: codes.collect(), code }
     }
 
-    /// Turns the refusal into the error that a caller acts on: the only place that decides it.
-    pub(super) fn into_error(self, circumstances: &Circumstances<'_>) -> ChatError {
-        let Circumstances { status, retry_after, model, settings } = circumstances;
+    /// Converts the response to the error that a caller acts on. All classification happens here.
+    pub(super) fn into_error(self, context: &RequestContext<'_>) -> ChatError {
+        let RequestContext { status, retry_after, model, settings } = context;
         let status = status.or(self.code);
         let is_overflow = self.is_context_overflow(status);
-        let has_no_quota = self.has_word("insufficient_quota");
-        let message = presentable(&self.message, settings.api_key.as_ref());
+        let has_no_quota = self.has_code("insufficient_quota");
+        let message = sanitize(&self.message, settings.api_key.as_ref());
         match status {
             Some(status @ (401 | 403)) => {
                 let hint = settings.key_source.hint(settings.api_key.is_some());
@@ -76,7 +76,7 @@ impl Refusal {
                 endpoint: settings.base_url.clone(),
                 message,
             },
-            // Waiting brings no money, so this is not a rate limit although it says 429.
+            // A missing quota is not a rate limit although it has status 429: a retry does not help.
             Some(429) if !has_no_quota => {
                 ChatError::RateLimited { message, retry_after: *retry_after }
             }
@@ -85,13 +85,14 @@ impl Refusal {
         }
     }
 
-    fn has_word(&self, word: &str) -> bool {
-        self.words.iter().any(|candidate| candidate == word)
+    fn has_code(&self, code: &str) -> bool {
+        self.codes.iter().any(|candidate| candidate == code)
     }
 
-    /// OpenAI and llama.cpp have a code for it; vLLM, OpenRouter and Ollama only say so.
+    /// Detects a context overflow. OpenAI and llama.cpp have a code for it; vLLM, OpenRouter and Ollama
+    /// only a message.
     fn is_context_overflow(&self, status: Option<u16>) -> bool {
-        if self.has_word("context_length_exceeded") || self.has_word("exceed_context_size_error") {
+        if self.has_code("context_length_exceeded") || self.has_code("exceed_context_size_error") {
             return true;
         }
         if !matches!(status, None | Some(400 | 413 | 422)) {
@@ -100,12 +101,12 @@ impl Refusal {
         let message = self.message.to_lowercase();
         ["context length", "context size", "context window", "prompt is too long"]
             .iter()
-            .any(|words| message.contains(words))
+            .any(|phrase| message.contains(phrase))
     }
 }
 
-/// A server's text, fit for a terminal and a log: short, on one line, without the key.
-pub(super) fn presentable(message: &str, api_key: Option<&SecretString>) -> String {
+/// Sanitizes a server's text for terminals and logs: short, on one line, without the key.
+pub(super) fn sanitize(message: &str, api_key: Option<&SecretString>) -> String {
     let mut message = message.to_owned();
     if let Some(key) = api_key.map(ExposeSecret::expose_secret).filter(|key| !key.is_empty()) {
         message = message.replace(key, "[the API key]");
@@ -124,13 +125,12 @@ mod tests {
 
     fn classify(status: Option<u16>, body: &str) -> ChatError {
         let settings = OpenAiSettings { api_key: Some("sk-secret".into()), ..Default::default() };
-        let circumstances =
-            Circumstances { status, retry_after: None, model: "m", settings: &settings };
-        Refusal::from_body(body.as_bytes()).into_error(&circumstances)
+        let context = RequestContext { status, retry_after: None, model: "m", settings: &settings };
+        ErrorResponse::from_body(body.as_bytes()).into_error(&context)
     }
 
     #[test]
-    fn a_context_overflow_is_found_in_the_words_of_every_server() {
+    fn context_overflow_is_detected_for_every_server() {
         for (status, body) in [
             (
                 400,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_the_stream_is_classified_by_its_code() {
+    fn stream_error_is_classified_by_its_code() {
         let error = classify(None, r#"{"error":{"message":"provider down","code":502}}"#);
         assert!(matches!(error, ChatError::Rejected { status: Some(502), .. }));
         assert!(error.is_transient());
@@ -166,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_purse_is_no_rate_limit() {
+    fn missing_quota_is_not_a_rate_limit() {
         let body = r#"{"error":{"message":"quota","code":"insufficient_quota"}}"#;
         assert!(!classify(Some(429), body).is_transient());
     }
 
     #[test]
-    fn texts_of_servers_are_short_clean_and_keep_the_key_to_themselves() {
+    fn server_texts_are_short_sanitized_and_without_key() {
         let body = format!("wrong key sk-secret\u{1b}[31m\n{}", "x".repeat(10_000));
         let error = classify(Some(401), &body);
         let text = format!("{error} {error:?}");
