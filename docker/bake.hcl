@@ -1,4 +1,4 @@
-# All images at once, as a release publishes them:
+# Builds all images, as published by a release:
 #
 #   VERSION=0.1.0 REVISION=$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --push
 
@@ -44,7 +44,6 @@ target "images" {
     REVISION = REVISION
     VERSION  = VERSION
   }
-  # What is in the image, and how it was made, beside it in the registry. The crates are in the
-  # programs themselves.
+  # Attestations in the registry: contents and provenance. The programs embed their list of crates.
   attest = ["type=sbom", "type=provenance,mode=max"]
 }

@@ -1,9 +1,9 @@
-"""Calls/s and p50 of a request and its answer with aio-pika, server in a process of its own.
+"""Measures calls/s and p50 of requests and replies with aio-pika, with the server in another process.
 
     python aio_pika_calls.py AMQP_URL
 
-Publisher confirms and `mandatory` on both ways, a quorum queue for requests, persistent messages,
-an ack after the confirmed answer: what RockBot does.
+The guarantees are those of RockBot: publisher confirms and `mandatory` for requests and replies, a
+quorum queue for requests, persistent messages, an ack after the confirmed reply.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def serve(url):
     await channel.set_qos(prefetch_count=256)
     queue = await channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
 
-    async def answer(message):
+    async def handle(message):
         request = json.loads(message.body)
         body = json.dumps({"content": json.loads(request["arguments"])["text"]}).encode()
         reply = aio_pika.Message(body, correlation_id=message.correlation_id,
@@ -33,7 +33,7 @@ async def serve(url):
         await channel.default_exchange.publish(reply, routing_key=message.reply_to, mandatory=True)
         await message.ack()
 
-    await queue.consume(answer)
+    await queue.consume(handle)
     print("ready", flush=True)
     await asyncio.Future()
 
@@ -43,20 +43,19 @@ async def call_all(url):
     channel = await connection.channel(publisher_confirms=True)
     replies = await channel.declare_queue(f"bench.aio-pika.{uuid.uuid4().hex}", durable=True,
                                           arguments={"x-expires": 600000})
-    waiting = {}
+    pending = {}
 
-    async def answered(message):
+    async def on_reply(message):
         await message.ack()
-        waiting.pop(message.correlation_id).set_result(message.body)
+        pending.pop(message.correlation_id).set_result(message.body)
 
-    await replies.consume(answered)
+    await replies.consume(on_reply)
     body = json.dumps({"toolName": "echo", "arguments": json.dumps({"text": "hello"})}).encode()
 
     async def call():
-        identity = uuid.uuid4().hex
-        waiting[identity] = asyncio.get_running_loop().create_future()
-        future = waiting[identity]
-        request = aio_pika.Message(body, correlation_id=identity, reply_to=replies.name,
+        correlation_id = uuid.uuid4().hex
+        future = pending[correlation_id] = asyncio.get_running_loop().create_future()
+        request = aio_pika.Message(body, correlation_id=correlation_id, reply_to=replies.name,
                                    delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await channel.default_exchange.publish(request, routing_key=QUEUE, mandatory=True)
         assert json.loads(await future)["content"] == "hello"

@@ -1,4 +1,5 @@
-"""Calls/s and p50 of a Celery task with the rpc:// result backend, worker in a process of its own.
+"""Measures calls/s and p50 of a Celery task with the rpc:// result backend, with the worker in another
+process.
 
     python celery_calls.py AMQP_URL
 """

@@ -1,7 +1,7 @@
-"""An MCP server made with FastMCP, for the tests.
+"""An MCP server for the tests, made with FastMCP.
 
-`fastmcp_server.py` speaks over standard input and output, `fastmcp_server.py PORT` over streamable
-HTTP at http://127.0.0.1:PORT/mcp.
+`fastmcp_server.py` uses standard input and output, `fastmcp_server.py PORT` uses streamable HTTP at
+http://127.0.0.1:PORT/mcp.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from fastmcp.utilities.types import Image
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 )
-LONGEST_TEXT = 64 * 1024 * 1024
+MAX_TEXT_LENGTH = 64 * 1024 * 1024
 
 server = FastMCP("rockbot-test-server", instructions="Tools for the tests.")
 
@@ -29,13 +29,13 @@ def echo(text: str) -> str:
 
 @server.tool(annotations={"readOnlyHint": True})
 def add(a: int, b: int) -> int:
-    """Adds two numbers; the sum is structured content too."""
+    """Adds two numbers. The sum is also structured content."""
     return a + b
 
 
 @server.tool
 async def slow(steps: int, step_ms: int, context: Context) -> str:
-    """Takes a number of steps, and tells its progress after each."""
+    """Takes a number of steps, and reports progress after each."""
     for step in range(1, steps + 1):
         await asyncio.sleep(step_ms / 1000)
         await context.report_progress(progress=step, total=steps, message=f"step {step}")
@@ -56,8 +56,8 @@ def image() -> Image:
 
 @server.tool
 def long_text(length: int) -> str:
-    """Returns that many letters."""
-    return "x" * min(length, LONGEST_TEXT)
+    """Returns a text of a given length."""
+    return "x" * min(length, MAX_TEXT_LENGTH)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// Loaded before a server that takes a port and no address: it listens on this machine only.
+// Preloaded into servers that accept a port but no address: makes them listen on 127.0.0.1 only.
 const dns = require("node:dns");
 const { Server } = require("node:net");
 
@@ -11,8 +11,8 @@ Server.prototype.listen = function (port, ...rest) {
   if (!isPort || hasAddress) {
     return listen.call(this, port, ...rest);
   }
-  // A server without an address listens at once, and many ask for their port in the next line. One
-  // with an address listens later, because addresses are looked up: this one needs none of that.
+  // A server without an address listens immediately, and many read their port in the next statement.
+  // With an address it listens later, after a lookup, which is made synchronous here.
   dns.lookup = (address, _options, found) => found(null, [{ address, family: 4 }]);
   try {
     return listen.call(this, port, "127.0.0.1", ...rest);

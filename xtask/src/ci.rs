@@ -1,7 +1,7 @@
-//! `cargo xtask ci`: everything that must hold before a change lands.
+//! `cargo xtask ci`: the checks of continuous integration.
 //!
-//! The tests are compiled once. Beside that run the steps that need no compiler, and beside the tests,
-//! which wait half of the time, those that need it at a lower priority: lints, documentation, examples.
+//! The tests are compiled once. Steps without a compiler run in parallel to that. Lints, documentation
+//! and examples run at a lower priority in parallel to the tests, which wait half of the time.
 
 use std::process::Command;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -12,26 +12,26 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::runner::Built;
 use crate::services::{Services, Starting, Variables, is_set};
 use crate::{
-    broker_users, bubblewrap, cargo_deny, chart, compose, configuration, observability, process,
-    say, workspace,
+    broker_users, bubblewrap, cargo_deny, chart, compose, configuration, console, observability,
+    process, workspace,
 };
 
-/// What to check beside the workspace itself.
+/// Arguments of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run one part only, where the other runs beside it on another machine
+    /// Run one part only; the other runs on another machine
     #[arg(long, value_enum)]
     part: Option<Part>,
     /// Check the Helm chart too; needs helm
     #[arg(long)]
     chart: bool,
-    /// Run the fleet of deploy/compose too, from the programs that the tests use; in a private Docker
-    /// daemon, as root on Linux
+    /// Run the fleet of deploy/compose too, with the programs of the tests, in a private Docker daemon;
+    /// needs root and Linux
     #[arg(long)]
     compose: bool,
 }
 
-/// A part of the steps.
+/// A group of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// Format, lints, documentation, dependency rules, alerts, generated files
@@ -40,10 +40,10 @@ enum Part {
     Test,
 }
 
-/// Runs all steps. A failed step lets those that run beside it end, and no later one start.
+/// Runs all steps. After a failed step, parallel steps finish and no later step starts.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(
-        process::answer(workspace::cargo().args(["nextest", "--version"])).is_some(),
+        process::stdout(workspace::cargo().args(["nextest", "--version"])).is_some(),
         "cargo-nextest is missing: cargo install --locked cargo-nextest"
     );
     let start = Instant::now();
@@ -53,76 +53,76 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         Some(test(options, start)?)
     };
-    say::heading(format_args!("everything holds, after {} s", start.elapsed().as_secs()));
+    console::heading(format_args!("all checks passed after {} s", start.elapsed().as_secs()));
     if let Some(summary) = summary {
-        say::line(format_args!("{summary}"));
+        console::line(format_args!("{summary}"));
     }
     Ok(())
 }
 
-/// Runs the steps that run no test.
+/// Runs the steps other than tests.
 fn lint() -> Result<()> {
-    cheap()?;
+    quick_checks()?;
     step("dependency rules", dependency_rules)?;
     step("alerts and dashboards", observability::check)?;
     step("security advisories", advisories)?;
-    step("users of the broker", broker_users::check)?;
+    step("broker users", broker_users::check)?;
     lints_and_documentation()
 }
 
-fn cheap() -> Result<()> {
-    say::heading("format, configuration");
+fn quick_checks() -> Result<()> {
+    console::heading("format, configuration");
     step("format", || process::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
     step("configuration", configuration::check)
 }
 
-/// Runs the tests and, unless they are a part of their own, everything else beside them. Returns the
-/// summary of the test runner.
+/// Runs the tests and, unless a part is selected, all other steps in parallel. Returns the summary of
+/// the test runner.
 fn test(options: &Options, start: Instant) -> Result<String> {
-    let alone = options.part == Some(Part::Test);
-    if !alone {
-        cheap()?;
+    let tests_only = options.part == Some(Part::Test);
+    if !tests_only {
+        quick_checks()?;
     }
-    say::heading("build the tests, start their services");
+    console::heading("build the tests, start their services");
     let starting = Starting::new(true, Vec::new())?;
     let built = std::thread::scope(|scope| {
         let mut running = vec![
-            beside(scope, "system packages", || bubblewrap::install(true))?,
-            beside(scope, "chart", || chart_if(options.chart))?,
-            beside(scope, "base images", || base_images_if(options.compose))?,
+            spawn_step(scope, "system packages", || bubblewrap::install(true))?,
+            spawn_step(scope, "chart", || chart_if(options.chart))?,
+            spawn_step(scope, "base images", || base_images_if(options.compose))?,
         ];
-        if !alone {
+        if !tests_only {
             running.extend([
-                beside(scope, "dependency rules", dependency_rules)?,
-                beside(scope, "alerts and dashboards", observability::check)?,
-                beside(scope, "security advisories", advisories)?,
+                spawn_step(scope, "dependency rules", dependency_rules)?,
+                spawn_step(scope, "alerts and dashboards", observability::check)?,
+                spawn_step(scope, "security advisories", advisories)?,
             ]);
         }
         let built = step("build", Built::new);
-        all(running.into_iter().map(join))?;
+        combine(running.into_iter().map(join))?;
         built
     })?;
-    if !alone {
-        step("users of the broker", broker_users::check)?;
+    if !tests_only {
+        step("broker users", broker_users::check)?;
     }
     let services = starting.join()?;
     let variables = services.variables();
     if is_set("CI") {
-        ensure!(services.have_cluster(), "no Kubernetes cluster is named: set KUBECONFIG");
+        ensure!(services.have_cluster(), "no Kubernetes cluster is configured: set KUBECONFIG");
     }
 
-    say::heading(format_args!("test, after {} s", start.elapsed().as_secs()));
+    console::heading(format_args!("test, after {} s", start.elapsed().as_secs()));
     std::thread::scope(|scope| {
         let running = [
-            beside(scope, "compiled steps", || {
-                let lints = if alone { Ok(()) } else { lints_and_documentation() };
-                all([lints, examples(&variables)])
+            spawn_step(scope, "compiled steps", || {
+                let lints = if tests_only { Ok(()) } else { lints_and_documentation() };
+                combine([lints, examples(&variables)])
             })?,
-            beside(scope, "compose", || compose_if(options.compose, &built))?,
+            spawn_step(scope, "compose", || compose_if(options.compose, &built))?,
         ];
-        let tested = step("tests", || tests(&built, &services));
-        let others = all(running.map(join));
-        match (tested, others) {
+        let tests = step("tests", || tests(&built, &services));
+        let others = combine(running.map(join));
+        match (tests, others) {
             (Ok(summary), Ok(())) => Ok(summary),
             (Err(tests), Err(others)) => Err(anyhow!("{tests:#}\n{others:#}")),
             (Err(error), _) | (_, Err(error)) => Err(error),
@@ -134,24 +134,24 @@ fn tests(built: &Built, services: &Services) -> Result<String> {
     let mut command = built.run();
     command.envs(services.variables());
     if !services.have_cluster() {
-        say::progress("test", "no Kubernetes cluster is named: the scripts manager is NOT tested");
+        console::progress("test", "no Kubernetes cluster: the scripts manager is NOT tested");
         command.args(["-E", "not (package(rockbot-scripts-manager) & binary(it))"]);
     }
     with_summary(&mut command)
 }
 
-/// Runs the steps that need the compiler, one after the other: they share the target folder.
+/// Runs the steps that need the compiler sequentially, because they share the target folder.
 fn lints_and_documentation() -> Result<()> {
-    let mut lints = patient_cargo();
+    let mut lints = low_priority_cargo();
     lints.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
-    let mut documentation = patient_cargo();
+    let mut documentation = low_priority_cargo();
     documentation.args(["doc", "--workspace", "--no-deps", "--locked"]);
     documentation.env("RUSTDOCFLAGS", "-D warnings");
-    all([logged("lints", &mut lints), logged("documentation", &mut documentation)])
+    combine([logged("lints", &mut lints), logged("documentation", &mut documentation)])
 }
 
 fn examples(variables: &Variables) -> Result<()> {
-    let mut examples = patient_cargo();
+    let mut examples = low_priority_cargo();
     examples.args(["test", "--doc", "--workspace", "--locked"]);
     logged("examples", examples.envs(variables.iter().cloned()))
 }
@@ -161,8 +161,8 @@ fn logged(name: &str, command: &mut Command) -> Result<()> {
     step(name, || process::run_logged(command, &log))
 }
 
-/// Cargo that leaves the cores to the tests.
-fn patient_cargo() -> Command {
+/// Returns Cargo at a low priority, so that tests get the cores.
+fn low_priority_cargo() -> Command {
     let cargo = workspace::cargo();
     let mut command = Command::new("nice");
     command.args(["-n", "15"]).arg(cargo.get_program()).current_dir(workspace::root());
@@ -170,18 +170,18 @@ fn patient_cargo() -> Command {
 }
 
 fn dependency_rules() -> Result<()> {
-    // A rule may name a crate that does not use its gate today.
+    // A rule may list a wrapper crate that does not use the dependency yet.
     let checks = ["check", "-A", "unused-wrapper", "bans", "licenses", "sources"];
     process::run(cargo_deny::command()?.args(checks))
 }
 
-/// Reports known vulnerabilities in dependencies without failing the run: the database changes by the
-/// day and may be out of reach, and neither depends on the change at hand.
+/// Reports known vulnerabilities of dependencies without failing the run, because the database changes
+/// daily and may be unreachable, independently of the change under test.
 fn advisories() -> Result<()> {
     let outcome = process::run(cargo_deny::command()?.args(["check", "advisories"]));
     process::check_interrupt()?;
     if let Err(error) = outcome {
-        say::progress("advisories", format_args!("{error:#}; not fatal, see the lines above"));
+        console::progress("advisories", format_args!("{error:#}; not fatal, see the lines above"));
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ fn compose_if(wanted: bool, built: &Built) -> Result<()> {
     if wanted { compose::run_programs(&built.programs) } else { Ok(()) }
 }
 
-/// Runs a test run, prints its standard error as it comes, and returns the line with its summary.
+/// Runs the test runner, forwards its standard error, and returns its summary line.
 fn with_summary(command: &mut Command) -> Result<String> {
     let mut summary = String::new();
     process::run_lines(command, |line| {
@@ -212,12 +212,12 @@ fn with_summary(command: &mut Command) -> Result<String> {
 fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     let done = work().with_context(|| format!("the step `{name}` failed"))?;
-    say::progress("ci", format_args!("{name}: {:.1} s", start.elapsed().as_secs_f64()));
+    console::progress("ci", format_args!("{name}: {:.1} s", start.elapsed().as_secs_f64()));
     Ok(done)
 }
 
-/// Runs a step in a thread of its own.
-fn beside<'scope>(
+/// Runs a step in a new thread.
+fn spawn_step<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &'static str,
     work: impl FnOnce() -> Result<()> + Send + 'scope,
@@ -230,8 +230,8 @@ fn join(running: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     running.join().map_err(|_| anyhow!("a step panicked"))?
 }
 
-/// Fails with every error among the outcomes.
-fn all(outcomes: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+/// Combines the errors of all outcomes into one.
+fn combine(outcomes: impl IntoIterator<Item = Result<()>>) -> Result<()> {
     let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     if errors.iter().any(anyhow::Error::is::<process::Interrupted>) {
         return Err(process::Interrupted.into());

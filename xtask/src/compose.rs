@@ -1,4 +1,4 @@
-//! `cargo xtask compose`: whether `deploy/compose` holds what it promises.
+//! `cargo xtask compose`: checks of `deploy/compose`.
 
 mod checks;
 mod fleet;
@@ -13,28 +13,27 @@ use anyhow::{Context, Result, bail};
 use crate::broker::find_program;
 use crate::images::engine::{Build, Engine};
 use crate::images::{self, Source, stand_ins};
-use crate::{apt, process, say, workspace};
+use crate::{apt, console, process, workspace};
 use fleet::Fleet;
 
-/// What Debian calls it.
+/// Debian's package of Docker Compose, and the name of its program.
 const PACKAGE: &str = "docker-compose";
 const PROFILES: [&str; 5] = ["observability", "local-llm", "openrouter", "kubernetes", "cli"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Write passwords, the broker's definitions and URLs into deploy/compose/secrets; what is there
-    /// stays valid
+    /// Write passwords, broker definitions and URLs into deploy/compose/secrets; existing passwords are
+    /// kept
     #[arg(long, conflicts_with = "up")]
     secrets: bool,
-    /// Build everything and run the fleet: a tool call, an MCP call and a turn, as nobody in
-    /// particular on read-only roots; in a private daemon, as root on Linux
+    /// Build the images and check a running fleet (a tool call, an MCP call, a turn, unprivileged
+    /// containers) in a private Docker daemon; needs root and Linux
     #[arg(long)]
     up: bool,
-    /// The profile of Cargo to build with, with --up
+    /// The Cargo profile of the build, with --up
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
-    /// With --up, put the programs of this folder into the images instead of compiling them there. They
-    /// must run on Debian 12
+    /// With --up, use the programs of this folder instead of compiling them. They must run on Debian 12
     #[arg(long, value_name = "DIR", conflicts_with = "profile")]
     programs: Option<PathBuf>,
 }
@@ -43,51 +42,51 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.secrets {
         let folder = folder().join("secrets");
         secrets::write(&folder)?;
-        say::progress("compose", format_args!("wrote the secrets into {}", folder.display()));
+        console::progress("compose", format_args!("wrote the secrets into {}", folder.display()));
         return Ok(());
     }
     validate(&Tool::find(&|program| Command::new(program))?)?;
     match (options.up, &options.programs) {
         (false, _) => Ok(()),
-        (true, Some(folder)) => try_out(&Source::Programs(folder)),
-        (true, None) => try_out(&Source::Sources { profile: &options.profile }),
+        (true, Some(folder)) => run_fleet(&Source::Programs(folder)),
+        (true, None) => run_fleet(&Source::Sources { profile: &options.profile }),
     }
 }
 
-/// Validates the files and runs the fleet with these programs.
+/// Validates the files and checks a fleet with existing programs.
 pub(crate) fn run_programs(folder: &Path) -> Result<()> {
     validate(&Tool::find(&|program| Command::new(program))?)?;
-    try_out(&Source::Programs(folder))
+    run_fleet(&Source::Programs(folder))
 }
 
-/// Makes the images that the fleet of [`run_programs`] is built on, so that they are there in time.
+/// Builds the base images for [`run_programs`] ahead of time.
 pub(crate) fn prepare() -> Result<()> {
     let engine = Engine::private()?;
-    stand_ins::make(&engine, &stand_ins::FOR_PROGRAMS)?;
-    stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
-    stand_ins::make(&engine, &stand_ins::FOR_COMPOSE)
+    stand_ins::build(&engine, &stand_ins::FOR_PROGRAMS)?;
+    stand_ins::build(&engine, &stand_ins::FOR_FLEETS)?;
+    stand_ins::build(&engine, &stand_ins::FOR_COMPOSE)
 }
 
-/// Where the files are.
+/// Returns the folder of the files.
 fn folder() -> PathBuf {
     workspace::root().join("deploy/compose")
 }
 
-/// Docker Compose: the plugin of Docker, or the program of older days.
+/// Docker Compose: the plugin of Docker, or the older standalone program.
 #[derive(Debug, Clone)]
 struct Tool {
     program: PathBuf,
-    words: &'static [&'static str],
+    subcommand: &'static [&'static str],
 }
 
 impl Tool {
-    /// The first one that `command` can run: plugins can be a person's own.
+    /// Returns the first installation that works with `command`: a plugin may be installed for one user.
     fn find(command: &dyn Fn(&Path) -> Command) -> Result<Self> {
-        let plugin = Self { program: "docker".into(), words: &["compose"] };
-        if process::answer(command(&plugin.program).args(["compose", "version"])).is_some() {
+        let plugin = Self { program: "docker".into(), subcommand: &["compose"] };
+        if process::stdout(command(&plugin.program).args(["compose", "version"])).is_some() {
             return Ok(plugin);
         }
-        let find = || find_program(PACKAGE).map(|program| Self { program, words: &[] });
+        let find = || find_program(PACKAGE).map(|program| Self { program, subcommand: &[] });
         if let Some(tool) = find() {
             return Ok(tool);
         }
@@ -96,18 +95,18 @@ impl Tool {
         {
             return Ok(tool);
         }
-        bail!("there is no Docker Compose: install the plugin compose, or {PACKAGE} 1.29 or later")
+        bail!("Docker Compose is not installed: install the plugin, or {PACKAGE} 1.29 or later")
     }
 
-    /// Makes `command`, which runs the program, one that works with our file.
+    /// Adds the arguments for our file to `command`, which runs the program.
     fn with_file(&self, mut command: Command, environment: &Path) -> Command {
-        command.args(self.words).arg("--file").arg(folder().join("compose.yaml"));
+        command.args(self.subcommand).arg("--file").arg(folder().join("compose.yaml"));
         command.arg("--env-file").arg(environment);
         command
     }
 }
 
-/// Every profile by itself, and all at once, with what `.env.example` says.
+/// Validates the file with each profile and with all of them, with the variables of `.env.example`.
 fn validate(tool: &Tool) -> Result<()> {
     let environment = folder().join(".env.example");
     let each = PROFILES.iter().map(std::slice::from_ref);
@@ -115,21 +114,21 @@ fn validate(tool: &Tool) -> Result<()> {
         let mut command = tool.with_file(Command::new(&tool.program), &environment);
         command.args(profiles.iter().flat_map(|profile| ["--profile", profile]));
         process::run(command.args(["config", "--quiet"]))
-            .with_context(|| format!("compose.yaml can't be used with {profiles:?}"))?;
+            .with_context(|| format!("compose.yaml is invalid with the profiles {profiles:?}"))?;
     }
-    say::progress("compose", format_args!("valid, with {} profiles", PROFILES.len()));
+    console::progress("compose", format_args!("valid, with {} profiles", PROFILES.len()));
     Ok(())
 }
 
-fn try_out(source: &Source<'_>) -> Result<()> {
+fn run_fleet(source: &Source<'_>) -> Result<()> {
     let engine = Engine::private()?;
     let tool = Tool::find(&|program| engine.command_for(program))?;
     if let Source::Sources { .. } = source {
-        stand_ins::make(&engine, &stand_ins::FOR_SOURCES)?;
+        stand_ins::build(&engine, &stand_ins::FOR_SOURCES)?;
     }
-    stand_ins::make(&engine, &stand_ins::FOR_PROGRAMS)?;
-    stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
-    stand_ins::make(&engine, &stand_ins::FOR_COMPOSE)?;
+    stand_ins::build(&engine, &stand_ins::FOR_PROGRAMS)?;
+    stand_ins::build(&engine, &stand_ins::FOR_FLEETS)?;
+    stand_ins::build(&engine, &stand_ins::FOR_COMPOSE)?;
     images::build(&engine, source)?;
     let example = folder().join("example-mcp");
     engine.build(&Build {
@@ -140,7 +139,7 @@ fn try_out(source: &Source<'_>) -> Result<()> {
         arguments: Vec::new(),
     })?;
     let fleet = Fleet::up(&engine, &tool)?;
-    checks::all(&fleet).inspect_err(|_| fleet.tell_logs())
+    checks::run(&fleet).inspect_err(|_| fleet.print_logs())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! `cargo xtask configuration`: `docs/configuration.md` says what the commented defaults say.
+//! `cargo xtask configuration`: generates the tables of `docs/configuration.md`.
 //!
-//! The programs are configured by the keys of their `config.default.toml`, each with a comment over
-//! it. The tables of the document are made of these; what is between them is written by hand.
+//! Each program has a `config.default.toml` with a comment above every key. The tables are generated
+//! from these files; the text around them is written by hand.
 
 mod defaults;
 mod document;
@@ -13,15 +13,15 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use self::defaults::Defaults;
-use crate::{say, workspace};
+use crate::{console, workspace};
 
-/// The defaults in the folder of a program's crate.
+/// The file of the defaults in the folder of a program's crate.
 const DEFAULTS: &str = "config.default.toml";
 
-/// What to do about a difference.
+/// Arguments of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Write the tables of the document anew
+    /// Update the tables of the document
     #[arg(long)]
     accept: bool,
 }
@@ -30,30 +30,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let programs = programs()?;
     let sections = keys::sections(&programs);
     let file = workspace::root().join("docs/configuration.md");
-    let there = fs::read_to_string(&file).context("cannot read docs/configuration.md")?;
-    let renewed = document::renew(&there, &sections).context("docs/configuration.md")?;
+    let current = fs::read_to_string(&file).context("cannot read docs/configuration.md")?;
+    let updated = document::update(&current, &sections).context("docs/configuration.md")?;
     if options.accept {
-        fs::write(&file, renewed).context("cannot write docs/configuration.md")?;
-    } else if let Some(line) = document::first_difference(&there, &renewed) {
+        fs::write(&file, updated).context("cannot write docs/configuration.md")?;
+    } else if let Some(line) = document::first_difference(&current, &updated) {
         anyhow::bail!(
-            "docs/configuration.md is not what the defaults say, from line {line} on: run \
-             `cargo xtask configuration --accept`"
+            "docs/configuration.md is stale from line {line} on: run `cargo xtask configuration --accept`"
         );
     }
     let keys: usize = programs.iter().map(Defaults::keys).sum();
-    say::progress(
+    console::progress(
         "configuration",
-        format_args!("{keys} keys of {} programs are in the document", programs.len()),
+        format_args!("the document has {keys} keys of {} programs", programs.len()),
     );
     Ok(())
 }
 
-/// Fails when the document is not what would be written.
+/// Fails if the document is stale.
 pub(crate) fn check() -> Result<()> {
     run(&Options { accept: false })
 }
 
-/// The defaults of every program, in the order of their names.
+/// Returns the defaults of every program, sorted by name.
 fn programs() -> Result<Vec<Defaults>> {
     let crates = workspace::root().join("crates");
     let folders = crates.read_dir().with_context(|| format!("cannot read {}", crates.display()))?;
@@ -62,7 +61,7 @@ fn programs() -> Result<Vec<Defaults>> {
         let folder = folder?;
         let file = folder.path().join(DEFAULTS);
         if file.exists() {
-            files.push((program(&folder.file_name().to_string_lossy()), file));
+            files.push((program_name(&folder.file_name().to_string_lossy()), file));
         }
     }
     ensure!(!files.is_empty(), "no crate has a {DEFAULTS}");
@@ -75,7 +74,7 @@ fn programs() -> Result<Vec<Defaults>> {
     files.into_iter().map(read).collect()
 }
 
-/// What the program of a crate's folder is called.
-fn program(folder: &str) -> String {
+/// Returns the name of the program of a crate's folder.
+fn program_name(folder: &str) -> String {
     if folder == "cli" { "rockbot".to_owned() } else { format!("rockbot-{folder}") }
 }

@@ -1,4 +1,4 @@
-//! A private Docker daemon for the tests, with an image that no registry is needed for.
+//! A private Docker daemon for the tests, with an image that needs no registry.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,49 +8,48 @@ use anyhow::{Result, bail};
 
 use crate::broker::{find_program, pause};
 use crate::private_docker::{self, HOW_TO_GET_DOCKER, PrivateDocker};
-use crate::{apt, install, process, say, workspace};
+use crate::{apt, console, install, process, workspace};
 
-/// What the image is called.
+/// Name of the image.
 pub(crate) const IMAGE: &str = "rockbot-test-python";
 const PACKAGES: [&str; 2] = ["docker.io", "debootstrap"];
-/// What a script needs, from the newest Debian that the machine's `debootstrap` surely knows.
+/// The newest Debian release that every supported `debootstrap` knows.
 const SUITE: &str = "bookworm";
-/// What is no use in an image.
-const LEFT_OUT: [&str; 4] =
+/// Files left out of the image.
+const EXCLUDED: [&str; 4] =
     ["./var/cache/apt/*", "./var/lib/apt/lists/*", "./usr/share/doc/*", "./usr/share/locale/*"];
 
-/// Starts a daemon that has the image. With `may_install`, Docker is installed if it is missing and
-/// this machine lets us.
+/// Starts a daemon with the image. Installs Docker with `may_install` if it is missing.
 pub(crate) fn start(may_install: bool) -> Result<PrivateDocker> {
     require(may_install)?;
-    say::progress("docker", "making an image with Python, unless it is there");
-    let archive = debian("docker-image", "python3")?;
-    say::progress("docker", "starting a private daemon");
+    console::progress("docker", "building an image with Python, unless it exists");
+    let archive = debian_archive("docker-image", "python3")?;
+    console::progress("docker", "starting a private daemon");
     let docker = PrivateDocker::start()?;
     let log = workspace::peers_folder()?.join("docker-import.log");
     process::run_quietly(docker.command().arg("import").arg(archive).arg(IMAGE), &log)?;
-    say::progress("docker", format_args!("answers at {}", docker.host()));
+    console::progress("docker", format_args!("listening at {}", docker.host()));
     Ok(docker)
 }
 
 /// Runs a daemon until Ctrl-C.
 pub(crate) fn serve() -> Result<()> {
     let mut docker = start(true)?;
-    say::heading("point the tests at it, in another terminal:");
-    say::progress("docker", format_args!("export ROCKBOT_TEST_DOCKER_HOST={}", docker.host()));
-    say::progress("docker", format_args!("export ROCKBOT_TEST_DOCKER_IMAGE={IMAGE}"));
-    say::progress("docker", "Ctrl-C ends it and removes its data");
+    console::heading("point the tests at it, in another terminal:");
+    console::progress("docker", format_args!("export ROCKBOT_TEST_DOCKER_HOST={}", docker.host()));
+    console::progress("docker", format_args!("export ROCKBOT_TEST_DOCKER_IMAGE={IMAGE}"));
+    console::progress("docker", "Ctrl-C stops it and removes its data");
     while process::check_interrupt().is_ok() {
         if !docker.is_running() {
-            bail!("the daemon ended by itself:\n{}", docker.log_tail());
+            bail!("the daemon exited:\n{}", docker.log_tail());
         }
         pause();
     }
     Ok(())
 }
 
-/// Fails unless there is all that a private daemon and images of Debian need. With `may_install`, what
-/// is missing is installed if this machine lets us.
+/// Ensures that a private daemon can run and Debian images can be built. Installs missing packages with
+/// `may_install`.
 pub(crate) fn require(may_install: bool) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("{HOW_TO_GET_DOCKER}");
@@ -58,28 +57,28 @@ pub(crate) fn require(may_install: bool) -> Result<()> {
     let has_all =
         || private_docker::find_daemon().is_some() && find_program("debootstrap").is_some();
     if !(has_all() || (may_install && apt::install(&PACKAGES)? && has_all())) {
-        bail!("there is no Docker on this machine, or no debootstrap: {HOW_TO_GET_DOCKER}");
+        bail!("Docker or debootstrap is not installed: {HOW_TO_GET_DOCKER}");
     }
     Ok(())
 }
 
-/// A small Debian with `packages` (separated by commas) as an archive, made once; it takes a minute
-/// or two.
-pub(crate) fn debian(name: &str, packages: &str) -> Result<PathBuf> {
+/// Returns an archive of a minimal Debian with `packages` (comma-separated). Building it takes one to
+/// two minutes; it is kept for later runs.
+pub(crate) fn debian_archive(name: &str, packages: &str) -> Result<PathBuf> {
     let folder = workspace::peers_folder()?.join(name);
     let archive = folder.join("root.tar");
     install::once(&folder, &format!("{SUITE} {packages}"), || {
         let root = folder.join("root");
         let log = folder.with_extension("install.log");
-        let made = make(&root, packages, &archive, &log);
-        // Also what is half made.
+        let outcome = build_archive(&root, packages, &archive, &log);
+        // Also after a failure.
         fs::remove_dir_all(&root)?;
-        made
+        outcome
     })?;
     Ok(archive)
 }
 
-fn make(root: &Path, packages: &str, archive: &Path, log: &Path) -> Result<()> {
+fn build_archive(root: &Path, packages: &str, archive: &Path, log: &Path) -> Result<()> {
     fs::create_dir_all(root)?;
     let mut debootstrap = Command::new("debootstrap");
     debootstrap.arg("--variant=minbase");
@@ -91,7 +90,7 @@ fn make(root: &Path, packages: &str, archive: &Path, log: &Path) -> Result<()> {
         Command::new("tar")
             .arg("--directory")
             .arg(root)
-            .args(LEFT_OUT.map(|path| format!("--exclude={path}")))
+            .args(EXCLUDED.map(|path| format!("--exclude={path}")))
             .args(["--numeric-owner", "--create", "--file"])
             .args([archive, Path::new(".")]),
         log,

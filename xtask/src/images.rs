@@ -1,4 +1,4 @@
-//! `cargo xtask images`: the images of all programs, and how large they are.
+//! `cargo xtask images`: the images of all programs and their sizes.
 
 pub(crate) mod engine;
 pub(crate) mod stand_ins;
@@ -12,10 +12,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::{process, say, workspace};
+use crate::{console, process, workspace};
 use engine::{Build, Engine};
 
-/// The programs; each is a target of docker/Dockerfile and an image of the same name.
+/// The programs. Each is a target of docker/Dockerfile and has an image of the same name.
 pub(crate) const PROGRAMS: [&str; 6] = [
     "rockbot",
     "rockbot-agent",
@@ -29,16 +29,15 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The profile of Cargo to build with
+    /// The Cargo profile of the build
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
-    /// Write each image as an archive into this folder, and tell no sizes; with --stand-ins also those
-    /// of the broker and the database, so that the chart can be tried
+    /// Write each image as an archive into this folder instead of printing sizes; with --stand-ins also
+    /// the images of broker and database, which the chart's trial needs
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Build in a private daemon on base images that are made of Debian, where no registry of images
-    /// can be reached; as root on Linux. What was built is kept for the next time, apart from the
-    /// machine's own Docker
+    /// Build in a private Docker daemon on base images made from Debian packages, without an image
+    /// registry; needs root and Linux. The daemon keeps images and caches for the next run
     #[arg(long)]
     stand_ins: bool,
 }
@@ -46,41 +45,41 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let engine = if options.stand_ins {
         let engine = Engine::private()?;
-        stand_ins::make(&engine, &stand_ins::FOR_SOURCES)?;
-        stand_ins::make(&engine, &stand_ins::FOR_PROGRAMS)?;
+        stand_ins::build(&engine, &stand_ins::FOR_SOURCES)?;
+        stand_ins::build(&engine, &stand_ins::FOR_PROGRAMS)?;
         engine
     } else {
-        Engine::of_machine()?
+        Engine::system()?
     };
     build(&engine, &Source::Sources { profile: &options.profile })?;
     if let Some(folder) = &options.save {
-        let mut images = PROGRAMS.map(|program| (program.to_owned(), name_of(program))).to_vec();
+        let mut images = PROGRAMS.map(|program| (program.to_owned(), image_name(program))).to_vec();
         if options.stand_ins {
-            stand_ins::make(&engine, &stand_ins::FOR_FLEETS)?;
-            let beside = stand_ins::FOR_FLEETS.map(|stand_in| stand_in.image.to_owned());
-            images.extend(beside.map(|image| (image.replace(':', "-"), image)));
+            stand_ins::build(&engine, &stand_ins::FOR_FLEETS)?;
+            let servers = stand_ins::FOR_FLEETS.map(|stand_in| stand_in.image.to_owned());
+            images.extend(servers.map(|image| (image.replace(':', "-"), image)));
         }
         return save(&engine, folder, &images);
     }
-    tell_sizes(&engine)
+    print_sizes(&engine)
 }
 
-/// The image of a program.
-pub(crate) fn name_of(program: &str) -> String {
+/// Returns the image name of a program.
+pub(crate) fn image_name(program: &str) -> String {
     format!("ghcr.io/rockbot/{program}:{VERSION}")
 }
 
-/// Where the programs of the images come from.
+/// Origin of the programs in the images.
 pub(crate) enum Source<'a> {
-    /// Compiled in the builder of docker/Dockerfile, with a profile of Cargo.
+    /// Compiled in the builder stage of docker/Dockerfile with a Cargo profile.
     Sources { profile: &'a str },
-    /// Compiled before, in this folder. They must run on Debian 12, on which the images are built.
+    /// A folder of compiled programs, which must run on Debian 12, the base of the images.
     Programs(&'a Path),
 }
 
-/// Builds all of them. From sources, the first takes nearly all of the time: it compiles every program.
+/// Builds all images. The first image takes most of the time, because it compiles every program.
 pub(crate) fn build(engine: &Engine, source: &Source<'_>) -> Result<()> {
-    let revision = process::answer(
+    let revision = process::stdout(
         Command::new("git").args(["rev-parse", "HEAD"]).current_dir(workspace::root()),
     );
     let revision = revision.unwrap_or_else(|| "unknown".to_owned());
@@ -103,16 +102,17 @@ pub(crate) fn build(engine: &Engine, source: &Source<'_>) -> Result<()> {
             file: workspace::root().join("docker/Dockerfile"),
             context: context.to_owned(),
             target: Some(program),
-            tag: name_of(program),
+            tag: image_name(program),
             arguments: arguments.clone(),
         })?;
         let seconds = start.elapsed().as_secs_f64();
-        say::progress("images", format_args!("{} in {seconds:.0} s", name_of(program)));
+        console::progress("images", format_args!("{} in {seconds:.0} s", image_name(program)));
     }
     Ok(())
 }
 
-/// Lays programs out as the stage `prebuilt` of docker/Dockerfile takes them, without debug information.
+/// Copies programs without debug information into the layout of the `prebuilt` stage of
+/// docker/Dockerfile.
 fn prebuilt(folder: &Path) -> Result<TempDir> {
     let prepared = tempfile::Builder::new().prefix("rockbot-programs-").tempdir()?;
     for name in ["bin", "state", "files"] {
@@ -127,36 +127,36 @@ fn prebuilt(folder: &Path) -> Result<TempDir> {
     Ok(prepared)
 }
 
-/// Writes `images`, each with the name of its file.
+/// Writes archives of `images`, pairs of file name and image.
 fn save(engine: &Engine, folder: &PathBuf, images: &[(String, String)]) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, image) in images {
         let archive = folder.join(format!("{name}.tar"));
         process::run(engine.docker().arg("save").arg("--output").arg(&archive).arg(image))?;
-        say::progress("images", format_args!("saved {}", archive.display()));
+        console::progress("images", format_args!("saved {}", archive.display()));
     }
     Ok(())
 }
 
-fn tell_sizes(engine: &Engine) -> Result<()> {
-    say::heading("sizes");
-    say::progress("images", format_args!("{:<26} {:>9} {:>9}", "image", "size", "as .gz"));
+fn print_sizes(engine: &Engine) -> Result<()> {
+    console::heading("sizes");
+    console::progress("images", format_args!("{:<26} {:>9} {:>9}", "image", "size", "as .gz"));
     for program in PROGRAMS {
-        let size = process::answer(
+        let size = process::stdout(
             engine
                 .docker()
                 .args(["image", "inspect", "--format", "{{.Size}}"])
-                .arg(name_of(program)),
+                .arg(image_name(program)),
         );
         let size: u64 = size.context("an image is missing")?.parse()?;
-        let compressed = compressed_size(engine, &name_of(program))?;
+        let compressed = compressed_size(engine, &image_name(program))?;
         let (size, compressed) = (megabytes(size), megabytes(compressed));
-        say::progress("images", format_args!("{program:<26} {size:>9} {compressed:>9}"));
+        console::progress("images", format_args!("{program:<26} {size:>9} {compressed:>9}"));
     }
     Ok(())
 }
 
-/// What goes over the network, about: registries compress each layer by itself.
+/// Returns the approximate download size. Registries compress each layer separately.
 fn compressed_size(engine: &Engine, image: &str) -> Result<u64> {
     let mut saving = engine
         .docker()
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_has_a_target_and_is_in_the_list_of_releases() {
+    fn every_program_has_a_target_and_is_released() {
         let (dockerfile, bake) = (file("docker/Dockerfile"), file("docker/bake.hcl"));
         for program in PROGRAMS {
             let has_target =
@@ -200,12 +200,12 @@ mod tests {
             assert!(has_target, "{program} has no target");
             assert!(bake.contains(&format!("\"{program}\",")), "bake.hcl lacks {program}");
             let entry = format!("ENTRYPOINT [\"/usr/local/bin/{program}\"]");
-            assert!(dockerfile.contains(&entry), "{program} is not its image's entry point");
+            assert!(dockerfile.contains(&entry), "{program} is not the entry point of its image");
         }
     }
 
     #[test]
-    fn images_are_built_with_the_toolchain_of_the_workspace() {
+    fn images_use_the_toolchain_of_the_workspace() {
         let toolchain = file("rust-toolchain.toml");
         let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap();
         let minor = channel.trim_matches('"').rsplit_once('.').unwrap().0.to_owned();
@@ -214,19 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn defaults_name_the_version_of_the_workspace() {
+    fn default_versions_match_the_workspace() {
         assert!(file("docker/bake.hcl").contains(&format!("default = \"{VERSION}\"")));
         assert!(file("docker/Dockerfile").contains(&format!("ARG VERSION={VERSION}\n")));
         assert!(file("deploy/compose/.env.example").contains(&format!("_VERSION={VERSION}\n")));
         let compose = file("deploy/compose/compose.yaml");
         let images = compose.matches("ghcr.io/rockbot/").count();
         let defaults = compose.matches(&format!("${{ROCKBOT_VERSION:-{VERSION}}}")).count();
-        // And the example, which no registry has.
+        // The example MCP server has a local image.
         assert_eq!(defaults, images + 1);
     }
 
     #[test]
-    fn sizes_are_told_in_megabytes() {
+    fn sizes_are_printed_in_megabytes() {
         assert_eq!(megabytes(39_990_000), "39.9 MB");
         assert_eq!(megabytes(50_000), "0.0 MB");
     }

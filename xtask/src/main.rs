@@ -1,7 +1,7 @@
-//! `cargo xtask …`: the chores of the workspace, in Rust.
+//! `cargo xtask …`: development tasks of the workspace.
 //!
-//! One file a chore; what several chores share is named by what it is: a [`process`] that can be
-//! interrupted, a [`server`] the tests talk to, an [`install`] kept between runs.
+//! Each task has one file. Shared modules: [`process`] runs interruptible programs, [`server`] runs
+//! servers for the tests, [`install`] caches installations between runs.
 
 mod aimock;
 mod apt;
@@ -13,6 +13,7 @@ mod chart;
 mod ci;
 mod compose;
 mod configuration;
+mod console;
 mod docker;
 mod images;
 mod install;
@@ -25,14 +26,13 @@ mod process;
 mod python;
 mod rabbitmq;
 mod runner;
-mod say;
 mod server;
 mod services;
 mod smollm2;
 mod test;
 mod workspace;
 
-// The chores must not wait for tokio and the bus to compile, which the test kit depends on.
+// Included by path: a dependency on the test kit would compile tokio and the bus before every task.
 #[path = "../../crates/testkit/src/broker.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod broker;
@@ -48,14 +48,14 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The chores of the RockBot workspace")]
+#[command(name = "cargo xtask", about = "Development tasks of the RockBot workspace")]
 struct Cli {
     #[command(subcommand)]
-    chore: Chore,
+    task: Task,
 }
 
 #[derive(Debug, Subcommand)]
-enum Chore {
+enum Task {
     /// Run every test against a private broker and database, a scripted and a real model server
     Test(test::Options),
     /// Run what continuous integration runs: format, lints, docs, dependency rules, tests
@@ -68,47 +68,47 @@ enum Chore {
     Postgres(postgresql::Options),
     /// Run a private Docker daemon with an image for scripts until Ctrl-C
     Docker,
-    /// Build the images of all programs, and tell their sizes
+    /// Build the images of all programs and print their sizes
     Images(images::Options),
-    /// Check deploy/compose, write its secrets, or run the fleet of it
+    /// Check deploy/compose, write its secrets, or run its fleet
     Compose(compose::Options),
-    /// Check that docs/configuration.md says what the commented defaults of the programs say
+    /// Check that docs/configuration.md matches the commented defaults of the programs
     Configuration(configuration::Options),
-    /// Write the users of a fleet on RabbitMQ and what each may do, into deploy/rabbitmq
+    /// Write the RabbitMQ users of a fleet and their permissions into deploy/rabbitmq
     BrokerUsers(broker_users::Options),
-    /// Serve a small real language model, without a key or a GPU, until Ctrl-C
+    /// Serve a small language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
     /// Check the alert rules and dashboards in deploy/observability
     Observability,
-    /// Install the MCP servers and the conformance suite that the tests talk to
+    /// Install the MCP servers and the conformance suite that the tests use
     McpPeers,
-    /// Check the Helm chart: lint, what it makes, what it refuses; with --cluster, on a real one
+    /// Check the Helm chart: lint, snapshots, rejected values; with --cluster, on a real cluster
     Chart(chart::Options),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = process::listen_for_interrupts().and_then(|()| match cli.chore {
-        Chore::Test(options) => test::run(&options),
-        Chore::Ci(options) => ci::run(&options),
-        Chore::Bench(options) => bench::run(&options),
-        Chore::Broker(options) => rabbitmq::serve(&options),
-        Chore::Postgres(options) => postgresql::serve(&options),
-        Chore::Docker => docker::serve(),
-        Chore::Images(options) => images::run(&options),
-        Chore::Compose(options) => compose::run(&options),
-        Chore::Configuration(options) => configuration::run(&options),
-        Chore::BrokerUsers(options) => broker_users::run(&options),
-        Chore::LocalModel(options) => smollm2::serve(&options),
-        Chore::Observability => observability::check(),
-        Chore::McpPeers => mcp_peers::run(),
-        Chore::Chart(options) => chart::run(&options),
+    let outcome = process::listen_for_interrupts().and_then(|()| match cli.task {
+        Task::Test(options) => test::run(&options),
+        Task::Ci(options) => ci::run(&options),
+        Task::Bench(options) => bench::run(&options),
+        Task::Broker(options) => rabbitmq::serve(&options),
+        Task::Postgres(options) => postgresql::serve(&options),
+        Task::Docker => docker::serve(),
+        Task::Images(options) => images::run(&options),
+        Task::Compose(options) => compose::run(&options),
+        Task::Configuration(options) => configuration::run(&options),
+        Task::BrokerUsers(options) => broker_users::run(&options),
+        Task::LocalModel(options) => smollm2::serve(&options),
+        Task::Observability => observability::check(),
+        Task::McpPeers => mcp_peers::run(),
+        Task::Chart(options) => chart::run(&options),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<process::Interrupted>() => ExitCode::from(130),
         Err(error) => {
-            say::failure(&error);
+            console::failure(&error);
             ExitCode::FAILURE
         }
     }

@@ -1,8 +1,7 @@
-//! Real MCP servers and the protocol's own conformance suite, none of it written here: from npm and
-//! the Python package index.
+//! Third-party MCP servers and the protocol's conformance suite, from npm and PyPI.
 //!
-//! Each is a program in one folder, which the tests find in [`VARIABLE`]; `testkit`'s `mcp_peers`
-//! knows their names.
+//! All programs are in one folder, whose path is in [`VARIABLE`]. Their names are in `testkit`'s
+//! `mcp_peers`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,12 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::node::Node;
-use crate::{process, python, say, workspace};
+use crate::{console, process, python, workspace};
 
-/// Tells the tests where the programs are.
+/// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
 
-/// The suite is there twice: the stable one, and the first that knows the revision of 2026-07-28.
+/// The suite has two versions: the stable one, and the first for the protocol revision 2026-07-28.
 const FROM_NPM: [(&str, &str); 5] = [
     ("everything", "npm:@modelcontextprotocol/server-everything@2026.8.31"),
     ("filesystem", "npm:@modelcontextprotocol/server-filesystem@2026.8.31"),
@@ -28,7 +27,7 @@ const FROM_PYPI: [(&str, &str); 2] =
     [("time", "mcp-server-time==2026.10.19"), ("git", "mcp-server-git==2026.10.19")];
 const FASTMCP: &str = "fastmcp==4.1.2";
 
-/// Installs the peers if needed, and returns the folder of their programs.
+/// Installs the servers if needed, and returns the folder of their programs.
 pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let peers = workspace::peers_folder()?;
     let programs = peers.join("mcp");
@@ -39,46 +38,47 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let packages = FROM_NPM.map(|(name, package)| format!("{name}@{package}"));
     let from_npm = peers.join("mcp-npm");
     node.packages(&from_npm, &packages)?;
-    let node = path(process::answer(node.node().args(["-p", "process.execPath"])))?;
+    let node = path(process::stdout(node.node().args(["-p", "process.execPath"])))?;
     for (name, _) in FROM_NPM {
         let script = from_npm.join("node_modules").join(name).join("dist").join("index.js");
-        let words = [&node, Path::new("--require"), &workspace::peer_file("loopback.cjs"), &script];
-        write_program(&programs.join(name), &words)?;
+        let preload = workspace::peer_file("loopback.cjs");
+        let command = [&node, Path::new("--require"), &preload, &script];
+        write_wrapper(&programs.join(name), &command)?;
     }
 
     let environment = peers.join("mcp-pypi");
     let packages = FROM_PYPI.map(|(_, package)| package);
-    python::environment(&environment, &packages, python::Needs::Dependencies, may_install)?;
+    python::environment(&environment, &packages, python::Dependencies::Install, may_install)?;
     for (name, _) in FROM_PYPI {
         let program = python::program(&environment, &format!("mcp-server-{name}"));
-        write_program(&programs.join(name), &[&program])?;
+        write_wrapper(&programs.join(name), &[&program])?;
     }
 
     let environment = peers.join("mcp-fastmcp");
-    python::environment(&environment, &[FASTMCP], python::Needs::Dependencies, may_install)?;
+    python::environment(&environment, &[FASTMCP], python::Dependencies::Install, may_install)?;
     let python = python::program(&environment, "python");
     let server = workspace::peer_file("fastmcp_server.py");
-    write_program(&programs.join("fastmcp"), &[&python, &server])?;
+    write_wrapper(&programs.join("fastmcp"), &[&python, &server])?;
     Ok(programs)
 }
 
-/// Installs the peers and tells how to point tests at them.
+/// Installs the servers and prints the variable for the tests.
 pub(crate) fn run() -> Result<()> {
     let programs = install(true)?;
-    say::heading("point the tests at them:");
-    say::progress("mcp-peers", format_args!("export {VARIABLE}={}", programs.display()));
+    console::heading("point the tests at them:");
+    console::progress("mcp-peers", format_args!("export {VARIABLE}={}", programs.display()));
     Ok(())
 }
 
-fn path(answer: Option<String>) -> Result<PathBuf> {
-    answer.map(PathBuf::from).context("Node.js does not tell where it is")
+fn path(output: Option<String>) -> Result<PathBuf> {
+    output.map(PathBuf::from).context("Node.js printed no path of its executable")
 }
 
-/// Writes a program that becomes the one of `words`, with its own arguments after them.
-fn write_program(program: &Path, words: &[&Path]) -> Result<()> {
-    let words: Vec<String> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+/// Writes a shell script that executes `command` with the arguments of the script.
+fn write_wrapper(program: &Path, command: &[&Path]) -> Result<()> {
+    let words: Vec<String> = command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
     let script = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
-    // Another run may be starting the same program: it sees the old file or the new one.
+    // Replaced atomically, because a concurrent run may start the same program.
     let new = program.with_extension("new");
     fs::write(&new, script)
         .and_then(|()| fs::set_permissions(&new, Permissions::from_mode(0o755)))
@@ -86,7 +86,7 @@ fn write_program(program: &Path, words: &[&Path]) -> Result<()> {
         .with_context(|| format!("cannot write {}", program.display()))
 }
 
-/// One word for the shell.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn a_path_is_one_word_for_the_shell() {
+    fn path_is_quoted_as_one_word() {
         assert_eq!(quoted("/a b/node"), "'/a b/node'");
         assert_eq!(quoted("/it's"), r"'/it'\''s'");
     }

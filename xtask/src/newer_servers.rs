@@ -1,4 +1,4 @@
-//! Servers of other versions than the machine has, from a script that provides them.
+//! Servers of versions that are not installed on this machine, provided by a script.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,13 +6,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::services::Variables;
-use crate::{broker, process, say};
+use crate::{broker, console, process};
 
-/// Names the script: `SCRIPT up SUITE [--postgres]` starts RabbitMQ, and PostgreSQL, of a Debian suite and
-/// prints `export NAME=VALUE` lines, `SCRIPT ctl SUITE` is its rabbitmqctl, `SCRIPT run SUITE COMMAND` runs
-/// a command that finds the programs of that RabbitMQ, and `SCRIPT down SUITE` stops all.
+/// Variable with the path of the script. `SCRIPT up SUITE [--postgres]` starts RabbitMQ, and PostgreSQL,
+/// of a Debian suite and prints `export NAME=VALUE` lines. `SCRIPT ctl SUITE` runs its rabbitmqctl,
+/// `SCRIPT run SUITE COMMAND` runs a command with the programs of that RabbitMQ on `PATH`, and
+/// `SCRIPT down SUITE` stops all.
 const SCRIPT: &str = "ROCKBOT_TEST_SERVERS_SCRIPT";
-/// The suites, with the major version of PostgreSQL in each.
+/// Debian suites and their major version of PostgreSQL.
 const SUITES: [(&str, &str); 2] = [("trixie", "17"), ("sid", "18")];
 
 /// Running servers of a Debian suite. Dropping them stops them.
@@ -23,7 +24,7 @@ pub(crate) struct NewerServers {
 }
 
 impl NewerServers {
-    /// Starts what is not installed on this machine in the wanted version; `None` when all of it is.
+    /// Starts the servers that are not installed in the requested version. Returns `None` if all are.
     pub(crate) fn start(broker: Option<&str>, postgres: Option<&str>) -> Result<Option<Self>> {
         let broker = broker.filter(|version| !is_version(installed_broker().as_deref(), version));
         let postgres =
@@ -37,28 +38,28 @@ impl NewerServers {
         let wanted = wanted.collect::<Vec<_>>().join(" and ");
         let Some(script) = std::env::var_os(SCRIPT).map(PathBuf::from) else {
             bail!(
-                "{wanted} is not installed here: install it, or start it elsewhere and set \
+                "{wanted} is not installed: install it, or start it elsewhere and set \
                  ROCKBOT_TEST_AMQP_URL with ROCKBOT_TEST_AMQP_MANAGEMENT_URL, or \
                  ROCKBOT_TEST_POSTGRES_URL"
             )
         };
-        for (suite, its_postgres) in SUITES {
-            if postgres.is_some_and(|version| version != its_postgres) {
+        for (suite, suite_postgres) in SUITES {
+            if postgres.is_some_and(|version| version != suite_postgres) {
                 continue;
             }
             let servers = Self::up(script.clone(), suite, broker.is_some(), postgres.is_some())?;
             let version = servers.call(&["ctl", suite, "version"])?;
             if broker.is_none_or(|wanted| is_version(Some(&version), wanted)) {
-                say::progress("servers", format_args!("{wanted}, from Debian's {suite}"));
+                console::progress("servers", format_args!("{wanted}, from Debian's {suite}"));
                 return Ok(Some(servers));
             }
-            say::progress("servers", format_args!("{suite} has RabbitMQ {version}"));
+            console::progress("servers", format_args!("{suite} has RabbitMQ {version}"));
         }
         bail!("no Debian suite of {} has {wanted}", script.display())
     }
 
     fn up(script: PathBuf, suite: &'static str, broker: bool, postgres: bool) -> Result<Self> {
-        say::progress("servers", format_args!("starting servers of Debian's {suite}"));
+        console::progress("servers", format_args!("starting servers of Debian's {suite}"));
         let mut servers = Self { script, suite, variables: Vec::new() };
         let arguments = ["up", suite, "--postgres"];
         let exports = servers.call(&arguments[..if postgres { 3 } else { 2 }])?;
@@ -83,7 +84,8 @@ impl NewerServers {
         &self.variables
     }
 
-    /// Returns `command` such that brokers that tests start are of this version too.
+    /// Returns `command` in the environment of the script, so that brokers started by tests have this
+    /// version too.
     pub(crate) fn wrap(&self, command: &Command) -> Command {
         let mut wrapped = Command::new("bash");
         wrapped.arg(&self.script).args(["run", self.suite]);
@@ -102,11 +104,11 @@ impl NewerServers {
 
     fn call(&self, arguments: &[&str]) -> Result<String> {
         let script = self.script.display();
-        ensure!(self.script.is_file(), "{SCRIPT} names no file: {script}");
+        ensure!(self.script.is_file(), "{SCRIPT} is not the path of a file: {script}");
         let mut command = Command::new("bash");
-        // What it leaves running may keep its standard error open.
+        // Background processes of the script may keep its standard error open.
         command.arg(&self.script).args(arguments).stderr(Stdio::inherit());
-        process::answer(&mut command)
+        process::stdout(&mut command)
             .with_context(|| format!("{script} {} failed", arguments.join(" ")))
     }
 }
@@ -114,13 +116,13 @@ impl NewerServers {
 impl Drop for NewerServers {
     fn drop(&mut self) {
         if let Err(error) = self.call(&["down", self.suite]) {
-            say::progress("servers", format_args!("servers not stopped: {error:#}"));
+            console::progress("servers", format_args!("cannot stop the servers: {error:#}"));
         }
     }
 }
 
 fn installed_broker() -> Option<String> {
-    process::answer(
+    process::stdout(
         Command::new(broker::find_server()?.with_file_name("rabbitmqctl")).arg("version"),
     )
 }
@@ -128,11 +130,11 @@ fn installed_broker() -> Option<String> {
 /// Returns the version in a line such as `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
 fn installed_postgres() -> Option<String> {
     let program = crate::postgres::find_programs()?.join("postgres");
-    let line = process::answer(Command::new(program).arg("--version"))?;
+    let line = process::stdout(Command::new(program).arg("--version"))?;
     line.split_whitespace().nth(2).map(str::to_owned)
 }
 
-/// Returns whether `found` is the version `wanted` or one of its patches.
+/// Returns whether `found` is the version `wanted` or one of its patch releases.
 fn is_version(found: Option<&str>, wanted: &str) -> bool {
     found
         .and_then(|found| found.strip_prefix(wanted))
@@ -144,7 +146,7 @@ mod tests {
     use super::is_version;
 
     #[test]
-    fn version_includes_its_patches_only() {
+    fn version_matches_its_patch_releases_only() {
         assert!(is_version(Some("4.3.0"), "4.3"));
         assert!(is_version(Some("4.3.0-rc.1"), "4.3.0"));
         assert!(is_version(Some("17.6"), "17"));

@@ -1,7 +1,7 @@
-//! `cargo xtask observability`: the alerts and dashboards of `deploy/observability` hold together.
+//! `cargo xtask observability`: checks of the alerts and dashboards in `deploy/observability`.
 //!
-//! promtool knows Prometheus' language and runs the alerts; what it cannot know is checked here:
-//! that every metric is one that the processes expose, and that every alert is tested and explained.
+//! promtool checks the syntax and runs the alert tests. This task also checks that the processes expose
+//! every used metric, and that every alert is tested and documented.
 
 mod dashboards;
 mod metrics;
@@ -15,12 +15,12 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use self::metrics::Metrics;
-use crate::{apt, broker, process, say, workspace};
+use crate::{apt, broker, console, process, workspace};
 
 const LINT: &str = "--lint=all";
 const FATAL: &str = "--lint-fatal";
 
-/// Checks all of it and tells every problem that it finds.
+/// Runs all checks and reports every problem.
 pub(crate) fn check() -> Result<()> {
     let folder = workspace::root().join("deploy/observability");
     let prometheus = folder.join("prometheus");
@@ -30,30 +30,30 @@ pub(crate) fn check() -> Result<()> {
     let rules = rules::read(&prometheus.join("rules"))?;
     let tests = rules::read_tests(&prometheus.join("tests"))?;
     let mut metrics = Metrics::read(&folder.join("metrics.txt"), &mut problems)?;
-    metrics.add(Metrics::read(&folder.join("metrics-of-others.txt"), &mut problems)?);
+    metrics.add(Metrics::read(&folder.join("external-metrics.txt"), &mut problems)?);
     metrics.add(rules::recorded(&rules));
     rules::check(&rules, &tests, &metrics, &manual, &mut problems);
 
     let dashboards = dashboards::read(&folder.join("grafana/dashboards"))?;
     dashboards::check(&dashboards, &metrics, &mut problems);
     if !problems.is_empty() {
-        bail!("alerts and dashboards do not hold together:\n  {}", problems.join("\n  "));
+        bail!("alerts and dashboards have problems:\n  {}", problems.join("\n  "));
     }
 
     let promtool = Promtool::find()?;
-    promtool.ask(&["check", "rules", LINT, FATAL], &files(&prometheus.join("rules"), "yaml")?)?;
-    promtool.ask(&["check", "config", LINT, FATAL], &[prometheus.join("prometheus.yaml")])?;
+    promtool.run(&["check", "rules", LINT, FATAL], &files(&prometheus.join("rules"), "yaml")?)?;
+    promtool.run(&["check", "config", LINT, FATAL], &[prometheus.join("prometheus.yaml")])?;
     let queries = tempfile::tempdir().context("cannot create a folder for the queries")?;
     let as_rules = dashboards::write_as_rules(&dashboards, queries.path())?;
     promtool
-        .ask(&["check", "rules", "--lint=none"], &as_rules)
+        .run(&["check", "rules", "--lint=none"], &as_rules)
         .context("a query of a dashboard is not PromQL")?;
-    promtool.ask(&["test", "rules"], &files(&prometheus.join("tests"), "yaml")?)?;
+    promtool.run(&["test", "rules"], &files(&prometheus.join("tests"), "yaml")?)?;
 
-    say::progress(
+    console::progress(
         "observability",
         format_args!(
-            "{} alerts, each shown to fire and to stay quiet; {} queries of {} dashboards",
+            "{} alerts with tests; {} queries of {} dashboards",
             rules::alerts(&rules).count(),
             dashboards.iter().map(|dashboard| dashboard.queries().count()).sum::<usize>(),
             dashboards.len(),
@@ -62,24 +62,24 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// promtool of this machine.
+/// The installed promtool.
 struct Promtool(PathBuf);
 
 impl Promtool {
-    /// Installs it from Debian's package where it is missing and we may.
+    /// Finds promtool, or installs Debian's package.
     fn find() -> Result<Self> {
-        let found = || broker::find_program("promtool");
-        if found().is_none() && !apt::install(&["prometheus"])? {
-            bail!("there is no promtool on this machine: apt-get install prometheus");
+        let find = || broker::find_program("promtool");
+        if find().is_none() && !apt::install(&["prometheus"])? {
+            bail!("promtool is not installed: apt-get install prometheus");
         }
-        found().map(Self).context("promtool is installed and not on PATH")
+        find().map(Self).context("promtool is installed but not on PATH")
     }
 
-    /// Asks about one file after the other, so that what it says of a bad one is all that is shown.
-    fn ask(&self, question: &[&str], files: &[PathBuf]) -> Result<()> {
+    /// Runs promtool for each file separately, so that an error shows the output for one file only.
+    fn run(&self, arguments: &[&str], files: &[PathBuf]) -> Result<()> {
         let log = workspace::tools_folder()?.join("promtool.log");
         for file in files {
-            process::run_quietly(Command::new(&self.0).args(question).arg(file), &log)?;
+            process::run_quietly(Command::new(&self.0).args(arguments).arg(file), &log)?;
         }
         Ok(())
     }
@@ -89,25 +89,25 @@ fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// The files of a folder with that extension, in the order of their names; at least one.
+/// Returns the files of a folder with an extension, sorted by name. Fails if it has no such file.
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut files = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_some_and(|its| its == extension) {
+        if path.extension().is_some_and(|found| found == extension) {
             files.push(path);
         }
     }
     if files.is_empty() {
-        bail!("{} holds no .{extension} file", folder.display());
+        bail!("{} has no .{extension} file", folder.display());
     }
     files.sort();
     Ok(files)
 }
 
-/// What a file is called in a problem.
-fn name(file: &Path) -> String {
+/// Returns the path of a file relative to the workspace, for messages.
+fn relative_name(file: &Path) -> String {
     file.strip_prefix(workspace::root()).unwrap_or(file).display().to_string()
 }

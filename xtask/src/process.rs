@@ -1,4 +1,4 @@
-//! Programs that the chores run, and Ctrl-C.
+//! Child processes and Ctrl-C.
 
 use std::fmt;
 use std::fs::File;
@@ -14,11 +14,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::broker::{ProcessGuard, StopSignal, pause, tail};
-use crate::say;
+use crate::console;
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// The chore was interrupted by Ctrl-C or SIGTERM.
+/// The task was interrupted by Ctrl-C or SIGTERM.
 #[derive(Debug)]
 pub(crate) struct Interrupted;
 
@@ -30,8 +30,8 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// From here on the first Ctrl-C or SIGTERM asks the chore to stop what it started and end; the
-/// second one ends it at once, and the guards of the processes do the rest.
+/// Installs the signal handlers. The first Ctrl-C or SIGTERM makes the task stop its child processes and
+/// exit. The second one exits at once; the process guards then end the children.
 pub(crate) fn listen_for_interrupts() -> Result<()> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&INTERRUPTED))
@@ -41,13 +41,13 @@ pub(crate) fn listen_for_interrupts() -> Result<()> {
     Ok(())
 }
 
-/// Fails with [`Interrupted`] once the chore was asked to stop.
+/// Returns [`Interrupted`] after Ctrl-C or SIGTERM.
 pub(crate) fn check_interrupt() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
 }
 
-/// Runs a program to its end, with our output. Its process group is its own: an interrupt is
-/// passed on to all of it, and none of it outlives us.
+/// Runs a program with inherited output in a new process group. The group receives interrupts and does
+/// not outlive this process.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let name = describe(command);
     let status = wait(command)?;
@@ -57,7 +57,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Like [`run`], with the output in the file `log`, whose end is in the error.
+/// Runs a program with its output in the file `log`. The error contains the end of the log.
 pub(crate) fn run_quietly(command: &mut Command, log: &Path) -> Result<()> {
     let name = describe(command);
     let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
@@ -68,33 +68,33 @@ pub(crate) fn run_quietly(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Like [`run_quietly`], and prints all of the output when the program fails.
+/// Runs a program with its output in the file `log`, and prints all of it if the program fails.
 pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
     let name = describe(command);
     let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
     let status = wait(command.stdout(output.try_clone()?).stderr(output))?;
     if !status.success() {
         let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        say::heading(format_args!("{name}\n{}", text.unwrap_or_default()));
+        console::heading(format_args!("{name}\n{}", text.unwrap_or_default()));
         bail!("`{name}` failed ({status}); see {}", log.display());
     }
     Ok(())
 }
 
-/// Like [`run`], and passes each line of its standard error to `inspect` after printing it.
+/// Runs a program, prints each line of its standard error and passes the line to `inspect`.
 pub(crate) fn run_lines(command: &mut Command, mut inspect: impl FnMut(&str) + Send) -> Result<()> {
     let name = describe(command);
     let status = std::thread::scope(|scope| -> Result<ExitStatus> {
         let (reader, writer) = std::io::pipe().context("cannot create a pipe")?;
         let printing = scope.spawn(move || {
             for line in BufReader::new(reader).lines().map_while(Result::ok) {
-                say::line(format_args!("{line}"));
+                console::line(format_args!("{line}"));
                 inspect(&line);
             }
         });
         command.stderr(writer);
         let status = wait(command);
-        // The command holds the other end of the pipe too.
+        // The command still holds the write end of the pipe.
         command.stderr(Stdio::null());
         printing.join().map_err(|_| anyhow!("the thread that prints the output panicked"))?;
         status
@@ -105,33 +105,34 @@ pub(crate) fn run_lines(command: &mut Command, mut inspect: impl FnMut(&str) + S
     Ok(())
 }
 
-/// Like [`run`], within a limit, and returns what it printed to its standard output. The error of one
-/// that fails has the end of all that it said.
-pub(crate) fn captured(command: &mut Command, limit: Duration) -> Result<String> {
+/// Runs a program within a time limit and returns its standard output. The error contains the end of
+/// both outputs.
+pub(crate) fn run_captured(command: &mut Command, limit: Duration) -> Result<String> {
     let name = describe(command);
     let folder = tempfile::tempdir()?;
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
     command.stdout(File::create(&out)?).stderr(File::create(&err)?);
     let status = wait_until(command, Some(Instant::now() + limit))?;
-    let said = String::from_utf8_lossy(&std::fs::read(&out)?).into_owned();
+    let stdout = String::from_utf8_lossy(&std::fs::read(&out)?).into_owned();
     match status {
-        Some(status) if status.success() => Ok(said),
+        Some(status) if status.success() => Ok(stdout),
         Some(status) => bail!("`{name}` failed ({status}):\n{}\n{}", tail(&out), tail(&err)),
         None => bail!("`{name}` took more than {limit:?}:\n{}\n{}", tail(&out), tail(&err)),
     }
 }
 
-/// What a program that ends soon prints, or `None` when it is missing or fails.
-pub(crate) fn answer(command: &mut Command) -> Option<String> {
+/// Returns the trimmed standard output of a short program, or `None` if the program is missing or
+/// fails.
+pub(crate) fn stdout(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn wait(command: &mut Command) -> Result<ExitStatus> {
-    wait_until(command, None)?.context("a program without a limit was given up")
+    wait_until(command, None)?.context("a program without a deadline was stopped")
 }
 
-/// Waits for a program; `None` when the deadline came first, and then it is ended.
+/// Waits for a program. Stops it and returns `None` at the deadline.
 fn wait_until(command: &mut Command, deadline: Option<Instant>) -> Result<Option<ExitStatus>> {
     check_interrupt()?;
     let mut guard = ProcessGuard::start(StopSignal::Terminate, None)?;
@@ -162,6 +163,6 @@ fn wait_until(command: &mut Command, deadline: Option<Instant>) -> Result<Option
 
 fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
-    let words = std::iter::once(program).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    let arguments = std::iter::once(program).chain(command.get_args());
+    arguments.map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

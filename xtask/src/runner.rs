@@ -11,19 +11,18 @@ use anyhow::{Context, Result};
 use crate::services::is_set;
 use crate::{process, workspace};
 
-/// The number of tests that run at once, for nextest.
+/// Variable with nextest's number of parallel tests.
 const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
-/// The folder of the programs that the e2e tests start.
+/// Variable with the folder of the programs that the e2e tests start.
 const PROGRAMS: &str = "ROCKBOT_TEST_PROGRAMS";
 
-/// The test runner of this machine with the selection of packages and tests.
+/// The installed test runner with a selection of packages and tests.
 pub(crate) struct Runner {
     arguments: Vec<String>,
     nextest: bool,
 }
 
-/// Compiled tests and programs. Running them does not start Cargo, which may be busy with something
-/// else in the same target folder.
+/// Compiled tests and programs. Running them does not take Cargo's lock of the target folder.
 pub(crate) struct Built {
     metadata: PathBuf,
     binaries: PathBuf,
@@ -32,9 +31,9 @@ pub(crate) struct Built {
 }
 
 impl Runner {
-    /// Finds the runner for these arguments of the command line.
+    /// Finds the installed runner. The arguments select packages and tests.
     pub(crate) fn find(arguments: &[String]) -> Self {
-        let nextest = process::answer(workspace::cargo().args(["nextest", "--version"])).is_some();
+        let nextest = process::stdout(workspace::cargo().args(["nextest", "--version"])).is_some();
         Self { arguments: selection(arguments), nextest }
     }
 
@@ -42,7 +41,7 @@ impl Runner {
         self.nextest
     }
 
-    /// The arguments that leave out the tests that need a cluster.
+    /// Returns the arguments that skip the tests that need a cluster.
     pub(crate) fn without_cluster(&self) -> &'static [&'static str] {
         if self.nextest {
             &["-E", "not (package(rockbot-scripts-manager) & binary(it))"]
@@ -51,19 +50,19 @@ impl Runner {
         }
     }
 
-    /// Compiles the selected tests.
+    /// Returns the command that compiles the selected tests.
     pub(crate) fn build(&self) -> Command {
         self.command(&["--no-run"])
     }
 
-    /// Runs the selected tests.
+    /// Returns the command that runs the selected tests.
     pub(crate) fn run(&self, options: &[&str]) -> Command {
         let mut command = self.command(options);
         set_threads(&mut command);
         command
     }
 
-    /// Options go before the selection, which may hold a `--` of its own.
+    /// Puts options before the selection, which may contain a `--`.
     fn command(&self, options: &[&str]) -> Command {
         let mut command = workspace::cargo();
         command.args(if self.nextest { &["nextest", "run"][..] } else { &["test"] });
@@ -73,7 +72,7 @@ impl Runner {
 }
 
 impl Built {
-    /// Compiles every test, example and program of the workspace, each once.
+    /// Compiles every test, example and program of the workspace once.
     pub(crate) fn new() -> Result<Self> {
         let mut build = workspace::cargo();
         build.args([
@@ -90,17 +89,17 @@ impl Built {
         let (metadata, binaries) = (folder.join("metadata.json"), folder.join("binaries.json"));
         let mut describe = workspace::cargo();
         describe.args(["metadata", "--format-version", "1", "--locked"]);
-        fs::write(&metadata, process::answer(&mut describe).context("cargo metadata failed")?)?;
+        fs::write(&metadata, process::stdout(&mut describe).context("cargo metadata failed")?)?;
         let mut list = workspace::cargo();
         list.args(["nextest", "list", "--workspace", "--locked", "--list-type", "binaries-only"]);
         list.args(["--message-format", "json"]);
-        fs::write(&binaries, process::answer(&mut list).context("cargo nextest list failed")?)?;
+        fs::write(&binaries, process::stdout(&mut list).context("cargo nextest list failed")?)?;
         let program = std::env::current_exe().context("the path of this program is unknown")?;
-        let programs = program.parent().context("this program is in no folder")?.to_owned();
+        let programs = program.parent().context("this program has no folder")?.to_owned();
         Ok(Self { metadata, binaries, programs })
     }
 
-    /// Runs them.
+    /// Returns the command that runs the tests.
     pub(crate) fn run(&self) -> Command {
         let mut command = workspace::cargo();
         command.args(["nextest", "run", "--cargo-metadata"]).arg(&self.metadata);
@@ -111,7 +110,7 @@ impl Built {
     }
 }
 
-/// Runs two tests for each core: half of them wait for a broker, a pod or a timeout.
+/// Sets two parallel tests per core: half of the tests wait for a broker, a pod or a timeout.
 fn set_threads(command: &mut Command) {
     if !is_set(TEST_THREADS) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -119,9 +118,9 @@ fn set_threads(command: &mut Command) {
     }
 }
 
-/// Selects the whole workspace, unless the arguments choose packages.
+/// Selects the whole workspace unless the arguments select packages.
 fn selection(arguments: &[String]) -> Vec<String> {
-    let chooses = |argument: &String| {
+    let selects_package = |argument: &String| {
         argument == "-p"
             || argument == "--workspace"
             || argument == "--all"
@@ -129,7 +128,7 @@ fn selection(arguments: &[String]) -> Vec<String> {
             || (argument.starts_with("-p") && !argument.starts_with("--"))
     };
     let mut selected = Vec::new();
-    if !arguments.iter().take_while(|argument| *argument != "--").any(chooses) {
+    if !arguments.iter().take_while(|argument| *argument != "--").any(selects_package) {
         selected.push("--workspace".to_owned());
     }
     selected.extend_from_slice(arguments);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn selection_is_the_workspace_unless_packages_are_chosen() {
+    fn selection_defaults_to_the_workspace() {
         let workspace = "--workspace";
         assert_eq!(selection(&[]), arguments(workspace));
         assert_eq!(selection(&arguments("a_test_name")), arguments("--workspace a_test_name"));

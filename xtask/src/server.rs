@@ -1,4 +1,4 @@
-//! A server on 127.0.0.1 that runs beside the tests.
+//! A server on 127.0.0.1 for the tests.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,9 +13,9 @@ use crate::broker::{ProcessGuard, StopSignal, connect, pause, tail};
 use crate::process::check_interrupt;
 use crate::workspace;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running server; dropping it ends its whole process group.
+/// A running server. Dropping it kills its process group.
 #[derive(Debug)]
 pub(crate) struct Server {
     name: &'static str,
@@ -26,8 +26,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `command`, which listens on `port`, and returns when `GET /health` there is
-    /// answered with 200.
+    /// Starts `command`, which listens on `port`, and returns when `GET /health` returns 200.
     pub(crate) fn start(name: &'static str, command: &mut Command, port: u16) -> Result<Self> {
         let log = workspace::peers_folder()?.join(format!("{name}.log"));
         let output = File::create(&log)?;
@@ -45,29 +44,29 @@ impl Server {
         Ok(server)
     }
 
-    /// The base URL of its OpenAI-compatible API.
+    /// Returns the base URL of the OpenAI-compatible API.
     pub(crate) fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// Fails with the end of the log once the server has ended.
+    /// Fails with the end of the log if the server exited.
     pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended ({status}):\n{}", self.name, tail(&self.log));
+            bail!("{} exited ({status}):\n{}", self.name, tail(&self.log));
         }
         Ok(())
     }
 
     fn wait_until_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !self.is_healthy() {
             check_interrupt()?;
             self.check()?;
             ensure!(
                 Instant::now() < deadline,
-                "{} did not answer within {} s:\n{}",
+                "{} is not ready after {} s:\n{}",
                 self.name,
-                START_LIMIT.as_secs(),
+                START_TIMEOUT.as_secs(),
                 tail(&self.log)
             );
             pause();
@@ -87,7 +86,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.guard.finish();
-        // The guard has killed the group; this makes sure that the wait, which reaps, ends.
+        // The guard killed the group; the second kill ensures that the wait returns.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The services that the tests use, started beside the build.
+//! The services of the tests, started in parallel to the build.
 
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
@@ -6,35 +6,35 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, pause};
-use crate::{aimock, docker, mcp_peers, postgresql, process, rabbitmq, say, smollm2};
+use crate::{aimock, console, docker, mcp_peers, postgresql, process, rabbitmq, smollm2};
 
-/// Names a script that provides a Kubernetes cluster: `SCRIPT up` prints `export KUBECONFIG=…`, and
-/// `SCRIPT down` ends it.
+/// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
+/// `export KUBECONFIG=…`, and `SCRIPT down` stops the cluster.
 const CLUSTER_SCRIPT: &str = "ROCKBOT_TEST_CLUSTER_SCRIPT";
-/// Names the cluster for the tests, before `KUBECONFIG`.
+/// Variable with the kubeconfig of the tests, which takes precedence over `KUBECONFIG`.
 const CLUSTER: &str = "ROCKBOT_TEST_KUBECONFIG";
 
-/// Variables for the tests.
+/// Environment variables for the tests.
 pub(crate) type Variables = Vec<(&'static str, String)>;
-/// Variables for the tests, and the guard of the server that they name, if one was started.
+/// Environment variables of a service, and the guard of its server if one was started.
 type Service = (Variables, Option<Box<dyn Send>>);
 
-/// Services that are being started, each in a thread.
+/// Services that are starting, each in a thread.
 pub(crate) struct Starting {
     starting: Vec<JoinHandle<Result<Service>>>,
-    named: Variables,
+    provided: Variables,
 }
 
-/// Running services. Dropping them ends each.
+/// Running services. Dropping them stops each.
 pub(crate) struct Services(Vec<Service>);
 
 impl Starting {
-    /// Starts every service whose variable is neither among `named` nor set.
-    pub(crate) fn new(may_install: bool, named: Variables) -> Result<Self> {
+    /// Starts every service whose variable is neither among `provided` nor set.
+    pub(crate) fn new(may_install: bool, provided: Variables) -> Result<Self> {
         let mut starting = Vec::new();
-        let names: Vec<_> = named.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = provided.iter().map(|(name, _)| *name).collect();
 
-        if !names_a_cluster() && is_set(CLUSTER_SCRIPT) {
+        if !has_configured_cluster() && is_set(CLUSTER_SCRIPT) {
             starting.push(service(CLUSTER, &names, cluster)?);
         }
         starting.extend([
@@ -62,13 +62,13 @@ impl Starting {
                 Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
             })?,
         ]);
-        Ok(Self { starting, named })
+        Ok(Self { starting, provided })
     }
 
-    /// Waits for all of them. On an interrupt the threads are left behind: the end of this process
-    /// ends them, and with them what they started.
+    /// Waits for all services. After an interrupt the threads are not joined; the exit of this process
+    /// stops them and their servers.
     pub(crate) fn join(self) -> Result<Services> {
-        let mut services = vec![(self.named, None)];
+        let mut services = vec![(self.provided, None)];
         for starting in self.starting {
             services.push(join(starting)?);
         }
@@ -77,22 +77,22 @@ impl Starting {
 }
 
 impl Services {
-    /// The variables that name them to the tests.
+    /// Returns the environment variables for the tests.
     pub(crate) fn variables(&self) -> Variables {
         self.0.iter().flat_map(|(variables, _)| variables.iter().cloned()).collect()
     }
 
     /// Returns whether the tests have a Kubernetes cluster.
     pub(crate) fn have_cluster(&self) -> bool {
-        names_a_cluster() || self.variables().iter().any(|(name, _)| *name == CLUSTER)
+        has_configured_cluster() || self.variables().iter().any(|(name, _)| *name == CLUSTER)
     }
 }
 
-fn names_a_cluster() -> bool {
+fn has_configured_cluster() -> bool {
     is_set(CLUSTER) || is_set("KUBECONFIG")
 }
 
-/// Returns whether a variable has a value; an empty one counts as unset.
+/// Returns whether a variable has a value. An empty variable counts as unset.
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
@@ -108,22 +108,22 @@ fn broker(may_install: bool) -> Result<Service> {
 
 fn cluster() -> Result<Service> {
     let script = std::env::var(CLUSTER_SCRIPT)?;
-    say::progress("cluster", "starting a Kubernetes cluster");
+    console::progress("cluster", "starting a Kubernetes cluster");
     let cluster = Cluster { script };
     let exports = match cluster.call("up") {
         Ok(exports) => exports,
-        // A cluster that was killed can leave mounts behind, which prevent the next start.
+        // A killed cluster can leave mounts, which prevent the next start.
         Err(_) => cluster.call("down").and_then(|_| cluster.call("up"))?,
     };
     let Some(file) = exports.lines().find_map(|line| line.strip_prefix("export KUBECONFIG="))
     else {
         bail!("{} up printed no `export KUBECONFIG=…`:\n{exports}", cluster.script)
     };
-    say::progress("cluster", format_args!("ready: {file}"));
+    console::progress("cluster", format_args!("ready: {file}"));
     Ok((vec![(CLUSTER, file.to_owned())], Some(Box::new(cluster))))
 }
 
-/// A cluster that a script started. Dropping it ends the cluster.
+/// A cluster started by a script. Dropping it stops the cluster.
 struct Cluster {
     script: String,
 }
@@ -131,36 +131,36 @@ struct Cluster {
 impl Cluster {
     fn call(&self, verb: &str) -> Result<String> {
         let mut command = Command::new("bash");
-        // What it leaves running may keep its standard error open.
+        // Background processes of the script may keep its standard error open.
         command.arg(&self.script).arg(verb).stderr(Stdio::inherit());
-        process::answer(&mut command).with_context(|| format!("{} {verb} failed", self.script))
+        process::stdout(&mut command).with_context(|| format!("{} {verb} failed", self.script))
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         if let Err(error) = self.call("down") {
-            say::progress("cluster", format_args!("cluster not stopped: {error:#}"));
+            console::progress("cluster", format_args!("cannot stop the cluster: {error:#}"));
         }
     }
 }
 
-/// Starts a service in a thread of its own, unless `variable` names one already.
+/// Starts a service in a new thread, unless it is provided or its variable is set.
 fn service(
     variable: &'static str,
-    named: &[&str],
+    provided: &[&str],
     start: impl FnOnce() -> Result<Service> + Send + 'static,
 ) -> Result<JoinHandle<Result<Service>>> {
-    let started = named.contains(&variable);
-    let named = is_set(variable);
+    let is_provided = provided.contains(&variable);
+    let is_configured = is_set(variable);
     std::thread::Builder::new()
         .name(variable.to_owned())
         .spawn(move || {
-            if started {
+            if is_provided {
                 return Ok((Vec::new(), None));
             }
-            if named {
-                say::progress("test", format_args!("{variable} is set: using that one"));
+            if is_configured {
+                console::progress("test", format_args!("{variable} is set: using that service"));
                 return Ok((Vec::new(), None));
             }
             start()

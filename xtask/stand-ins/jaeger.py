@@ -1,6 +1,6 @@
-"""Keeps the newest traces that come over OTLP, and tells them as Jaeger's query API does.
+"""A minimal Jaeger: receives traces over OTLP and serves the newest ones through Jaeger's query API.
 
-Only what a check asks for is read: ids, names, parents and services. Fields are numbered as in
+It reads ids, names, parents and services only. Field numbers are those of
 opentelemetry/proto/trace/v1/trace.proto.
 """
 
@@ -14,47 +14,47 @@ import urllib.parse
 import grpc
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-MOST_TRACES = 1000
+MAX_TRACES = 1000
 
 lock = threading.Lock()
 traces = collections.OrderedDict()
 
 
-def number(data, at):
+def varint(data, offset):
     value = shift = 0
     while True:
-        byte = data[at]
-        at += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
 
 
 def fields(data):
-    """The fields of a message: numbers, and the bytes of those that have a length or are fixed."""
-    at = 0
-    while at < len(data):
-        key, at = number(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = number(data, at)
+    """Yields field number and value of a message; varints as integers, other values as bytes."""
+    offset = 0
+    while offset < len(data):
+        key, offset = varint(data, offset)
+        wire_type = key & 7
+        if wire_type == 0:
+            value, offset = varint(data, offset)
         else:
-            length, at = number(data, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
-            value = data[at:at + length]
-            at += length
+            length, offset = varint(data, offset) if wire_type == 2 else ({1: 8, 5: 4}[wire_type], offset)
+            value = data[offset:offset + length]
+            offset += length
         yield key >> 3, value
 
 
-def first(data, wanted):
-    return next((value for field, value in fields(data) if field == wanted), b"")
+def first(data, number):
+    return next((value for field, value in fields(data) if field == number), b"")
 
 
-def every(data, wanted):
-    return [value for field, value in fields(data) if field == wanted]
+def every(data, number):
+    return [value for field, value in fields(data) if field == number]
 
 
-def service_of(resource):
+def service_name(resource):
     for attribute in every(resource, 1):
         if first(attribute, 1) == b"service.name":
             return first(first(attribute, 2), 1).decode()
@@ -62,18 +62,18 @@ def service_of(resource):
 
 
 def export(request, _context):
-    for of_resource in every(request, 1):
-        service = service_of(first(of_resource, 1))
-        for of_scope in every(of_resource, 2):
-            for span in every(of_scope, 2):
-                keep(service, span)
+    for resource_spans in every(request, 1):
+        service = service_name(first(resource_spans, 1))
+        for scope_spans in every(resource_spans, 2):
+            for span in every(scope_spans, 2):
+                store(service, span)
     return b""
 
 
-def keep(service, span):
+def store(service, span):
     trace = first(span, 1).hex()
     parent = first(span, 4).hex()
-    told = {
+    record = {
         "traceID": trace,
         "spanID": first(span, 2).hex(),
         "operationName": first(span, 5).decode(),
@@ -81,17 +81,17 @@ def keep(service, span):
         "processID": service,
     }
     with lock:
-        traces.setdefault(trace, []).append(told)
-        while len(traces) > MOST_TRACES:
+        traces.setdefault(trace, []).append(record)
+        while len(traces) > MAX_TRACES:
             traces.popitem(last=False)
 
 
 class Query(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        asked = urllib.parse.urlsplit(self.path)
-        if asked.path != "/api/traces":
+        url = urllib.parse.urlsplit(self.path)
+        if url.path != "/api/traces":
             return self.send_error(404)
-        service = urllib.parse.parse_qs(asked.query).get("service", [""])[0]
+        service = urllib.parse.parse_qs(url.query).get("service", [""])[0]
         with lock:
             found = [
                 {"traceID": trace, "spans": spans, "processes": processes(spans)}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Begins as root and goes on as the server's own user. An empty folder becomes a cluster with a
-# password and a database, and what is in /docker-entrypoint-initdb.d runs against it once, over the
-# socket only.
+# Starts as root and switches to the user postgres. In an empty folder it creates a cluster with a
+# password and a database, and runs the scripts of /docker-entrypoint-initdb.d against a server that
+# listens on its socket only.
 set -eu
 if [ "$(id -u)" = 0 ]; then
     chown -R postgres:postgres "$PGDATA"

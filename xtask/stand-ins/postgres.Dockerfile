@@ -1,4 +1,4 @@
-# For postgres:17: Debian's older PostgreSQL, with the same user and folders.
+# Substitute for postgres:17: Debian's older PostgreSQL, with the same user and folders.
 FROM debian:bookworm-slim
 RUN groupadd --system --gid 999 postgres \
     && useradd --system --uid 999 --gid 999 --home-dir /var/lib/postgresql postgres \

@@ -1,4 +1,4 @@
-# For prom/prometheus: Debian's older one.
+# Substitute for prom/prometheus: Debian's older Prometheus.
 FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends prometheus \

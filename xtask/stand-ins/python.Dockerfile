@@ -1,4 +1,4 @@
-# For python:3.12-slim: Debian's own Python, which may install packages beside it.
+# Substitute for python:3.12-slim: Debian's Python, with pip outside of virtual environments.
 FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates python3 python3-pip \

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Begins as root, gives the folder of data to the broker's own user, and goes on as that.
+# Starts as root, changes the owner of the data folder, and switches to the user rabbitmq.
 set -eu
 if [ "$(id -u)" = 0 ]; then
     chown -R rabbitmq:rabbitmq /var/lib/rabbitmq

@@ -1,4 +1,4 @@
-# For rabbitmq:4-management: Debian's older RabbitMQ, with the same plugins, user and folders.
+# Substitute for rabbitmq:4-management: Debian's older RabbitMQ, with the same plugins, user and folders.
 FROM debian:bookworm-slim
 RUN groupadd --system --gid 999 rabbitmq \
     && useradd --system --uid 999 --gid 999 --home-dir /var/lib/rabbitmq rabbitmq \

@@ -1,4 +1,4 @@
-# For rust:1.95-slim-bookworm. The build context is the toolchain of this machine.
+# Substitute for rust:1.95-slim-bookworm. The build context is the toolchain of this machine.
 FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates gcc libc6-dev \

@@ -9,27 +9,27 @@ from mcp.types import ToolAnnotations
 
 server = FastMCP(
     "example",
-    instructions="Tells the time anywhere on earth, and counts words.",
+    instructions="Returns the time in any time zone, and counts words.",
     host="0.0.0.0",
     port=8000,
     stateless_http=True,
-    # The name by which the bridge reaches it. A web page that got here would have another.
+    # The host name that the bridge uses. Requests of web pages (DNS rebinding) have another one.
     transport_security=TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=["example-mcp:8000"]
     ),
 )
-HARMLESS = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
+READ_ONLY = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
 
 
-@server.tool(annotations=HARMLESS)
+@server.tool(annotations=READ_ONLY)
 def current_time(timezone: str = "UTC") -> str:
-    """The time now in a time zone such as Asia/Tokyo, in ISO 8601."""
+    """Returns the current time in a time zone such as Asia/Tokyo, in ISO 8601."""
     return datetime.now(ZoneInfo(timezone)).isoformat(timespec="seconds")
 
 
-@server.tool(annotations=HARMLESS)
+@server.tool(annotations=READ_ONLY)
 def count_words(text: str) -> int:
-    """How many words a text has."""
+    """Returns the number of words in a text."""
     return len(text.split())
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A role and a database each for what calls leave behind and for what agents remember: whoever runs
-# tools can't read the latter. Runs once, when the volume is empty.
+# Creates a database with its own role for the call journal, and one for the agents' memory, which tool
+# handlers cannot read. Runs once, when the volume is empty.
 set -e
 for name in calls memory; do
     psql --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --set name="$name" \

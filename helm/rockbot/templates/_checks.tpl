@@ -1,17 +1,17 @@
-{{- /* What the schema can't say, in words for whoever installs. */ -}}
+{{- /* Checks that the schema cannot express. */ -}}
 {{- define "rockbot.checks" -}}
 {{- $problems := list -}}
 {{- if and (eq .Values.profile "production") (eq .Values.rabbitmq.mode "embedded") -}}
-{{- $problems = append $problems "rabbitmq.mode: the embedded broker is for a trial and has no TLS, which profile production insists on; set profile: development, or use a broker of your own" -}}
+{{- $problems = append $problems "rabbitmq.mode: the embedded broker has no TLS, which profile production requires; set profile: development, or use another broker" -}}
 {{- end -}}
 {{- if and (eq .Values.profile "production") (eq .Values.rabbitmq.mode "operator") (not .Values.rabbitmq.operator.tlsSecret) -}}
-{{- $problems = append $problems "rabbitmq.operator.tlsSecret: profile production insists on TLS; name the secret with the broker's certificate" -}}
+{{- $problems = append $problems "rabbitmq.operator.tlsSecret: profile production requires TLS; set the secret with the broker's certificate" -}}
 {{- end -}}
 {{- $suffixes := list -}}
 {{- range .Values.agents -}}
 {{- $suffix := include "rockbot.agent.suffix" . -}}
 {{- if has $suffix $suffixes -}}
-{{- $problems = append $problems (printf "agents: two agents would have objects of the name %s" $suffix) -}}
+{{- $problems = append $problems (printf "agents: two agents have the object name %s; rename one of them" $suffix) -}}
 {{- end -}}
 {{- $suffixes = append $suffixes $suffix -}}
 {{- $config := .config | default $.Values.agent.config -}}
@@ -20,7 +20,7 @@
 {{- end -}}
 {{- end -}}
 {{- if and .Values.scriptsManager.enabled (eq (include "rockbot.scripts.namespace" .) .Release.Namespace) -}}
-{{- $problems = append $problems "scriptsManager.namespace.name: scripts have no network, so they need a namespace of their own" -}}
+{{- $problems = append $problems "scriptsManager.namespace.name: scripts need a separate namespace, because its pods have no network" -}}
 {{- end -}}
 {{- if and .Values.toolHandler.enabled (eq .Values.toolHandler.work.claim.accessMode "ReadWriteOnce") .Values.toolHandler.work.claim.enabled -}}
 {{- if or (gt (int .Values.toolHandler.replicas) 1) (ne .Values.toolHandler.autoscaling.kind "none") -}}

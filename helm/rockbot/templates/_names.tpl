@@ -1,4 +1,4 @@
-{{- /* Names and labels. A component is one deployable: agent, tool-handler, … */ -}}
+{{- /* Names and labels. A component is a deployable program: agent, tool-handler, … */ -}}
 
 {{- define "rockbot.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
@@ -14,7 +14,7 @@
 {{- end -}}
 {{- end }}
 
-{{- /* What a selector may name: it can't be changed once a Deployment is there. */ -}}
+{{- /* Labels of selectors, which are immutable in a Deployment. */ -}}
 {{- define "rockbot.selector" -}}
 app.kubernetes.io/name: {{ include "rockbot.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -34,7 +34,7 @@ app.kubernetes.io/part-of: rockbot
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{- /* The head of an object: root, and optionally component, agent, suffix of the name, namespace. */ -}}
+{{- /* Metadata of an object. Arguments: root, and optionally component, agent, suffix, namespace. */ -}}
 {{- define "rockbot.metadata" -}}
 name: {{ include "rockbot.fullname" .root }}{{ with .suffix | default .component }}-{{ . }}{{ end }}
 namespace: {{ .namespace | default .root.Release.Namespace }}
@@ -42,7 +42,7 @@ labels:
   {{- include "rockbot.labels" . | nindent 2 }}
 {{- end }}
 
-{{- /* An agent's name as Kubernetes takes it in the names of objects. */ -}}
+{{- /* An agent's name in the form of Kubernetes object names. */ -}}
 {{- define "rockbot.agent.suffix" -}}
 agent-{{ .name | lower | replace "_" "-" }}
 {{- end }}

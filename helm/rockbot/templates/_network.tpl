@@ -1,5 +1,5 @@
-{{- /* What a NetworkPolicy is put together from. Policies add up, and every pod of the release is
-       denied everything by network-policy.yaml first. */ -}}
+{{- /* Parts of NetworkPolicies. Policies are additive; network-policy.yaml denies all traffic of the
+       release's pods. */ -}}
 
 {{- define "rockbot.network.ports" -}}
 {{- range . }}
@@ -8,7 +8,7 @@
 {{- end }}
 {{- end }}
 
-{{- /* A rule out: to, a list of peers (everywhere when empty), and ports. */ -}}
+{{- /* An egress rule. Arguments: to, a list of peers (any destination when empty), and ports. */ -}}
 {{- define "rockbot.network.rule" -}}
 - ports:
     {{- include "rockbot.network.ports" .ports | trim | nindent 4 }}
@@ -30,7 +30,7 @@
   {{- end }}
 {{- end }}
 
-{{- /* The pods of one component of this release, as a peer. */ -}}
+{{- /* A peer for the pods of a component of this release. */ -}}
 {{- define "rockbot.network.peer" -}}
 - podSelector:
     matchLabels:
@@ -68,8 +68,8 @@
 {{ include "rockbot.network.rule" .root.Values.networkPolicy.model }}
 {{- end }}
 
-{{- /* The policy of one process: root, component, values. Its own rules out are in the template
-       rockbot.COMPONENT.egress; into holds more rules in than that of the admin port. */ -}}
+{{- /* The policy of a process. Arguments: root, component, values, and into, ingress rules in addition
+       to that of the admin port. Its egress rules are in the template rockbot.COMPONENT.egress. */ -}}
 {{- define "rockbot.network.policy" -}}
 {{- if .root.Values.networkPolicy.enabled -}}
 apiVersion: networking.k8s.io/v1

@@ -1,4 +1,4 @@
-{{- /* What every pod of the chart has alike. */ -}}
+{{- /* Common parts of all pods. */ -}}
 
 {{- /* Restricted PodSecurity. */ -}}
 {{- define "rockbot.pod.security" -}}
@@ -18,8 +18,8 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{- /* A process is alive when it answers at all, and ready when its queues are consumed and its
-       stores can be read. A broker that is away makes it unready and is no reason to restart it. */ -}}
+{{- /* A process is alive when it responds, and ready when it consumes its queues and can read its
+       stores. Without the broker it is not ready, but must not be restarted. */ -}}
 {{- define "rockbot.probes" -}}
 startupProbe:
   httpGet:
@@ -43,9 +43,9 @@ readinessProbe:
   failureThreshold: 2
 {{- end }}
 
-{{- /* The pod template of one process: root, component, values; for an agent also agent and suffix.
-       What is special about a component is in templates named after it: rockbot.COMPONENT.env,
-       .secrets, .mounts, .volumes and .ports, each a list as YAML. */ -}}
+{{- /* The pod template of a process. Arguments: root, component, values; for an agent also agent and
+       suffix. Parts of a component are in the templates rockbot.COMPONENT.env, .secrets, .mounts,
+       .volumes and .ports, each a YAML list. */ -}}
 {{- define "rockbot.pod.template" -}}
 {{- $values := .values -}}
 {{- $own := printf "rockbot.%s" .component -}}
@@ -58,8 +58,8 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- $annotations := $values.podAnnotations | default dict | deepCopy }}
-  {{- range $what, $text := .checksums }}
-  {{- $_ := set $annotations (printf "checksum/%s" $what) (sha256sum $text) }}
+  {{- range $name, $text := .checksums }}
+  {{- $_ := set $annotations (printf "checksum/%s" $name) (sha256sum $text) }}
   {{- end }}
   {{- if $config }}
   {{- $_ := set $annotations "checksum/config" (sha256sum $config) }}
@@ -185,8 +185,8 @@ spec:
     {{- end }}
 {{- end }}
 
-{{- /* A Deployment and, if the process has a file of its own, the ConfigMap with it. As for the pod
-       template, and replace: whether the old pod must be gone before a new one comes. */ -}}
+{{- /* A Deployment and, with config, its ConfigMap. Arguments: those of the pod template, and replace:
+       true if the old pod must end before a new one starts. */ -}}
 {{- define "rockbot.deployment" -}}
 {{- $scaling := .values.autoscaling | default dict -}}
 apiVersion: apps/v1

@@ -9,58 +9,61 @@ use rustix::process::{Signal, kill_process};
 use tokio::process::Command;
 
 use crate::{
-    fleet::{Fleet, assert_says},
+    fleet::{Fleet, assert_contains},
     process::Running,
 };
 
-/// A fleet with files that the script of the demo finds something in.
+/// Returns a fleet with the file that the demo script searches.
 fn fleet() -> Fleet {
     let fleet = Fleet::new();
     fleet.write("notes.md", "# Notes\n\nThe bus carries each call.\n");
     fleet
 }
 
-/// The script of the demo.
-fn script() -> String {
+/// Returns the path of the demo script.
+fn demo_script() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root of the repository");
     root.join("examples").join("demo.toml").display().to_string()
 }
 
-fn with_script(fleet: &Fleet, program: &str, arguments: &[&str]) -> Running {
+fn start_scripted(fleet: &Fleet, program: &str, arguments: &[&str]) -> Running {
     let mut command = fleet.program(program);
     command.args(arguments);
-    scripted(&mut command);
+    use_demo_script(&mut command);
     Running::start(command)
 }
 
-/// Has a program play the script of the demo.
-pub(crate) fn scripted(command: &mut Command) {
-    command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script());
+/// Configures a program to use the demo script as its model.
+pub(crate) fn use_demo_script(command: &mut Command) {
+    command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", demo_script());
 }
 
-/// Has a conversation; what it shows, for a handler whose place begins with `place`.
-async fn check_chat(fleet: &Fleet, place: &str) {
+/// Runs a chat, and checks that its tools ran on a handler whose name starts with `handler`.
+async fn check_chat(fleet: &Fleet, handler: &str) {
     let chat = fleet.run(&["chat", "What is in this folder?"]).await;
     chat.assert_code(0);
     for tool in ["list_files", "search", "bash", "read_file"] {
-        let crossed = format!("← {tool} ran on {place}");
-        assert_says(&chat.out, &[&format!("→ {tool} "), &crossed]);
+        let finished = format!("← {tool} ran on {handler}");
+        assert_contains(&chat.stdout, &[&format!("→ {tool} "), &finished]);
     }
-    assert_says(&chat.out, &["notes.md:3: The bus carries each call.", "And notes.md says:"]);
+    assert_contains(
+        &chat.stdout,
+        &["notes.md:3: The bus carries each call.", "And notes.md says:"],
+    );
 }
 
 #[tokio::test]
 async fn up_on_broker_serves_other_processes() {
     let fleet = fleet();
-    let mut up = with_script(&fleet, "rockbot", &["up"]);
-    up.says("ready; stop with Ctrl-C").await;
+    let mut up = start_scripted(&fleet, "rockbot", &["up"]);
+    up.expect_log("ready; stop with Ctrl-C").await;
     check_chat(&fleet, "tool-handler/").await;
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
     up.send(Signal::TERM);
-    up.ended().await.assert_code(0);
+    up.wait().await.assert_code(0);
     let chat = fleet.run(&["chat", "Are you there?"]).await;
     chat.assert_code(69);
-    assert_says(&chat.err, &["is not available", "assistant"]);
+    assert_contains(&chat.stderr, &["is not available", "assistant"]);
 }
 
 #[tokio::test]
@@ -70,7 +73,7 @@ async fn chat_with_silent_agent_can_be_interrupted() {
     let assistant = AgentName::new("assistant").expect("a name");
     let queue = QueueSpec::work(&user_message(&assistant));
     let mut agent = bus.consume(Subscription::new(queue, 16)).await.expect("a queue");
-    let mut heard = async || {
+    let mut next_message = async || {
         let delivery = within_timeout("a message", agent.next()).await.expect("a delivery");
         let message: UserMessage =
             delivery.envelope().decode(Limits::default()).expect("a message");
@@ -78,38 +81,38 @@ async fn chat_with_silent_agent_can_be_interrupted() {
         message
     };
     let mut chat = fleet.start(&["chat", "Are you there?"]);
-    let said = heard().await;
+    let message = next_message().await;
     chat.send(Signal::INT);
-    let cancelled = heard().await;
-    assert_eq!((cancelled.session_id, cancelled.cancel), (said.session_id, true));
-    chat.says("cancelling; press Ctrl-C again").await;
-    // Until it listens again.
+    let cancel = next_message().await;
+    assert_eq!((cancel.session_id, cancel.cancel), (message.session_id, true));
+    chat.expect_log("cancelling; press Ctrl-C again").await;
+    // The second Ctrl-C is repeated until the process handles it.
     let pid = chat.pid();
-    let pressing = async {
-        let mut again = tokio::time::interval(Duration::from_millis(50));
+    let interrupts = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(50));
         loop {
-            again.tick().await;
+            ticks.tick().await;
             let _ = kill_process(pid, Signal::INT);
         }
     };
-    let ended = tokio::select! {
-        ended = chat.ended() => ended,
-        () = pressing => unreachable!(),
+    let exit = tokio::select! {
+        exit = chat.wait() => exit,
+        () = interrupts => unreachable!(),
     };
-    ended.assert_code(75);
-    assert_says(&ended.err, &["no answer yet; the turn is being cancelled"]);
+    exit.assert_code(75);
+    assert_contains(&exit.stderr, &["no answer yet; the turn is being cancelled"]);
 }
 
 #[tokio::test]
 async fn agent_discovers_and_calls_handler_tools() {
     let fleet = fleet();
-    let mut agent = with_script(&fleet, "rockbot-agent", &[]);
-    agent.says("ready").await;
-    // Later than the agent: it learns of the tools as they are announced.
+    let mut agent = start_scripted(&fleet, "rockbot-agent", &[]);
+    agent.expect_log("ready").await;
+    // Started after the agent, which learns the tools from the announcement.
     let handler = fleet.handler("handler-1").await;
     check_chat(&fleet, "tool-handler/handler-1").await;
     for process in [agent, handler] {
         process.send(Signal::TERM);
-        process.ended().await.assert_code(0);
+        process.wait().await.assert_code(0);
     }
 }

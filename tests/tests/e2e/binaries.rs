@@ -16,32 +16,32 @@ const NAMES: [&str; 5] = [
     "rockbot-tool-handler",
 ];
 
-/// The program `name`, built from the sources of this moment.
+/// Returns the path of an up-to-date program.
 pub(crate) fn path(name: &str) -> PathBuf {
     assert!(NAMES.contains(&name), "{name} is not among {NAMES:?}");
-    static FOLDER: LazyLock<PathBuf> = LazyLock::new(up_to_date);
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(build_once);
     FOLDER.join(name)
 }
 
-/// The folder with the programs. Cargo builds those of a package with its own integration tests
-/// only, and none with `-p rockbot-tests`, so they are built here: once for all tests of a run.
-fn up_to_date() -> PathBuf {
-    // A run that has compiled everything names the folder: Cargo may be busy with something else then.
+/// Builds the programs once per test run and returns their folder. Cargo builds the programs of a
+/// package with its own integration tests only, and none with `-p rockbot-tests`.
+fn build_once() -> PathBuf {
+    // Set by a run that has compiled the programs, during which other tasks may hold Cargo's lock.
     if let Some(folder) = env::var_os("ROCKBOT_TEST_PROGRAMS").filter(|path| !path.is_empty()) {
         return folder.into();
     }
-    // Cargo put this test into `<target>/<profile>/deps/`.
+    // This test is in `<target>/<profile>/deps/`.
     let test = env::current_exe().expect("the path of this test");
     let folder = test.ancestors().nth(2).expect("a folder of a profile").to_path_buf();
     let lock = File::create(folder.join("rockbot-e2e.lock")).expect("a lock file");
     lock.lock().expect("locked");
-    // Nextest runs each test in a process of its own, and gives all of one run the same id.
+    // Nextest runs each test in a separate process, with the same id for a whole run.
     let run = env::var("NEXTEST_RUN_ID").ok();
-    let mark = folder.join("rockbot-e2e.built");
-    let built = fs::read_to_string(&mark).ok();
+    let marker = folder.join("rockbot-e2e.built");
+    let built = fs::read_to_string(&marker).ok();
     if run.is_none() || run != built {
         build(&folder);
-        fs::write(&mark, run.unwrap_or_default()).expect("a mark");
+        fs::write(&marker, run.unwrap_or_default()).expect("written");
     }
     folder
 }
@@ -55,22 +55,21 @@ fn build(folder: &Path) {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .args(["build", "--quiet", "--locked", "--workspace", "--profile", profile])
-        // With a test among the targets, features are those of a test run: nothing but the
-        // programs themselves is compiled again.
+        // A test target selects the features of a test run, so that dependencies are not rebuilt.
         .args(["--test", "e2e"])
         .args(NAMES.iter().flat_map(|name| ["--bin", name]))
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"));
-    // What cargo says about this package must not look like a change of another one.
+    // Variables about this package would invalidate the builds of others.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
-        let about_us = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "NEXTEST"];
-        if about_us.iter().any(|prefix| name.starts_with(prefix)) {
+        let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_", "NEXTEST"];
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             cargo.env_remove(name.as_ref());
         }
     }
     let output = cargo.output().expect("cargo can be started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "the programs cannot be built:\n{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the programs cannot be built:\n{stderr}");
 }

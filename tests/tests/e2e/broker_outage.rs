@@ -6,28 +6,28 @@ use rockbot_testkit::broker::PrivateBroker;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    agents::scripted,
-    fleet::{Fleet, assert_says},
+    agents::use_demo_script,
+    fleet::{Fleet, assert_contains},
     process::Running,
 };
 
-/// How long the broker is away at least: longer than every wait between two attempts.
-const AWAY: Duration = Duration::from_secs(10);
+/// Minimum downtime of the broker, which exceeds the longest reconnect delay.
+const DOWNTIME: Duration = Duration::from_secs(10);
 
-/// How long the processes have, once the broker speaks AMQP again.
-const BACK_WITHIN: Duration = Duration::from_secs(5);
+/// Limit for reconnects after the broker accepts AMQP connections.
+const RECONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a handler may take to announce itself again.
-const KNOWN_WITHIN: Duration = Duration::from_secs(40);
+/// Limit for the next announcement of a handler.
+const ANNOUNCE_LIMIT: Duration = Duration::from_secs(40);
 
-/// Broker operations of the test, run on a blocking thread.
-async fn act<T: Send + 'static>(
+/// Runs an operation on the broker on a blocking thread.
+async fn with_broker<T: Send + 'static>(
     mut broker: PrivateBroker,
-    act: impl FnOnce(&mut PrivateBroker) -> anyhow::Result<T> + Send + 'static,
+    operation: impl FnOnce(&mut PrivateBroker) -> anyhow::Result<T> + Send + 'static,
 ) -> (PrivateBroker, T) {
     tokio::task::spawn_blocking(move || {
-        let done = act(&mut broker).expect("the broker obeys");
-        (broker, done)
+        let result = operation(&mut broker).expect("the operation succeeds");
+        (broker, result)
     })
     .await
     .expect("no panic")
@@ -38,48 +38,49 @@ async fn processes_recover_within_five_seconds_of_broker_restart() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "# Notes\n\nThe bus carries each call.\n");
     let broker = tokio::task::spawn_blocking(PrivateBroker::start).await.expect("no panic");
-    let (broker, url) = act(broker.expect("a broker"), |broker| Ok(broker.amqp_url())).await;
-    let at = ("ROCKBOT_BUS__URL", url.as_str());
-    let mut handler = fleet.handler_with("handler-1", &[at]).await;
+    let (broker, url) =
+        with_broker(broker.expect("a broker"), |broker| Ok(broker.amqp_url())).await;
+    let setting = ("ROCKBOT_BUS__URL", url.as_str());
+    let mut handler = fleet.handler_with("handler-1", &[setting]).await;
     let mut agent = fleet.program("rockbot-agent");
-    agent.env(at.0, at.1);
-    scripted(&mut agent);
+    agent.env(setting.0, setting.1);
+    use_demo_script(&mut agent);
     let mut agent = Running::start(agent);
-    agent.says("ready").await;
+    agent.expect_log("ready").await;
     chat(&fleet, &url).await;
 
-    let (broker, ()) = act(broker, PrivateBroker::shut_down).await;
-    let back = Instant::now() + AWAY;
+    let (broker, ()) = with_broker(broker, PrivateBroker::shut_down).await;
+    let restart = Instant::now() + DOWNTIME;
     for process in [&mut handler, &mut agent] {
-        process.says("broker connection lost").await;
+        process.expect_log("broker connection lost").await;
     }
-    let during = fleet.run(&["--bus", &url, "tools", "call", "list_files"]).await;
-    during.assert_code(69);
-    let dies = async {
+    let call = fleet.run(&["--bus", &url, "tools", "call", "list_files"]).await;
+    call.assert_code(69);
+    let exit = async {
         tokio::select! {
-            () = handler.dies() => {}
-            () = agent.dies() => {}
+            () = handler.wait_for_exit() => {}
+            () = agent.wait_for_exit() => {}
         }
     };
-    assert!(timeout_at(back, dies).await.is_err(), "a process ended with the broker");
-    let (_broker, ()) = act(broker, PrivateBroker::restart).await;
-    let since = Instant::now();
-    handler.says("consumer resubscribed queue=\"tool.invoke\"").await;
-    agent.says("consumer resubscribed queue=\"user.message.assistant\"").await;
-    assert!(since.elapsed() < BACK_WITHIN, "{:?}", since.elapsed());
+    assert!(timeout_at(restart, exit).await.is_err(), "a process exited during the outage");
+    let (_broker, ()) = with_broker(broker, PrivateBroker::restart).await;
+    let restarted = Instant::now();
+    handler.expect_log("consumer resubscribed queue=\"tool.invoke\"").await;
+    agent.expect_log("consumer resubscribed queue=\"user.message.assistant\"").await;
+    assert!(restarted.elapsed() < RECONNECT_LIMIT, "{:?}", restarted.elapsed());
     chat(&fleet, &url).await;
     assert!(handler.is_alive() && agent.is_alive());
 }
 
-/// A conversation in which the agent has the handler run tools. Where the broker took long to come
-/// back, the agent forgot the handler and knows it again when it announces itself.
+/// Runs a chat with tool calls. After a long outage the agent has dropped the handler from its catalog
+/// until the next announcement.
 async fn chat(fleet: &Fleet, url: &str) {
-    let until = Instant::now() + KNOWN_WITHIN;
+    let deadline = Instant::now() + ANNOUNCE_LIMIT;
     loop {
         let chat = fleet.run(&["--bus", url, "chat", "What is in this folder?"]).await;
         chat.assert_code(0);
-        if !chat.out.contains("tool_not_found") || Instant::now() > until {
-            return assert_says(&chat.out, &["← read_file ran on tool-handler/handler-1"]);
+        if !chat.stdout.contains("tool_not_found") || Instant::now() > deadline {
+            return assert_contains(&chat.stdout, &["← read_file ran on tool-handler/handler-1"]);
         }
     }
 }

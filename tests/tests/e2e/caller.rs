@@ -1,4 +1,4 @@
-//! The caller's end inside the test: concurrent calls of the fleet's tools.
+//! A caller inside the test process, for concurrent tool calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,22 +11,22 @@ use rockbot_tool_rpc::RemoteTool;
 use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry, ToolResult};
 use serde_json::{Value, json};
 
-/// Calls tools. Clones share one queue of answers.
+/// Calls tools. Clones share one reply queue.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) requester: Arc<Requester>,
     executor: Arc<ToolExecutor>,
-    time: Duration,
+    timeout: Duration,
 }
 
 impl Caller {
-    /// A caller on `bus` that gives each call `time`.
-    pub(crate) fn new(bus: Arc<dyn Bus>, time: Duration) -> Self {
-        Self::of("caller", bus, time)
+    /// Creates a caller with a timeout for each call.
+    pub(crate) fn new(bus: Arc<dyn Bus>, timeout: Duration) -> Self {
+        Self::for_agent("caller", bus, timeout)
     }
 
-    /// The same in the name of `agent`.
-    pub(crate) fn of(agent: &str, bus: Arc<dyn Bus>, time: Duration) -> Self {
+    /// Creates a caller with the name of an agent.
+    pub(crate) fn for_agent(agent: &str, bus: Arc<dyn Bus>, timeout: Duration) -> Self {
         let name = AgentName::new(agent).expect("a name");
         let address = ReplyAddress::new(name, InstanceId::generate());
         let requester = Arc::new(Requester::new(bus, address));
@@ -35,7 +35,7 @@ impl Caller {
             let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());
             registry.register(Arc::new(remote)).expect("registered");
         }
-        Self { requester, executor: Arc::new(ToolExecutor::new(Arc::new(registry))), time }
+        Self { requester, executor: Arc::new(ToolExecutor::new(Arc::new(registry))), timeout }
     }
 
     pub(crate) async fn call(
@@ -45,13 +45,13 @@ impl Caller {
     ) -> Result<ToolResult, ToolFailure> {
         let agent = self.requester.address().agent().clone();
         let mut context = ToolContext::new(tool, SessionId::generate(), agent);
-        context.deadline = tokio::time::Instant::now() + self.time;
+        context.deadline = tokio::time::Instant::now() + self.timeout;
         let arguments = arguments.to_string().into();
         self.executor.execute(ToolCall { context, arguments }).await
     }
 }
 
-/// The handler checks the arguments; here anything goes.
+/// Returns a registration that accepts any arguments. The handler validates them.
 fn registration(name: &str) -> ToolRegistration {
     ToolRegistration {
         name: name.to_owned(),

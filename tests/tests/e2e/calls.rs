@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::fleet::{Fleet, Group, assert_says};
+use crate::fleet::{Fleet, ProcessGroup, assert_contains};
 
-/// A stop that has nothing to wait for takes no longer, even on a busy machine.
-const QUICK: Duration = Duration::from_secs(10);
+/// Limit for a stop without running calls, also on a busy machine.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn call_runs_in_handler_and_doctor_lists_it() {
@@ -15,8 +15,8 @@ async fn call_runs_in_handler_and_doctor_lists_it() {
     fleet.write("notes.md", "buy milk\n");
     let _handler = fleet.handler("handler-1").await;
 
-    let called = ["--json", "tools", "call", "read_file", r#"{"path": "notes.md"}"#];
-    let called = fleet.run(&called).await;
+    let call = ["--json", "tools", "call", "read_file", r#"{"path": "notes.md"}"#];
+    let called = fleet.run(&call).await;
     called.assert_code(0);
     let called = called.json();
     assert_eq!(called["content"], "buy milk\n");
@@ -24,7 +24,10 @@ async fn call_runs_in_handler_and_doctor_lists_it() {
 
     let doctor = fleet.run(&["doctor"]).await;
     doctor.assert_code(0);
-    assert_says(&doctor.out, &["RabbitMQ", "tool.invoke", "read_file", "tool-handler/handler-1"]);
+    assert_contains(
+        &doctor.stdout,
+        &["RabbitMQ", "tool.invoke", "read_file", "tool-handler/handler-1"],
+    );
     let report = fleet.run(&["doctor", "--json"]).await.json();
     let bus = report["bus"].as_str().expect("the product");
     assert!(bus.chars().any(|c| c.is_ascii_digit()), "no version: {bus}");
@@ -41,7 +44,7 @@ async fn tools_list_shows_every_handler() {
     for arguments in [&["tools", "describe", "bash"][..], &["doctor"]] {
         let shown = fleet.run(arguments).await;
         shown.assert_code(0);
-        assert_says(&shown.out, &both);
+        assert_contains(&shown.stdout, &both);
     }
 }
 
@@ -52,40 +55,40 @@ async fn stopping_handler_finishes_call_and_withdraws_tools() {
     let command =
         r#"{"command": "echo $$ > pid; until [ -e gate ]; do sleep 0.05; done; echo done"}"#;
     let call = fleet.start(&["tools", "call", "bash", command]);
-    let _group = Group::from_file(&fleet, "pid").await;
+    let _group = ProcessGroup::from_file(&fleet, "pid").await;
 
     handler.send(Signal::TERM);
-    handler.says("SIGTERM").await;
+    handler.expect_log("SIGTERM").await;
     fleet.write("gate", "");
-    let called = call.ended().await;
+    let called = call.wait().await;
     called.assert_code(0);
-    assert_eq!(called.out, "done\n");
-    handler.ended_within(QUICK).await.assert_code(0);
+    assert_eq!(called.stdout, "done\n");
+    handler.wait_within(STOP_LIMIT).await.assert_code(0);
 
     let refused = fleet.run(&["tools", "call", "list_files"]).await;
     refused.assert_code(69);
-    assert_says(&refused.err, &["no handler is available for tool list_files"]);
+    assert_contains(&refused.stderr, &["no handler is available for tool list_files"]);
     let doctor = fleet.run(&["doctor"]).await;
     doctor.assert_code(69);
-    assert_says(&doctor.err, &["no tool handler is available"]);
+    assert_contains(&doctor.stderr, &["no tool handler is available"]);
 }
 
 #[tokio::test]
 async fn ctrl_c_cancels_command_in_handler() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
-    // A child of the shell, so that only the end of the whole group ends it.
+    // A child of the shell, which ends only if the whole process group is killed.
     let command = r#"{"command": "sleep 1000 & echo $! > child; echo $$ > pid; wait"}"#;
     let call = fleet.start(&["tools", "call", "bash", command]);
-    let group = Group::from_file(&fleet, "pid").await;
-    let child = Group::from_file(&fleet, "child").await;
+    let group = ProcessGroup::from_file(&fleet, "pid").await;
+    let child = ProcessGroup::from_file(&fleet, "child").await;
 
     call.send(Signal::INT);
-    let called = call.ended_within(QUICK).await;
+    let called = call.wait_within(STOP_LIMIT).await;
     called.assert_code(1);
-    assert_says(&called.err, &["cancelled", "executed: yes"]);
-    group.is_gone().await;
-    child.is_gone().await;
+    assert_contains(&called.stderr, &["cancelled", "executed: yes"]);
+    group.wait_for_exit().await;
+    child.wait_for_exit().await;
     assert!(handler.is_alive());
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
 }
@@ -96,9 +99,9 @@ async fn timed_out_call_is_stopped_in_handler() {
     let _handler = fleet.handler("handler-1").await;
     let command = r#"{"command": "echo $$ > pid; sleep 1000"}"#;
     let call = fleet.start(&["tools", "call", "bash", command, "--timeout", "1"]);
-    let group = Group::from_file(&fleet, "pid").await;
-    let called = call.ended_within(QUICK).await;
+    let group = ProcessGroup::from_file(&fleet, "pid").await;
+    let called = call.wait_within(STOP_LIMIT).await;
     called.assert_code(75);
-    assert_says(&called.err, &["timeout", "executed: yes"]);
-    group.is_gone().await;
+    assert_contains(&called.stderr, &["timeout", "executed: yes"]);
+    group.wait_for_exit().await;
 }

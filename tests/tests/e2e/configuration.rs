@@ -1,15 +1,15 @@
 //! Invalid configurations: a process does not start and reports all errors.
 
 use crate::{
-    fleet::{Fleet, assert_says},
-    process::{Ended, Running},
+    fleet::{Fleet, assert_contains},
+    process::{Exit, Running},
 };
 
-async fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+async fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Exit {
     let fleet = Fleet::new();
-    let mut command = fleet.bare_program(program);
+    let mut command = fleet.program_without_bus(program);
     command.args(arguments).envs(variables.iter().copied());
-    Running::start(command).ended().await
+    Running::start(command).wait().await
 }
 
 #[tokio::test]
@@ -23,9 +23,9 @@ async fn handler_reports_all_configuration_errors() {
         ("ROCKBOT_SERVICE__DRAIN", "25"),
     ];
     for arguments in [&[][..], &["--check-config"]] {
-        let ended = run("rockbot-tool-handler", arguments, &variables).await;
-        ended.assert_code(64);
-        let words = [
+        let exit = run("rockbot-tool-handler", arguments, &variables).await;
+        exit.assert_code(64);
+        let expected = [
             "handler.concurrency",
             "handler.max_result_bytes",
             "no/such/folder",
@@ -34,8 +34,8 @@ async fn handler_reports_all_configuration_errors() {
             "service.drain",
             "such as \"30s\"",
         ];
-        assert_says(&ended.err, &words);
-        assert!(!ended.err.contains("hunter2"), "a value is shown:\n{}", ended.err);
+        assert_contains(&exit.stderr, &expected);
+        assert!(!exit.stderr.contains("hunter2"), "a value is shown:\n{}", exit.stderr);
     }
 }
 
@@ -43,14 +43,14 @@ async fn handler_reports_all_configuration_errors() {
 async fn agent_reports_all_configuration_errors() {
     let variables = [
         ("ROCKBOT_AGENT__CONCURRENCY", "0"),
-        ("ROCKBOT_AGENT__NAME", "nobody"),
+        ("ROCKBOT_AGENT__NAME", "unknown"),
         ("ROCKBOT_LLM__MAX_ATTEMPTS", "99"),
         ("ROCKBOT_LOG__LEVEL", "=:="),
     ];
-    let ended = run("rockbot-agent", &[], &variables).await;
-    ended.assert_code(64);
-    let words = ["agent.concurrency", "\"nobody\"", "max_attempts", "log.level"];
-    assert_says(&ended.err, &words);
+    let exit = run("rockbot-agent", &[], &variables).await;
+    exit.assert_code(64);
+    let expected = ["agent.concurrency", "\"unknown\"", "max_attempts", "log.level"];
+    assert_contains(&exit.stderr, &expected);
 }
 
 #[tokio::test]
@@ -58,10 +58,10 @@ async fn invalid_broker_url_is_rejected_and_not_logged() {
     for program in ["rockbot-tool-handler", "rockbot-agent"] {
         let model = ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
         let url = ("ROCKBOT_BUS__URL", "http://user:hunter2@broker");
-        let ended = run(program, &[], &[url, model]).await;
-        ended.assert_code(64);
-        assert_says(&ended.err, &["amqp://"]);
-        assert!(!ended.err.contains("hunter2"), "a password is shown:\n{}", ended.err);
+        let exit = run(program, &[], &[url, model]).await;
+        exit.assert_code(64);
+        assert_contains(&exit.stderr, &["amqp://"]);
+        assert!(!exit.stderr.contains("hunter2"), "a password is shown:\n{}", exit.stderr);
     }
 }
 
@@ -75,43 +75,43 @@ async fn production_profile_rejects_plain_amqp_and_guest() {
     for (program, arguments) in
         [("rockbot-tool-handler", &[][..]), ("rockbot-agent", &[]), ("rockbot", &["doctor"])]
     {
-        let ended = run(program, arguments, &variables).await;
-        ended.assert_code(64);
-        assert_says(&ended.err, &["amqps://", "guest", "cargo xtask broker-users"]);
-        assert!(!ended.err.contains("hunter2"), "a password is shown:\n{}", ended.err);
+        let exit = run(program, arguments, &variables).await;
+        exit.assert_code(64);
+        assert_contains(&exit.stderr, &["amqps://", "guest", "cargo xtask broker-users"]);
+        assert!(!exit.stderr.contains("hunter2"), "a password is shown:\n{}", exit.stderr);
     }
     let missing = ("ROCKBOT_BUS__TLS__CA_FILE", "/nowhere/at/all.pem");
     let url = ("ROCKBOT_BUS__URL", "amqps://user:hunter2@broker.example.org");
     for (program, arguments) in
         [("rockbot-tool-handler", &[][..]), ("rockbot-agent", &[]), ("rockbot", &["doctor"])]
     {
-        let ended = run(program, arguments, &[missing, url, variables[2]]).await;
-        ended.assert_code(64);
-        assert_says(&ended.err, &["tls.ca_file", "/nowhere/at/all.pem"]);
+        let exit = run(program, arguments, &[missing, url, variables[2]]).await;
+        exit.assert_code(64);
+        assert_contains(&exit.stderr, &["tls.ca_file", "/nowhere/at/all.pem"]);
     }
 }
 
 #[tokio::test]
 async fn agent_without_model_explains_setup() {
-    let ended = run("rockbot-agent", &[], &[]).await;
-    ended.assert_code(64);
-    assert_says(&ended.err, &["OPENAI_API_KEY", "OPENROUTER_API_KEY", "[llm]"]);
+    let exit = run("rockbot-agent", &[], &[]).await;
+    exit.assert_code(64);
+    assert_contains(&exit.stderr, &["OPENAI_API_KEY", "OPENROUTER_API_KEY", "[llm]"]);
 }
 
 #[tokio::test]
 async fn default_configuration_is_valid_and_printed_with_comments() {
     for program in ["rockbot-tool-handler", "rockbot-agent"] {
-        // A model is the one thing that an agent can't do without and has no default for.
+        // The model is the only required setting without a default.
         let model = ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");
-        let ended = run(program, &["--check-config"], &[model]).await;
-        ended.assert_code(0);
-        assert_says(&ended.out, &["the configuration is valid"]);
+        let exit = run(program, &["--check-config"], &[model]).await;
+        exit.assert_code(0);
+        assert_contains(&exit.stdout, &["the configuration is valid"]);
         let printed = run(program, &["--print-config"], &[]).await;
         printed.assert_code(0);
-        assert_says(&printed.out, &["# ", "[bus]", "[log]"]);
+        assert_contains(&printed.stdout, &["# ", "[bus]", "[log]"]);
         let helped = run(program, &["--help"], &[]).await;
         helped.assert_code(0);
-        assert_says(&helped.out, &["Examples:", "Exit codes:"]);
+        assert_contains(&helped.stdout, &["Examples:", "Exit codes:"]);
         run(program, &["--no-such-option"], &[]).await.assert_code(64);
     }
 }

@@ -13,39 +13,39 @@ use rockbot_testkit::fixture::{assert_never, next_delivery, reply_address, withi
 use serde_json::Value;
 
 use crate::{
-    fleet::{Fleet, Group, assert_says},
+    fleet::{Fleet, ProcessGroup, assert_contains},
     process::Running,
 };
 
-/// Somebody who asks over the bus and hears the answers.
-struct Asker {
+/// A caller that publishes requests and consumes their replies.
+struct RawCaller {
     bus: Arc<dyn Bus>,
     address: ReplyAddress,
-    answers: Consumer,
+    replies: Consumer,
 }
 
-impl Asker {
-    async fn at(fleet: &Fleet) -> Self {
+impl RawCaller {
+    async fn connect(fleet: &Fleet) -> Self {
         let bus = fleet.bus(|_| ()).await;
-        let address = reply_address("asker", "1");
-        let answers = Subscription::new(address.queue(), 16);
-        let answers = within_timeout("subscribe", bus.consume(answers)).await.expect("subscribed");
-        Self { bus, address, answers }
+        let address = reply_address("caller", "1");
+        let replies = Subscription::new(address.queue(), 16);
+        let replies = within_timeout("subscribe", bus.consume(replies)).await.expect("subscribed");
+        Self { bus, address, replies }
     }
 
-    /// The place of a handler at the queue of calls.
-    async fn handlers_place(&self) -> Consumer {
+    /// Consumes the queue of tool calls like a handler.
+    async fn consume_calls(&self) -> Consumer {
         let work = Subscription::new(QueueSpec::work(&tool_invoke()), 4);
         within_timeout("subscribe", self.bus.consume(work)).await.expect("subscribed")
     }
 
     async fn send(&self, envelope: Envelope) {
         let publication = Publication::mandatory(tool_invoke(), envelope);
-        within_timeout("publish", self.bus.publish(publication)).await.expect("taken");
+        within_timeout("publish", self.bus.publish(publication)).await.expect("confirmed");
     }
 
-    /// Asks for a tool; the id of the call.
-    async fn ask(&self, tool: &str, arguments: &str) -> String {
+    /// Calls a tool and returns the id of the call.
+    async fn call(&self, tool: &str, arguments: &str) -> String {
         let id = ToolCallId::generate();
         let request = ToolInvokeRequest {
             tool_call_id: id.clone(),
@@ -56,79 +56,79 @@ impl Asker {
         let envelope = Envelope::from_payload(&request)
             .with_correlation_id(id.as_str())
             .reply_to(self.address.tool_result())
-            .with_source("asker")
+            .with_source("caller")
             .within(Duration::from_secs(60));
         self.send(envelope).await;
         id.to_string()
     }
 
-    async fn answer(&mut self) -> Envelope {
-        let delivery = next_delivery(&mut self.answers).await;
+    async fn reply(&mut self) -> Envelope {
+        let delivery = next_delivery(&mut self.replies).await;
         let envelope = delivery.envelope().clone();
         within_timeout("an ack", delivery.settle(Settlement::Ack)).await.expect("acked");
         envelope
     }
 }
 
-/// A handler that dies of the call `poison` each time, and of nothing else: how often it got
-/// the poison, and how many other messages.
-async fn dies_of(poison: &str, mut work: Consumer, others: usize) -> (u32, usize) {
-    let (mut poisoned, mut served) = (0, 0);
-    while poisoned < MAX_DELIVERIES || served < others {
+/// Returns the call `poison` to the queue like a handler that crashes on it, and acks all others. Returns
+/// the deliveries of the poison and of other messages.
+async fn crash_on(poison: &str, mut work: Consumer, others: usize) -> (u32, usize) {
+    let (mut poisoned, mut acked) = (0, 0);
+    while poisoned < MAX_DELIVERIES || acked < others {
         let delivery = next_delivery(&mut work).await;
         let settlement = if delivery.envelope().correlation_id.as_deref() == Some(poison) {
             poisoned += 1;
             Settlement::Retry
         } else {
-            served += 1;
+            acked += 1;
             Settlement::Ack
         };
         within_timeout("a settlement", delivery.settle(settlement)).await.expect("settled");
     }
-    assert_never("one more delivery", work.next()).await;
+    assert_never("another delivery", work.next()).await;
     work.cancel().await;
-    (poisoned, served)
+    (poisoned, acked)
 }
 
-/// Runs `rockbot` until what it says as JSON holds.
-async fn until_said(fleet: &Fleet, arguments: &[&str], holds: impl Fn(&Value) -> bool) -> Value {
-    within_timeout("it is said", async {
+/// Repeats a `rockbot` command until its JSON output matches.
+async fn run_until(fleet: &Fleet, arguments: &[&str], matches: impl Fn(&Value) -> bool) -> Value {
+    within_timeout("the expected output", async {
         loop {
-            let said = fleet.run(arguments).await.json();
-            if holds(&said) {
-                return said;
+            let output = fleet.run(arguments).await.json();
+            if matches(&output) {
+                return output;
             }
         }
     })
     .await
 }
 
-/// Waits until the queue of tool calls has so many dead letters.
-async fn dead_letters(fleet: &Fleet, count: u32) {
+/// Waits until the queue of tool calls has `count` dead letters.
+async fn wait_for_dead_letters(fleet: &Fleet, count: u32) {
     let list = ["--json", "dlq", "list", "tool.invoke"];
-    until_said(fleet, &list, |said| said[0]["deadLetters"] == count).await;
+    run_until(fleet, &list, |output| output[0]["deadLetters"] == count).await;
 }
 
 #[tokio::test]
 async fn poison_request_is_dead_lettered_and_replayable() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "buy milk\n");
-    let mut asker = Asker::at(&fleet).await;
-    let work = asker.handlers_place().await;
-    let poison = asker.ask("read_file", r#"{"path": "notes.md"}"#).await;
+    let mut caller = RawCaller::connect(&fleet).await;
+    let work = caller.consume_calls().await;
+    let poison = caller.call("read_file", r#"{"path": "notes.md"}"#).await;
     for _ in 0..10 {
-        asker.ask("list_files", "{}").await;
+        caller.call("list_files", "{}").await;
     }
-    assert_eq!(dies_of(&poison, work, 10).await, (MAX_DELIVERIES, 10));
-    dead_letters(&fleet, 1).await;
+    assert_eq!(crash_on(&poison, work, 10).await, (MAX_DELIVERIES, 10));
+    wait_for_dead_letters(&fleet, 1).await;
 
-    let said = fleet.run(&["--json", "dlq", "show", "tool.invoke"]).await;
-    said.assert_code(0);
-    let letter = &said.json()["letters"][0];
+    let output = fleet.run(&["--json", "dlq", "show", "tool.invoke"]).await;
+    output.assert_code(0);
+    let letter = &output.json()["letters"][0];
     assert_eq!(letter["correlationId"], *poison);
     assert_eq!(
         (&letter["type"], &letter["source"]),
-        (&"ToolInvokeRequest".into(), &"asker".into())
+        (&"ToolInvokeRequest".into(), &"caller".into())
     );
     assert_eq!(letter["reason"], "delivered too often");
     assert_eq!((&letter["deliveries"], &letter["attempt"]), (&5.into(), &1.into()));
@@ -136,16 +136,13 @@ async fn poison_request_is_dead_lettered_and_replayable() {
     let id = letter["messageId"].as_str().expect("an id");
     let shown = fleet.run(&["dlq", "show", "tool.invoke", "--id", id, "--body"]).await;
     shown.assert_code(0);
-    assert_says(&shown.out, &[&poison, "delivered too often: 5 times", "notes.md"]);
+    assert_contains(&shown.stdout, &[&poison, "delivered too often: 5 times", "notes.md"]);
 
-    let rehearsal = fleet.run(&["--json", "dlq", "replay", "tool.invoke", "--dry-run"]).await;
-    rehearsal.assert_code(0);
-    let rehearsal = rehearsal.json();
-    assert_eq!(rehearsal["replayed"][0]["correlationId"], *poison);
-    assert_eq!(
-        (&rehearsal["replayed"][0]["sentAs"], &rehearsal["left"]),
-        (&Value::Null, &1.into())
-    );
+    let dry_run = fleet.run(&["--json", "dlq", "replay", "tool.invoke", "--dry-run"]).await;
+    dry_run.assert_code(0);
+    let dry_run = dry_run.json();
+    assert_eq!(dry_run["replayed"][0]["correlationId"], *poison);
+    assert_eq!((&dry_run["replayed"][0]["sentAs"], &dry_run["left"]), (&Value::Null, &1.into()));
     let list = fleet.run(&["dlq", "list", "--json"]).await.json();
     let invoke = serde_json::json!({"name": "tool.invoke", "exists": true, "ready": 0,
         "consumers": 0, "deadLetters": 1});
@@ -156,7 +153,7 @@ async fn poison_request_is_dead_lettered_and_replayable() {
     doctor.assert_code(0);
     let finding = &doctor.json()["findings"][0];
     assert_eq!(finding["severity"], "warning");
-    assert_says(finding["message"].as_str().expect("text"), &["1 dead letter of tool.invoke"]);
+    assert_contains(finding["message"].as_str().expect("text"), &["1 dead letter of tool.invoke"]);
 
     let replayed = fleet.run(&["--json", "dlq", "replay", "tool.invoke"]).await;
     replayed.assert_code(0);
@@ -164,25 +161,25 @@ async fn poison_request_is_dead_lettered_and_replayable() {
     assert_eq!((&replayed["left"], &replayed["error"]), (&0.into(), &Value::Null));
     assert_eq!(replayed["replayed"][0]["messageId"], id);
     assert_ne!(replayed["replayed"][0]["sentAs"], id);
-    let answer = asker.answer().await;
-    assert_eq!(answer.correlation_id.as_deref(), Some(poison.as_str()));
-    let response: ToolInvokeResponse = answer.decode(Limits::default()).expect("a result");
+    let reply = caller.reply().await;
+    assert_eq!(reply.correlation_id.as_deref(), Some(poison.as_str()));
+    let response: ToolInvokeResponse = reply.decode(Limits::default()).expect("a result");
     assert_eq!(response.content, "buy milk\n");
-    dead_letters(&fleet, 0).await;
+    wait_for_dead_letters(&fleet, 0).await;
 }
 
 #[tokio::test]
 async fn replayed_call_that_may_have_started_runs_once() {
     let fleet = Fleet::new();
-    let mut asker = Asker::at(&fleet).await;
-    let work = asker.handlers_place().await;
-    let poison = asker.ask("bash", r#"{"command": "echo ran >> marker"}"#).await;
-    dies_of(&poison, work, 0).await;
-    dead_letters(&fleet, 1).await;
+    let mut caller = RawCaller::connect(&fleet).await;
+    let work = caller.consume_calls().await;
+    let poison = caller.call("bash", r#"{"command": "echo ran >> marker"}"#).await;
+    crash_on(&poison, work, 0).await;
+    wait_for_dead_letters(&fleet, 1).await;
     let _handler = fleet.handler("handler-1").await;
     fleet.run(&["dlq", "replay", "tool.invoke"]).await.assert_code(0);
-    let answer = asker.answer().await;
-    let error: ToolError = answer.decode(Limits::default()).expect("an error");
+    let reply = caller.reply().await;
+    let error: ToolError = reply.decode(Limits::default()).expect("an error");
     assert_eq!(error.code, ToolErrorCode::OutcomeUnknown);
     assert!(!fleet.path("marker").exists(), "the command ran");
 }
@@ -191,46 +188,44 @@ async fn replayed_call_that_may_have_started_runs_once() {
 async fn purge_removes_only_selected_dead_letters() {
     let fleet = Fleet::new();
     let _handler = fleet.handler("handler-1").await;
-    let asker = Asker::at(&fleet).await;
+    let caller = RawCaller::connect(&fleet).await;
     for text in ["one", "two\u{1b}[2J", "three"] {
         let body = serde_json::to_vec(text).expect("JSON");
-        asker.send(Envelope::raw("Nonsense", body)).await;
-        // One after the other, so that their order is known.
-        let count = |said: &Value| said[0]["deadLetters"].clone();
-        let list = ["--json", "dlq", "list", "tool.invoke"];
+        caller.send(Envelope::raw("Nonsense", body)).await;
+        // Sequentially, so that their order is known.
         let expected = match text {
             "one" => 1,
             "three" => 3,
             _ => 2,
         };
-        until_said(&fleet, &list, |said| count(said) == expected).await;
+        wait_for_dead_letters(&fleet, expected).await;
     }
     let show = ["--json", "dlq", "show", "tool.invoke", "--body"];
     let letters = fleet.run(&show).await.json()["letters"].clone();
-    assert_says(letters[0]["reason"].as_str().expect("a reason"), &["Nonsense"]);
+    assert_contains(letters[0]["reason"].as_str().expect("a reason"), &["Nonsense"]);
     assert_eq!(letters[1]["body"], "\"two\\u001b[2J\"");
     let id = letters[1]["messageId"].as_str().expect("an id");
 
-    for (arguments, code, words) in [
+    for (arguments, code, text) in [
         (&["dlq", "purge", "tool.invoke"][..], 64, "--yes"),
-        (&["dlq", "purge", "tool.invoke", "--id", "nobody", "--yes"], 1, "nobody"),
-        (&["dlq", "replay", "tool.invoke", "--id", "nobody"], 1, "nothing was changed"),
+        (&["dlq", "purge", "tool.invoke", "--id", "unknown", "--yes"], 1, "unknown"),
+        (&["dlq", "replay", "tool.invoke", "--id", "unknown"], 1, "nothing was changed"),
         (&["dlq", "show", "no.such.queue"], 69, "rockbot dlq list"),
         (&["dlq", "list", "no.such.queue"], 69, "rockbot dlq list"),
         (&["dlq", "purge", "tool.invoke", "--dry-run"], 0, ""),
     ] {
-        let said = fleet.run(arguments).await;
-        said.assert_code(code);
-        assert_says(&said.err, &[words]);
+        let exit = fleet.run(arguments).await;
+        exit.assert_code(code);
+        assert_contains(&exit.stderr, &[text]);
     }
-    dead_letters(&fleet, 3).await;
+    wait_for_dead_letters(&fleet, 3).await;
 
     let one = ["--json", "dlq", "purge", "tool.invoke", "--id", id, "--yes"];
     assert_eq!(fleet.run(&one).await.json()["deleted"], serde_json::json!([id]));
     let left = fleet.run(&show).await.json()["letters"].clone();
     assert_eq!((&left[0], &left[1]), (&letters[0], &letters[2]));
     fleet.run(&["dlq", "purge", "tool.invoke", "--yes"]).await.assert_code(0);
-    dead_letters(&fleet, 0).await;
+    wait_for_dead_letters(&fleet, 0).await;
 }
 
 #[tokio::test]
@@ -239,29 +234,29 @@ async fn doctor_shows_handler_load() {
     let mut command = fleet.program("rockbot-tool-handler");
     command.env("ROCKBOT_SERVICE__INSTANCE", "handler-1").env("ROCKBOT_HANDLER__CONCURRENCY", "1");
     let mut handler = Running::start(command);
-    handler.says("ready").await;
-    let asker = Asker::at(&fleet).await;
-    asker.ask("bash", r#"{"command": "echo $$ > pid; sleep 1000"}"#).await;
-    let _group = Group::from_file(&fleet, "pid").await;
-    asker.ask("bash", r#"{"command": "true"}"#).await;
+    handler.expect_log("ready").await;
+    let caller = RawCaller::connect(&fleet).await;
+    caller.call("bash", r#"{"command": "echo $$ > pid; sleep 1000"}"#).await;
+    let _group = ProcessGroup::from_file(&fleet, "pid").await;
+    caller.call("bash", r#"{"command": "true"}"#).await;
 
-    let busy = |said: &Value| {
-        let load = &said["handlers"][0]["load"];
+    let is_busy = |report: &Value| {
+        let load = &report["handlers"][0]["load"];
         load["running"] == 1 && load["waiting"] == 1 && load["oldestMs"].is_u64()
     };
-    let said = until_said(&fleet, &["--json", "doctor"], busy).await;
-    let shown = &said["handlers"][0];
+    let report = run_until(&fleet, &["--json", "doctor"], is_busy).await;
+    let handler_report = &report["handlers"][0];
     assert_eq!(
-        (&shown["handler"], &shown["instance"]),
+        (&handler_report["handler"], &handler_report["instance"]),
         (&"tool-handler".into(), &"handler-1".into())
     );
-    assert!(shown["version"].is_string(), "{shown}");
-    assert_eq!(said["replyQueue"]["consumers"], 1);
-    let address = said["address"].as_str().expect("an address");
+    assert!(handler_report["version"].is_string(), "{handler_report}");
+    assert_eq!(report["replyQueue"]["consumers"], 1);
+    let address = report["address"].as_str().expect("an address");
     assert!(address.starts_with("amqp://guest@") && !address.contains("guest:guest"), "{address}");
     let doctor = fleet.run(&["doctor"]).await;
     doctor.assert_code(0);
-    assert_says(&doctor.out, &["RUNNING", "OLDEST CALL", "DEAD LETTERS", address]);
+    assert_contains(&doctor.stdout, &["RUNNING", "OLDEST CALL", "DEAD LETTERS", address]);
 }
 
 #[tokio::test]
@@ -274,17 +269,17 @@ async fn doctor_warns_about_unconsumed_messages() {
     let queue = Subscription::new(QueueSpec::work(&key), 1);
     drop(within_timeout("subscribe", bus.consume(queue)).await.expect("subscribed"));
     let message = Publication::mandatory(key, Envelope::raw("Text", b"{}".to_vec()));
-    within_timeout("publish", bus.publish(message)).await.expect("taken");
-    let doctor = within_timeout("the verdict", async {
+    within_timeout("publish", bus.publish(message)).await.expect("confirmed");
+    let doctor = within_timeout("the finding", async {
         loop {
-            let ended = fleet.run(&["doctor"]).await;
-            if ended.code == Some(1) {
-                return ended;
+            let exit = fleet.run(&["doctor"]).await;
+            if exit.code == Some(1) {
+                return exit;
             }
         }
     });
-    assert_says(
-        &doctor.await.err,
+    assert_contains(
+        &doctor.await.stderr,
         &["1 message in user.message.assistant, but it has no consumer"],
     );
 }

@@ -1,4 +1,4 @@
-//! A fleet for one test: its own namespace on the test broker, and a folder for its file tools.
+//! The fleet of a test: a namespace on the test broker, and a folder for file tools.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use crate::{
     binaries,
-    process::{Ended, Running},
+    process::{Exit, Running},
 };
 
 pub(crate) struct Fleet {
@@ -27,17 +27,17 @@ impl Fleet {
         Self { namespace: fixture::fresh_namespace(), folder }
     }
 
-    /// A program of the fleet with nothing else in its environment, in the fleet's folder.
+    /// Returns a program in the fleet's folder and namespace, with a clean environment.
     pub(crate) fn program(&self, name: &str) -> Command {
-        let mut command = self.bare_program(name);
+        let mut command = self.program_without_bus(name);
         command
             .env("ROCKBOT_BUS__URL", fixture::test_broker_url())
             .env("ROCKBOT_BUS__NAMESPACE", &self.namespace);
         command
     }
 
-    /// The same without a bus.
-    pub(crate) fn bare_program(&self, name: &str) -> Command {
+    /// Returns a program in the fleet's folder without a broker, with a clean environment.
+    pub(crate) fn program_without_bus(&self, name: &str) -> Command {
         let mut command = Command::new(binaries::path(name));
         command
             .current_dir(self.folder.path())
@@ -48,17 +48,17 @@ impl Fleet {
         command
     }
 
-    /// A tool handler that takes calls.
+    /// Starts a tool handler, and waits until it is ready.
     pub(crate) async fn handler(&self, instance: &str) -> Running {
         self.handler_in(instance, &self.folder.path().display().to_string()).await
     }
 
-    /// A tool handler that takes calls, with its files elsewhere.
+    /// Starts a tool handler with another folder for its files.
     pub(crate) async fn handler_in(&self, instance: &str, root: &str) -> Running {
         self.handler_with(instance, &[("ROCKBOT_FILES__ROOT", root)]).await
     }
 
-    /// A tool handler that takes calls, with other settings.
+    /// Starts a tool handler with additional settings.
     pub(crate) async fn handler_with(&self, instance: &str, settings: &[(&str, &str)]) -> Running {
         let mut command = self.program("rockbot-tool-handler");
         command
@@ -66,16 +66,16 @@ impl Fleet {
             .env("ROCKBOT_FILES__ROOT", self.folder.path())
             .envs(settings.iter().copied());
         let mut running = Running::start(command);
-        running.says("ready").await;
+        running.expect_log("ready").await;
         running
     }
 
-    /// A bridge that serves these MCP servers, from the file `<instance>.json`.
+    /// Starts a bridge for MCP servers, which are written to the file `<instance>.json`.
     pub(crate) async fn bridge(&self, instance: &str, servers: &Value) -> Running {
         self.bridge_with(instance, servers, &[]).await
     }
 
-    /// The same with other settings.
+    /// Starts a bridge with additional settings.
     pub(crate) async fn bridge_with(
         &self,
         instance: &str,
@@ -90,17 +90,17 @@ impl Fleet {
             .env("ROCKBOT_MCP__CONFIG", file)
             .envs(settings.iter().copied());
         let mut running = Running::start(command);
-        running.says("ready").await;
+        running.expect_log("ready").await;
         running
     }
 
-    /// How many calls wait for a handler, including the quarantine, and how many are dead letters.
+    /// Returns the number of waiting calls, including the quarantine, and of their dead letters.
     pub(crate) async fn waiting_and_dead(&self, bus: &Arc<dyn Bus>) -> (u32, u32) {
         let calls = QueueSpec::work(&tool_invoke());
         let quarantine = QueueSpec::quarantine(&tool_invoke());
         let queues = [calls.dead_letters().name, calls.name, quarantine.name];
         let report = bus.inspect(&queues).await.expect("a report");
-        let ready = |at: usize| report.queues[at].depth().map_or(0, |depth| depth.ready);
+        let ready = |index: usize| report.queues[index].depth().map_or(0, |depth| depth.ready);
         (ready(1) + ready(2), ready(0))
     }
 
@@ -111,18 +111,18 @@ impl Fleet {
         Running::start(command)
     }
 
-    /// Runs `rockbot` as a client of this fleet to its end.
-    pub(crate) async fn run(&self, arguments: &[&str]) -> Ended {
-        self.start(arguments).ended().await
+    /// Runs `rockbot` as a client of this fleet until it exits.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Exit {
+        self.start(arguments).wait().await
     }
 
-    /// A connection of the test itself to the bus of the fleet.
+    /// Connects the test to the bus of the fleet.
     pub(crate) async fn bus(&self, config: impl FnOnce(&mut RabbitConfig)) -> Arc<dyn Bus> {
         let mut settings = RabbitConfig::new(fixture::test_broker_url(), "an e2e test");
         settings.namespace.clone_from(&self.namespace);
         config(&mut settings);
         let bus = RabbitBus::start(&settings).expect("a usable URL");
-        bus.connected(fixture::TEST_TIMEOUT).await.expect("the test broker answers");
+        bus.connected(fixture::TEST_TIMEOUT).await.expect("connected to the test broker");
         Arc::new(bus)
     }
 
@@ -136,14 +136,14 @@ impl Fleet {
         path
     }
 
-    /// Waits for a file of the fleet.
-    pub(crate) async fn exists(&self, name: &str) {
+    /// Waits for a file in the fleet's folder.
+    pub(crate) async fn wait_for_file(&self, name: &str) {
         let path = self.path(name);
         wait_until(name, || path.exists()).await;
     }
 
-    /// Waits for a line in a file that a command writes, and returns the file's text.
-    pub(crate) async fn line_in(&self, name: &str) -> String {
+    /// Waits until a file ends with a newline, and returns its text.
+    pub(crate) async fn wait_for_line(&self, name: &str) -> String {
         let path = self.path(name);
         let read = || fs::read_to_string(&path).unwrap_or_default();
         wait_until(name, || read().ends_with('\n')).await;
@@ -151,31 +151,31 @@ impl Fleet {
     }
 }
 
-/// The process group of a command that a handler runs. Dropping it kills what is left of it.
-pub(crate) struct Group(Pid);
+/// The process group of a command that a handler runs. Dropping it kills the group.
+pub(crate) struct ProcessGroup(Pid);
 
-impl Group {
-    /// Waits for a command to write `$$` into a file.
+impl ProcessGroup {
+    /// Waits until a command has written `$$` into a file.
     pub(crate) async fn from_file(fleet: &Fleet, name: &str) -> Self {
-        let number = fleet.line_in(name).await;
+        let number = fleet.wait_for_line(name).await;
         let number = number.trim().parse().expect("a process id");
         Self(Pid::from_raw(number).expect("a process id"))
     }
 
-    pub(crate) async fn is_gone(&self) {
-        wait_until("the end of the command", || test_kill_process(self.0).is_err()).await;
+    pub(crate) async fn wait_for_exit(&self) {
+        wait_until("the exit of the command", || test_kill_process(self.0).is_err()).await;
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let _ = kill_process_group(self.0, Signal::KILL);
     }
 }
 
-/// Fails with what is missing of `words` in `text`.
+/// Fails if `text` lacks one of the expected parts.
 #[track_caller]
-pub(crate) fn assert_says(text: &str, words: &[&str]) {
-    let missing: Vec<_> = words.iter().filter(|word| !text.contains(**word)).collect();
+pub(crate) fn assert_contains(text: &str, expected: &[&str]) {
+    let missing: Vec<_> = expected.iter().filter(|part| !text.contains(**part)).collect();
     assert!(missing.is_empty(), "missing {missing:?} in:\n{text}");
 }

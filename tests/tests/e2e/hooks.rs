@@ -1,11 +1,11 @@
-//! The audit log and hook commands, in the processes that ship.
+//! The audit log and hook commands of real processes.
 
 use std::fs;
 
 use serde_json::Value;
 
 use crate::{
-    fleet::{Fleet, assert_says},
+    fleet::{Fleet, assert_contains},
     process::Running,
 };
 
@@ -44,7 +44,7 @@ async fn handler_audits_calls_and_obeys_hook_commands() {
         .env("ROCKBOT_SERVICE__INSTANCE", "handler-1")
         .env("ROCKBOT_FILES__ROOT", fleet.path(""));
     let mut handler = Running::start(command);
-    handler.says("ready").await;
+    handler.expect_log("ready").await;
 
     let read = fleet.run(&["tools", "call", "read_file", r#"{"path": "notes.md"}"#]).await;
     read.assert_code(0);
@@ -53,11 +53,11 @@ async fn handler_audits_calls_and_obeys_hook_commands() {
     let error = refused.json();
     assert_eq!(error["code"], "not_permitted", "{error}");
     assert_eq!(error["executed"], "no", "{error}");
-    assert_says(&error.to_string(), &["no shell today"]);
+    assert_contains(&error.to_string(), &["no shell today"]);
     assert!(!fleet.path("ran").exists(), "the refused command ran");
 
     handler.send(rustix::process::Signal::TERM);
-    handler.ended().await.assert_code(0);
+    handler.wait().await.assert_code(0);
 
     let records = audit_records(&fleet);
     assert_eq!(records.len(), 2, "{records:?}");
@@ -74,7 +74,7 @@ async fn handler_audits_calls_and_obeys_hook_commands() {
     let expected = |values: [&str; 4]| values.map(|value| Some(value.to_owned()));
     assert_eq!(outcome(&records[0]), expected(["read_file", "allowed", "ok", "yes"]));
     assert_eq!(outcome(&records[1]), expected(["bash", "refused", "not_permitted", "no"]));
-    assert_says(records[1]["reason"].as_str().unwrap_or_default(), &["no shell today"]);
+    assert_contains(records[1]["reason"].as_str().unwrap_or_default(), &["no shell today"]);
 
     let before = json_file(&fleet, "before.json");
     assert_eq!(before["event"], "before");
@@ -88,11 +88,11 @@ async fn handler_audits_calls_and_obeys_hook_commands() {
 async fn embedded_fleet_obeys_hook_commands() {
     let fleet = Fleet::new();
     let config = fleet.write("rockbot.toml", DENY_BASH).display().to_string();
-    let mut command = fleet.bare_program("rockbot");
+    let mut command = fleet.program_without_bus("rockbot");
     let arguments =
         ["--config", &config, "--json", "tools", "call", "bash", r#"{"command": "true"}"#];
     command.args(arguments);
-    let error = Running::start(command).ended().await.json();
+    let error = Running::start(command).wait().await.json();
     assert_eq!(
         (&error["code"], &error["executed"]),
         (&"not_permitted".into(), &"no".into()),
@@ -107,7 +107,7 @@ async fn unusable_audit_file_prevents_start() {
     let fleet = Fleet::new();
     let mut command = fleet.program("rockbot-tool-handler");
     command.env("ROCKBOT_AUDIT__FILE", fleet.path("missing/audit.jsonl"));
-    let ended = Running::start(command).ended().await;
-    ended.assert_code(64);
-    assert_says(&ended.err, &["audit.file", "missing/audit.jsonl", "check the folder"]);
+    let exit = Running::start(command).wait().await;
+    exit.assert_code(64);
+    assert_contains(&exit.stderr, &["audit.file", "missing/audit.jsonl", "check the folder"]);
 }

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::{
-    fleet::{Fleet, assert_says},
+    fleet::{Fleet, assert_contains},
     process::Running,
 };
 
@@ -35,7 +35,7 @@ const SECTIONS: usize = 100;
 const LINES: usize = 2000;
 const FILE: &str = "report.md";
 
-/// Ten megabytes, with headings.
+/// Returns ten megabytes of text with headings.
 fn report() -> String {
     let mut text = String::new();
     for section in 1..=SECTIONS {
@@ -50,48 +50,49 @@ fn report() -> String {
     text
 }
 
-/// The line where a section begins, from 1.
-fn begins(section: usize) -> usize {
+/// Returns the number of the first line of a section, counted from 1.
+fn first_line(section: usize) -> usize {
     (section - 1) * LINES + 1
 }
 
-/// Looks at the file, waits for the test, reads three ranges if it was given a handle, and answers.
-struct Reader {
+/// A model that runs a command, waits for the test, reads three ranges if the result has a handle, and
+/// answers.
+struct ReadingModel {
     command: String,
-    /// What it read of its tools, as it came.
-    read: mpsc::Sender<String>,
-    /// A permit lets it go on after the first result.
-    go_on: Arc<Semaphore>,
+    /// Receives the tool results of the model.
+    results: mpsc::Sender<String>,
+    /// A permit lets the model continue after the first result.
+    resume: Arc<Semaphore>,
     steps: Mutex<VecDeque<Step>>,
 }
 
 #[derive(Clone, Copy)]
 enum Step {
-    Look,
-    Read,
+    RunCommand,
+    ReadRanges,
     Answer,
 }
 
-impl Reader {
+impl ReadingModel {
     fn events(&self, step: Step, results: &[&str]) -> Vec<ChatEvent> {
         match step {
-            Step::Look => called(&[("bash", json!({"command": self.command}))]),
-            Step::Read => match handle(results[0]) {
+            Step::RunCommand => call_events(&[("bash", json!({"command": self.command}))]),
+            Step::ReadRanges => match handle(results[0]) {
                 Some(handle) => {
                     let lines = |section| {
-                        let from = begins(section);
+                        let from = first_line(section);
                         json!({"handle": handle, "mode": "lines", "from": from, "count": 3})
                     };
-                    called(&[3, 50, 99].map(|section| (TOOL_OUTPUT, lines(section))))
+                    call_events(&[3, 50, 99].map(|section| (TOOL_OUTPUT, lines(section))))
                 }
-                None => said("There is no handle."),
+                None => text_events("There is no handle."),
             },
-            Step::Answer => said(&format!("I read {} results.", results.len())),
+            Step::Answer => text_events(&format!("I read {} results.", results.len())),
         }
     }
 }
 
-impl ChatModel for Reader {
+impl ChatModel for ReadingModel {
     fn name(&self) -> &str {
         "reader"
     }
@@ -99,14 +100,14 @@ impl ChatModel for Reader {
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
         async move {
             let results: Vec<_> = request.messages.iter().filter_map(result).collect();
-            let step = self.steps.lock().unwrap().pop_front().expect("it has ended");
-            if let Step::Read = step {
-                self.read.send(results[0].to_owned()).await.expect("the test listens");
-                self.go_on.acquire().await.expect("open").forget();
+            let step = self.steps.lock().unwrap().pop_front().expect("a step");
+            if let Step::ReadRanges = step {
+                self.results.send(results[0].to_owned()).await.expect("the test receives");
+                self.resume.acquire().await.expect("open").forget();
             }
             if let Step::Answer = step {
                 for one in &results[1..] {
-                    self.read.send((*one).to_owned()).await.expect("the test listens");
+                    self.results.send((*one).to_owned()).await.expect("the test receives");
                 }
             }
             Ok(stream::iter(self.events(step, &results).into_iter().map(Ok)).boxed())
@@ -123,15 +124,15 @@ fn result(message: &ChatMessage) -> Option<&str> {
 }
 
 fn handle(result: &str) -> Option<String> {
-    let facts: Value = serde_json::from_str(result.lines().next()?).ok()?;
-    Some(facts["tool_output"]["handle"].as_str()?.to_owned())
+    let header: Value = serde_json::from_str(result.lines().next()?).ok()?;
+    Some(header["tool_output"]["handle"].as_str()?.to_owned())
 }
 
-fn said(text: &str) -> Vec<ChatEvent> {
+fn text_events(text: &str) -> Vec<ChatEvent> {
     vec![ChatEvent::Text(text.to_owned()), ChatEvent::Finished(FinishReason::Stop)]
 }
 
-fn called(calls: &[(&str, Value)]) -> Vec<ChatEvent> {
+fn call_events(calls: &[(&str, Value)]) -> Vec<ChatEvent> {
     let call = |(index, (name, arguments)): (u32, &(&str, Value))| ChatEvent::ToolCallDelta {
         index: Some(index),
         id: Some(format!("call-{index}")),
@@ -141,54 +142,54 @@ fn called(calls: &[(&str, Value)]) -> Vec<ChatEvent> {
     (0..).zip(calls).map(call).chain([ChatEvent::Finished(FinishReason::ToolCalls)]).collect()
 }
 
-/// Which tools ran, and where.
-type Places = Arc<Mutex<Vec<(String, Option<String>)>>>;
+/// Finished tools, each with the handler that ran it.
+type Executions = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
-/// An agent in the test, and what its model reads.
-struct Desk {
+/// An agent in the test process, and the tool results of its model.
+struct Harness {
     agent: Agent,
     registry: Arc<ToolRegistry>,
-    read: mpsc::Receiver<String>,
-    go_on: Arc<Semaphore>,
-    places: Places,
+    results: mpsc::Receiver<String>,
+    resume: Arc<Semaphore>,
+    executions: Executions,
     _directory: CatalogDirectory,
 }
 
-impl Desk {
-    async fn open(fleet: &Fleet, command: &str) -> Self {
+impl Harness {
+    async fn start(fleet: &Fleet, command: &str) -> Self {
         let bus = fleet.bus(|_| {}).await;
         let name = AgentName::new("assistant").expect("a name");
         let address = ReplyAddress::new(name.clone(), InstanceId::generate());
         let requester = Arc::new(Requester::new(bus, address));
         let registry = Arc::new(ToolRegistry::new());
         let directory = CatalogDirectory::start(requester, registry.clone()).await;
-        let (sender, read) = mpsc::channel(16);
-        let go_on = Arc::new(Semaphore::new(0));
-        let model = Arc::new(Reader {
+        let (sender, results) = mpsc::channel(16);
+        let resume = Arc::new(Semaphore::new(0));
+        let model = Arc::new(ReadingModel {
             command: command.to_owned(),
-            read: sender,
-            go_on: go_on.clone(),
-            steps: Mutex::new([Step::Look, Step::Read, Step::Answer].into()),
+            results: sender,
+            resume: resume.clone(),
+            steps: Mutex::new([Step::RunCommand, Step::ReadRanges, Step::Answer].into()),
         });
         let definition = AgentDefinition::new(name, "Read it.");
         let agent = Agent::new(AgentParts::new(definition, model, registry.clone()));
-        let places = Places::default();
-        let directory = directory.expect("the bus is there");
-        Self { agent, registry, read, go_on, places, _directory: directory }
+        let executions = Executions::default();
+        let directory = directory.expect("started");
+        Self { agent, registry, results, resume, executions, _directory: directory }
     }
 
-    async fn knows(&self, tool: &str) {
+    async fn wait_for_tool(&self, tool: &str) {
         wait_until(tool, || self.registry.get(tool).is_some()).await;
     }
 
-    /// Lets the model go on with a question of a person, in a task of its own.
-    fn ask(&self) -> tokio::task::JoinHandle<rockbot_agent::TurnAnswer> {
-        let (agent, places) = (self.agent.clone(), self.places.clone());
+    /// Starts a turn in a new task.
+    fn start_turn(&self) -> tokio::task::JoinHandle<rockbot_agent::TurnAnswer> {
+        let (agent, executions) = (self.agent.clone(), self.executions.clone());
         let session_id = SessionId::generate();
         let text = "What is in the report?".to_owned();
         let progress = Arc::new(move |event| {
             if let TurnEvent::ToolFinished { tool_name, ran_on, .. } = event {
-                places.lock().unwrap().push((tool_name, ran_on));
+                executions.lock().unwrap().push((tool_name, ran_on));
             }
         });
         tokio::spawn(async move {
@@ -196,8 +197,8 @@ impl Desk {
         })
     }
 
-    async fn reads(&mut self) -> String {
-        within_timeout("a result", self.read.recv()).await.expect("the model reads")
+    async fn next_result(&mut self) -> String {
+        within_timeout("a result", self.results.recv()).await.expect("the model runs")
     }
 }
 
@@ -217,39 +218,41 @@ async fn ten_megabyte_result_is_stored_and_read_elsewhere() {
     fleet.write(FILE, &text);
     let store = store_fixture::test_postgres_url();
     let first = handler(&fleet, "handler-1", &store).await;
-    let mut desk = Desk::open(&fleet, &format!("cat {FILE}")).await;
-    desk.knows("bash").await;
-    let answer = desk.ask();
+    let mut harness = Harness::start(&fleet, &format!("cat {FILE}")).await;
+    harness.wait_for_tool("bash").await;
+    let turn = harness.start_turn();
 
-    let told = desk.reads().await;
-    assert!(told.len() < 6000, "{} bytes", told.len());
-    assert_says(
-        &told,
+    let result = harness.next_result().await;
+    assert!(result.len() < 6000, "{} bytes", result.len());
+    assert_contains(
+        &result,
         &["size_limit_exceeded", "## Document Outline", "- **Section 1** → line 1 ("],
     );
     first.send(Signal::TERM);
-    first.ended().await.assert_code(0);
+    first.wait().await.assert_code(0);
     let _second = handler(&fleet, "handler-2", &store).await;
-    desk.knows(TOOL_OUTPUT).await;
-    desk.go_on.add_permits(1);
+    harness.wait_for_tool(TOOL_OUTPUT).await;
+    harness.resume.add_permits(1);
 
     let lines: Vec<_> = text.lines().collect();
     for section in [3, 50, 99] {
-        let from = begins(section);
+        let from = first_line(section);
         let expected = lines[from - 1..from + 2].join("\n");
-        assert_says(&desk.reads().await, &[&format!("[lines {from} to "), &expected]);
+        let result = harness.next_result().await;
+        assert_contains(&result, &[&format!("[lines {from} to "), &expected]);
     }
-    let answer = answer.await.expect("no panic");
+    let answer = turn.await.expect("no panic");
     assert_eq!(
         (answer.outcome, answer.text.as_str()),
         (TurnOutcome::Completed, "I read 4 results.")
     );
-    let places = desk.places.lock().unwrap().clone();
-    let ran = |instance: &str, tool: &str| {
-        let place = Some(format!("tool-handler/{instance}"));
-        places.iter().filter(|(name, ran_on)| name == tool && *ran_on == place).count()
+    let executions = harness.executions.lock().unwrap().clone();
+    let count = |instance: &str, tool: &str| {
+        let handler = Some(format!("tool-handler/{instance}"));
+        executions.iter().filter(|(name, ran_on)| name == tool && *ran_on == handler).count()
     };
-    assert_eq!((ran("handler-1", "bash"), ran("handler-2", TOOL_OUTPUT)), (1, 3), "{places:?}");
+    let counts = (count("handler-1", "bash"), count("handler-2", TOOL_OUTPUT));
+    assert_eq!(counts, (1, 3), "{executions:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,20 +261,20 @@ async fn unavailable_store_truncates_large_result() {
     fleet.write(FILE, &report());
     let store = FaultProxy::start(&store_fixture::test_postgres_url()).await;
     let mut running = handler(&fleet, "handler-1", store.url()).await;
-    let command = format!("echo $$ > began; until [ -e gate ]; do sleep 0.05; done; cat {FILE}");
-    let mut desk = Desk::open(&fleet, &command).await;
-    desk.knows("bash").await;
-    let answer = desk.ask();
-    fleet.line_in("began").await;
+    let command = format!("echo $$ > started; until [ -e gate ]; do sleep 0.05; done; cat {FILE}");
+    let mut harness = Harness::start(&fleet, &command).await;
+    harness.wait_for_tool("bash").await;
+    let turn = harness.start_turn();
+    fleet.wait_for_line("started").await;
     store.refuse();
     store.cut_all();
     fs::write(fleet.path("gate"), "").expect("written");
 
-    let told = desk.reads().await;
-    assert_says(&told, &["# Section 1\nline 2 of section 1", "[result truncated — "]);
-    assert!(told.ends_with("chars omitted]"), "{}", &told[told.len() - 100..]);
-    desk.go_on.add_permits(1);
-    let answer = answer.await.expect("no panic");
+    let result = harness.next_result().await;
+    assert_contains(&result, &["# Section 1\nline 2 of section 1", "[result truncated — "]);
+    assert!(result.ends_with("chars omitted]"), "{}", &result[result.len() - 100..]);
+    harness.resume.add_permits(1);
+    let answer = turn.await.expect("no panic");
     assert_eq!(answer.outcome, TurnOutcome::Completed);
     assert_eq!(answer.text, "There is no handle.");
     assert!(running.is_alive());

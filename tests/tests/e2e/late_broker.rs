@@ -10,18 +10,18 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{fleet::Fleet, http::ask, process::Running};
+use crate::{fleet::Fleet, http::request, process::Running};
 
-/// The test broker at another port, and what is before the port and behind it in its URL.
-struct Detour {
+/// A proxy of the test broker, initially without a listener.
+struct DelayedProxy {
     broker: String,
     port: u16,
     url: String,
 }
 
-impl Detour {
-    /// Reserves a port without a listener.
-    async fn closed() -> Self {
+impl DelayedProxy {
+    /// Reserves a port without listening.
+    async fn reserve() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let url = test_broker_url();
@@ -31,83 +31,84 @@ impl Detour {
         Self { broker: broker.to_owned(), port, url }
     }
 
-    /// Lets everybody through from now on, until dropped.
+    /// Forwards connections until the returned tasks are dropped.
     async fn open(&self) -> JoinSet<()> {
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.expect("still free");
         let broker = self.broker.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            let mut passing = JoinSet::new();
-            while let Ok((mut near, _)) = listener.accept().await {
-                let mut far = TcpStream::connect(&broker).await.expect("the test broker");
-                passing.spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+            let mut connections = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut server = TcpStream::connect(&broker).await.expect("the test broker");
+                connections
+                    .spawn(async move { copy_bidirectional(&mut client, &mut server).await });
             }
         });
         tasks
     }
 }
 
-fn handler(fleet: &Fleet, detour: &Detour) -> Running {
+fn handler(fleet: &Fleet, proxy: &DelayedProxy) -> Running {
     let mut command = fleet.program("rockbot-tool-handler");
-    command.env("ROCKBOT_BUS__URL", &detour.url);
+    command.env("ROCKBOT_BUS__URL", &proxy.url);
     Running::start(command)
 }
 
 #[tokio::test]
 async fn handler_waits_for_broker_then_serves() {
     let fleet = Fleet::new();
-    let detour = Detour::closed().await;
-    let mut handler = handler(&fleet, &detour);
-    handler.says("broker connection failed; retrying").await;
-    let _open = detour.open().await;
-    handler.says("ready").await;
+    let proxy = DelayedProxy::reserve().await;
+    let mut handler = handler(&fleet, &proxy);
+    handler.expect_log("broker connection failed; retrying").await;
+    let _open = proxy.open().await;
+    handler.expect_log("ready").await;
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
 }
 
-/// Probes until the status comes, and returns what was told with it.
-async fn probed(admin: &str, expected: u16) -> String {
-    let mut look = tokio::time::interval(Duration::from_millis(50));
-    let told = async {
+/// Polls `/readyz` until it has the expected status, and returns its body.
+async fn wait_for_readiness(admin: &str, expected: u16) -> String {
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    let body = async {
         loop {
-            look.tick().await;
-            match ask(admin, "/readyz").await {
-                (status, told) if status == expected => return told,
+            ticks.tick().await;
+            match request(admin, "/readyz").await {
+                (status, body) if status == expected => return body,
                 _ => {}
             }
         }
     };
-    within_timeout("the readiness", told).await
+    within_timeout("the readiness", body).await
 }
 
 #[tokio::test]
 async fn readiness_follows_broker_connection() {
     let fleet = Fleet::new();
-    let detour = Detour::closed().await;
+    let proxy = DelayedProxy::reserve().await;
     let mut command = fleet.program("rockbot-tool-handler");
-    command.env("ROCKBOT_BUS__URL", &detour.url).env("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0");
+    command.env("ROCKBOT_BUS__URL", &proxy.url).env("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0");
     let mut handler = Running::start(command);
     let admin = handler.admin_address().await;
-    let (status, told) = ask(&admin, "/readyz").await;
-    assert_eq!(status, 503, "{told}");
-    assert!(told.contains(r#""stage":"starting""#), "{told}");
-    assert_eq!(ask(&admin, "/healthz").await.0, 200, "it lives");
-    let open = detour.open().await;
-    let told = probed(&admin, 200).await;
-    assert!(told.contains(r#""needs":{"bus":"ok","store":"ok"}"#), "{told}");
+    let (status, body) = request(&admin, "/readyz").await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains(r#""stage":"starting""#), "{body}");
+    assert_eq!(request(&admin, "/healthz").await.0, 200, "not alive");
+    let open = proxy.open().await;
+    let body = wait_for_readiness(&admin, 200).await;
+    assert!(body.contains(r#""needs":{"bus":"ok","store":"ok"}"#), "{body}");
     drop(open);
-    let told = probed(&admin, 503).await;
-    assert!(told.contains("not connected"), "{told}");
-    assert_eq!(ask(&admin, "/healthz").await.0, 200, "it need not be started again");
-    let _open = detour.open().await;
-    probed(&admin, 200).await;
+    let body = wait_for_readiness(&admin, 503).await;
+    assert!(body.contains("not connected"), "{body}");
+    assert_eq!(request(&admin, "/healthz").await.0, 200, "not alive without the broker");
+    let _open = proxy.open().await;
+    wait_for_readiness(&admin, 200).await;
 }
 
 #[tokio::test]
 async fn handler_waiting_for_broker_stops_immediately() {
     let fleet = Fleet::new();
-    let detour = Detour::closed().await;
-    let mut handler = handler(&fleet, &detour);
-    handler.says("broker connection failed; retrying").await;
+    let proxy = DelayedProxy::reserve().await;
+    let mut handler = handler(&fleet, &proxy);
+    handler.expect_log("broker connection failed; retrying").await;
     handler.send(Signal::TERM);
-    handler.ended_within(Duration::from_secs(5)).await.assert_code(0);
+    handler.wait_within(Duration::from_secs(5)).await.assert_code(0);
 }

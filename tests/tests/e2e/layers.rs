@@ -25,14 +25,14 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::fleet::Fleet;
 
-/// Says how often it ran, once it was let through a gate.
-struct Count {
+/// A tool that waits for a permit and returns the number of its runs.
+struct CountingTool {
     registration: ToolRegistration,
     runs: Arc<AtomicU32>,
     gate: Arc<Semaphore>,
 }
 
-impl Tool for Count {
+impl Tool for CountingTool {
     fn registration(&self) -> &ToolRegistration {
         &self.registration
     }
@@ -44,7 +44,7 @@ impl Tool for Count {
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async {
             let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
-            self.gate.acquire().await.expect("the gate stays").forget();
+            self.gate.acquire().await.expect("open").forget();
             Ok(ToolResult::text(run.to_string()))
         })
     }
@@ -63,8 +63,8 @@ fn registration(description: &str) -> ToolRegistration {
     }
 }
 
-/// A handler on the broker, and what its tool does.
-struct Stage {
+/// A handler on the broker with a counting tool.
+struct Harness {
     fleet: Fleet,
     registry: Arc<ToolRegistry>,
     handler: Arc<ToolInvokeHandler>,
@@ -73,8 +73,8 @@ struct Stage {
     workers: InvokeWorkers,
 }
 
-impl Stage {
-    async fn set(policy: Value) -> Self {
+impl Harness {
+    async fn start(policy: Value) -> Self {
         let fleet = Fleet::new();
         let bus = fleet.bus(|_| {}).await;
         let section = json!({"concurrency": 300, "tools": {"count": policy}});
@@ -86,16 +86,16 @@ impl Stage {
         let handler = ToolInvokeHandler::new(executor, bus, "handler", &instance, options);
         let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
         let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
-        let stage = Self { fleet, registry, handler, runs, gate, workers };
-        stage.serve("Counts.");
-        stage
+        let harness = Self { fleet, registry, handler, runs, gate, workers };
+        harness.serve("Counts.");
+        harness
     }
 
-    /// Serves the tool with this description, in place of the one before.
+    /// Replaces the tool by one with another description.
     fn serve(&self, description: &str) {
         self.registry.unregister("count");
         let (runs, gate) = (self.runs.clone(), self.gate.clone());
-        let tool = Count { registration: registration(description), runs, gate };
+        let tool = CountingTool { registration: registration(description), runs, gate };
         self.registry.register(Arc::new(tool)).expect("registered");
     }
 
@@ -130,34 +130,34 @@ impl Agent {
 
 #[tokio::test]
 async fn cache_is_per_agent_and_definition() {
-    let stage = Stage::set(json!({"cache": "1h"})).await;
-    let (one, two) = (stage.agent("one").await, stage.agent("two").await);
+    let harness = Harness::start(json!({"cache": "1h"})).await;
+    let (one, two) = (harness.agent("one").await, harness.agent("two").await);
     let calls = [one.calls(100), two.calls(100)];
-    wait_until("all of them wait", || stage.handler.load().running == 200).await;
-    stage.gate.add_permits(10);
+    wait_until("200 running calls", || harness.handler.load().running == 200).await;
+    harness.gate.add_permits(10);
     for calls in calls {
-        let ended = within_timeout("answers", calls.join_all()).await;
-        let said: Vec<_> =
-            ended.into_iter().map(|one| one.expect("a result").to_text().into_owned()).collect();
-        assert!(said.iter().all(|one| *one == said[0]), "{said:?}");
+        let results = within_timeout("results", calls.join_all()).await;
+        let texts: Vec<_> =
+            results.into_iter().map(|one| one.expect("a result").to_text().into_owned()).collect();
+        assert!(texts.iter().all(|one| *one == texts[0]), "{texts:?}");
     }
-    assert_eq!(stage.runs.load(Ordering::SeqCst), 2, "once for each agent");
-    stage.serve("Counts otherwise.");
-    let changed = within_timeout("an answer", Box::pin(one.call())).await.expect("a result");
+    assert_eq!(harness.runs.load(Ordering::SeqCst), 2, "once for each agent");
+    harness.serve("Counts otherwise.");
+    let changed = within_timeout("a result", Box::pin(one.call())).await.expect("a result");
     assert_eq!(changed.to_text(), "3");
-    assert!(stage.workers.drain(Duration::from_secs(5)).await);
+    assert!(harness.workers.drain(Duration::from_secs(5)).await);
 }
 
 #[tokio::test]
 async fn rate_limit_is_per_agent() {
-    let stage = Stage::set(json!({"rate": {"calls": 1, "per": "1h"}})).await;
-    stage.gate.add_permits(10);
-    let (one, two) = (stage.agent("one").await, stage.agent("two").await);
-    within_timeout("an answer", Box::pin(one.clone().call())).await.expect("the first");
-    let refused =
-        within_timeout("an answer", Box::pin(one.call())).await.expect_err("one too many");
-    assert_eq!((refused.code(), refused.executed()), (ToolErrorCode::Overloaded, Executed::No));
-    assert!(refused.is_retryable() && refused.to_string().contains("call again in"), "{refused}");
-    within_timeout("an answer", Box::pin(two.call())).await.expect("another agent");
-    assert!(stage.workers.drain(Duration::from_secs(5)).await);
+    let harness = Harness::start(json!({"rate": {"calls": 1, "per": "1h"}})).await;
+    harness.gate.add_permits(10);
+    let (one, two) = (harness.agent("one").await, harness.agent("two").await);
+    within_timeout("a result", Box::pin(one.clone().call())).await.expect("the first call");
+    let failure =
+        within_timeout("a failure", Box::pin(one.call())).await.expect_err("over the limit");
+    assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Overloaded, Executed::No));
+    assert!(failure.is_retryable() && failure.to_string().contains("call again in"), "{failure}");
+    within_timeout("a result", Box::pin(two.call())).await.expect("another agent");
+    assert!(harness.workers.drain(Duration::from_secs(5)).await);
 }

@@ -23,13 +23,13 @@ mod configuration;
 #[cfg(test)]
 mod crash_points;
 #[cfg(test)]
-mod crashes;
-#[cfg(test)]
-mod cuts;
-#[cfg(test)]
 mod dead_letters;
 #[cfg(test)]
+mod disconnects;
+#[cfg(test)]
 mod fleet;
+#[cfg(test)]
+mod handler_crashes;
 #[cfg(test)]
 mod hooks;
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod process;
 #[cfg(test)]
 mod quarantine;
 #[cfg(test)]
-mod rolling;
+mod rolling_restart;
 #[cfg(test)]
 mod scripted_server;
 #[cfg(test)]

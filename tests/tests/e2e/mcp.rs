@@ -5,12 +5,12 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    fleet::{Fleet, assert_says},
+    fleet::{Fleet, assert_contains},
     process::Running,
 };
 
-/// What the model does: it asks what there is and calls a tool through the tool that manages
-/// servers; and, of a server that is offered by name, calls the tool itself.
+/// Script of a model that lists the servers, calls a tool through `mcp_invoke_tool`, and calls a tool of
+/// the server by its own name.
 const CALLS_A_SERVER: &str = r#"
 [[turn]]
 text = "Let me see."
@@ -35,7 +35,7 @@ text = """
 """
 "#;
 
-/// An agent that is offered every tool of every server.
+/// An agent to which every tool of every server is offered.
 const EAGER: &str = r#"
 name = "assistant"
 description = "Calls tools."
@@ -44,23 +44,23 @@ system_prompt = "You call tools."
 exposure = "eager"
 "#;
 
-/// A program that tells its process, to see which one answers.
-const TELLS_ITS_PROCESS: &str = r#"
+/// An MCP server whose tool `pid` returns its process id, and whose tool `hang` never returns.
+const PROCESS_SERVER: &str = r#"
 import json, os, sys, time
 for line in sys.stdin:
     message = json.loads(line)
     method, identity = message.get("method"), message.get("id")
     if identity is None:
         continue
-    say = lambda result: print(json.dumps({"jsonrpc": "2.0", "id": identity, "result": result}), flush=True)
+    reply = lambda result: print(json.dumps({"jsonrpc": "2.0", "id": identity, "result": result}), flush=True)
     if method == "initialize":
-        say({"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
-             "serverInfo": {"name": "process", "version": "1"}})
+        reply({"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+               "serverInfo": {"name": "process", "version": "1"}})
     elif method == "tools/list":
         tool = lambda name: {"name": name, "inputSchema": {"type": "object"}}
-        say({"tools": [tool("pid"), tool("hang")]})
+        reply({"tools": [tool("pid"), tool("hang")]})
     elif method == "tools/call" and message["params"]["name"] == "pid":
-        say({"content": [{"type": "text", "text": str(os.getpid())}]})
+        reply({"content": [{"type": "text", "text": str(os.getpid())}]})
     elif method == "tools/call":
         open("hangs", "a").write("once\n")
         time.sleep(1000)
@@ -84,13 +84,13 @@ async fn mcp_tools_are_listed_described_and_called() {
     assert_eq!(listed.json()[0]["name"], "Everything");
     let described = fleet.run(&["mcp", "describe", "everything", "get-sum"]).await;
     described.assert_code(0);
-    assert!(described.out.contains("\"type\": \"number\""), "{}", described.out);
+    assert!(described.stdout.contains("\"type\": \"number\""), "{}", described.stdout);
 
     let call = ["--json", "mcp", "call", "EVERYTHING", "echo", r#"{"message": "hello"}"#];
     let called = fleet.run(&call).await;
     called.assert_code(0);
-    let said = called.json();
-    assert_eq!((&said["content"], &said["executed"]), (&"Echo: hello".into(), &"yes".into()));
+    let result = called.json();
+    assert_eq!((&result["content"], &result["executed"]), (&"Echo: hello".into(), &"yes".into()));
     let image = fleet.run(&["--json", "mcp", "call", "everything", "get-tiny-image"]).await;
     let blocks = image.json()["blocks"].as_array().expect("blocks").clone();
     assert!(blocks.iter().any(|block| block["type"] == "image"), "{blocks:?}");
@@ -99,7 +99,7 @@ async fn mcp_tools_are_listed_described_and_called() {
     wrong.assert_code(69);
     let refused = fleet.run(&["mcp", "add", "more", "--", "python3", "server.py"]).await;
     refused.assert_code(1);
-    assert!(refused.err.contains("operator"), "{}", refused.err);
+    assert!(refused.stderr.contains("operator"), "{}", refused.stderr);
 }
 
 #[tokio::test]
@@ -115,19 +115,19 @@ async fn model_calls_mcp_server_through_bridge() {
         .env("ROCKBOT_LLM__PROVIDER", "scripted")
         .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"));
     let mut agent = Running::start(agent);
-    agent.says("ready").await;
+    agent.expect_log("ready").await;
 
-    // The agent hears of the server a moment after it is ready, and that may be within the turn.
+    // The agent discovers the server shortly after it is ready, possibly during the turn.
     let mut chat = fleet.run(&["chat", "What is 20 and 22?"]).await;
     for _ in 0..100 {
-        if !chat.out.contains("tool not found") {
+        if !chat.stdout.contains("tool not found") {
             break;
         }
         chat = fleet.run(&["chat", "What is 20 and 22?"]).await;
     }
     chat.assert_code(0);
-    assert_says(
-        &chat.out,
+    assert_contains(
+        &chat.stdout,
         &[
             "→ mcp_list_services ",
             "← mcp_invoke_tool ran on mcp-bridge/bridge-1",
@@ -138,13 +138,13 @@ async fn model_calls_mcp_server_through_bridge() {
         ],
     );
     agent.send(Signal::TERM);
-    agent.ended().await.assert_code(0);
+    agent.wait().await.assert_code(0);
 }
 
 #[tokio::test]
 async fn server_file_changes_are_applied_and_checked() {
     let fleet = Fleet::new();
-    fleet.write("server.py", TELLS_ITS_PROCESS);
+    fleet.write("server.py", PROCESS_SERVER);
     let entry = json!({"command": "python3", "args": ["server.py"], "cwd": fleet.path("")});
     let _bridge = fleet.bridge("bridge-1", &json!({"one": entry})).await;
     let names = async || {
@@ -154,22 +154,22 @@ async fn server_file_changes_are_applied_and_checked() {
         Value::Array(names.collect())
     };
     assert_eq!(names().await, json!(["one"]));
-    let before = fleet.run(&["mcp", "call", "one", "pid"]).await.out;
-    // A broken file changes nothing; the next good one does.
+    let before = fleet.run(&["mcp", "call", "one", "pid"]).await.stdout;
+    // An invalid file is ignored; the next valid one is applied.
     fleet.write("bridge-1.json", "{\"mcpServers\": ");
     fleet.write("bridge-1.json", &json!({"mcpServers": {"one": entry, "two": entry}}).to_string());
     while names().await != json!(["one", "two"]) {}
-    let after = fleet.run(&["mcp", "call", "one", "pid"]).await.out;
-    assert_eq!(before, after, "what did not change goes on");
+    let after = fleet.run(&["mcp", "call", "one", "pid"]).await.stdout;
+    assert_eq!(before, after, "an unchanged server was restarted");
 
     let checked = fleet.run(&["mcp", "check", "bridge-1.json"]).await;
     checked.assert_code(0);
-    assert!(checked.out.contains("ready"), "{}", checked.out);
+    assert!(checked.stdout.contains("ready"), "{}", checked.stdout);
     let broken = json!({"mcpServers": {"none": {"command": "/nowhere"}, "both": {}}}).to_string();
     fleet.write("broken.json", &broken);
     let checked = fleet.run(&["mcp", "check", "broken.json"]).await;
     checked.assert_code(1);
-    let shown = checked.out;
+    let shown = checked.stdout;
     assert!(shown.contains("cannot start its program") && shown.contains("neither"), "{shown}");
     fleet.run(&["mcp", "check", "missing.json"]).await.assert_code(64);
 }
@@ -177,7 +177,7 @@ async fn server_file_changes_are_applied_and_checked() {
 #[tokio::test]
 async fn server_program_moves_when_bridge_is_killed() {
     let fleet = Fleet::new();
-    fleet.write("server.py", TELLS_ITS_PROCESS);
+    fleet.write("server.py", PROCESS_SERVER);
     let servers = json!({"process": {"command": "python3", "args": ["server.py"],
         "cwd": fleet.path("")}});
     let first = fleet.bridge("bridge-1", &servers).await;
@@ -185,15 +185,15 @@ async fn server_program_moves_when_bridge_is_killed() {
         let called = fleet.run(&["--json", "mcp", "call", "process", "pid"]).await;
         (called.code == Some(0)).then(|| called.json()["content"].as_str().map(str::to_owned))
     };
-    let before = pid().await.flatten().expect("an answer");
+    let before = pid().await.flatten().expect("a process id");
     let second = fleet.bridge("bridge-2", &servers).await;
     assert_eq!(pid().await.flatten().as_ref(), Some(&before), "one owner at a time");
 
-    // A call is under way when its bridge dies.
+    // The bridge is killed during a call.
     let hanging = fleet.start(&["--json", "mcp", "call", "--timeout", "8", "process", "hang"]);
-    wait_until("the call to begin", || fleet.path("hangs").exists()).await;
+    wait_until("the call to start", || fleet.path("hangs").exists()).await;
     first.send(Signal::KILL);
-    let hung = hanging.ended().await;
+    let hung = hanging.wait().await;
     hung.assert_code(75);
     assert_eq!(hung.json()["executed"], "unknown");
     let after = loop {
@@ -203,7 +203,7 @@ async fn server_program_moves_when_bridge_is_killed() {
     };
     assert_ne!(before, after);
     let hangs = std::fs::read_to_string(fleet.path("hangs")).expect("a side effect");
-    assert_eq!(hangs, "once\n", "it was not run again");
+    assert_eq!(hangs, "once\n", "the call ran more than once");
     second.send(Signal::TERM);
-    second.ended().await.assert_code(0);
+    second.wait().await.assert_code(0);
 }

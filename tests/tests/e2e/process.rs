@@ -16,128 +16,129 @@ use tokio::{
 pub(crate) struct Running {
     name: String,
     child: Child,
-    out: Ear,
-    err: Ear,
+    stdout: OutputReader,
+    stderr: OutputReader,
 }
 
-/// How a process ended, and what it said until then.
+/// Exit code and output of a process.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct Exit {
     pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-/// What comes out of one end of a process.
-struct Ear {
-    heard: watch::Receiver<String>,
-    listener: JoinHandle<()>,
+/// Collects the output of a pipe.
+struct OutputReader {
+    collected: watch::Receiver<String>,
+    task: JoinHandle<()>,
 }
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let name = command.as_std().get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.kill_on_drop(true).spawn().expect("it starts");
-        let out = Ear::new(child.stdout.take().expect("a pipe"));
-        let err = Ear::new(child.stderr.take().expect("a pipe"));
-        Self { name, child, out, err }
+        let mut child = command.kill_on_drop(true).spawn().expect("started");
+        let stdout = OutputReader::new(child.stdout.take().expect("a pipe"));
+        let stderr = OutputReader::new(child.stderr.take().expect("a pipe"));
+        Self { name, child, stdout, stderr }
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        let id = self.child.id().expect("it still runs");
+        let id = self.child.id().expect("running");
         Pid::from_raw(id.cast_signed()).expect("a process id")
     }
 
     pub(crate) fn send(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("signalled");
+        kill_process(self.pid(), signal).expect("signaled");
     }
 
-    /// Waits until standard error holds `words`.
-    pub(crate) async fn says(&mut self, words: &str) {
-        let heard = self.err.heard.wait_for(|text| text.contains(words));
-        let found = matches!(timeout(TEST_TIMEOUT, heard).await, Ok(Ok(_)));
-        assert!(found, "{} never said {words:?}:\n{}", self.name, self.err.text());
+    /// Waits until standard error contains `expected`.
+    pub(crate) async fn expect_log(&mut self, expected: &str) {
+        let contains = self.stderr.collected.wait_for(|text| text.contains(expected));
+        let found = matches!(timeout(TEST_TIMEOUT, contains).await, Ok(Ok(_)));
+        assert!(found, "{} did not log {expected:?}:\n{}", self.name, self.stderr.text());
     }
 
-    /// Waits until standard output holds `words`.
-    pub(crate) async fn prints(&mut self, words: &str) {
-        let heard = self.out.heard.wait_for(|text| text.contains(words));
-        let found = matches!(timeout(TEST_TIMEOUT, heard).await, Ok(Ok(_)));
-        assert!(found, "{} never printed {words:?}:\n{}", self.name, self.out.text());
+    /// Waits until standard output contains `expected`.
+    pub(crate) async fn expect_output(&mut self, expected: &str) {
+        let contains = self.stdout.collected.wait_for(|text| text.contains(expected));
+        let found = matches!(timeout(TEST_TIMEOUT, contains).await, Ok(Ok(_)));
+        assert!(found, "{} did not print {expected:?}:\n{}", self.name, self.stdout.text());
     }
 
-    /// Waits for the line that tells where its admin port is.
+    /// Waits for the log line with the address of the admin port.
     pub(crate) async fn admin_address(&mut self) -> String {
-        self.says("admin port listening").await;
-        let heard = self.err.text();
-        let told = heard.split_once("address=").map_or("", |(_, told)| told);
-        told.split_whitespace().next().expect("an address").to_owned()
+        self.expect_log("admin port listening").await;
+        let log = self.stderr.text();
+        let rest = log.split_once("address=").map_or("", |(_, rest)| rest);
+        rest.split_whitespace().next().expect("an address").to_owned()
     }
 
     pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.try_wait().expect("it can be asked").is_none()
+        self.child.try_wait().expect("a status").is_none()
     }
 
-    /// Returns when the process ends, for tests that expect it to keep running.
-    pub(crate) async fn dies(&mut self) {
-        self.child.wait().await.expect("it can be waited for");
+    /// Returns when the process exits, for tests that expect it to keep running.
+    pub(crate) async fn wait_for_exit(&mut self) {
+        self.child.wait().await.expect("a status");
     }
 
-    /// Waits for its end.
-    pub(crate) async fn ended(self) -> Ended {
-        self.ended_within(TEST_TIMEOUT * 3).await
+    /// Waits for the exit of the process.
+    pub(crate) async fn wait(self) -> Exit {
+        self.wait_within(TEST_TIMEOUT * 3).await
     }
 
-    /// Waits for its end, which must come soon.
-    pub(crate) async fn ended_within(mut self, limit: Duration) -> Ended {
+    /// Waits for the exit of the process within a limit.
+    pub(crate) async fn wait_within(mut self, limit: Duration) -> Exit {
         let Ok(status) = timeout(limit, self.child.wait()).await else {
-            let (out, err) = (self.out.text(), self.err.text());
-            panic!("{} did not end within {limit:?}:\n{out}\n{err}", self.name);
+            let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
+            panic!("{} did not exit within {limit:?}:\n{stdout}\n{stderr}", self.name);
         };
-        let code = status.expect("it was waited for").code();
-        let ended = Ended { code, out: self.out.whole().await, err: self.err.whole().await };
-        assert!(!ended.err.contains("panicked"), "{} panicked:\n{}", self.name, ended.err);
-        ended
+        let code = status.expect("a status").code();
+        let (stdout, stderr) = (self.stdout.finish().await, self.stderr.finish().await);
+        assert!(!stderr.contains("panicked"), "{} panicked:\n{stderr}", self.name);
+        Exit { code, stdout, stderr }
     }
 }
 
-impl Ended {
-    /// Fails unless it ended with `code`.
+impl Exit {
+    /// Fails unless the exit code is `code`.
     #[track_caller]
     pub(crate) fn assert_code(&self, code: i32) {
-        assert_eq!(self.code, Some(code), "\n{}\n{}", self.out, self.err);
+        assert_eq!(self.code, Some(code), "\n{}\n{}", self.stdout, self.stderr);
     }
 
-    /// Standard output as the one JSON document it must be.
+    /// Parses standard output as a JSON document.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
-        let read = serde_json::from_str(&self.out);
-        read.unwrap_or_else(|error| panic!("{error}:\n{}\n{}", self.out, self.err))
+        let parsed = serde_json::from_str(&self.stdout);
+        parsed.unwrap_or_else(|error| panic!("{error}:\n{}\n{}", self.stdout, self.stderr))
     }
 }
 
-impl Ear {
+impl OutputReader {
     fn new(pipe: impl AsyncRead + Unpin + Send + 'static) -> Self {
-        let (heard, receiver) = watch::channel(String::new());
-        let listener = tokio::spawn(async move {
+        let (sender, collected) = watch::channel(String::new());
+        let task = tokio::spawn(async move {
             let mut reader = BufReader::new(pipe);
             let mut line = Vec::new();
             while matches!(reader.read_until(b'\n', &mut line).await, Ok(1..)) {
-                heard.send_modify(|text| text.push_str(&String::from_utf8_lossy(&line)));
+                sender.send_modify(|text| text.push_str(&String::from_utf8_lossy(&line)));
                 line.clear();
             }
         });
-        Self { heard: receiver, listener }
+        Self { collected, task }
     }
 
     fn text(&self) -> String {
-        self.heard.borrow().clone()
+        self.collected.borrow().clone()
     }
 
-    /// All of it: the process has ended. What it left behind may hold the pipe open.
-    async fn whole(&mut self) -> String {
-        let _ = timeout(Duration::from_secs(1), &mut self.listener).await;
+    /// Returns the complete output after the exit of the process. Its orphaned children may keep the pipe
+    /// open, hence the timeout.
+    async fn finish(&mut self) -> String {
+        let _ = timeout(Duration::from_secs(1), &mut self.task).await;
         self.text()
     }
 }

@@ -1,6 +1,6 @@
 //! Quarantine of calls that crash their handlers.
 
-// That a handler has a file open is what only Linux tells.
+// Open files of a handler are visible on Linux only.
 #![cfg(target_os = "linux")]
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc, time::Duration};
@@ -13,175 +13,176 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::{caller::Caller, crashes::tangle, fleet::Fleet, process::Running};
+use crate::{caller::Caller, fleet::Fleet, handler_crashes::ambiguous_text, process::Running};
 
 const SHARED: (&str, &str) = ("ROCKBOT_STORE__SHARED", "true");
 
 const AGENTS: [&str; 2] = ["ada", "bob"];
-const CALLS_OF_EACH: usize = 100;
-/// Calls that a handler runs at once.
+const CALLS_PER_AGENT: usize = 100;
+/// Parallel calls of a handler.
 const CONCURRENCY: usize = 8;
-/// How many handlers a call can be lost with: two, and then three alone.
-const MOST_KILLED: usize = MAX_DELIVERIES as usize;
-/// Enough for all of it.
-const BUDGET: Duration = Duration::from_secs(55);
+/// Handlers that a call can crash: two, and three in quarantine.
+const MAX_KILLED: usize = MAX_DELIVERIES as usize;
+/// Time limit of the calls.
+const TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Two handlers. Each that opens the poison is killed, and another takes its place.
-struct Victims<'a> {
+/// Two handlers. A handler that opens the poison file is killed and replaced.
+struct CrashingHandlers<'a> {
     fleet: &'a Fleet,
     poison: PathBuf,
     handlers: Vec<Running>,
     killed: usize,
 }
 
-impl<'a> Victims<'a> {
+impl<'a> CrashingHandlers<'a> {
     async fn start(fleet: &'a Fleet, poison: PathBuf) -> Self {
-        let mut victims = Self { fleet, poison, handlers: Vec::new(), killed: 0 };
+        let mut crashing = Self { fleet, poison, handlers: Vec::new(), killed: 0 };
         for _ in 0..2 {
-            let handler = victims.another().await;
-            victims.handlers.push(handler);
+            let handler = crashing.start_handler().await;
+            crashing.handlers.push(handler);
         }
-        victims
+        crashing
     }
 
-    async fn another(&self) -> Running {
+    async fn start_handler(&self) -> Running {
         let instance = format!("handler-{}", self.killed + self.handlers.len() + 1);
         let concurrency = CONCURRENCY.to_string();
         let settings = [
             SHARED,
             ("ROCKBOT_HANDLER__CONCURRENCY", concurrency.as_str()),
-            // Room for all of them in each handler, so that all are lost with it.
+            // Each handler can hold all calls, so that a crash affects all of them.
             ("ROCKBOT_HANDLER__BACKLOG", "1000"),
         ];
         self.fleet.handler_with(&instance, &settings).await
     }
 
-    /// Which handler has the poison open.
+    /// Returns the index of the handler that has the poison file open.
     fn poisoned(&self) -> Option<usize> {
-        let has_it_open = |handler: &Running| {
+        let has_open_poison = |handler: &Running| {
             let open = fs::read_dir(format!("/proc/{}/fd", handler.pid())).expect("descriptors");
             let is_poison = |entry: fs::DirEntry| {
                 fs::read_link(entry.path()).is_ok_and(|path| path == self.poison)
             };
             open.filter_map(Result::ok).any(is_poison)
         };
-        self.handlers.iter().position(has_it_open)
+        self.handlers.iter().position(has_open_poison)
     }
 
-    async fn dies(&mut self, at: usize) {
-        let mut victim = self.handlers.remove(at);
-        victim.send(Signal::KILL);
-        victim.dies().await;
+    async fn replace(&mut self, index: usize) {
+        let mut handler = self.handlers.remove(index);
+        handler.send(Signal::KILL);
+        handler.wait_for_exit().await;
         self.killed += 1;
-        self.handlers.push(self.another().await);
+        self.handlers.push(self.start_handler().await);
     }
 
-    /// Goes on until the poison is a dead letter.
-    async fn until_set_aside(&mut self, bus: &Arc<dyn Bus>) {
-        let mut look = tokio::time::interval(Duration::from_millis(2));
+    /// Kills poisoned handlers until the poison is a dead letter.
+    async fn run_until_dead_lettered(&mut self, bus: &Arc<dyn Bus>) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(2));
         while self.fleet.waiting_and_dead(bus).await.1 == 0 {
-            look.tick().await;
-            if let Some(at) = self.poisoned() {
-                self.dies(at).await;
+            ticks.tick().await;
+            if let Some(index) = self.poisoned() {
+                self.replace(index).await;
             }
         }
     }
 }
 
-/// The call that `agent` makes as its `number`th, and the marker that it leaves.
-fn innocent(agent: &str, number: usize) -> (&'static str, Value, Option<String>) {
+/// Returns tool, arguments and marker file of a call that does not crash handlers.
+fn harmless_call(agent: &str, number: usize) -> (&'static str, Value, Option<String>) {
     if number.is_multiple_of(4) {
         return ("read_file", json!({"path": "notes.md"}), None);
     }
-    let mark = format!("mark-{agent}-{number}");
-    let command = format!("echo ran >> {mark}; sleep 0.1; echo done");
-    ("bash", json!({"command": command}), Some(mark))
+    let marker = format!("marker-{agent}-{number}");
+    let command = format!("echo ran >> {marker}; sleep 0.1; echo done");
+    ("bash", json!({"command": command}), Some(marker))
 }
 
-fn runs_of(fleet: &Fleet, mark: &str) -> usize {
-    fs::read_to_string(fleet.path(mark)).unwrap_or_default().lines().count()
+fn count_runs(fleet: &Fleet, marker: &str) -> usize {
+    fs::read_to_string(fleet.path(marker)).unwrap_or_default().lines().count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_request_is_quarantined_and_others_complete() {
     let fleet = Fleet::new();
     fleet.write("notes.md", "done\n");
-    let poison = fleet.write("poison.txt", &tangle()).canonicalize().expect("it exists");
-    let mut victims = Victims::start(&fleet, poison).await;
+    let poison = fleet.write("poison.txt", &ambiguous_text()).canonicalize().expect("it exists");
+    let mut handlers = CrashingHandlers::start(&fleet, poison).await;
     let bus = fleet.bus(|_| {}).await;
 
-    let callers = AGENTS.map(|agent| Caller::of(agent, bus.clone(), BUDGET));
+    let callers = AGENTS.map(|agent| Caller::for_agent(agent, bus.clone(), TIMEOUT));
     let mut calls = JoinSet::new();
-    for number in 0..CALLS_OF_EACH {
+    for number in 0..CALLS_PER_AGENT {
         for caller in &callers {
             let caller = caller.clone();
             calls.spawn(async move {
                 let agent = caller.requester.address().agent().to_string();
-                let (tool, arguments, mark) = innocent(&agent, number);
-                (mark, caller.call(tool, arguments).await)
+                let (tool, arguments, marker) = harmless_call(&agent, number);
+                (marker, caller.call(tool, arguments).await)
             });
         }
     }
-    let poisoner = Caller::of("eve", bus.clone(), BUDGET);
+    let poisoner = Caller::for_agent("eve", bus.clone(), TIMEOUT);
     let search = json!({"pattern": "a[ab]{2000}[c-z]|abba", "path": "poison.txt"});
     let poison = tokio::spawn(async move { poisoner.call("search", search).await });
 
-    let setting_aside = victims.until_set_aside(&bus);
-    timeout(BUDGET, setting_aside).await.expect("the poison is set aside in time");
-    let mut told = BTreeMap::<&str, usize>::new();
+    let dead_lettered = handlers.run_until_dead_lettered(&bus);
+    timeout(TIMEOUT, dead_lettered).await.expect("the poison is dead-lettered in time");
+    let mut outcomes = BTreeMap::<&str, usize>::new();
     while let Some(call) = calls.join_next().await {
-        let (mark, outcome) = call.expect("no panic");
-        let runs = mark.as_deref().map(|mark| runs_of(&fleet, mark));
-        *told.entry(judge(&outcome, runs)).or_default() += 1;
+        let (marker, outcome) = call.expect("no panic");
+        let runs = marker.as_deref().map(|marker| count_runs(&fleet, marker));
+        *outcomes.entry(check_outcome(&outcome, runs)).or_default() += 1;
     }
-    println!("{told:?}; {} handlers were killed", victims.killed);
-    let begun = told.get("outcome unknown").copied().unwrap_or_default();
-    assert!(begun <= victims.killed * CONCURRENCY, "more than ran when handlers were killed");
-    assert!(victims.killed <= MOST_KILLED, "{} handlers were killed", victims.killed);
+    println!("{outcomes:?}; {} handlers were killed", handlers.killed);
+    let unknown = outcomes.get("outcome unknown").copied().unwrap_or_default();
+    assert!(unknown <= handlers.killed * CONCURRENCY, "{unknown} calls with unknown outcome");
+    assert!(handlers.killed <= MAX_KILLED, "{} handlers were killed", handlers.killed);
     let late: Vec<_> = callers.iter().map(|caller| caller.requester.stats().late()).collect();
-    println!("late answers: {late:?}");
+    println!("late replies: {late:?}");
     assert!(callers.iter().all(|caller| caller.requester.pending() == 0));
 
-    only_the_poison_is_dead(&fleet).await;
-    // Once repaired, it runs for callers that still wait.
+    check_dead_letters(&fleet).await;
+    // A replayed request runs for a caller that still waits.
     fleet.write("poison.txt", "abba\n");
     fleet.run(&["dlq", "replay", "tool.invoke"]).await.assert_code(0);
-    let mended = within_timeout("its answer", poison).await.expect("no panic").expect("a result");
-    assert_eq!(mended.to_text(), "poison.txt:1: abba\n");
+    let replayed = within_timeout("its result", poison).await.expect("no panic").expect("a result");
+    assert_eq!(replayed.to_text(), "poison.txt:1: abba\n");
     assert_eq!(fleet.waiting_and_dead(&bus).await, (0, 0));
 }
 
-/// What an innocent call's agent was told, which must fit how often it left its mark.
-fn judge(outcome: &Result<ToolResult, ToolFailure>, runs: Option<usize>) -> &'static str {
+/// Checks the outcome of a harmless call against the number of its runs, and returns its name.
+fn check_outcome(outcome: &Result<ToolResult, ToolFailure>, runs: Option<usize>) -> &'static str {
     match outcome {
         Ok(result) => {
             assert_eq!(result.to_text(), "done\n");
             assert!(runs.is_none_or(|runs| runs == 1), "ran {runs:?} times");
-            "answered"
+            "succeeded"
         }
         Err(failure) if failure.code() == ToolErrorCode::OutcomeUnknown => {
             assert!(runs.is_some_and(|runs| runs <= 1), "ran {runs:?} times");
             "outcome unknown"
         }
-        Err(failure) => panic!("an innocent call failed: {failure:?}"),
+        Err(failure) => panic!("a harmless call failed: {failure:?}"),
     }
 }
 
-async fn only_the_poison_is_dead(fleet: &Fleet) {
-    let said = fleet.run(&["--json", "dlq", "show", "tool.invoke.quarantine", "--body"]).await;
-    said.assert_code(0);
-    let said = said.json();
-    let letters = said["letters"].as_array().expect("letters");
-    assert_eq!(letters.len(), 1, "{said:#}");
+/// Checks that the poison is the only dead letter.
+async fn check_dead_letters(fleet: &Fleet) {
+    let shown = fleet.run(&["--json", "dlq", "show", "tool.invoke.quarantine", "--body"]).await;
+    shown.assert_code(0);
+    let shown = shown.json();
+    let letters = shown["letters"].as_array().expect("letters");
+    assert_eq!(letters.len(), 1, "{shown:#}");
     let body = letters[0]["body"].as_str().expect("its body");
     assert!(body.contains("poison.txt"), "{body}");
     assert_eq!(letters[0]["source"], "eve");
     assert_eq!(letters[0]["reason"], "delivered too often");
     assert_eq!(letters[0]["deliveries"], MAX_DELIVERIES);
     let queues = fleet.run(&["--json", "dlq", "list"]).await.json();
-    let told = |at: usize| [&queues[at]["name"], &queues[at]["ready"]].map(Value::clone);
-    assert_eq!(told(0), [json!("tool.invoke"), json!(0)]);
-    assert_eq!(told(1), [json!("tool.invoke.quarantine"), json!(0)]);
+    let ready = |index: usize| [&queues[index]["name"], &queues[index]["ready"]].map(Value::clone);
+    assert_eq!(ready(0), [json!("tool.invoke"), json!(0)]);
+    assert_eq!(ready(1), [json!("tool.invoke.quarantine"), json!(0)]);
 }
 
 #[tokio::test]
@@ -189,11 +190,11 @@ async fn command_that_kills_handler_runs_once() {
     let fleet = Fleet::new();
     let mut first = fleet.handler_with("handler-1", &[SHARED]).await;
     let mut second = fleet.handler_with("handler-2", &[SHARED]).await;
-    let command = r#"{"command": "echo ran >> mark; kill -9 $PPID"}"#;
+    let command = r#"{"command": "echo ran >> marker; kill -9 $PPID"}"#;
     let called = fleet.run(&["--json", "tools", "call", "bash", command]).await;
     called.assert_code(1);
     assert_eq!(called.json()["code"], "outcome_unknown");
-    assert_eq!(fs::read_to_string(fleet.path("mark")).expect("the side effect"), "ran\n");
-    assert!(first.is_alive() != second.is_alive(), "one of them lives");
+    assert_eq!(fs::read_to_string(fleet.path("marker")).expect("the side effect"), "ran\n");
+    assert!(first.is_alive() != second.is_alive(), "one handler was killed");
     assert_eq!(fleet.waiting_and_dead(&fleet.bus(|_| {}).await).await, (0, 0));
 }

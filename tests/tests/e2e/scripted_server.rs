@@ -12,77 +12,77 @@ use tokio::{
 };
 
 use crate::{
-    fleet::{Fleet, assert_says},
+    fleet::{Fleet, assert_contains},
     http,
-    process::{Ended, Running},
+    process::{Exit, Running},
 };
 
-/// The server as seen by one test: it counts and records by a test id, in a header that
-/// is put in on the way.
+/// A relay to the model server. It adds a header with a test id, by which the server separates its
+/// journal.
 struct Server {
-    behind: String,
+    upstream: String,
     base_url: String,
     test_id: String,
     _relay: JoinSet<()>,
 }
 
 impl Server {
-    async fn fresh() -> Self {
-        let behind = http::server("ROCKBOT_TEST_AIMOCK_URL");
+    async fn start() -> Self {
+        let upstream = http::server("ROCKBOT_TEST_AIMOCK_URL");
         let test_id = InstanceId::generate().to_string();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let host = http::host_of(&behind).to_owned();
+        let host = http::host(&upstream).to_owned();
         let header = format!("X-Test-Id: {test_id}\r\n");
         let mut relay = JoinSet::new();
         relay.spawn(async move {
-            let mut passing = JoinSet::new();
-            while let Ok((near, _)) = listener.accept().await {
-                passing.spawn(pass(near, host.clone(), header.clone()));
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(relay_connection(client, host.clone(), header.clone()));
             }
         });
         let base_url = format!("http://127.0.0.1:{port}/v1");
-        Self { behind, base_url, test_id, _relay: relay }
+        Self { upstream, base_url, test_id, _relay: relay }
     }
 
-    /// What it was asked and what it answered, in order.
+    /// Returns the requests of the test with their responses, in order.
     async fn journal(&self) -> Vec<Value> {
         let path = format!("/__aimock/journal?testId={}", self.test_id);
-        serde_json::from_str(&http::get(&self.behind, &path).await).expect("a list")
+        serde_json::from_str(&http::get(&self.upstream, &path).await).expect("a list")
     }
 
-    async fn chat(&self, fleet: &Fleet, prompt: &str) -> Ended {
-        let mut command = fleet.bare_program("rockbot");
+    async fn chat(&self, fleet: &Fleet, prompt: &str) -> Exit {
+        let mut command = fleet.program_without_bus("rockbot");
         command.args(["chat", prompt]).env("OPENAI_BASE_URL", &self.base_url);
         command.env("OPENAI_MODEL", "scripted").env("OPENAI_API_KEY", "sk-of-this-test");
-        Running::start(command).ended().await
+        Running::start(command).wait().await
     }
 }
 
 #[tokio::test]
 async fn streamed_calls_return_results_in_order() {
-    let server = Server::fresh().await;
+    let server = Server::start().await;
     let fleet = Fleet::new();
     fleet.write("notes.md", "buy milk\n");
     let chat = server.chat(&fleet, "Please plan my day").await;
     chat.assert_code(0);
-    assert_says(
-        &chat.out,
+    assert_contains(
+        &chat.stdout,
         &[
             "← list_files ran on tool-handler/",
             "← read_file ran on tool-handler/",
             "I listed the files and read notes.md: your day is planned.",
         ],
     );
-    assert!(!chat.out.contains("sk-of-this-test") && !chat.err.contains("sk-of-this-test"));
+    assert!(!chat.stdout.contains("sk-of-this-test") && !chat.stderr.contains("sk-of-this-test"));
 
     let journal = server.journal().await;
     let [first, second] = journal.as_slice() else { panic!("{journal:#?}") };
     for entry in [first, second] {
         assert_eq!(entry["response"]["status"], 200);
-        let asked = &entry["body"];
-        assert_eq!((&asked["stream"], &asked["model"]), (&true.into(), &"scripted".into()));
-        let tools = asked["tools"].as_array().expect("tools");
+        let request = &entry["body"];
+        assert_eq!((&request["stream"], &request["model"]), (&true.into(), &"scripted".into()));
+        let tools = request["tools"].as_array().expect("tools");
         let names: Vec<_> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
         let built_in = [
             "bash",
@@ -104,7 +104,7 @@ async fn streamed_calls_return_results_in_order() {
     assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"]);
     assert_eq!(messages[1]["content"], "Please plan my day");
     let calls = &messages[2]["tool_calls"];
-    for (position, id, name, words) in
+    for (position, id, name, text) in
         [(0, "call_list", "list_files", "notes.md"), (1, "call_read", "read_file", "buy milk")]
     {
         assert_eq!(
@@ -113,60 +113,60 @@ async fn streamed_calls_return_results_in_order() {
         );
         let result = &messages[3 + position];
         assert_eq!(result["tool_call_id"], id);
-        assert_says(result["content"].as_str().expect("text"), &[words]);
+        assert_contains(result["content"].as_str().expect("text"), &[text]);
     }
 }
 
 #[tokio::test]
 async fn rate_limited_model_request_is_retried() {
-    let server = Server::fresh().await;
+    let server = Server::start().await;
     let chat = server.chat(&Fleet::new(), "Please rate limit me").await;
     chat.assert_code(0);
-    assert_says(&chat.out, &["ok after retry"]);
+    assert_contains(&chat.stdout, &["ok after retry"]);
     let journal = server.journal().await;
     let statuses: Vec<_> = journal.iter().map(|entry| &entry["response"]["status"]).collect();
     assert_eq!(statuses, [429, 200]);
-    // It asks for a second.
+    // The server requests a delay of one second.
     let times: Vec<_> = journal.iter().filter_map(|entry| entry["timestamp"].as_u64()).collect();
-    assert!(times[1] - times[0] >= 900, "asked again too soon: {times:?}");
+    assert!(times[1] - times[0] >= 900, "retried too soon: {times:?}");
 }
 
 #[tokio::test]
 async fn truncated_model_stream_is_an_error() {
-    let server = Server::fresh().await;
+    let server = Server::start().await;
     let chat = server.chat(&Fleet::new(), "Please cut me off").await;
     chat.assert_code(69);
-    assert_says(&chat.out, &["These words", "broke before the answer was complete"]);
-    assert!(!chat.out.contains("in the middle"), "nothing was cut:\n{}", chat.out);
+    assert_contains(&chat.stdout, &["These words", "broke before the answer was complete"]);
+    assert!(!chat.stdout.contains("in the middle"), "not truncated:\n{}", chat.stdout);
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_or_is_not_there_is_told_and_exit_code_69() {
-    let server = Server::fresh().await;
-    // The script foresees no such message.
+async fn unavailable_model_server_exits_with_69() {
+    let server = Server::start().await;
+    // The script has no such message.
     let refused = server.chat(&Fleet::new(), "xyzzy").await;
     refused.assert_code(69);
-    assert_says(&refused.out, &["HTTP 503"]);
+    assert_contains(&refused.stdout, &["HTTP 503"]);
     let fleet = Fleet::new();
-    let mut command = fleet.bare_program("rockbot");
+    let mut command = fleet.program_without_bus("rockbot");
     command.args(["chat", "hello"]).env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
-    let missing = Running::start(command).ended().await;
+    let missing = Running::start(command).wait().await;
     missing.assert_code(69);
-    assert_says(&missing.out, &["cannot connect to the model server"]);
+    assert_contains(&missing.stdout, &["cannot connect to the model server"]);
 }
 
-/// Passes the requests of a connection on and their answers back.
-async fn pass(near: TcpStream, host: String, header: String) -> std::io::Result<()> {
-    let (from_client, mut to_client) = near.into_split();
+/// Relays the requests and responses of a connection.
+async fn relay_connection(client: TcpStream, host: String, header: String) -> std::io::Result<()> {
+    let (from_client, mut to_client) = client.into_split();
     let (mut from_server, to_server) = TcpStream::connect(host).await?.into_split();
     tokio::select! {
-        passed = pass_requests(BufReader::new(from_client), to_server, header) => passed,
+        relayed = relay_requests(BufReader::new(from_client), to_server, header) => relayed,
         copied = copy(&mut from_server, &mut to_client) => copied.map(|_| ()),
     }
 }
 
-/// Puts `header` behind the first line of each request.
-async fn pass_requests(
+/// Relays requests with `header` added after their first line.
+async fn relay_requests(
     mut client: BufReader<OwnedReadHalf>,
     mut server: OwnedWriteHalf,
     header: String,

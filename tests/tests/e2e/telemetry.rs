@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::{
     binaries,
-    fleet::{Fleet, assert_says},
+    fleet::{Fleet, assert_contains},
     http,
     process::Running,
 };
 
-/// The model calls a tool of the handler and one of an MCP server.
+/// Script of a model that calls a tool of the handler and one of an MCP server.
 const CALLS_BOTH: &str = r#"
 [[turn]]
 text = "Let me see."
@@ -28,15 +28,15 @@ arguments = { server_name = "account", tool_name = "list_models", arguments = {}
 text = "Both answered."
 "#;
 
-fn is_one_tree(spans: &[Span]) {
+fn assert_single_tree(spans: &[Span]) {
     let ids: BTreeSet<_> = spans.iter().map(|span| &span.id).collect();
     let roots: Vec<_> = spans.iter().filter(|span| span.parent.is_empty()).collect();
     assert_eq!(roots.len(), 1, "{roots:#?}");
-    let lost: Vec<_> = spans
+    let orphans: Vec<_> = spans
         .iter()
         .filter(|span| !span.parent.is_empty() && !ids.contains(&span.parent))
         .collect();
-    assert!(lost.is_empty(), "without their parents: {lost:#?}");
+    assert!(orphans.is_empty(), "spans without their parents: {orphans:#?}");
 }
 
 #[tokio::test]
@@ -63,13 +63,13 @@ async fn turn_is_one_trace_to_mcp_server() {
         .env("ROCKBOT_LLM__PROVIDER", "scripted")
         .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"));
     let mut agent = Running::start(agent);
-    agent.says("ready").await;
+    agent.expect_log("ready").await;
     let mut chat = fleet.run(&["chat", "Do both."]).await;
-    // The agent hears of handler and bridge a moment after it is ready.
+    // The agent discovers handler and bridge shortly after it is ready.
     for _ in 0..20 {
-        // The server's own question goes nowhere here, so what it answers is a failure.
+        // The server's upstream is unreachable, so its call fails.
         let ran = ["← mcp_invoke_tool failed ran on", "← bash ran on"];
-        if ran.iter().all(|one| chat.out.contains(one)) {
+        if ran.iter().all(|one| chat.stdout.contains(one)) {
             break;
         }
         chat = fleet.run(&["chat", "Do both."]).await;
@@ -84,32 +84,32 @@ async fn turn_is_one_trace_to_mcp_server() {
         "send tool.invoke",
         "process tool.invoke",
         "send tool.result",
-        // Of the bridge, and of the server.
+        // One span of the bridge and one of the server.
         "tools/call list_models",
         "tools/call list_models",
     ];
     let trace = collector.trace_with("tools/call list_models", &names).await;
-    let has = |service: &str, name: &str| {
+    let find = |service: &str, name: &str| {
         let found = trace.iter().find(|span| span.service == service && span.name == name);
         found.unwrap_or_else(|| panic!("no {name} of {service} in {trace:#?}")).clone()
     };
-    let asked = has("rockbot-agent", "send tool.invoke");
-    assert_eq!(has("rockbot-tool-handler", "process tool.invoke").parent, asked.id);
-    let run = has("rockbot-tool-handler", "execute_tool bash");
+    let sent = find("rockbot-agent", "send tool.invoke");
+    assert_eq!(find("rockbot-tool-handler", "process tool.invoke").parent, sent.id);
+    let run = find("rockbot-tool-handler", "execute_tool bash");
     assert_eq!(run.attributes["gen_ai.tool.name"], "bash");
-    let called = has("rockbot-mcp-bridge", "tools/call list_models");
-    assert_eq!(has("rockbot-openrouter-mcp", "tools/call list_models").parent, called.id);
-    // To all bridges or, soon after the agent began, to the one that is known to have the server.
+    let called = find("rockbot-mcp-bridge", "tools/call list_models");
+    assert_eq!(find("rockbot-openrouter-mcp", "tools/call list_models").parent, called.id);
+    // Sent to all bridges, or to the one known to have the server.
     for name in ["chat ", "send tool.invoke.mcp", "process tool.invoke.mcp"] {
         assert!(trace.iter().any(|span| span.name.starts_with(name)), "no {name} in {trace:#?}");
     }
-    is_one_tree(&trace);
+    assert_single_tree(&trace);
     let id: String = trace[0].trace.iter().map(|byte| format!("{byte:02x}")).collect();
-    handler.says(&format!("trace_id=\"{id}\"")).await;
-    let told = format!("{trace:?}");
-    assert!(!told.contains("secret-of-the-user"), "arguments are not recorded unless asked for");
+    handler.expect_log(&format!("trace_id=\"{id}\"")).await;
+    let trace = format!("{trace:?}");
+    assert!(!trace.contains("secret-of-the-user"), "arguments were recorded without `content`");
     agent.send(Signal::TERM);
-    agent.ended().await.assert_code(0);
+    agent.wait().await.assert_code(0);
 }
 
 #[tokio::test]
@@ -118,16 +118,19 @@ async fn call_increments_counters_by_one() {
     let mut handler =
         fleet.handler_with("handler-1", &[("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0")]).await;
     let admin = handler.admin_address().await;
-    let counts = async || http::ask(&admin, "/metrics").await.1;
-    let before = counts().await;
-    assert_says(&before, &["rockbot_bus_connected 1", "rockbot_build_info{", "process_open_fds"]);
+    let metrics = async || http::request(&admin, "/metrics").await.1;
+    let before = metrics().await;
+    assert_contains(
+        &before,
+        &["rockbot_bus_connected 1", "rockbot_build_info{", "process_open_fds"],
+    );
     assert!(!before.contains("tool_name=\"bash\""), "{before}");
 
     let call = ["tools", "call", "bash", r#"{"command": "true"}"#];
     fleet.run(&call).await.assert_code(0);
-    let after = counts().await;
+    let after = metrics().await;
     let labels = r#"{status="ok",tool_name="bash"}"#;
-    assert_says(
+    assert_contains(
         &after,
         &[
             &format!("rockbot_tool_invocations_total{labels} 1"),
@@ -137,12 +140,12 @@ async fn call_increments_counters_by_one() {
             r#"rockbot_bus_published_total{kind="ToolInvokeResponse",outcome="confirmed"} 1"#,
         ],
     );
-    // It is counted after its reply was confirmed, for which the caller does not wait.
+    // Counted after the confirm of the reply, for which the caller does not wait.
     let acked = r#"rockbot_bus_deliveries_total{outcome="acked",queue="tool.invoke"} 1"#;
-    while !counts().await.contains(acked) {}
-    // An unknown tool gets no series of its own.
+    while !metrics().await.contains(acked) {}
+    // A failure of the tool find its own series.
     fleet.run(&["tools", "call", "bash", r#"{"command": "exit 3"}"#]).await;
-    assert_says(&counts().await, &[r#"{status="tool_error",tool_name="bash"} 1"#]);
+    assert_contains(&metrics().await, &[r#"{status="tool_error",tool_name="bash"} 1"#]);
 }
 
 #[tokio::test]
@@ -157,19 +160,19 @@ async fn agent_detects_missing_replies() {
         .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"));
     let mut agent = Running::start(agent);
     let admin = agent.admin_address().await;
-    agent.says("ready").await;
-    let text = async || http::ask(&admin, "/metrics").await.1;
-    while !text().await.contains("rockbot_reply_probe_up 1") {}
-    // It still holds its queue, and answers nothing.
+    agent.expect_log("ready").await;
+    let metrics = async || http::request(&admin, "/metrics").await.1;
+    while !metrics().await.contains("rockbot_reply_probe_up 1") {}
+    // A stopped handler keeps its queue but sends no replies.
     handler.send(Signal::STOP);
     let stopped = std::time::Instant::now();
-    agent.says("replies to calls do not arrive").await;
+    agent.expect_log("replies to calls do not arrive").await;
     assert!(stopped.elapsed().as_secs() < 15, "after {:?}", stopped.elapsed());
-    assert_says(&text().await, &["rockbot_reply_probe_up 0"]);
-    let (status, readiness) = http::ask(&admin, "/readyz").await;
+    assert_contains(&metrics().await, &["rockbot_reply_probe_up 0"]);
+    let (status, readiness) = http::request(&admin, "/readyz").await;
     assert_eq!(status, 503, "{readiness}");
     handler.send(Signal::CONT);
-    agent.says("replies to calls arrive again").await;
+    agent.expect_log("replies to calls arrive again").await;
     agent.send(Signal::TERM);
-    agent.ended().await.assert_code(0);
+    agent.wait().await.assert_code(0);
 }

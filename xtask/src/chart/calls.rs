@@ -1,4 +1,4 @@
-//! Calls to the fleet of a release at a steady rate, from outside of the cluster.
+//! Calls to a released fleet at a constant rate, from outside the cluster.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -7,62 +7,63 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::broker::{ProcessGuard, StopSignal, free_port};
-use crate::{python, say, workspace};
+use crate::{console, python, workspace};
 
 const AIO_PIKA: &str = "aio-pika==10.2.1";
-/// What an upgrade must stand.
-const PER_SECOND: &str = "50";
+/// Calls during an upgrade.
+const CALLS_PER_SECOND: &str = "50";
 
-/// Calls that are under way; dropping them ends them.
+/// A process that makes calls; dropping it stops the calls.
 pub(super) struct Calls {
     caller: Child,
-    answers: BufReader<ChildStdout>,
-    // A program that tells of each connection must not find its output closed.
-    _forwarded: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
+    // `kubectl port-forward` writes a line for each connection and must not find its output closed.
+    _forward_output: BufReader<ChildStdout>,
     _guard: ProcessGuard,
 }
 
 impl Calls {
-    /// Begins to call, by a way through `kubectl port-forward` to the pod of the embedded broker, with
-    /// the password of the user `cli`; returns when a call was answered.
-    pub(super) fn begin(
+    /// Starts the calls through `kubectl port-forward` to the pod of the embedded broker, and returns
+    /// after the first reply.
+    pub(super) fn start(
         mut forward: Command,
         pod: &str,
         user: &str,
         password: &str,
     ) -> Result<Self> {
         let environment = workspace::peers_folder()?.join("python-calls");
-        python::environment(&environment, &[AIO_PIKA], python::Needs::Dependencies, true)?;
+        python::environment(&environment, &[AIO_PIKA], python::Dependencies::Install, true)?;
         let mut guard = ProcessGuard::start(StopSignal::Kill, None)?;
         let port = free_port()?;
         forward.args(["port-forward", pod, &format!("{port}:5672")]);
-        let mut forward = started(&mut forward, &mut guard)?;
-        // It says so when it listens.
-        let said = forward.stdout.take().context("kubectl has no output")?;
-        let mut forwarded = BufReader::new(said);
-        ensure!(line(&mut forwarded)?.contains("Forwarding"), "there is no way to {pod}");
+        let mut forward = spawn(&mut forward, &mut guard)?;
+        // kubectl prints a line when it listens.
+        let stdout = forward.stdout.take().context("kubectl has no output")?;
+        let mut forward_output = BufReader::new(stdout);
+        let first = read_line(&mut forward_output)?;
+        ensure!(first.contains("Forwarding"), "cannot forward a port to {pod}: {first}");
 
         let url = format!("amqp://{user}:{password}@127.0.0.1:{port}/%2f");
         let mut caller = Command::new(python::program(&environment, "python"));
-        caller.arg(workspace::peer_file("calls_at_a_rate.py")).args([&url, PER_SECOND]);
-        let mut caller = started(&mut caller, &mut guard)?;
-        let mut answers = BufReader::new(caller.stdout.take().context("the caller has no output")?);
-        ensure!(line(&mut answers)?.trim() == "ready", "no call is answered");
-        Ok(Self { caller, answers, _forwarded: forwarded, _guard: guard })
+        caller.arg(workspace::peer_file("constant_rate_calls.py")).args([&url, CALLS_PER_SECOND]);
+        let mut caller = spawn(&mut caller, &mut guard)?;
+        let mut output = BufReader::new(caller.stdout.take().context("the caller has no output")?);
+        ensure!(read_line(&mut output)?.trim() == "ready", "the first call failed");
+        Ok(Self { caller, output, _forward_output: forward_output, _guard: guard })
     }
 
-    /// Ends them, and fails when one of them failed.
-    pub(super) fn end(mut self) -> Result<()> {
+    /// Stops the calls, and fails if any of them failed.
+    pub(super) fn finish(mut self) -> Result<()> {
         drop(self.caller.stdin.take());
-        let mut said = String::new();
-        self.answers.read_to_string(&mut said)?;
-        ensure!(self.caller.wait()?.success(), "calls failed: {said}");
-        say::progress("chart", said.trim());
+        let mut summary = String::new();
+        self.output.read_to_string(&mut summary)?;
+        ensure!(self.caller.wait()?.success(), "calls failed: {summary}");
+        console::progress("chart", summary.trim());
         Ok(())
     }
 }
 
-fn started(command: &mut Command, guard: &mut ProcessGuard) -> Result<Child> {
+fn spawn(command: &mut Command, guard: &mut ProcessGuard) -> Result<Child> {
     let child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -73,8 +74,8 @@ fn started(command: &mut Command, guard: &mut ProcessGuard) -> Result<Child> {
     Ok(child)
 }
 
-fn line(from: &mut impl BufRead) -> Result<String> {
+fn read_line(reader: &mut impl BufRead) -> Result<String> {
     let mut line = String::new();
-    from.read_line(&mut line)?;
+    reader.read_line(&mut line)?;
     Ok(line)
 }

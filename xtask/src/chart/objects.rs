@@ -1,9 +1,9 @@
-//! What the chart makes of values, document by document.
+//! Rendered objects of the chart.
 
 use anyhow::{Result, bail, ensure};
 
-/// Labels that every object has, which would only hide what differs.
-const EVERYWHERE: [&str; 5] = [
+/// Labels of every object, which snapshots leave out.
+const COMMON_LABELS: [&str; 5] = [
     "app.kubernetes.io/instance:",
     "app.kubernetes.io/managed-by:",
     "app.kubernetes.io/part-of:",
@@ -11,41 +11,40 @@ const EVERYWHERE: [&str; 5] = [
     "helm.sh/chart:",
 ];
 
-/// Templates that hand on files of another folder as they are.
-const HANDED_ON: [&str; 3] = [
+/// Templates that copy files, whose content snapshots leave out.
+const COPYING_TEMPLATES: [&str; 3] = [
     "# Source: rockbot/templates/monitoring/rules.yaml",
     "# Source: rockbot/templates/monitoring/dashboards.yaml",
     "# Source: rockbot/templates/tests/files.yaml",
 ];
 
-/// The documents of a stream, each from its comments on.
+/// Returns the documents of a stream with their leading comments.
 pub(super) fn documents(stream: &str) -> impl Iterator<Item = &str> {
     let stream = stream.strip_prefix("---\n").unwrap_or(stream);
     stream.split("\n---\n").map(str::trim).filter(|document| !document.is_empty())
 }
 
-/// What a person looks at when the chart changes: without what is the same in every object, and of
-/// files that are only handed on no more than that they are there.
-pub(super) fn essential(stream: &str) -> String {
-    let mut kept = String::new();
+/// Returns the text of a snapshot, without common labels and the content of copied files.
+pub(super) fn normalized(stream: &str) -> String {
+    let mut text = String::new();
     for document in documents(stream) {
-        let handed_on = HANDED_ON.iter().any(|source| document.starts_with(source));
-        kept.push_str("---\n");
+        let is_copy = COPYING_TEMPLATES.iter().any(|source| document.starts_with(source));
+        text.push_str("---\n");
         for line in document.lines() {
-            if handed_on && (line == "spec:" || line == "data:") {
+            if is_copy && (line == "spec:" || line == "data:") {
                 break;
             }
-            if !EVERYWHERE.iter().any(|label| line.trim_start().starts_with(label)) {
-                kept.push_str(line.trim_end());
-                kept.push('\n');
+            if !COMMON_LABELS.iter().any(|label| line.trim_start().starts_with(label)) {
+                text.push_str(line.trim_end());
+                text.push('\n');
             }
         }
     }
-    kept
+    text
 }
 
-/// What must hold for every pod that the chart makes, whatever the values.
-pub(super) fn check_fences(stream: &str) -> Result<()> {
+/// Checks the security settings of every pod, and that the chart creates no secret.
+pub(super) fn check_hardening(stream: &str) -> Result<()> {
     let mut pods = 0;
     for document in documents(stream) {
         let kind = value(document, "kind: ").unwrap_or_default();
@@ -54,35 +53,38 @@ pub(super) fn check_fences(stream: &str) -> Result<()> {
         }
         pods += 1;
         let name = value(document, "  name: ").unwrap_or_default();
-        for fence in [
+        for setting in [
             "runAsNonRoot: true",
             "allowPrivilegeEscalation: false",
             "readOnlyRootFilesystem: true",
             "drop: [ALL]",
             "type: RuntimeDefault",
         ] {
-            ensure!(document.contains(fence), "{kind} {name} is without `{fence}`");
+            ensure!(document.contains(setting), "{kind} {name} lacks `{setting}`");
         }
         let has_token = document.contains("automountServiceAccountToken: true");
-        let may = name.ends_with("-scripts-manager") || name.ends_with("-test-permission");
-        ensure!(has_token == may, "{kind} {name}: a token of the cluster is for others");
+        let needs_token = name.ends_with("-scripts-manager") || name.ends_with("-test-permission");
+        ensure!(
+            has_token == needs_token,
+            "{kind} {name}: only the scripts manager and its test mount a service account token"
+        );
         ensure!(
             !document.contains("secretKeyRef"),
             "{kind} {name} has a secret in its environment"
         );
     }
-    ensure!(pods > 0, "the chart makes no pod");
+    ensure!(pods > 0, "the chart creates no pod");
     let secret = |document: &&str| value(document, "kind: ") == Some("Secret");
     if let Some(secret) = documents(stream).find(secret) {
         let name = value(secret, "  name: ").unwrap_or_default();
-        bail!("the chart makes the secret {name}, which the history of releases would keep");
+        bail!("the chart creates the secret {name}, which the release history would contain");
     }
     Ok(())
 }
 
-/// What follows the first line that begins so.
-fn value<'a>(document: &'a str, beginning: &str) -> Option<&'a str> {
-    document.lines().find_map(|line| line.strip_prefix(beginning))
+/// Returns the rest of the first line with a prefix.
+fn value<'a>(document: &'a str, prefix: &str) -> Option<&'a str> {
+    document.lines().find_map(|line| line.strip_prefix(prefix))
 }
 
 #[cfg(test)]
@@ -95,27 +97,27 @@ mod tests {
                        type: RuntimeDefault\n";
 
     #[test]
-    fn a_pod_without_a_fence_is_told_by_name() {
-        assert!(check_fences(POD).is_ok());
-        let open = POD.replace("  readOnlyRootFilesystem: true\n", "");
-        let problem = check_fences(&open).unwrap_err().to_string();
-        assert_eq!(problem, "Deployment rockbot-agent is without `readOnlyRootFilesystem: true`");
+    fn pod_without_hardening_is_refused() {
+        assert!(check_hardening(POD).is_ok());
+        let writable = POD.replace("  readOnlyRootFilesystem: true\n", "");
+        let error = check_hardening(&writable).unwrap_err().to_string();
+        assert_eq!(error, "Deployment rockbot-agent lacks `readOnlyRootFilesystem: true`");
         let with_token = POD.replace("Token: false", "Token: true");
-        assert!(check_fences(&with_token).unwrap_err().to_string().contains("a token"));
+        assert!(check_hardening(&with_token).unwrap_err().to_string().contains("token"));
     }
 
     #[test]
-    fn a_secret_of_the_charts_own_is_a_problem() {
-        let secret = format!("{POD}---\nkind: Secret\nmetadata:\n  name: made-up\n");
-        assert!(check_fences(&secret).unwrap_err().to_string().contains("made-up"));
+    fn secret_in_the_chart_is_refused() {
+        let secret = format!("{POD}---\nkind: Secret\nmetadata:\n  name: generated\n");
+        assert!(check_hardening(&secret).unwrap_err().to_string().contains("generated"));
     }
 
     #[test]
-    fn a_snapshot_holds_what_differs() {
+    fn snapshot_omits_common_labels_and_copied_files() {
         let stream = "---\n# Source: rockbot/templates/monitoring/rules.yaml\nkind: PrometheusRule\n\
                       metadata:\n  labels:\n    helm.sh/chart: rockbot-0.1.0\n    own: label\nspec:\n  much\n";
-        let kept = essential(stream);
-        assert!(kept.contains("    own: label\n"));
-        assert!(!kept.contains("helm.sh/chart") && !kept.contains("much"));
+        let text = normalized(stream);
+        assert!(text.contains("    own: label\n"));
+        assert!(!text.contains("helm.sh/chart") && !text.contains("much"));
     }
 }

@@ -1,4 +1,4 @@
-//! The table of values in the chart's README, made of the comments in `values.yaml`.
+//! The table of values in the chart's README, generated from the comments in `values.yaml`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,21 +10,22 @@ use super::chart;
 const BEGIN: &str = "<!-- values: written by cargo xtask chart --accept -->\n";
 const END: &str = "<!-- end of values -->\n";
 
-/// Fails when the table is stale, or writes it anew.
+/// Fails if the table is stale, or updates it.
 pub(super) fn check(accept: bool) -> Result<()> {
     let table = table(&fs::read_to_string(chart().join("values.yaml"))?);
     let file = chart().join("README.md");
     let text = fs::read_to_string(&file).context("the chart has no README.md")?;
     let (before, rest) = text.split_once(BEGIN).context("README.md has no table of values")?;
-    let (there, after) = rest.split_once(END).context("the table in README.md has no end")?;
+    let (current, after) =
+        rest.split_once(END).context("the table in README.md has no end marker")?;
     if accept {
         return Ok(fs::write(&file, format!("{before}{BEGIN}{table}{END}{after}"))?);
     }
-    ensure!(there == table, "{} is stale: run `cargo xtask chart --accept`", file.display());
+    ensure!(current == table, "{} is stale: run `cargo xtask chart --accept`", file.display());
     Ok(())
 }
 
-/// A row for each key with a comment right above it.
+/// Returns the table, with a row for each key that has a comment directly above it.
 fn table(values: &str) -> String {
     let mut rows = String::from("| key | default | meaning |\n|---|---|---|\n");
     let mut path: Vec<(usize, &str)> = Vec::new();
@@ -33,8 +34,8 @@ fn table(values: &str) -> String {
     while let Some(line) = lines.next() {
         let trimmed = line.trim_start();
         let indent = line.len() - trimmed.len();
-        if let Some(words) = trimmed.strip_prefix('#') {
-            comment.push(words.trim());
+        if let Some(text) = trimmed.strip_prefix('#') {
+            comment.push(text.trim());
             continue;
         }
         let Some((key, value)) = entry(trimmed) else {
@@ -59,7 +60,7 @@ fn table(values: &str) -> String {
     rows
 }
 
-/// Key and value of a line of a map; nothing for entries of lists.
+/// Returns key and value of a map entry, or `None` for list items.
 fn entry(line: &str) -> Option<(&str, &str)> {
     let (key, value) = line.split_once(':')?;
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric());
@@ -71,16 +72,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_with_a_comment_gets_a_row_with_its_whole_path() {
-        let values = "# About the file.\n\n# The broker.\nbroker:\n  # Where it is,\n  # or is not.\n  \
-                      url: \"a|b\"\n  plain: 1\n  # Who may.\n  from:\n    - {name: x}\n# Empty.\nlast: {}\n";
+    fn commented_key_gets_a_row_with_its_path() {
+        let values = "# About the file.\n\n# The broker.\nbroker:\n  # Its URL,\n  # or none.\n  \
+                      url: \"a|b\"\n  plain: 1\n  # Peers.\n  from:\n    - {name: x}\n# Empty.\nlast: {}\n";
         let rows: Vec<_> = table(values).lines().skip(2).map(str::to_owned).collect();
         assert_eq!(
             rows,
             [
                 "| `broker` |  | The broker. |",
-                "| `broker.url` | `\"a|b\"` | Where it is, or is not. |",
-                "| `broker.from` | see values.yaml | Who may. |",
+                "| `broker.url` | `\"a|b\"` | Its URL, or none. |",
+                "| `broker.from` | see values.yaml | Peers. |",
                 "| `last` |  | Empty. |",
             ]
         );

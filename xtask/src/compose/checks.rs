@@ -1,4 +1,4 @@
-//! What a running fleet must show.
+//! Checks of a running fleet.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use anyhow::{Context, Result, ensure};
 
 use super::{fleet::Fleet, traces};
 use crate::broker::pause;
-use crate::{process, say};
+use crate::{console, process};
 
-/// Services of ours: what runs in them is nobody in particular and can write nowhere.
-const OURS: [&str; 4] = ["agent", "tool-handler", "mcp-bridge", "example-mcp"];
-/// Where our processes answer, and Prometheus.
+/// Services that run unprivileged on a read-only root.
+const OWN_SERVICES: [&str; 4] = ["agent", "tool-handler", "mcp-bridge", "example-mcp"];
+/// The port of our admin servers and of Prometheus.
 const ADMIN_PORT: u16 = 9090;
 const JAEGER_PORT: u16 = 16686;
-const TRACES_OF_AGENTS: &str = "/api/traces?service=rockbot-agent&limit=100";
-/// How long something may take that comes by itself.
-const PATIENCE: Duration = Duration::from_secs(90);
-const NOBODY: &str = "65532:65532";
-/// What each service may see of the secrets.
+const AGENT_TRACES: &str = "/api/traces?service=rockbot-agent&limit=100";
+/// The longest wait for scrapes and exported traces.
+const TIMEOUT: Duration = Duration::from_secs(90);
+const NONROOT: &str = "65532:65532";
+/// The secrets that each service mounts.
 const SECRETS: [(&str, &[&str]); 4] = [
     ("agent", &["broker-url", "model-key", "store-url"]),
     ("tool-handler", &["broker-url", "store-url"]),
@@ -25,33 +25,33 @@ const SECRETS: [(&str, &[&str]); 4] = [
     ("example-mcp", &[]),
 ];
 
-pub(super) fn all(fleet: &Fleet<'_>) -> Result<()> {
-    step("every service runs as nobody, on a root that it can't write", || unprivileged(fleet))?;
-    step("every service sees its own secrets only", || secrets(fleet))?;
-    step("a tool call runs, as nobody", || tool_call(fleet))?;
+pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
+    step("services run unprivileged on a read-only root", || unprivileged(fleet))?;
+    step("services mount their own secrets only", || secrets(fleet))?;
+    step("a tool call runs unprivileged", || tool_call(fleet))?;
     step("a call is counted once", || counted_once(fleet))?;
-    step("an MCP server is called", || mcp_call(fleet))?;
-    step("an agent uses both in a turn", || turn(fleet))?;
+    step("an MCP call succeeds", || mcp_call(fleet))?;
+    step("a turn uses a tool and an MCP server", || turn(fleet))?;
     step("a turn is one trace, from the agent to the MCP server", || traced(fleet))?;
-    step("Prometheus reads what every process tells", || scraped(fleet))
+    step("Prometheus scrapes every process", || scraped(fleet))
 }
 
-fn step(promise: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {
-    check().with_context(|| format!("not so: {promise}"))?;
-    say::progress("compose", format_args!("ok: {promise}"));
+fn step(name: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {
+    check().with_context(|| format!("check failed: {name}"))?;
+    console::progress("compose", format_args!("ok: {name}"));
     Ok(())
 }
 
 fn unprivileged(fleet: &Fleet<'_>) -> Result<()> {
     let running = fleet.services()?;
     let file = tempfile::NamedTempFile::new()?;
-    for service in OURS {
+    for service in OWN_SERVICES {
         ensure!(running.iter().any(|name| name == service), "{service} does not run");
         let template = "{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}} \
              {{.HostConfig.SecurityOpt}} {{.HostConfig.Privileged}}";
-        let said = fleet.inspect(service, template)?;
-        let wanted = format!("{NOBODY} true [ALL] [no-new-privileges:true] false");
-        ensure!(said == wanted, "{service} runs with {said}");
+        let actual = fleet.inspect(service, template)?;
+        let expected = format!("{NONROOT} true [ALL] [no-new-privileges:true] false");
+        ensure!(actual == expected, "{service} runs with {actual}");
         let process = fleet.inspect(service, "{{.State.Pid}}")?;
         let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
         for line in ["Uid:\t65532\t65532\t65532\t65532", "CapEff:\t0000000000000000"] {
@@ -60,23 +60,23 @@ fn unprivileged(fleet: &Fleet<'_>) -> Result<()> {
                 "{service} has no {line}:\n{status}"
             );
         }
-        // Not even Docker itself gets a file into it.
+        // Even Docker cannot copy a file into it.
         let into = format!("{}:/usr/local/bin/stray", fleet.container(service)?);
-        let copied = process::answer(fleet.docker().arg("cp").arg(file.path()).arg(into));
-        ensure!(copied.is_none(), "a file can be put into {service}");
+        let copied = process::stdout(fleet.docker().arg("cp").arg(file.path()).arg(into));
+        ensure!(copied.is_none(), "a file can be copied into {service}");
     }
     Ok(())
 }
 
 fn secrets(fleet: &Fleet<'_>) -> Result<()> {
     let template = "{{range .Mounts}}{{.Destination}} {{end}}";
-    for (service, wanted) in SECRETS {
+    for (service, expected) in SECRETS {
         let mounts = fleet.inspect(service, template)?;
         let mounts = mounts.split_whitespace();
-        let mut seen: Vec<_> =
+        let mut mounted: Vec<_> =
             mounts.filter_map(|path| path.strip_prefix("/run/secrets/")).collect();
-        seen.sort_unstable();
-        ensure!(seen == wanted, "{service} sees {seen:?}");
+        mounted.sort_unstable();
+        ensure!(mounted == expected, "{service} mounts {mounted:?}");
     }
     Ok(())
 }
@@ -84,9 +84,9 @@ fn secrets(fleet: &Fleet<'_>) -> Result<()> {
 fn tool_call(fleet: &Fleet<'_>) -> Result<()> {
     let command = "id -u; touch /usr/stray 2>&1; echo kept > note && cat note";
     let arguments = format!("{{\"command\":\"{command}\"}}");
-    let said = fleet.rockbot(&["tools", "call", "bash", &arguments])?;
-    for wanted in ["65532", "Read-only file system", "kept"] {
-        ensure!(said.contains(wanted), "no {wanted:?} in:\n{said}");
+    let output = fleet.rockbot(&["tools", "call", "bash", &arguments])?;
+    for expected in ["65532", "Read-only file system", "kept"] {
+        ensure!(output.contains(expected), "no {expected:?} in:\n{output}");
     }
     Ok(())
 }
@@ -99,70 +99,70 @@ fn counted_once(fleet: &Fleet<'_>) -> Result<()> {
     let before = count()?;
     fleet.rockbot(&["tools", "call", TOOL, "{}"])?;
     let after = count()?;
-    ensure!((after - before - 1.0).abs() < f64::EPSILON, "{before} became {after}");
+    ensure!((after - before - 1.0).abs() < f64::EPSILON, "the count went from {before} to {after}");
     Ok(())
 }
 
 fn mcp_call(fleet: &Fleet<'_>) -> Result<()> {
-    let words = "{\"text\":\"one two three\"}";
-    let said = fleet.rockbot(&["mcp", "call", "example", "count_words", words])?;
-    ensure!(said.contains('3'), "no 3 in:\n{said}");
+    let arguments = "{\"text\":\"one two three\"}";
+    let output = fleet.rockbot(&["mcp", "call", "example", "count_words", arguments])?;
+    ensure!(output.contains('3'), "no 3 in:\n{output}");
     Ok(())
 }
 
 fn turn(fleet: &Fleet<'_>) -> Result<()> {
-    let said = fleet.rockbot(&["chat", "What is there, and what time is it?"])?;
-    // The note of the call before, and the time of the MCP server.
-    for wanted in ["note", "+00:00"] {
-        ensure!(said.contains(wanted), "no {wanted:?} in:\n{said}");
+    let output = fleet.rockbot(&["chat", "List the files, and get the time."])?;
+    // The file that `tool_call` wrote, and the time from the MCP server.
+    for expected in ["note", "+00:00"] {
+        ensure!(output.contains(expected), "no {expected:?} in:\n{output}");
     }
     Ok(())
 }
 
 fn traced(fleet: &Fleet<'_>) -> Result<()> {
     fleet.start("observability", "jaeger")?;
-    until(|| fleet.get("jaeger", JAEGER_PORT, TRACES_OF_AGENTS).map(drop))?;
+    retry_until_ok(|| fleet.get("jaeger", JAEGER_PORT, AGENT_TRACES).map(drop))?;
     turn(fleet)?;
-    let whole = || traces::whole_turn(&fleet.get("jaeger", JAEGER_PORT, TRACES_OF_AGENTS)?);
-    let spans = until(whole)?;
-    say::progress("compose", format_args!("the trace of a turn has {spans} spans"));
+    let find_trace = || traces::complete_turn(&fleet.get("jaeger", JAEGER_PORT, AGENT_TRACES)?);
+    let spans = retry_until_ok(find_trace)?;
+    console::progress("compose", format_args!("the trace of a turn has {spans} spans"));
     Ok(())
 }
 
 fn scraped(fleet: &Fleet<'_>) -> Result<()> {
-    // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): three processes of ours, and the broker in two jobs.
-    const QUESTION: &str =
+    // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): our three processes, and the broker in two jobs.
+    const QUERY: &str =
         "/api/v1/query?query=count(up%7Bjob%3D~%22rockbot-.*%7Crabbitmq.*%22%7D%20%3D%3D%201)";
-    const WANTED: &str = ",\"5\"]";
+    const EXPECTED: &str = ",\"5\"]";
     fleet.start("observability", "prometheus")?;
-    until(|| {
-        // It refuses connections until it has started.
-        let said = fleet.get("prometheus", ADMIN_PORT, QUESTION)?;
-        ensure!(said.contains(WANTED), "it says {said}");
+    retry_until_ok(|| {
+        // Prometheus refuses connections until it has started.
+        let result = fleet.get("prometheus", ADMIN_PORT, QUERY)?;
+        ensure!(result.contains(EXPECTED), "Prometheus returns {result}");
         Ok(())
     })
 }
 
-/// What `check` returns as soon as it returns anything.
-fn until<T>(check: impl Fn() -> Result<T>) -> Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+/// Repeats `check` until it succeeds or the time is over.
+fn retry_until_ok<T>(check: impl Fn() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         process::check_interrupt()?;
         match check() {
             Err(_) if Instant::now() < deadline => pause(),
-            ended => return ended,
+            outcome => return outcome,
         }
     }
 }
 
-/// How many calls of a tool that went well a handler's metrics tell of.
+/// Returns the number of successful calls of a tool from a handler's metrics.
 fn invocations(metrics: &str, tool: &str) -> f64 {
-    let of_tool = format!("tool_name=\"{tool}\"");
+    let tool_label = format!("tool_name=\"{tool}\"");
     let samples = metrics.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let labels = series.strip_prefix("rockbot_tool_invocations_total{")?;
-        let fits = labels.contains(&of_tool) && labels.contains("status=\"ok\"");
-        fits.then(|| value.parse::<f64>().ok())?
+        let matches = labels.contains(&tool_label) && labels.contains("status=\"ok\"");
+        matches.then(|| value.parse::<f64>().ok())?
     });
     samples.sum()
 }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_one_tool_that_went_well_are_counted() {
+    fn successful_calls_of_a_tool_are_counted() {
         let metrics = "# TYPE rockbot_tool_invocations_total counter\n\
              rockbot_tool_invocations_total{tool_name=\"bash\",status=\"ok\"} 4\n\
              rockbot_tool_invocations_total{status=\"ok\",tool_name=\"search\"} 2\n\

@@ -1,4 +1,4 @@
-//! The fleet of `deploy/compose`, while it runs in a private daemon.
+//! A running fleet of `deploy/compose` in a private Docker daemon.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,24 +12,26 @@ use tempfile::TempDir;
 use super::{Tool, folder, secrets};
 use crate::broker::{free_port, pause};
 use crate::images::engine::Engine;
-use crate::{process, say};
+use crate::{console, process};
 
 const PROJECT: &str = "rockbot-check";
-/// How long a command of Compose, a container's start, and a question may take.
-const START_LIMIT: Duration = Duration::from_secs(300);
-const CALL_LIMIT: Duration = Duration::from_secs(90);
-const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// Limit for Compose commands that start or stop containers, and for their health checks.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// Limit for other commands.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(90);
+/// Limit for HTTP requests.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A running fleet; dropping it takes everything down, its data too.
+/// A running fleet. Dropping it removes its containers and data.
 pub(super) struct Fleet<'a> {
     engine: &'a Engine,
     tool: &'a Tool,
-    /// Secrets, and the file of the environment.
+    /// The secrets and the environment file.
     files: TempDir,
 }
 
 impl<'a> Fleet<'a> {
-    /// Starts it on secrets of its own, and returns when every container is healthy.
+    /// Starts a fleet with new secrets, and returns when every container is healthy.
     pub(super) fn up(engine: &'a Engine, tool: &'a Tool) -> Result<Self> {
         let files = tempfile::Builder::new().prefix("rockbot-compose-").tempdir()?;
         secrets::write(&files.path().join("secrets"))?;
@@ -46,105 +48,114 @@ impl<'a> Fleet<'a> {
         );
         fs::write(files.path().join("env"), environment)?;
         let fleet = Self { engine, tool, files };
-        // What an earlier run left that was killed.
+        // An earlier run that was killed may have left containers.
         fleet.down()?;
-        say::progress("compose", "starting the fleet");
+        console::progress("compose", "starting the fleet");
         let start = Instant::now();
-        let up = process::captured(fleet.compose().args(["up", "-d", "--no-build"]), START_LIMIT);
+        let up =
+            process::run_captured(fleet.compose().args(["up", "-d", "--no-build"]), START_TIMEOUT);
         let healthy = up.and_then(|_| fleet.wait_until_healthy());
-        healthy.inspect_err(|_| fleet.tell_logs())?;
+        healthy.inspect_err(|_| fleet.print_logs())?;
         let seconds = start.elapsed().as_secs();
-        say::progress("compose", format_args!("every container is healthy after {seconds} s"));
+        console::progress("compose", format_args!("every container is healthy after {seconds} s"));
         Ok(fleet)
     }
 
-    /// Runs `rockbot` in the fleet, and returns what it printed.
+    /// Runs `rockbot` in the fleet and returns its standard output.
     pub(super) fn rockbot(&self, arguments: &[&str]) -> Result<String> {
         let mut command = self.compose();
         command.args(["run", "--rm", "-T", "cli"]).args(arguments);
-        process::captured(&mut command, CALL_LIMIT)
+        process::run_captured(&mut command, COMMAND_TIMEOUT)
     }
 
-    /// Docker's command line, ready for its arguments.
+    /// Returns Docker's command line without arguments.
     pub(super) fn docker(&self) -> Command {
         self.engine.docker()
     }
 
-    /// The services that run now.
+    /// Returns the running services.
     pub(super) fn services(&self) -> Result<Vec<String>> {
-        let names = process::captured(self.compose().args(["ps", "--services"]), CALL_LIMIT)?;
+        let names =
+            process::run_captured(self.compose().args(["ps", "--services"]), COMMAND_TIMEOUT)?;
         let names = names.lines().map(str::trim).filter(|name| !name.is_empty());
-        // The older program names those of other profiles too.
+        // The standalone program also lists services of inactive profiles.
         let names = names.filter(|name| self.container(name).is_ok());
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The container of a service.
+    /// Returns the container id of a service.
     pub(super) fn container(&self, service: &str) -> Result<String> {
-        let id = process::captured(self.compose().args(["ps", "--quiet", service]), CALL_LIMIT)?;
+        let id = process::run_captured(
+            self.compose().args(["ps", "--quiet", service]),
+            COMMAND_TIMEOUT,
+        )?;
         let id = id.trim();
         ensure!(!id.is_empty(), "{service} has no container");
         Ok(id.to_owned())
     }
 
-    /// What Docker tells of a service's container, as a template puts it.
+    /// Inspects the container of a service with a template.
     pub(super) fn inspect(&self, service: &str, template: &str) -> Result<String> {
         let container = self.container(service)?;
         let mut command = self.docker();
         command.args(["inspect", "--format", template, &container]);
-        Ok(process::captured(&mut command, CALL_LIMIT)?.trim().to_owned())
+        Ok(process::run_captured(&mut command, COMMAND_TIMEOUT)?.trim().to_owned())
     }
 
-    /// Starts a service that a profile adds.
+    /// Starts a service of a profile.
     pub(super) fn start(&self, profile: &str, service: &str) -> Result<()> {
         let mut command = self.compose();
         command.args(["--profile", profile, "up", "-d", "--no-build", service]);
-        process::captured(&mut command, START_LIMIT).map(drop)
+        process::run_captured(&mut command, START_TIMEOUT).map(drop)
     }
 
-    /// The body of an answer of a service.
+    /// Returns the body of an HTTP response of a service.
     pub(super) fn get(&self, service: &str, port: u16, path: &str) -> Result<String> {
         let template = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";
         let addresses = self.inspect(service, template)?;
         let address = addresses.split_whitespace().next().context("a container has no address")?;
         let address = SocketAddr::new(address.parse::<IpAddr>()?, port);
-        let mut stream = TcpStream::connect_timeout(&address, PROBE_LIMIT)?;
-        stream.set_read_timeout(Some(PROBE_LIMIT))?;
-        stream.set_write_timeout(Some(PROBE_LIMIT))?;
-        // Of this version an answer is in one piece.
+        let mut stream = TcpStream::connect_timeout(&address, REQUEST_TIMEOUT)?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+        stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
+        // An HTTP/1.0 response is not chunked.
         write!(stream, "GET {path} HTTP/1.0\r\nhost: {service}\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        let (head, body) = response.split_once("\r\n\r\n").context("incomplete HTTP response")?;
         let status = head.lines().next().unwrap_or_default();
-        ensure!(status.split(' ').nth(1) == Some("200"), "{service} answers {path} with {status}");
+        ensure!(status.split(' ').nth(1) == Some("200"), "{service} returns {status} for {path}");
         Ok(body.to_owned())
     }
 
-    /// Shows the end of what every container said.
-    pub(super) fn tell_logs(&self) {
-        let logs = process::captured(self.compose().args(["logs", "--tail", "30"]), CALL_LIMIT);
-        let status = process::captured(self.compose().args(["ps", "--all"]), CALL_LIMIT);
+    /// Prints the state of all containers and the end of their logs.
+    pub(super) fn print_logs(&self) {
+        let logs =
+            process::run_captured(self.compose().args(["logs", "--tail", "30"]), COMMAND_TIMEOUT);
+        let status = process::run_captured(self.compose().args(["ps", "--all"]), COMMAND_TIMEOUT);
         for text in [status, logs] {
-            say::heading(text.unwrap_or_else(|error| format!("{error:#}")));
+            console::heading(text.unwrap_or_else(|error| format!("{error:#}")));
         }
     }
 
     fn wait_until_healthy(&self) -> Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_TIMEOUT;
         for service in self.services()? {
             let container = self.container(&service)?;
             loop {
                 process::check_interrupt()?;
                 let mut inspect = self.docker();
                 inspect.args(["inspect", "--format", "{{.State.Status}} {{.State.Health.Status}}"]);
-                let state = process::answer(inspect.arg(&container)).unwrap_or_default();
+                let state = process::stdout(inspect.arg(&container)).unwrap_or_default();
                 match state.as_str() {
                     "running healthy" => break,
                     "running starting" => {}
                     other => bail!("{service} is {other}"),
                 }
-                ensure!(Instant::now() < deadline, "{service} is not healthy in time");
+                ensure!(
+                    Instant::now() < deadline,
+                    "{service} is not healthy after {START_TIMEOUT:?}"
+                );
                 pause();
             }
         }
@@ -161,15 +172,15 @@ impl<'a> Fleet<'a> {
     fn down(&self) -> Result<()> {
         let mut down = self.compose();
         down.args(["down", "--volumes", "--remove-orphans", "--timeout", "10"]);
-        process::captured(&mut down, START_LIMIT).map(drop)
+        process::run_captured(&mut down, START_TIMEOUT).map(drop)
     }
 }
 
 impl Drop for Fleet<'_> {
     fn drop(&mut self) {
-        say::progress("compose", "taking the fleet down");
+        console::progress("compose", "removing the fleet");
         if let Err(error) = self.down() {
-            say::progress("compose", format_args!("it would not go: {error:#}"));
+            console::progress("compose", format_args!("cannot remove the fleet: {error:#}"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The files of `deploy/compose/secrets`.
 //!
-//! The folder is its owner's alone. What is in it can be read by everybody who gets that far, since
-//! processes in containers run as users that this machine does not know.
+//! Only its owner can enter the folder. The files are world-readable, because processes in containers
+//! run as users unknown to the host.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::broker_users;
 
-/// Users of the broker, and the service of the file that is each.
+/// Services and their broker users.
 const BROKER_USERS: [(&str, &str); 5] = [
     ("agent", "rockbot.agent.assistant"),
     ("tool-handler", "rockbot.tool-handler"),
@@ -21,25 +21,25 @@ const BROKER_USERS: [(&str, &str); 5] = [
     ("scripts-manager", "rockbot.scripts-manager"),
     ("cli", "rockbot.cli"),
 ];
-/// Databases, each with a role of its name.
+/// Databases, each with a role of the same name.
 const DATABASES: [&str; 2] = ["calls", "memory"];
-/// Passwords that nothing is made of.
+/// Passwords that are not part of a URL.
 const PASSWORDS: [&str; 2] = ["postgres-password", "grafana-password"];
-/// What only a person can fill in.
+/// Keys that the user fills in.
 const KEYS: [&str; 2] = ["model-key", "openrouter-key"];
 
-/// Writes what is missing, and what follows from it.
+/// Writes missing secrets and the files derived from them.
 pub(crate) fn write(folder: &Path) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
-    // Also one that was there.
+    // Also for an existing folder.
     fs::set_permissions(folder, Permissions::from_mode(0o700))?;
     let passwords = folder.join("broker-passwords");
     broker_users::write_with_passwords(&passwords, folder)?;
-    open_to_containers(&folder.join("definitions.json"))?;
+    allow_containers_to_read(&folder.join("definitions.json"))?;
     let text = fs::read_to_string(&passwords)?;
     let passwords = read_passwords(&text);
     for (service, user) in BROKER_USERS {
@@ -48,47 +48,48 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
         write_for_containers(&folder.join(format!("{service}-broker-url")), &url)?;
     }
     for database in DATABASES {
-        let password = kept(&folder.join(format!("postgres-{database}-password")), make_up)?;
+        let password =
+            read_or_create(&folder.join(format!("postgres-{database}-password")), random_password)?;
         let url = format!("postgres://{database}:{password}@postgres:5432/{database}");
         write_for_containers(&folder.join(format!("{database}-store-url")), &url)?;
     }
     for name in PASSWORDS {
-        kept(&folder.join(name), make_up)?;
+        read_or_create(&folder.join(name), random_password)?;
     }
     for name in KEYS {
-        kept(&folder.join(name), || Ok(String::new()))?;
+        read_or_create(&folder.join(name), || Ok(String::new()))?;
     }
     Ok(())
 }
 
-/// What the file holds; `fresh` is written where there is none.
-fn kept(file: &Path, fresh: impl FnOnce() -> Result<String>) -> Result<String> {
+/// Returns the content of a file, which is created with `initial` if it is missing.
+fn read_or_create(file: &Path, initial: impl FnOnce() -> Result<String>) -> Result<String> {
     if !file.exists() {
-        write_for_containers(file, &fresh()?)?;
+        write_for_containers(file, &initial()?)?;
     }
-    open_to_containers(file)?;
+    allow_containers_to_read(file)?;
     Ok(fs::read_to_string(file)?.trim_end().to_owned())
 }
 
 fn write_for_containers(file: &Path, text: &str) -> Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    open_to_containers(file)
+    allow_containers_to_read(file)
 }
 
-fn open_to_containers(file: &Path) -> Result<()> {
+fn allow_containers_to_read(file: &Path) -> Result<()> {
     fs::set_permissions(file, Permissions::from_mode(0o644))
-        .with_context(|| format!("cannot change who may read {}", file.display()))
+        .with_context(|| format!("cannot set the permissions of {}", file.display()))
 }
 
-/// Lines of `USER PASSWORD`.
+/// Parses lines of `USER PASSWORD`.
 fn read_passwords(text: &str) -> BTreeMap<&str, &str> {
     text.lines().filter_map(|line| line.split_once(' ')).collect()
 }
 
-/// 192 random bits that need no escaping in a URL.
-fn make_up() -> Result<String> {
+/// Returns 192 random bits in hexadecimal, which need no escaping in URLs.
+fn random_password() -> Result<String> {
     let mut bytes = [0; 24];
-    File::open("/dev/urandom")?.read_exact(&mut bytes).context("no random numbers")?;
+    File::open("/dev/urandom")?.read_exact(&mut bytes).context("cannot read /dev/urandom")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -98,19 +99,19 @@ mod tests {
     use crate::workspace;
 
     #[test]
-    fn a_secret_is_made_up_once_and_a_persons_own_is_kept() {
+    fn existing_secret_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
-        let first = kept(&file, make_up).unwrap();
+        let first = read_or_create(&file, random_password).unwrap();
         assert_eq!(first.len(), 48);
-        assert_eq!(kept(&file, make_up).unwrap(), first);
-        assert_ne!(make_up().unwrap(), first);
+        assert_eq!(read_or_create(&file, random_password).unwrap(), first);
+        assert_ne!(random_password().unwrap(), first);
         fs::write(&file, "mine\n").unwrap();
-        assert_eq!(kept(&file, make_up).unwrap(), "mine");
+        assert_eq!(read_or_create(&file, random_password).unwrap(), "mine");
     }
 
     #[test]
-    fn every_secret_that_a_container_mounts_is_written() {
+    fn mounted_secrets_are_written() {
         let compose = workspace::root().join("deploy/compose/compose.yaml");
         let text = fs::read_to_string(compose).unwrap();
         let mounted = text.split("${SECRETS:-./secrets}/").skip(1);
@@ -123,6 +124,6 @@ mod tests {
         for name in &mounted {
             assert!(written.iter().any(|written| written == name), "{name} is not written");
         }
-        assert_eq!(mounted.len(), written.len(), "something is written that nobody mounts");
+        assert_eq!(mounted.len(), written.len(), "a secret is written that no service mounts");
     }
 }

@@ -1,7 +1,7 @@
-//! The document: tables between marks, and what is written by hand around them.
+//! The document: generated tables between markers, and text around them.
 //!
-//! Each section of the defaults has its place in the document, between a line
-//! `<!-- [section], written by cargo xtask configuration --accept -->` and a line
+//! The table of a section is between the lines
+//! `<!-- [section], written by cargo xtask configuration --accept -->` and
 //! `<!-- end of [section] -->`.
 
 use std::collections::BTreeSet;
@@ -14,48 +14,48 @@ use super::keys::{Part, Row, Section};
 const BEGIN: &str = ", written by cargo xtask configuration --accept -->";
 const END: &str = "<!-- end of ";
 
-/// The document with what the sections say between their marks.
+/// Returns the document with updated tables.
 ///
 /// # Errors
-/// A mark of a section that is not there, a section without a mark, or marks that do not fit.
-pub(super) fn renew(document: &str, sections: &[Section]) -> Result<String> {
-    let mut renewed = String::new();
+/// For a marker of an unknown section, a section without a marker, and unpaired markers.
+pub(super) fn update(document: &str, sections: &[Section]) -> Result<String> {
+    let mut updated = String::new();
     let mut seen = BTreeSet::new();
     let mut lines = document.lines();
     while let Some(line) = lines.next() {
-        let _ = writeln!(renewed, "{line}");
-        ensure!(!line.starts_with(END), "{line} has no beginning");
+        let _ = writeln!(updated, "{line}");
+        ensure!(!line.starts_with(END), "{line} has no start marker");
         let Some(header) = header(line) else { continue };
         let Some(section) = sections.iter().find(|section| section.header == header) else {
-            bail!("no program has the section {header}: take its table out");
+            bail!("no program has the section {header}: remove its table");
         };
-        ensure!(seen.insert(header), "{header} is there twice");
-        let end = end(header);
+        ensure!(seen.insert(header), "duplicate marker of {header}");
+        let end = end_marker(header);
         ensure!(lines.any(|line| line == end), "{header} has no line {end}");
-        let _ = writeln!(renewed, "\n{}\n\n{end}", told(section).trim_end());
+        let _ = writeln!(updated, "\n{}\n\n{end}", render(section).trim_end());
     }
     for Section { header, .. } in sections {
         if !seen.contains(header.as_str()) {
             bail!(
-                "it has no place for the section {header}: write these lines where it belongs, and \
-                 run `cargo xtask configuration --accept`\n<!-- {header}{BEGIN}\n{}",
-                end(header)
+                "no marker for the section {header}: add these lines, and run \
+                 `cargo xtask configuration --accept`\n<!-- {header}{BEGIN}\n{}",
+                end_marker(header)
             );
         }
     }
-    Ok(renewed)
+    Ok(updated)
 }
 
-/// The section whose table begins at a line.
+/// Returns the header of the section whose table begins at a line.
 fn header(line: &str) -> Option<&str> {
     line.strip_prefix("<!-- ")?.strip_suffix(BEGIN)
 }
 
-fn end(header: &str) -> String {
+fn end_marker(header: &str) -> String {
     format!("{END}{header} -->")
 }
 
-/// The number of the first line that is not the same.
+/// Returns the number of the first line that differs.
 pub(super) fn first_difference(one: &str, other: &str) -> Option<usize> {
     if one == other {
         return None;
@@ -64,46 +64,46 @@ pub(super) fn first_difference(one: &str, other: &str) -> Option<usize> {
     Some(same.count() + 1)
 }
 
-fn told(section: &Section) -> String {
-    let mut told = String::new();
+fn render(section: &Section) -> String {
+    let mut text = String::new();
     for part in &section.parts {
-        let programs = listed(&part.programs);
-        let _ = match section.is_example {
-            true => writeln!(told, "For example `{}`, in {programs}.\n", section.header),
-            false => writeln!(told, "In {programs}.\n"),
+        let programs = join_names(&part.programs);
+        let _ = if section.is_example {
+            writeln!(text, "For example `{}`, in {programs}.\n", section.header)
+        } else {
+            writeln!(text, "In {programs}.\n")
         };
-        for (words, who) in &part.about {
-            let of = if who.len() == part.programs.len() {
+        for (description, programs) in &part.descriptions {
+            let prefix = if programs.len() == part.programs.len() {
                 String::new()
             } else {
-                format!("{}: ", listed(who))
+                format!("{}: ", join_names(programs))
             };
-            let _ = writeln!(told, "{of}{}\n", escaped(words));
+            let _ = writeln!(text, "{prefix}{}\n", escaped(description));
         }
-        told.push_str(&table(section, part));
-        told.push('\n');
+        text.push_str(&table(section, part));
+        text.push('\n');
     }
-    told
+    text
 }
 
 fn table(section: &Section, part: &Part) -> String {
     let differs = part.rows.iter().any(|row| row.programs.len() != part.programs.len());
-    let mut table = match differs {
-        true => {
-            "| key | in | default | environment | meaning |\n|---|---|---|---|---|\n".to_owned()
-        }
-        false => "| key | default | environment | meaning |\n|---|---|---|---|\n".to_owned(),
+    let mut table = if differs {
+        "| key | in | default | environment | meaning |\n|---|---|---|---|---|\n".to_owned()
+    } else {
+        "| key | default | environment | meaning |\n|---|---|---|---|\n".to_owned()
     };
     for row in &part.rows {
         let entry = &row.entry;
         let _ = write!(table, "| {} |", code(&entry.key));
         if differs {
-            let _ = write!(table, " {} |", those(row, part));
+            let _ = write!(table, " {} |", programs_of(row, part));
         }
         let default = if entry.is_example { "–".to_owned() } else { code(&entry.value) };
         let environment = variable(&section.header, &entry.key);
         let environment = environment.map_or_else(|| "–".to_owned(), |name| code(&name));
-        let _ = write!(table, " {default} | {environment} | {}", escaped(&entry.meaning));
+        let _ = write!(table, " {default} | {environment} | {}", escaped(&entry.description));
         if entry.is_example {
             let _ = write!(table, " Example: {}", code(&entry.value));
         }
@@ -112,17 +112,17 @@ fn table(section: &Section, part: &Part) -> String {
     table
 }
 
-/// Which programs of a part have a key like that.
-fn those(row: &Row, part: &Part) -> String {
+/// Describes the programs of a part that have the key of a row.
+fn programs_of(row: &Row, part: &Part) -> String {
     let others: BTreeSet<_> = part.programs.difference(&row.programs).cloned().collect();
     match others.len() {
         0 => "all".to_owned(),
-        1 if row.programs.len() > 1 => format!("all but {}", listed(&others)),
-        _ => listed(&row.programs),
+        1 if row.programs.len() > 1 => format!("all but {}", join_names(&others)),
+        _ => join_names(&row.programs),
     }
 }
 
-fn listed(programs: &BTreeSet<String>) -> String {
+fn join_names(programs: &BTreeSet<String>) -> String {
     let names: Vec<_> = programs.iter().map(|program| code(program)).collect();
     match names.split_last() {
         Some((last, [])) => last.clone(),
@@ -131,12 +131,12 @@ fn listed(programs: &BTreeSet<String>) -> String {
     }
 }
 
-/// The variable that sets a key. One of a list has none, nor one whose name holds more than a variable
-/// may.
+/// Returns the environment variable of a key. Keys in lists and keys with characters that a variable
+/// must not have return `None`.
 fn variable(header: &str, key: &str) -> Option<String> {
     let section = header.strip_prefix('[')?.strip_suffix(']')?;
     let path = format!("{section}.{key}");
-    // The variable of this name has the file's content in `api_key`.
+    // `api_key` holds the content of the file and has a variable of its own.
     if key == "api_key_file" {
         return None;
     }
@@ -148,12 +148,12 @@ fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|"))
 }
 
-/// Words of a comment as Markdown: what is in quotes is code, as what is between backticks is already,
-/// and what Markdown would read as its own is plain.
-fn escaped(words: &str) -> String {
+/// Converts a comment to Markdown. Quoted text becomes code; special characters outside of code are
+/// escaped.
+fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     let (mut is_code, mut is_quoted) = (false, false);
-    for character in words.chars() {
+    for character in text.chars() {
         let is_special = matches!(character, '*' | '<' | '~' | '$' | '[' | ']');
         if character == '|' || is_special && !is_code && !is_quoted {
             escaped.push('\\');
@@ -174,10 +174,10 @@ mod tests {
     use super::super::{defaults::Defaults, keys};
     use super::*;
 
-    const P: &str = "\n# Said\n# by both.\n[a]\n# It, or `\"x\"|y`,\n# or \"b\", \"*\", *.\nx = \"1|2\"\n# Y.\n# y.z = 2\n\
-                     \n# Of p.\n# [[b.c]]\n# K.\n# k = 1\n";
-    const Q: &str = "\n# Said\n# by both.\n[a]\n# Y.\n# y.z = 3\n";
-    const DOCUMENT: &str = "# By hand\n\n\
+    const P: &str = "\n# In\n# both.\n[a]\n# It, or `\"x\"|y`,\n# or \"b\", \"*\", *.\nx = \"1|2\"\n# Y.\n# y.z = 2\n\
+                     \n# In p.\n# [[b.c]]\n# K.\n# k = 1\n";
+    const Q: &str = "\n# In\n# both.\n[a]\n# Y.\n# y.z = 3\n";
+    const DOCUMENT: &str = "# Title\n\n\
         <!-- [[b.c]], written by cargo xtask configuration --accept -->\nold\n<!-- end of [[b.c]] -->\n\
         \nBetween.\n\
         <!-- [a], written by cargo xtask configuration --accept -->\n<!-- end of [a] -->\nAfter.\n";
@@ -188,45 +188,45 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_marks_is_written_anew_and_the_rest_stays() {
-        let renewed = renew(DOCUMENT, &sections()).unwrap();
+    fn tables_are_updated_between_their_markers() {
+        let updated = update(DOCUMENT, &sections()).unwrap();
         assert_eq!(
-            renewed,
-            "# By hand\n\n\
+            updated,
+            "# Title\n\n\
              <!-- [[b.c]], written by cargo xtask configuration --accept -->\n\n\
              For example `[[b.c]]`, in `p`.\n\n\
-             Of p.\n\n\
+             In p.\n\n\
              | key | default | environment | meaning |\n|---|---|---|---|\n\
              | `k` | – | – | K. Example: `1` |\n\n\
              <!-- end of [[b.c]] -->\n\
              \nBetween.\n\
              <!-- [a], written by cargo xtask configuration --accept -->\n\n\
              In `p` and `q`.\n\n\
-             Said by both.\n\n\
+             In both.\n\n\
              | key | in | default | environment | meaning |\n|---|---|---|---|---|\n\
              | `x` | `p` | `\"1\\|2\"` | `ROCKBOT_A__X` | It, or `\"x\"\\|y`, or `\"b\"`, `\"*\"`, \\*. |\n\
              | `y.z` | all | – | `ROCKBOT_A__Y__Z` | Y. Example: `2` |\n\n\
              <!-- end of [a] -->\nAfter.\n"
         );
-        assert_eq!(renew(&renewed, &sections()).unwrap(), renewed);
-        assert_eq!(first_difference(&renewed, &renewed), None);
-        assert_eq!(first_difference(DOCUMENT, &renewed), Some(4));
+        assert_eq!(update(&updated, &sections()).unwrap(), updated);
+        assert_eq!(first_difference(&updated, &updated), None);
+        assert_eq!(first_difference(DOCUMENT, &updated), Some(4));
     }
 
     #[test]
-    fn marks_that_do_not_fit_the_sections_are_refused() {
-        let mark = "<!-- [a], written by cargo xtask configuration --accept -->";
-        let twice = format!("{DOCUMENT}{mark}\n<!-- end of [a] -->\n");
+    fn unmatched_markers_are_refused() {
+        let marker = "<!-- [a], written by cargo xtask configuration --accept -->";
+        let twice = format!("{DOCUMENT}{marker}\n<!-- end of [a] -->\n");
         let unknown = DOCUMENT.replace("[a]", "[d]");
-        for (document, words) in [
+        for (document, expected) in [
             (DOCUMENT.replace("<!-- end of [a] -->", ""), "[a] has no line <!-- end of [a] -->"),
-            (DOCUMENT.replace(mark, ""), "<!-- end of [a] --> has no beginning"),
-            (twice, "[a] is there twice"),
+            (DOCUMENT.replace(marker, ""), "<!-- end of [a] --> has no start marker"),
+            (twice, "duplicate marker of [a]"),
             (unknown, "no program has the section [d]"),
-            ("# By hand\n".to_owned(), "it has no place for the section [a]: write these lines"),
+            ("# Title\n".to_owned(), "no marker for the section [a]: add these lines"),
         ] {
-            let told = renew(&document, &sections()).unwrap_err().to_string();
-            assert!(told.contains(words), "{told:?} lacks {words:?}");
+            let error = update(&document, &sections()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error:?} lacks {expected:?}");
         }
     }
 }

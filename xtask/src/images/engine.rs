@@ -1,4 +1,4 @@
-//! A Docker that builds images with BuildKit: the machine's own, or a private one.
+//! A Docker that builds images with BuildKit: the system's daemon or a private one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use anyhow::{Context, Result, bail};
 
 use crate::broker::find_program;
 use crate::private_docker::PrivateDocker;
-use crate::{docker, process, say, workspace};
+use crate::{console, docker, process, workspace};
 
 const PART: &str = "docker";
-/// What the private daemon keeps of builds at most, between two of them.
-const KEPT: &str = "20gb";
-const HOW_TO_GET_BUILDKIT: &str = "no Docker here can build with BuildKit: install the plugin buildx, \
+/// Limit of the build cache that the private daemon keeps between runs.
+const CACHE_LIMIT: &str = "20gb";
+const HOW_TO_GET_BUILDKIT: &str = "Docker cannot build with BuildKit: install the plugin buildx, \
      or Docker 20.10 (Debian and Ubuntu: apt-get install docker.io)";
 
-/// Docker, with a client that builds with BuildKit.
+/// A Docker daemon and a client with BuildKit.
 pub(crate) struct Engine {
     client: Client,
-    // Dropped in this order: the daemon ends before another one may have its folder.
+    // Drop order: the daemon stops before the lock of its folder is released.
     private: Option<PrivateDocker>,
     _lock: Option<File>,
 }
 
-/// One image to build.
+/// An image build.
 pub(crate) struct Build<'a> {
     pub(crate) file: PathBuf,
     pub(crate) context: PathBuf,
@@ -33,17 +33,17 @@ pub(crate) struct Build<'a> {
     pub(crate) arguments: Vec<(&'a str, String)>,
 }
 
-/// A command line of Docker.
+/// Docker's command line.
 #[derive(Debug, Clone)]
 struct Client {
     program: PathBuf,
-    /// Whether BuildKit comes with the plugin buildx. Before Docker 23 it is built in.
+    /// BuildKit is in the plugin buildx. Before Docker 23 it is built in.
     plugin: bool,
 }
 
 impl Engine {
-    /// The Docker of this machine, however it is reached.
-    pub(crate) fn of_machine() -> Result<Self> {
+    /// Uses the configured Docker of this machine.
+    pub(crate) fn system() -> Result<Self> {
         Ok(Self {
             client: Client::find(&|program| Command::new(program))?,
             private: None,
@@ -51,32 +51,31 @@ impl Engine {
         })
     }
 
-    /// A daemon of our own, with the images and caches that earlier ones left. Containers that they
-    /// left are removed.
+    /// Starts a private daemon with the images and caches of earlier runs. Their containers are removed.
     pub(crate) fn private() -> Result<Self> {
         docker::require(true)?;
         let folder = workspace::peers_folder()?.join("docker-builds");
         fs::create_dir_all(&folder)?;
         let lock = File::create(folder.join("lock"))?;
-        say::progress(PART, "starting a private daemon");
-        // Released when the file is closed, also by a crash.
+        console::progress(PART, "starting a private daemon");
+        // The lock is released when the file is closed, also by a crash.
         lock.lock().with_context(|| format!("cannot lock {}", folder.display()))?;
         let private = PrivateDocker::start_with_data_dir(&folder.join("data"))?;
         let client = Client::find(&|program| private.command_for(program))?;
         let engine = Self { client, private: Some(private), _lock: Some(lock) };
-        let left = process::answer(engine.docker().args(["ps", "--all", "--quiet"]));
+        let left = process::stdout(engine.docker().args(["ps", "--all", "--quiet"]));
         for container in left.unwrap_or_default().lines() {
-            process::answer(engine.docker().args(["rm", "--force", "--volumes", container]));
+            process::stdout(engine.docker().args(["rm", "--force", "--volumes", container]));
         }
         Ok(engine)
     }
 
-    /// Docker's command line, ready for its arguments.
+    /// Returns Docker's command line without arguments.
     pub(crate) fn docker(&self) -> Command {
         self.command_for(&self.client.program)
     }
 
-    /// Another program that talks to the same daemon.
+    /// Returns another program with the environment of this daemon.
     pub(crate) fn command_for(&self, program: &Path) -> Command {
         match &self.private {
             Some(private) => private.command_for(program),
@@ -84,17 +83,17 @@ impl Engine {
         }
     }
 
-    /// A label of an image, if there is such an image.
-    pub(crate) fn label_of(&self, image: &str, label: &str) -> Option<String> {
+    /// Returns a label of an image, or `None` without the image.
+    pub(crate) fn label(&self, image: &str, label: &str) -> Option<String> {
         let format = format!("{{{{index .Config.Labels {label:?}}}}}");
-        process::answer(self.docker().args(["image", "inspect", "--format", &format, image]))
+        process::stdout(self.docker().args(["image", "inspect", "--format", &format, image]))
     }
 
-    /// Builds an image; what the builder says is in a file, whose end is in the error.
+    /// Builds an image. The output goes to a log, whose end is in the error.
     pub(crate) fn build(&self, build: &Build<'_>) -> Result<()> {
         let name = build.tag.replace(['/', ':'], "-");
         let log = workspace::peers_folder()?.join(format!("build-{name}.log"));
-        say::progress(PART, format_args!("building {}; see {}", build.tag, log.display()));
+        console::progress(PART, format_args!("building {}; see {}", build.tag, log.display()));
         let mut command = self.docker();
         command.args(if self.client.plugin {
             &["buildx", "build", "--load"][..]
@@ -108,18 +107,18 @@ impl Engine {
             command.arg("--build-arg").arg(format!("{name}={value}"));
         }
         if self.private.is_some() {
-            // It has no network of its own that leads outside.
+            // The private daemon has no bridge network with access to the internet.
             command.args(["--network", "host"]);
         }
-        hand_over_surroundings(&mut command);
+        pass_registry_access(&mut command);
         process::run_quietly(command.arg(&build.context), &log)
     }
 
-    /// Forgets what no image and no later build needs.
+    /// Removes unused images and build caches.
     fn prune(&self) {
-        process::answer(self.docker().args(["image", "prune", "--force"]));
-        let keep = ["builder", "prune", "--force", "--keep-storage", KEPT];
-        process::answer(self.docker().args(keep));
+        process::stdout(self.docker().args(["image", "prune", "--force"]));
+        let keep = ["builder", "prune", "--force", "--keep-storage", CACHE_LIMIT];
+        process::stdout(self.docker().args(keep));
     }
 }
 
@@ -131,9 +130,9 @@ impl Drop for Engine {
     }
 }
 
-/// What this machine needs to reach registries of packages: builds get it as secrets and proxies,
-/// which don't stay in an image.
-fn hand_over_surroundings(command: &mut Command) {
+/// Passes this machine's access to package registries to a build, as secrets and proxy variables,
+/// which are not part of the image.
+fn pass_registry_access(command: &mut Command) {
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo = cargo.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
     let files = [
@@ -156,16 +155,16 @@ fn hand_over_surroundings(command: &mut Command) {
 }
 
 impl Client {
-    /// The first one that can build with BuildKit, as `command` runs it: plugins can be a person's own.
-    /// Another Docker may lie before Debian's.
+    /// Returns the first client that builds with BuildKit when run by `command`: a plugin may be
+    /// installed for one user, and another Docker may precede Debian's on `PATH`.
     fn find(command: &dyn Fn(&Path) -> Command) -> Result<Self> {
-        let places = [find_program("docker"), Some(PathBuf::from("/usr/bin/docker"))];
-        for program in places.into_iter().flatten().filter(|path| path.is_file()) {
-            let answer = |arguments: &[&str]| process::answer(command(&program).args(arguments));
-            if answer(&["buildx", "version"]).is_some() {
+        let candidates = [find_program("docker"), Some(PathBuf::from("/usr/bin/docker"))];
+        for program in candidates.into_iter().flatten().filter(|path| path.is_file()) {
+            let stdout = |arguments: &[&str]| process::stdout(command(&program).args(arguments));
+            if stdout(&["buildx", "version"]).is_some() {
                 return Ok(Self { program, plugin: true });
             }
-            if answer(&["--version"]).is_some_and(|version| has_buildkit_built_in(&version)) {
+            if stdout(&["--version"]).is_some_and(|version| has_builtin_buildkit(&version)) {
                 return Ok(Self { program, plugin: false });
             }
         }
@@ -173,8 +172,8 @@ impl Client {
     }
 }
 
-/// From Docker 23 on the command line leaves building to a plugin.
-fn has_buildkit_built_in(version: &str) -> bool {
+/// Docker 23 and later build with a plugin.
+fn has_builtin_buildkit(version: &str) -> bool {
     let number = version.strip_prefix("Docker version ").and_then(|rest| rest.split('.').next());
     number
         .and_then(|number| number.parse::<u32>().ok())
@@ -186,9 +185,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_without_a_plugin_builds_only_where_buildkit_is_built_in() {
-        assert!(has_buildkit_built_in("Docker version 20.10.24+dfsg1, build 297e128"));
-        assert!(!has_buildkit_built_in("Docker version 28.2.2, build e6534b4"));
-        assert!(!has_buildkit_built_in("podman version 4.3.1"));
+    fn buildkit_is_built_in_before_docker_23() {
+        assert!(has_builtin_buildkit("Docker version 20.10.24+dfsg1, build 297e128"));
+        assert!(!has_builtin_buildkit("Docker version 28.2.2, build e6534b4"));
+        assert!(!has_builtin_buildkit("podman version 4.3.1"));
     }
 }

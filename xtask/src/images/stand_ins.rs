@@ -1,7 +1,7 @@
-//! Images made of Debian that stand in for those of registries, under the same names.
+//! Substitutes for images of registries, made from Debian packages under the same names.
 //!
-//! They are for machines that reach no registry of images: there the files of `docker` and
-//! `deploy/compose` are built and run as they are, on older versions of the same programs.
+//! With them, the files of `docker` and `deploy/compose` work unchanged on machines without access to an
+//! image registry, with older versions of the same programs.
 
 use std::fs;
 use std::process::Command;
@@ -10,13 +10,13 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result};
 
 use super::engine::{Build, Engine};
-use crate::{docker, process, say, workspace};
+use crate::{console, docker, process, workspace};
 
 const DEBIAN: &str = "debian:bookworm-slim";
-/// Says of which archive an image was made.
+/// Label with the modification time of the archive of an image.
 const LABEL: &str = "dev.rockbot.archive";
 
-/// An image to stand in for.
+/// A substitute for an image.
 pub(crate) struct StandIn {
     pub(crate) image: &'static str,
     /// Its file in `xtask/stand-ins`.
@@ -26,33 +26,33 @@ pub(crate) struct StandIn {
 
 #[derive(Clone, Copy)]
 enum Source {
-    /// The folder of the files.
+    /// The folder `xtask/stand-ins`.
     Files,
-    /// The toolchain that runs this chore.
+    /// The Rust toolchain of the workspace.
     Toolchain,
 }
 
-/// Where docker/Dockerfile compiles the programs.
+/// Base image of the builder stage of docker/Dockerfile.
 pub(crate) const FOR_SOURCES: [StandIn; 1] = [StandIn {
     image: "rust:1.95-slim-bookworm",
     file: "rust.Dockerfile",
     context: Source::Toolchain,
 }];
 
-/// What docker/Dockerfile puts the programs on, beside Debian itself.
+/// Base image of the programs, in addition to Debian.
 pub(crate) const FOR_PROGRAMS: [StandIn; 1] = [StandIn {
     image: "gcr.io/distroless/cc-debian12:nonroot",
     file: "distroless-cc.Dockerfile",
     context: Source::Files,
 }];
 
-/// The broker and the database, which deploy/compose and a chart's trial run beside our own images.
+/// Broker and database of deploy/compose and of the chart's trial.
 pub(crate) const FOR_FLEETS: [StandIn; 2] = [
     StandIn { image: "rabbitmq:4-management", file: "rabbitmq.Dockerfile", context: Source::Files },
     StandIn { image: "postgres:17", file: "postgres.Dockerfile", context: Source::Files },
 ];
 
-/// What deploy/compose runs in addition.
+/// Further images of deploy/compose.
 pub(crate) const FOR_COMPOSE: [StandIn; 3] = [
     StandIn { image: "python:3.12-slim", file: "python.Dockerfile", context: Source::Files },
     StandIn {
@@ -67,9 +67,9 @@ pub(crate) const FOR_COMPOSE: [StandIn; 3] = [
     },
 ];
 
-/// Makes them in `engine`, on Debian, which is made first.
-pub(crate) fn make(engine: &Engine, stand_ins: &[StandIn]) -> Result<()> {
-    make_debian(engine)?;
+/// Builds substitutes in `engine`, after their Debian base image.
+pub(crate) fn build(engine: &Engine, stand_ins: &[StandIn]) -> Result<()> {
+    import_debian(engine)?;
     let folder = workspace::root().join("xtask/stand-ins");
     for stand_in in stand_ins {
         let context = match stand_in.context {
@@ -77,7 +77,7 @@ pub(crate) fn make(engine: &Engine, stand_ins: &[StandIn]) -> Result<()> {
             Source::Toolchain => {
                 let mut rustc = Command::new("rustc");
                 rustc.args(["--print", "sysroot"]).current_dir(workspace::root());
-                process::answer(&mut rustc).context("there is no rustc")?.into()
+                process::stdout(&mut rustc).context("rustc is not installed")?.into()
             }
         };
         engine.build(&Build {
@@ -91,18 +91,18 @@ pub(crate) fn make(engine: &Engine, stand_ins: &[StandIn]) -> Result<()> {
     Ok(())
 }
 
-/// Brings Debian's archive into the engine, unless it is there: an image that is brought again is
-/// another one to the builder, which would begin from the start.
-fn make_debian(engine: &Engine) -> Result<()> {
-    say::progress("docker", "making a small Debian, unless it is there; this takes a minute");
-    let archive = docker::debian("docker-debian", "")?;
-    let made = fs::metadata(&archive)?.modified()?.duration_since(UNIX_EPOCH)?.as_millis();
-    let made = made.to_string();
-    if engine.label_of(DEBIAN, LABEL).is_some_and(|label| label == made) {
+/// Imports the Debian archive, unless the engine has it: a second import is a different image, which
+/// invalidates the build cache.
+fn import_debian(engine: &Engine) -> Result<()> {
+    console::progress("docker", "building a minimal Debian, unless it exists; this takes a minute");
+    let archive = docker::debian_archive("docker-debian", "")?;
+    let modified = fs::metadata(&archive)?.modified()?.duration_since(UNIX_EPOCH)?.as_millis();
+    let modified = modified.to_string();
+    if engine.label(DEBIAN, LABEL).is_some_and(|label| label == modified) {
         return Ok(());
     }
     let log = workspace::peers_folder()?.join("docker-import-debian.log");
-    let label = format!("LABEL {LABEL}={made}");
+    let label = format!("LABEL {LABEL}={modified}");
     let mut import = engine.docker();
     import.args(["import", "--change", &label, "--change", "CMD [\"bash\"]"]);
     process::run_quietly(import.arg(archive).arg(DEBIAN), &log)
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stood_in_for_is_what_the_files_name() {
+    fn substitutes_match_the_images_of_the_files() {
         let file = |name: &str| fs::read_to_string(workspace::root().join(name)).unwrap();
         let dockerfile = file("docker/Dockerfile");
         for stand_in in FOR_SOURCES.into_iter().chain(FOR_PROGRAMS) {
@@ -127,8 +127,8 @@ mod tests {
         let compose =
             file("deploy/compose/compose.yaml") + &file("deploy/compose/example-mcp/Dockerfile");
         for stand_in in FOR_FLEETS.into_iter().chain(FOR_COMPOSE) {
-            let named = ["image: ", "FROM "].map(|before| format!("{before}{}\n", stand_in.image));
-            assert!(named.iter().any(|line| compose.contains(line)), "{}", stand_in.image);
+            let lines = ["image: ", "FROM "].map(|key| format!("{key}{}\n", stand_in.image));
+            assert!(lines.iter().any(|line| compose.contains(line)), "{}", stand_in.image);
         }
     }
 }

@@ -1,31 +1,31 @@
-//! The metrics there are, and whether an expression uses them as they are.
+//! Known metrics, and checks of the expressions that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Result;
 
-use super::{name, promql, read};
+use super::{promql, read, relative_name};
 
-/// Labels that a scrape adds, in compose or in Kubernetes.
-const OF_A_SCRAPE: [&str; 4] = ["job", "instance", "namespace", "pod"];
+/// Labels that a scrape adds, in Compose or in Kubernetes.
+const SCRAPE_LABELS: [&str; 4] = ["job", "instance", "namespace", "pod"];
 const TYPES: [&str; 3] = ["counter", "gauge", "histogram"];
 
-/// The metrics there are, by name.
+/// Known metrics by name.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics(BTreeMap<String, Metric>);
 
 #[derive(Debug)]
 struct Metric {
     histogram: bool,
-    /// `None` for a recorded one, which has what its expression leaves.
+    /// `None` for the result of a recording rule, whose labels depend on its expression.
     labels: Option<Vec<String>>,
 }
 
 impl Metrics {
-    /// Reads a list: a metric a line, with its name, its type, and its labels where it has some.
+    /// Reads a list with one metric per line: name, type and optional labels.
     pub(crate) fn read(file: &Path, problems: &mut Vec<String>) -> Result<Self> {
-        Ok(Self::parse(&name(file), &read(file)?, problems))
+        Ok(Self::parse(&relative_name(file), &read(file)?, problems))
     }
 
     fn parse(file: &str, text: &str, problems: &mut Vec<String>) -> Self {
@@ -36,7 +36,7 @@ impl Metrics {
                 continue;
             }
             let mut problem =
-                |what: &str| problems.push(format!("{file}:{}: {what}: {line}", index + 1));
+                |text: &str| problems.push(format!("{file}:{}: {text}: {line}", index + 1));
             let words: Vec<&str> = line.split(' ').collect();
             let (name, kind, labels) = match words[..] {
                 [name, kind] => (name, kind, Vec::new()),
@@ -44,25 +44,25 @@ impl Metrics {
                     (name, kind, labels.split(',').map(str::to_owned).collect())
                 }
                 _ => {
-                    problem("write `name type`, or `name type label,label`");
+                    problem("expected `name type` or `name type label,label`");
                     continue;
                 }
             };
             if !TYPES.contains(&kind) {
-                problem("the type is counter, gauge or histogram");
+                problem("the type must be counter, gauge or histogram");
             }
             if (kind == "counter") != name.ends_with("_total") {
-                problem("counters, and no others, end with _total");
+                problem("counters, and only they, must end with _total");
             }
             let metric = Metric { histogram: kind == "histogram", labels: Some(labels) };
             if metrics.insert(name.to_owned(), metric).is_some() {
-                problem("it is listed twice");
+                problem("duplicate metric");
             }
         }
         Self(metrics)
     }
 
-    /// A metric that a rule records.
+    /// Returns the metrics of recording rules.
     pub(crate) fn recorded<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let metric = || Metric { histogram: false, labels: None };
         Self(names.map(|name| (name.to_owned(), metric())).collect())
@@ -72,18 +72,18 @@ impl Metrics {
         self.0.extend(others.0);
     }
 
-    /// What is wrong with the metrics and labels of an expression.
+    /// Returns the problems with metrics and labels of an expression.
     pub(crate) fn check(&self, expression: &str) -> Vec<String> {
-        let reading = promql::read(expression);
+        let references = promql::parse(expression);
         let mut problems = Vec::new();
-        if reading.selectors.is_empty() {
-            problems.push("it reads no metric".to_owned());
+        if references.selectors.is_empty() {
+            problems.push("the expression reads no metric".to_owned());
         }
-        // The labels that may be there in the result, unless a recorded metric has others.
-        let mut known = Some(BTreeSet::from(OF_A_SCRAPE));
-        for selector in &reading.selectors {
-            let Some((metric, of_series)) = self.find(&selector.name) else {
-                problems.push(format!("there is no metric `{}`", selector.name));
+        // Possible labels of the result. `None` if a recorded metric may add others.
+        let mut known = Some(BTreeSet::from(SCRAPE_LABELS));
+        for selector in &references.selectors {
+            let Some((metric, series_label)) = self.find(&selector.name) else {
+                problems.push(format!("unknown metric `{}`", selector.name));
                 known = None;
                 continue;
             };
@@ -91,8 +91,8 @@ impl Metrics {
                 known = None;
                 continue;
             };
-            let labels: BTreeSet<&str> =
-                labels.iter().map(String::as_str).chain(OF_A_SCRAPE).chain(of_series).collect();
+            let labels = labels.iter().map(String::as_str);
+            let labels: BTreeSet<&str> = labels.chain(SCRAPE_LABELS).chain(series_label).collect();
             for label in &selector.labels {
                 if !labels.contains(label.as_str()) {
                     problems.push(format!("`{}` has no label `{label}`", selector.name));
@@ -103,23 +103,23 @@ impl Metrics {
             }
         }
         if let Some(known) = known {
-            let groupings = reading.groupings.iter().map(String::as_str);
+            let groupings = references.groupings.iter().map(String::as_str);
             for label in groupings.filter(|label| !known.contains(label)) {
-                problems.push(format!("no metric in it has a label `{label}`"));
+                problems.push(format!("no metric of the expression has a label `{label}`"));
             }
         }
         problems
     }
 
-    /// The metric that a series belongs to, and the label that such a series has besides.
+    /// Returns the metric of a series, and the additional label of that series.
     fn find(&self, series: &str) -> Option<(&Metric, Option<&'static str>)> {
         if let Some(metric) = self.0.get(series) {
-            // A histogram has no series of its own name.
+            // A histogram has no series without a suffix.
             return (!metric.histogram).then_some((metric, None));
         }
-        let parts = [("_bucket", Some("le")), ("_sum", None), ("_count", None)];
-        parts.into_iter().find_map(|(part, label)| {
-            let metric = self.0.get(series.strip_suffix(part)?)?;
+        let suffixes = [("_bucket", Some("le")), ("_sum", None), ("_count", None)];
+        suffixes.into_iter().find_map(|(suffix, label)| {
+            let metric = self.0.get(series.strip_suffix(suffix)?)?;
             metric.histogram.then_some((metric, label))
         })
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_may_use_what_is_listed_scraped_and_recorded() {
+    fn listed_scraped_and_recorded_metrics_are_accepted() {
         check(
             r#"sum by (kind, job) (rate(a_total{kind="x",instance="y"}[5m])) and on (job) b"#,
             &[],
@@ -154,28 +154,28 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_or_label_that_is_not_there_is_a_problem() {
-        check("rate(e_total[5m])", &["there is no metric `e_total`"]);
-        check("c_seconds", &["there is no metric `c_seconds`"]);
-        check("a_total_bucket", &["there is no metric `a_total_bucket`"]);
+    fn unknown_metric_or_label_is_a_problem() {
+        check("rate(e_total[5m])", &["unknown metric `e_total`"]);
+        check("c_seconds", &["unknown metric `c_seconds`"]);
+        check("a_total_bucket", &["unknown metric `a_total_bucket`"]);
         check(r#"a_total{way="x"}"#, &["`a_total` has no label `way`"]);
         check(r#"c_seconds_sum{le="1"}"#, &["`c_seconds_sum` has no label `le`"]);
-        check("sum by (way) (a_total)", &["no metric in it has a label `way`"]);
-        check(r#"{job="x"}"#, &["there is no metric ``"]);
-        check("vector(1)", &["it reads no metric"]);
+        check("sum by (way) (a_total)", &["no metric of the expression has a label `way`"]);
+        check(r#"{job="x"}"#, &["unknown metric ``"]);
+        check("vector(1)", &["the expression reads no metric"]);
     }
 
     #[test]
-    fn a_list_that_is_written_wrongly_is_a_problem() {
+    fn invalid_line_of_a_list_is_a_problem() {
         let mut problems = Vec::new();
-        let list = "a\nb metre\nc counter\nd_total gauge\ne gauge\ne gauge";
+        let list = "a\nb meter\nc counter\nd_total gauge\ne gauge\ne gauge";
         Metrics::parse("list", list, &mut problems);
         let expected = [
-            "list:1: write `name type`, or `name type label,label`: a",
-            "list:2: the type is counter, gauge or histogram: b metre",
-            "list:3: counters, and no others, end with _total: c counter",
-            "list:4: counters, and no others, end with _total: d_total gauge",
-            "list:6: it is listed twice: e gauge",
+            "list:1: expected `name type` or `name type label,label`: a",
+            "list:2: the type must be counter, gauge or histogram: b meter",
+            "list:3: counters, and only they, must end with _total: c counter",
+            "list:4: counters, and only they, must end with _total: d_total gauge",
+            "list:6: duplicate metric: e gauge",
         ];
         assert_eq!(problems, expected);
     }

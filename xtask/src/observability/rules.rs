@@ -1,4 +1,4 @@
-//! The rules of Prometheus and their tests.
+//! Checks of the Prometheus rules and their tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::metrics::Metrics;
-use super::{files, name, read as read_file};
+use super::{files, read as read_file, relative_name};
 
 const MANUAL: &str = "https://github.com/rockbot/rockbot/blob/main/docs/operations.md";
 const SEVERITIES: [&str; 2] = ["critical", "warning"];
 
-/// A file of rules.
+/// A rule file.
 #[derive(Debug)]
 pub(crate) struct RuleFile {
     path: PathBuf,
@@ -51,18 +51,18 @@ struct Case {
     alert_rule_test: Vec<AlertTest>,
 }
 
-/// What a test says of an alert at one moment.
+/// The expected state of an alert at a point in time.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AlertTest {
     alertname: String,
     exp_alerts: Vec<Firing>,
 }
 
-/// promtool compares what is in it.
+/// A firing alert. promtool compares its content.
 #[derive(Debug, Deserialize)]
 struct Firing {}
 
-/// Reads the files of rules in a folder.
+/// Reads the rule files of a folder.
 pub(crate) fn read(folder: &Path) -> Result<Vec<RuleFile>> {
     let read = |path: PathBuf| {
         let groups: Groups = parse(&path)?;
@@ -72,7 +72,7 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<RuleFile>> {
     files(folder, "yaml")?.into_iter().map(read).collect()
 }
 
-/// Reads what the tests in a folder say of alerts.
+/// Reads the alert tests of a folder.
 pub(crate) fn read_tests(folder: &Path) -> Result<Vec<AlertTest>> {
     let mut tests = Vec::new();
     for path in files(folder, "yaml")? {
@@ -83,21 +83,21 @@ pub(crate) fn read_tests(folder: &Path) -> Result<Vec<AlertTest>> {
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
-    serde_saphyr::from_str(&read_file(path)?).with_context(|| format!("in {}", name(path)))
+    serde_saphyr::from_str(&read_file(path)?).with_context(|| format!("in {}", relative_name(path)))
 }
 
-/// The names of the alerts.
+/// Returns the names of the alerts.
 pub(crate) fn alerts(files: &[RuleFile]) -> impl Iterator<Item = &str> {
     files.iter().flat_map(|file| &file.rules).filter_map(|rule| rule.alert.as_deref())
 }
 
-/// The metrics that rules record.
+/// Returns the metrics of the recording rules.
 pub(crate) fn recorded(files: &[RuleFile]) -> Metrics {
     let rules = files.iter().flat_map(|file| &file.rules);
     Metrics::recorded(rules.filter_map(|rule| rule.record.as_deref()))
 }
 
-/// Checks the rules, that each alert is shown to fire and to stay quiet, and that it is explained.
+/// Checks the rules. Every alert needs a test that fires, a test that does not, and documentation.
 pub(crate) fn check(
     files: &[RuleFile],
     tests: &[AlertTest],
@@ -108,11 +108,11 @@ pub(crate) fn check(
     for file in files {
         for rule in &file.rules {
             let rule_name = rule.alert.as_ref().or(rule.record.as_ref());
-            let rule_name = rule_name.map_or("a rule without a name", String::as_str);
-            let mut problem = |what: &str| {
-                problems.push(format!("{}: {rule_name}: {what}", name(&file.path)));
+            let rule_name = rule_name.map_or("unnamed rule", String::as_str);
+            let mut problem = |text: &str| {
+                problems.push(format!("{}: {rule_name}: {text}", relative_name(&file.path)));
             };
-            metrics.check(&rule.expr).iter().for_each(|what| problem(what));
+            metrics.check(&rule.expr).iter().for_each(|text| problem(text));
             if let Some(alert) = &rule.alert {
                 check_alert(alert, rule, manual, &mut problem);
                 check_tests(alert, tests, &mut problem);
@@ -121,36 +121,36 @@ pub(crate) fn check(
     }
     for heading in headings(manual).filter(|heading| heading.starts_with("RockBot")) {
         if !alerts(files).any(|alert| alert == heading) {
-            problems.push(format!("docs/operations.md: there is no alert {heading}"));
+            problems.push(format!("docs/operations.md: unknown alert {heading}"));
         }
     }
 }
 
 fn check_alert(alert: &str, rule: &Rule, manual: &str, problem: &mut impl FnMut(&str)) {
-    if !rule.labels.get("severity").is_some_and(|its| SEVERITIES.contains(&its.as_str())) {
-        problem("its severity is critical or warning");
+    if !rule.labels.get("severity").is_some_and(|value| SEVERITIES.contains(&value.as_str())) {
+        problem("the severity must be critical or warning");
     }
     for text in ["summary", "description"] {
         if rule.annotations.get(text).is_none_or(|text| text.trim().is_empty()) {
-            problem(&format!("it has no {text}"));
+            problem(&format!("the {text} is missing"));
         }
     }
     let anchor = format!("{MANUAL}#{}", alert.to_lowercase());
     if rule.annotations.get("runbook_url") != Some(&anchor) {
-        problem(&format!("its runbook_url is {anchor}"));
+        problem(&format!("the runbook_url must be {anchor}"));
     }
     if !headings(manual).any(|heading| heading == alert) {
-        problem(&format!("explain it in docs/operations.md, below `### {alert}`"));
+        problem(&format!("document it in docs/operations.md, below `### {alert}`"));
     }
 }
 
 fn check_tests(alert: &str, tests: &[AlertTest], problem: &mut impl FnMut(&str)) {
-    let of_it = || tests.iter().filter(|test| test.alertname == alert);
-    if !of_it().any(|test| !test.exp_alerts.is_empty()) {
-        problem("no test shows that it fires");
+    let alert_tests = || tests.iter().filter(|test| test.alertname == alert);
+    if !alert_tests().any(|test| !test.exp_alerts.is_empty()) {
+        problem("no test in which the alert fires");
     }
-    if !of_it().any(|test| test.exp_alerts.is_empty()) {
-        problem("no test shows that it stays quiet");
+    if !alert_tests().any(|test| test.exp_alerts.is_empty()) {
+        problem("no test in which the alert does not fire");
     }
 }
 

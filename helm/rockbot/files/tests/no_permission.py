@@ -1,4 +1,4 @@
-"""Runs as the agents' account, with its token, and fails if that may do anything in the cluster."""
+"""Runs with the agents' account and fails if the account has any permission in the cluster."""
 
 import json
 import os
@@ -7,9 +7,9 @@ import sys
 import urllib.request
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-# What every account may: ask what it may.
-EVERYBODY = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
-WANTED = [
+# Every account may review its own permissions.
+ALWAYS_ALLOWED = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
+CHECKED = [
     ("create", "", "pods"),
     ("create", "", "pods/exec"),
     ("get", "", "secrets"),
@@ -31,24 +31,24 @@ def review(kind, spec):
         data=json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, context=trust, timeout=15) as answer:
-        return json.load(answer)["status"]
+    with urllib.request.urlopen(request, context=trust, timeout=15) as response:
+        return json.load(response)["status"]
 
 
 found = []
 for namespace in sys.argv[1:]:
     rules = review("SelfSubjectRulesReview", {"namespace": namespace})
     for rule in rules["resourceRules"]:
-        more = set(rule.get("resources", [])) - EVERYBODY
-        if more:
-            found.append(f"{namespace}: {rule['verbs']} {sorted(more)}")
-    for verb, group, resource in WANTED:
+        resources = set(rule.get("resources", [])) - ALWAYS_ALLOWED
+        if resources:
+            found.append(f"{namespace}: {rule['verbs']} {sorted(resources)}")
+    for verb, group, resource in CHECKED:
         main, _, sub = resource.partition("/")
-        wanted = {"namespace": namespace, "verb": verb, "group": group, "resource": main}
+        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": main}
         if sub:
-            wanted["subresource"] = sub
-        if review("SelfSubjectAccessReview", {"resourceAttributes": wanted})["allowed"]:
+            attributes["subresource"] = sub
+        if review("SelfSubjectAccessReview", {"resourceAttributes": attributes})["allowed"]:
             found.append(f"{namespace}: {verb} {resource}")
-    print(f"looked at what the account may do in {namespace}")
+    print(f"checked the permissions in {namespace}")
 if found:
-    sys.exit("the agents' account may: " + "; ".join(found))
+    sys.exit("the agents' account has permissions: " + "; ".join(found))

@@ -1,8 +1,8 @@
-"""Waits until this pod reaches the broker: a network plugin may take a moment to let a new pod out.
+"""Waits until this pod reaches the broker: a network plugin may take a moment to admit a new pod.
 
-With the name of a file it also tries the API server, and writes down what it reached, a line "HOST
-PORT" each, as addresses, because scripts have no name service. What a script must not reach is then
-known to be there: without that, a network that is down would pass for one that is closed.
+With a file name it also connects to the API server, and writes the addresses into the file, as lines
+"HOST PORT" with IP addresses, because scripts have no DNS. This proves that the targets are up, so that
+a failed connection from a script means isolation.
 """
 
 import os
@@ -11,7 +11,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-PATIENCE = 60
+TIMEOUT_SECONDS = 60
 
 with open("/run/secrets/rockbot/broker-url", encoding="utf-8") as file:
     broker = urlsplit(file.read().strip())
@@ -21,21 +21,21 @@ if len(sys.argv) > 1:
     targets.append(api)
 
 
-def reach(host, port, until):
+def connect(host, port, deadline):
     while True:
         try:
             with socket.create_connection((host, port), timeout=10) as connection:
                 return connection.getpeername()[0]
         except OSError as error:
-            if time.monotonic() > until:
-                sys.exit(f"the fleet itself does not reach {host}:{port}: {error}")
+            if time.monotonic() > deadline:
+                sys.exit(f"{host}:{port} is not reachable from the fleet: {error}")
             time.sleep(0.2)
 
 
 lines = []
 for host, port in targets:
-    address = reach(host, port, time.monotonic() + PATIENCE)
-    print(f"reached from the fleet: port {port} of {address}")
+    address = connect(host, port, time.monotonic() + TIMEOUT_SECONDS)
+    print(f"reachable from the fleet: port {port} of {address}")
     lines.append(f"{address} {port}")
 if len(sys.argv) > 1:
     with open(sys.argv[1], "w", encoding="utf-8") as file:

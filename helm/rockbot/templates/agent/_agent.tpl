@@ -1,4 +1,4 @@
-{{- /* Whether there are definitions beside the built-in assistant. */ -}}
+{{- /* Not empty if there are definitions in addition to the built-in assistant. */ -}}
 {{- define "rockbot.agent.defined" -}}
 {{- range .root.Values.agents }}{{ if .definition }}true{{ end }}{{ end -}}
 {{- end }}
@@ -9,7 +9,7 @@
 {{- if .values.pins }}
 {{ include "rockbot.store.env" (dict "root" .root "name" "ROCKBOT_PINS__STORE") }}
 {{- end }}
-# In quotes of its own: the name may look like a number.
+# Quoted twice, because the name may look like a number.
 - name: ROCKBOT_AGENT__NAME
   value: {{ .agent | quote | squote }}
 {{- if include "rockbot.agent.defined" . }}

@@ -1,4 +1,4 @@
-{{- /* Whether the bridge serves the account tools for OpenRouter of this release. */ -}}
+{{- /* Not empty if the bridge serves the OpenRouter MCP server of this release. */ -}}
 {{- define "rockbot.mcp-bridge.openrouter" -}}
 {{- if and .root.Values.openrouterMcp.enabled .root.Values.openrouterMcp.register -}}true{{- end -}}
 {{- end }}

@@ -27,7 +27,7 @@
 {{- end }}
 
 {{- define "rockbot.openrouter-mcp.into" -}}
-# Whoever reaches the server reads the account: the bridge of this release, and nobody else.
+# Every client can read the account, so only the bridge of this release may connect.
 - ports:
     - protocol: TCP
       port: 8931

@@ -26,7 +26,7 @@ securityContext:
   {{- include "rockbot.pod.security" dict | nindent 2 }}
 {{- end }}
 
-{{- /* A container with the rockbot command, as the user cli of the broker: root, name, args. */ -}}
+{{- /* A container that runs rockbot as the broker user cli. Arguments: root, name, args. */ -}}
 {{- define "rockbot.test.command" -}}
 name: {{ .name }}
 image: {{ include "rockbot.image" (dict "root" .root "binary" "rockbot" "image" .root.Values.tests.image) | quote }}

@@ -1,31 +1,32 @@
-//! What the documents promise.
+//! Rules for the documents.
 
-use super::{assert_kept, files, root};
+use super::{assert_no_violations, files, root};
 
-/// The commands a newcomer starts with.
+/// Commands that the README must mention.
 const FIRST_COMMANDS: [&str; 2] = ["cargo run -- demo", "cargo xtask test"];
 
 #[test]
 fn document_links_resolve() {
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in files("md") {
         let folder = root().join(&path).parent().expect("a file is in a folder").to_path_buf();
         for (number, target) in links(&text) {
             let file = target.split('#').next().unwrap_or_default();
             if !file.is_empty() && !folder.join(file).exists() {
-                broken.push(format!("{path}:{number}: there is no {target}; correct the link"));
+                violations
+                    .push(format!("{path}:{number}: {target} does not exist; correct the link"));
             }
         }
     }
-    assert_kept(&broken);
+    assert_no_violations(&violations);
 }
 
 #[test]
 fn readme_names_first_commands() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("write a README.md");
     let missing = FIRST_COMMANDS.iter().filter(|command| !readme.contains(**command));
-    assert_kept(
-        &missing.map(|command| format!("README.md: tell about `{command}`")).collect::<Vec<_>>(),
+    assert_no_violations(
+        &missing.map(|command| format!("README.md: mention `{command}`")).collect::<Vec<_>>(),
     );
 }
 
@@ -36,7 +37,7 @@ fn link_parser_skips_code_and_external_links() {
     assert_eq!(links(text), vec![(1, "b.md#c"), (1, "e.png"), (5, "#g")]);
 }
 
-/// The targets of links inside the repository, with the number of their line.
+/// Returns line numbers and targets of links inside the repository.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_code = false;

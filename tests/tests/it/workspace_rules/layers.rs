@@ -1,14 +1,14 @@
-//! Which packages may import which, read from `cargo metadata`.
+//! Rules for dependencies between packages, checked with `cargo metadata`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::{assert_kept, root};
+use super::{assert_no_violations, root};
 
-/// The layer of each package: imports only go to a lower number, so packages of one layer never
-/// import each other.
+/// The layer of each package. A package imports packages of lower layers only, so packages of the same
+/// layer do not import each other.
 const LAYERS: &[(&str, u8)] = &[
     ("rockbot-contracts", 0),
     ("rockbot-child", 1),
@@ -32,12 +32,12 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-tool-handler", 5),
     ("rockbot-cli", 6),
 ];
-/// Packages outside the layers: they may import any layer, and no layer imports them.
-const OUTSIDE: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
-/// A newcomer's first build must not pay for Kubernetes, and the account tools are a separate
-/// server.
+/// Packages without a layer. They may import any layer, and no layer imports them.
+const WITHOUT_LAYER: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
+/// Packages excluded from the command line, whose build must not include Kubernetes.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
-/// External crates that only one package may import. `deny.toml` has the same for the whole tree.
+/// External crates that only one package may import. `deny.toml` has the same rules for transitive
+/// dependencies.
 const CONFINED: &[(&str, &str)] = &[
     ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
@@ -63,22 +63,21 @@ struct Import {
 #[test]
 fn every_package_has_a_layer() {
     let layers = layers();
-    let unassigned = packages()
-        .into_iter()
-        .map(|package| text(&package["name"]))
-        .filter(|name| !layers.contains_key(name.as_str()) && !OUTSIDE.contains(&name.as_str()));
-    assert_kept(
+    let unassigned = packages().into_iter().map(|package| text(&package["name"])).filter(|name| {
+        !layers.contains_key(name.as_str()) && !WITHOUT_LAYER.contains(&name.as_str())
+    });
+    assert_no_violations(
         &unassigned
-            .map(|name| format!("{name}: assign a layer in LAYERS, after an ADR that says why"))
+            .map(|name| format!("{name}: assign a layer in LAYERS, with the reason in an ADR"))
             .collect::<Vec<_>>(),
     );
 }
 
 #[test]
-fn imports_only_go_down_the_layers() {
+fn packages_import_lower_layers_only() {
     let layers = layers();
-    let mut broken = Vec::new();
-    // A benchmark may measure an adapter of a higher layer: it is never shipped.
+    let mut violations = Vec::new();
+    // Benchmarks and tests are not shipped and may import higher layers.
     for Import { package, dependency, .. } in imports().into_iter().filter(|import| !import.dev) {
         let (Some(own), Some(below)) =
             (layers.get(package.as_str()), layers.get(dependency.as_str()))
@@ -86,23 +85,25 @@ fn imports_only_go_down_the_layers() {
             continue;
         };
         if below >= own {
-            broken.push(format!(
+            violations.push(format!(
                 "{package} (layer {own}) imports {dependency} (layer {below}): move what both \
                  need to a lower layer, or pass it in as a port"
             ));
         }
     }
-    assert_kept(&broken);
+    assert_no_violations(&violations);
 }
 
 #[test]
-fn packages_outside_the_layers_are_dev_dependencies() {
-    let broken = imports().into_iter().filter(|import| {
+fn packages_without_layer_are_dev_dependencies() {
+    let violations = imports().into_iter().filter(|import| {
         let Import { package, dependency, dev } = import;
-        OUTSIDE.contains(&dependency.as_str()) && !dev && !OUTSIDE.contains(&package.as_str())
+        WITHOUT_LAYER.contains(&dependency.as_str())
+            && !dev
+            && !WITHOUT_LAYER.contains(&package.as_str())
     });
-    assert_kept(
-        &broken
+    assert_no_violations(
+        &violations
             .map(|Import { package, dependency, .. }| {
                 format!("{package}: move {dependency} to [dev-dependencies]")
             })
@@ -112,11 +113,11 @@ fn packages_outside_the_layers_are_dev_dependencies() {
 
 #[test]
 fn xtask_imports_no_workspace_crate() {
-    let broken = imports()
+    let violations = imports()
         .into_iter()
         .filter(|import| import.package == "xtask" && import.dependency.starts_with("rockbot-"));
-    assert_kept(
-        &broken
+    assert_no_violations(
+        &violations
             .map(|import| {
                 format!("xtask: remove {}; every task waits for it to compile", import.dependency)
             })
@@ -126,45 +127,45 @@ fn xtask_imports_no_workspace_crate() {
 
 #[test]
 fn cli_imports_neither_kubernetes_nor_account_tools() {
-    let broken = imports().into_iter().filter(|import| {
+    let violations = imports().into_iter().filter(|import| {
         import.package == "rockbot-cli" && NEVER_IN_CLI.contains(&import.dependency.as_str())
     });
-    assert_kept(
-        &broken
-            .map(|import| format!("rockbot-cli: reach {} over the bus", import.dependency))
+    assert_no_violations(
+        &violations
+            .map(|import| format!("rockbot-cli: use {} over the bus", import.dependency))
             .collect::<Vec<_>>(),
     );
 }
 
 #[test]
 fn external_systems_are_confined_to_one_crate() {
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for Import { package, dependency, .. } in imports() {
         for &(confined, owner) in CONFINED {
             if dependency == confined && package != owner {
-                broken.push(format!("{package} imports {confined}: go through {owner}"));
+                violations.push(format!("{package} imports {confined}: use {owner} instead"));
             }
         }
     }
-    assert_kept(&broken);
+    assert_no_violations(&violations);
 }
 
 #[test]
-fn packages_follow_their_folder_and_the_workspace_lints() {
-    let mut broken = Vec::new();
+fn packages_are_named_by_folder_and_use_workspace_lints() {
+    let mut violations = Vec::new();
     for package in packages() {
         let manifest = text(&package["manifest_path"]);
         let name = text(&package["name"]);
         let folder = manifest.rsplit('/').nth(1).unwrap_or_default();
         if name != format!("rockbot-{folder}") && name != folder {
-            broken.push(format!("{manifest}: name the package rockbot-{folder}"));
+            violations.push(format!("{manifest}: name the package rockbot-{folder}"));
         }
-        let lines = std::fs::read_to_string(&manifest).expect("a manifest can be read");
-        if !lines.contains("[lints]\nworkspace = true") {
-            broken.push(format!("{manifest}: add `[lints]` with `workspace = true`"));
+        let content = std::fs::read_to_string(&manifest).expect("a readable manifest");
+        if !content.contains("[lints]\nworkspace = true") {
+            violations.push(format!("{manifest}: add `[lints]` with `workspace = true`"));
         }
     }
-    assert_kept(&broken);
+    assert_no_violations(&violations);
 }
 
 fn layers() -> BTreeMap<&'static str, u8> {
@@ -191,7 +192,7 @@ fn packages() -> Vec<Value> {
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root())
         .output()
-        .expect("cargo can be started");
+        .expect("cargo starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
     metadata["packages"].as_array().expect("a list of packages").clone()

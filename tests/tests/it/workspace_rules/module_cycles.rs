@@ -1,9 +1,8 @@
-//! Modules of one crate do not import each other in a circle.
+//! Sibling modules of a crate must not form an import cycle.
 //!
-//! The rule compares siblings, the children of one module. A reference from anywhere inside `a` to
-//! anything inside its sibling `b` is an import of `b` by `a`. A reference through a re-export counts
-//! for the module that defines the item. Three things are no import: a `mod` declaration, a re-export,
-//! and an item that the parent itself defines, because a parent is no sibling of its children.
+//! Siblings are children of the same module. A reference from inside `a` to an item inside its sibling `b`
+//! is an import of `b` by `a`. A reference through a re-export counts for the module that defines the
+//! item. A `mod` declaration, a re-export and a reference to an item of the parent are not imports.
 //! Modules with `#[cfg(test)]` are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +13,9 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility};
 
-use super::{assert_kept, entries, root};
+use super::{assert_no_violations, entries, root};
 
-/// Circles that remain, by package folder. The list may only shrink.
+/// Existing cycles by package folder. The list may only shrink.
 const KNOWN: &[(&str, &[&str])] = &[
     ("mcp-bridge", &["bridge", "connect", "offer", "server", "session", "telemetry"]),
     ("mcp-bridge", &["config", "oauth", "transport"]),
@@ -28,7 +27,7 @@ type ModulePath = Vec<String>;
 
 #[test]
 fn sibling_modules_form_no_cycle() {
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     let mut seen = BTreeSet::new();
     for (package, source) in packages() {
         for cycle in Crate::read(&source).cycles() {
@@ -37,9 +36,8 @@ fn sibling_modules_form_no_cycle() {
             });
             match known {
                 Some(known) => drop(seen.insert(known)),
-                None => broken.push(format!(
-                    "{package}: {} import each other in a circle; move what they share into a \
-                     module of its own",
+                None => violations.push(format!(
+                    "{package}: {} form an import cycle; move shared items to a separate module",
                     cycle.join(", ")
                 )),
             }
@@ -47,16 +45,16 @@ fn sibling_modules_form_no_cycle() {
     }
     for (index, (package, modules)) in KNOWN.iter().enumerate() {
         if !seen.contains(&index) {
-            broken.push(format!(
-                "{package}: {} are free of cycles; remove them from KNOWN",
+            violations.push(format!(
+                "{package}: {} form no cycle; remove them from KNOWN",
                 modules.join(", ")
             ));
         }
     }
-    assert_kept(&broken);
+    assert_no_violations(&violations);
 }
 
-/// Folder name and root file of every crate.
+/// Returns folder name and root file of every crate.
 fn packages() -> Vec<(String, PathBuf)> {
     let mut packages = Vec::new();
     for folder in entries(&root().join("crates")) {
@@ -70,7 +68,7 @@ fn packages() -> Vec<(String, PathBuf)> {
     packages
 }
 
-/// The modules of a crate, and what they refer to.
+/// The modules of a crate and their references.
 #[derive(Default)]
 struct Crate {
     modules: BTreeMap<ModulePath, Module>,
@@ -78,11 +76,11 @@ struct Crate {
 
 #[derive(Default)]
 struct Module {
-    /// Absolute paths, as written after `crate`, `super` and `self` are resolved.
+    /// Absolute paths, with `crate`, `super` and `self` resolved.
     references: BTreeSet<Vec<String>>,
-    /// Names that it re-exports, with the absolute path of each.
+    /// Re-exported names with their absolute paths.
     reexports: BTreeMap<String, Vec<String>>,
-    /// Modules all of whose names it re-exports.
+    /// Modules re-exported by a glob.
     globs: Vec<Vec<String>>,
 }
 
@@ -102,7 +100,7 @@ impl Crate {
         self.read_items(&parsed.items, folder, path);
     }
 
-    /// `folder` is where the files of child modules are.
+    /// Reads the items of a module. The files of its children are in `folder`.
     fn read_items(&mut self, items: &[Item], folder: &Path, path: &[String]) {
         let children: BTreeSet<String> = items
             .iter()
@@ -129,17 +127,17 @@ impl Crate {
             }
             let files = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
             let file = files.iter().find(|file| file.is_file());
-            // A module for another platform may have its file under another name.
+            // A platform-specific module may have a `path` attribute.
             if let Some(file) = file {
                 self.read_file(file, &below, &path);
             }
         }
     }
 
-    /// Returns the module that defines what a path leads to.
+    /// Returns the module that defines the item of a path.
     fn definition(&self, path: &[String]) -> ModulePath {
         let mut path = path.to_vec();
-        // As many re-exports as modules can follow each other without a loop.
+        // A chain of re-exports without a loop is at most as long as the number of modules.
         for _ in 0..self.modules.len() {
             let known =
                 (0..=path.len()).rev().find(|length| self.modules.contains_key(&path[..*length]));
@@ -161,7 +159,7 @@ impl Crate {
         path
     }
 
-    /// Returns the groups of siblings that reach each other, each in alphabetical order.
+    /// Returns the cycles of siblings, each in alphabetical order.
     fn cycles(&self) -> Vec<Vec<String>> {
         let mut edges: BTreeMap<ModulePath, BTreeSet<ModulePath>> = BTreeMap::new();
         for (from, module) in &self.modules {
@@ -211,7 +209,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Resolves `crate`, `self`, `super` and the names of children; any other path leads outside.
+    /// Resolves paths that begin with `crate`, `self`, `super` or the name of a child. Other paths return
+    /// `None`.
     fn resolve(&self, segments: &[String]) -> Option<Vec<String>> {
         let (first, rest) = segments.split_first()?;
         match first.as_str() {
@@ -271,7 +270,7 @@ impl Reader<'_> {
                     colons = 0;
                 }
                 other => {
-                    self.keep(&path);
+                    self.add_reference(&path);
                     path.clear();
                     colons = 0;
                     match other {
@@ -282,10 +281,10 @@ impl Reader<'_> {
                 }
             }
         }
-        self.keep(&path);
+        self.add_reference(&path);
     }
 
-    fn keep(&mut self, segments: &[String]) {
+    fn add_reference(&mut self, segments: &[String]) {
         if segments.len() > 1 {
             self.module.references.extend(self.resolve(segments));
         }
@@ -304,7 +303,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<_> = path.segments.iter().map(|one| one.ident.to_string()).collect();
-        self.keep(&segments);
+        self.add_reference(&segments);
         visit::visit_path(self, path);
     }
 

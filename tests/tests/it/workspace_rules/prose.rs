@@ -1,21 +1,20 @@
-//! Constructions that documents and sources avoid, each with a budget that only shrinks.
+//! Constructions that documents and sources should avoid, each with a budget that may only shrink.
 //!
-//! `prose_budget.txt` beside this file has a line `COUNT CONSTRUCTION` for each of them. A
-//! construction is either a phrase, matched as whole words in any case, or `///` followed by words
-//! that must not begin a summary.
+//! `prose_budget.txt` has a line `COUNT CONSTRUCTION` for each of them. A construction is either a
+//! phrase, matched as whole words in any case, or `///` followed by words that must not begin a summary.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use super::{assert_kept, files, root};
+use super::{assert_no_violations, files, root};
 
-/// Set to lower every budget to what is counted.
+/// Variable that lowers every budget to the current count.
 const LOWER: &str = "ROCKBOT_LOWER_PROSE_BUDGET";
 /// The command that lowers all budgets.
 const COMMAND: &str =
     "ROCKBOT_LOWER_PROSE_BUDGET=1 cargo test -p rockbot-tests --test it prose_stays_within_budget";
-/// Where a construction of a rustdoc summary is marked in the budget.
+/// Prefix of constructions at the beginning of rustdoc summaries.
 const SUMMARY: &str = "///";
 
 #[test]
@@ -39,12 +38,12 @@ fn prose_stays_within_budget() {
         return;
     }
     let above = counts.iter().filter(|(construction, count)| **count > budgets[**construction]);
-    assert_kept(
+    assert_no_violations(
         &above
             .map(|(construction, count)| {
                 format!(
-                    "{count} times `{construction}`, {} are allowed: write it as CONTRIBUTING.md \
-                     says (`{COMMAND}` lowers budgets that are too high)",
+                    "{count} times `{construction}`, {} are allowed: follow CONTRIBUTING.md \
+                     (`{COMMAND}` lowers budgets that are too high)",
                     budgets[*construction]
                 )
             })
@@ -69,17 +68,17 @@ fn count(text: &str, construction: &str) -> usize {
             let mut counted = 0;
             for line in text.lines().map(str::trim_start) {
                 let doc = line.strip_prefix(SUMMARY);
-                let begins = doc.is_some_and(|doc| is_word_prefix(doc, start));
-                counted += usize::from(begins && !previous_is_doc);
+                let matches = doc.is_some_and(|doc| is_word_prefix(doc, start));
+                counted += usize::from(matches && !previous_is_doc);
                 previous_is_doc = doc.is_some();
             }
             counted
         }
         None => text
             .match_indices(construction)
-            .filter(|(at, found)| {
-                let before = text[..*at].chars().next_back();
-                let after = text[at + found.len()..].chars().next();
+            .filter(|(index, found)| {
+                let before = text[..*index].chars().next_back();
+                let after = text[index + found.len()..].chars().next();
                 !before.is_some_and(char::is_alphanumeric)
                     && !after.is_some_and(char::is_alphanumeric)
             })
@@ -96,7 +95,7 @@ fn file() -> PathBuf {
 }
 
 fn budgets() -> BTreeMap<String, usize> {
-    let text = std::fs::read_to_string(file()).expect("the budget can be read");
+    let text = std::fs::read_to_string(file()).expect("a readable budget");
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| {
@@ -106,12 +105,12 @@ fn budgets() -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Writes the budget with every count that is lower than before.
+/// Lowers every budget to the current count.
 fn lower(budgets: &BTreeMap<String, usize>, counts: &BTreeMap<&str, usize>) {
     let mut text = format!("# Written by\n# {COMMAND}\n");
     for (construction, budget) in budgets {
         let count = counts[construction.as_str()].min(*budget);
-        writeln!(text, "{count} {construction}").expect("a string takes all text");
+        writeln!(text, "{count} {construction}").expect("written");
     }
-    std::fs::write(file(), text).expect("the budget can be written");
+    std::fs::write(file(), text).expect("written");
 }

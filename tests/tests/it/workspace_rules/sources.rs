@@ -1,12 +1,12 @@
-//! What a source file looks like.
+//! Rules for source files.
 
-use super::{assert_kept, files};
+use super::{assert_no_violations, files};
 
-const LONGEST: usize = 600;
-/// Names that say nothing about what is inside.
-const EMPTY_NAMES: [&str; 8] =
+const MAX_LINES: usize = 600;
+/// File names without a meaning.
+const GENERIC_NAMES: [&str; 8] =
     ["utils", "util", "helpers", "helper", "common", "manager", "misc", "stuff"];
-/// Put together here, so that this file does not break its own rule.
+/// Concatenated, so that this file does not violate its own rule.
 const UNFINISHED: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -16,17 +16,17 @@ const UNFINISHED: [&str; 5] = [
 ];
 const BLOCKING_SLEEP: &str = concat!("thread::sl", "eep(");
 const ASYNC_SLEEP: &str = concat!("time::sl", "eep(");
-/// Under the paused clock a sleep is a point in virtual time and takes none.
+/// With a paused clock a sleep only advances virtual time.
 const PAUSED_CLOCK: &str = "start_paused = true";
 
 #[test]
 fn long_file_gives_reason_in_first_line() {
-    let broken = files("rs").into_iter().filter(|(_, text)| {
+    let violations = files("rs").into_iter().filter(|(_, text)| {
         let first = text.lines().next().unwrap_or_default();
-        text.lines().count() > LONGEST && !first.contains("one thing")
+        text.lines().count() > MAX_LINES && !first.contains("one thing")
     });
-    assert_kept(
-        &broken
+    assert_no_violations(
+        &violations
             .map(|(path, text)| {
                 let lines = text.lines().count();
                 format!(
@@ -40,47 +40,47 @@ fn long_file_gives_reason_in_first_line() {
 
 #[test]
 fn file_names_state_a_concept() {
-    let broken = files("rs").into_iter().filter(|(path, _)| {
+    let violations = files("rs").into_iter().filter(|(path, _)| {
         let parts = path.trim_end_matches(".rs").split('/');
-        parts.into_iter().any(|part| EMPTY_NAMES.contains(&part))
+        parts.into_iter().any(|part| GENERIC_NAMES.contains(&part))
     });
-    assert_kept(
-        &broken
-            .map(|(path, _)| format!("{path}: name it by the one concept it holds"))
+    assert_no_violations(
+        &violations
+            .map(|(path, _)| format!("{path}: name the file by its concept"))
             .collect::<Vec<_>>(),
     );
 }
 
 #[test]
 fn no_unfinished_or_ignored_code() {
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in files("rs") {
         for (number, line) in numbered(&text) {
             if let Some(word) = UNFINISHED.iter().find(|word| line.contains(**word)) {
-                broken.push(format!("{path}:{number}: finish it or take it out ({word})"));
+                violations.push(format!("{path}:{number}: finish or remove this ({word})"));
             }
         }
     }
-    assert_kept(&broken);
+    assert_no_violations(&violations);
 }
 
 #[test]
 fn tests_do_not_sleep() {
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in files("rs") {
-        let whole = path.contains("/tests/");
+        let is_test_file = path.contains("/tests/");
         let start = text.lines().position(|line| line.trim() == "#[cfg(test)]");
-        let skipped = if whole { 0 } else { start.unwrap_or(usize::MAX) };
+        let skipped = if is_test_file { 0 } else { start.unwrap_or(usize::MAX) };
         for (number, line) in numbered(&text).skip(skipped) {
-            let waits = line.contains(ASYNC_SLEEP) && !text.contains(PAUSED_CLOCK);
-            if waits || line.contains(BLOCKING_SLEEP) {
-                broken.push(format!(
+            let sleeps = line.contains(ASYNC_SLEEP) && !text.contains(PAUSED_CLOCK);
+            if sleeps || line.contains(BLOCKING_SLEEP) {
+                violations.push(format!(
                     "{path}:{number}: wait for the event, or run the test with {PAUSED_CLOCK}"
                 ));
             }
         }
     }
-    assert_kept(&broken);
+    assert_no_violations(&violations);
 }
 
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {

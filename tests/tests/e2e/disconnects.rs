@@ -11,34 +11,34 @@ use crate::{caller::Caller, fleet::Fleet};
 
 const CALLS: usize = 1000;
 const IN_FLIGHT: usize = 100;
-const CUTS: usize = 100;
+const DISCONNECTS: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_disconnects_lose_and_duplicate_no_call() {
     let fleet = Fleet::new();
     let proxy = FaultProxy::start(&fixture::test_broker_url()).await;
-    let through = [("ROCKBOT_BUS__URL", proxy.url()), ("ROCKBOT_STORE__SHARED", "true")];
+    let settings = [("ROCKBOT_BUS__URL", proxy.url()), ("ROCKBOT_STORE__SHARED", "true")];
     let _handlers = (
-        fleet.handler_with("handler-1", &through).await,
-        fleet.handler_with("handler-2", &through).await,
+        fleet.handler_with("handler-1", &settings).await,
+        fleet.handler_with("handler-2", &settings).await,
     );
     let bus = fleet.bus(|config| config.url = proxy.url().to_owned().into()).await;
     let caller = Caller::new(bus.clone(), Duration::from_secs(60));
-    let ended = Arc::new(tokio::sync::Mutex::new(Vec::new()));
+    let outcomes = Arc::new(tokio::sync::Mutex::new(Vec::new()));
     let mut calls = JoinSet::new();
     for number in 0..CALLS {
         if calls.len() >= IN_FLIGHT {
-            calls.join_next().await.expect("one ended").expect("no panic");
+            calls.join_next().await.expect("a call").expect("no panic");
         }
-        let cut_every = CALLS / CUTS;
-        if number % cut_every == cut_every / 2 {
+        let period = CALLS / DISCONNECTS;
+        if number % period == period / 2 {
             proxy.cut_all();
         }
-        let (caller, ended) = (caller.clone(), ended.clone());
+        let (caller, outcomes) = (caller.clone(), outcomes.clone());
         calls.spawn(async move {
             let command = json!({"command": format!("echo {number} >> ran")});
             let outcome = caller.call("bash", command).await;
-            ended.lock().await.push((number, outcome));
+            outcomes.lock().await.push((number, outcome));
         });
     }
     while calls.join_next().await.is_some() {}
@@ -48,10 +48,10 @@ async fn repeated_disconnects_lose_and_duplicate_no_call() {
     for line in ran.lines() {
         *runs.entry(line.parse().expect("a number")).or_default() += 1;
     }
-    let ended = ended.lock().await;
-    assert_eq!(ended.len(), CALLS, "every call is answered once");
-    let mut told = [0; 3];
-    for (number, outcome) in &*ended {
+    let outcomes = outcomes.lock().await;
+    assert_eq!(outcomes.len(), CALLS, "every call has one outcome");
+    let mut counts = [0; 3];
+    for (number, outcome) in &*outcomes {
         let ran = runs.get(number).copied().unwrap_or_default();
         assert!(ran <= 1, "call {number} ran {ran} times");
         let executed =
@@ -61,19 +61,19 @@ async fn repeated_disconnects_lose_and_duplicate_no_call() {
             Executed::No => assert_eq!(ran, 0, "call {number} ran: {outcome:?}"),
             Executed::Unknown => {}
         }
-        told[executed as usize] += 1;
+        counts[executed as usize] += 1;
     }
-    let failed: Vec<_> = ended.iter().filter(|(_, outcome)| outcome.is_err()).collect();
-    let answered = CALLS - failed.len();
+    let failed: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.is_err()).collect();
+    let succeeded = CALLS - failed.len();
     let (waiting, dead) = fleet.waiting_and_dead(&bus).await;
     println!(
-        "{answered} of {CALLS} calls have their result; executed: {told:?}; connections: {}; asked \
-         again: {}; late answers: {}; dead: {dead}; waiting: {waiting}",
+        "{succeeded} of {CALLS} calls succeeded; executed: {counts:?}; connections: {}; retries: {}; \
+         late replies: {}; dead: {dead}; waiting: {waiting}",
         proxy.connections(),
         caller.requester.stats().retries(),
         caller.requester.stats().late(),
     );
-    assert!(proxy.connections() > 3, "the connections were cut");
+    assert!(proxy.connections() > 3, "no connection was closed");
     assert_eq!(caller.requester.pending(), 0);
-    assert!(failed.is_empty(), "no process died and there was time: {failed:?}");
+    assert!(failed.is_empty(), "calls failed although no process died: {failed:?}");
 }

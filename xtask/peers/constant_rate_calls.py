@@ -1,10 +1,11 @@
-"""Calls the tool list_files of a fleet at a steady rate until its standard input ends.
+"""Calls the tool list_files of a fleet at a constant rate until standard input is closed.
 
-    python calls_at_a_rate.py AMQP_URL CALLS_PER_SECOND
+    python constant_rate_calls.py AMQP_URL CALLS_PER_SECOND
 
-The URL is that of the user <namespace>.cli. Speaks the wire of docs/messaging.md by itself, so that
-what it measures is the fleet. Says "ready" when the first call was answered, and at the end how many
-were made, how many failed and how long they took. Exit code 1 when one failed or was not answered.
+The URL is that of the user <namespace>.cli. The protocol of docs/messaging.md is implemented here, so
+that the fleet is tested independently of RockBot's client. Prints "ready" after the first reply, and
+finally the number of calls, failures and handlers, and the durations. The exit code is 1 if a call
+failed or got no reply.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 import aio_pika
 
-# No call may take longer, also while handlers are replaced.
+# Limit of each call, also while handlers are replaced.
 DEADLINE_SECONDS = 30
 
 
@@ -24,37 +25,37 @@ class Calls:
     def __init__(self, user):
         self.user = user
         self.namespace = user.removesuffix(".cli")
-        self.asker = f"tool.result.cli.{uuid.uuid4().hex}"
-        self.waiting = {}
+        self.reply_to = f"tool.result.cli.{uuid.uuid4().hex}"
+        self.pending = {}
         self.seconds = []
         self.failures = []
         self.handlers = set()
-        self.first = asyncio.Event()
+        self.first_reply = asyncio.Event()
 
     async def listen(self, channel):
         self.exchange = await channel.get_exchange(self.namespace, ensure=False)
         queue = await channel.declare_queue(
-            f"{self.namespace}.{self.asker}", durable=True, arguments={"x-expires": 600000}
+            f"{self.namespace}.{self.reply_to}", durable=True, arguments={"x-expires": 600000}
         )
-        await queue.bind(self.exchange, self.asker)
-        await queue.consume(self.answered)
+        await queue.bind(self.exchange, self.reply_to)
+        await queue.consume(self.on_reply)
 
-    async def answered(self, message):
+    async def on_reply(self, message):
         await message.ack()
-        begun = self.waiting.pop(message.correlation_id, None)
-        if begun is None:
+        started = self.pending.pop(message.correlation_id, None)
+        if started is None:
             return
         body = json.loads(message.body)
-        self.seconds.append(time.monotonic() - begun)
+        self.seconds.append(time.monotonic() - started)
         self.handlers.add(message.headers.get("rb-source"))
         if message.type != "ToolInvokeResponse" or body.get("isError"):
             self.failures.append(f"{message.type}: {body}")
-        self.first.set()
+        self.first_reply.set()
 
     async def call(self):
         call = uuid.uuid4().hex
         request = {"toolCallId": call, "toolName": "list_files", "arguments": "{}",
-                   "sessionId": self.asker}
+                   "sessionId": self.reply_to}
         now = int(time.time())
         headers = {
             "rb-source": "cli",
@@ -65,19 +66,19 @@ class Calls:
         }
         message = aio_pika.Message(
             json.dumps(request).encode(), headers=headers, message_id=uuid.uuid4().hex,
-            type="ToolInvokeRequest", correlation_id=call, reply_to=self.asker, user_id=self.user,
+            type="ToolInvokeRequest", correlation_id=call, reply_to=self.reply_to, user_id=self.user,
             timestamp=now, content_type="application/json",
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         )
-        self.waiting[call] = time.monotonic()
+        self.pending[call] = time.monotonic()
         try:
             await self.exchange.publish(message, "tool.invoke", mandatory=True, timeout=DEADLINE_SECONDS)
-        except Exception as error:  # whatever it is, the call failed
-            self.waiting.pop(call, None)
+        except Exception as error:
+            self.pending.pop(call, None)
             self.failures.append(f"not published: {error!r}")
 
 
-async def until_input_ends():
+async def wait_for_end_of_input():
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
@@ -85,31 +86,31 @@ async def main(url, rate):
     connection = await aio_pika.connect(url)
     calls = Calls(urlsplit(url).username)
     await calls.listen(await connection.channel(publisher_confirms=True))
-    ended = asyncio.create_task(until_input_ends())
+    ended = asyncio.create_task(wait_for_end_of_input())
     await calls.call()
-    await asyncio.wait_for(calls.first.wait(), DEADLINE_SECONDS)
+    await asyncio.wait_for(calls.first_reply.wait(), DEADLINE_SECONDS)
     print("ready", flush=True)
-    begun, made, publishing = time.monotonic(), 0, set()
+    started, count, publishing = time.monotonic(), 0, set()
     while not ended.done():
-        while made < (time.monotonic() - begun) * rate:
-            made += 1
+        while count < (time.monotonic() - started) * rate:
+            count += 1
             task = asyncio.create_task(calls.call())
             publishing.add(task)
             task.add_done_callback(publishing.discard)
         await asyncio.wait([ended], timeout=0.005)
-    lasted = time.monotonic() - begun
-    last = time.monotonic() + DEADLINE_SECONDS
-    while (publishing or calls.waiting) and time.monotonic() < last:
+    duration = time.monotonic() - started
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (publishing or calls.pending) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
-    failed = len(calls.failures) + len(calls.waiting)
+    failed = len(calls.failures) + len(calls.pending)
     times = sorted(calls.seconds)
-    middle, most = times[len(times) // 2], times[-1]
-    print(f"{made} calls in {lasted:.0f} s by {len(calls.handlers)} handlers, {failed} failed; "
-          f"median {1000 * middle:.0f} ms, longest {1000 * most:.0f} ms")
+    median, longest = times[len(times) // 2], times[-1]
+    print(f"{count} calls in {duration:.0f} s by {len(calls.handlers)} handlers, {failed} failed; "
+          f"median {1000 * median:.0f} ms, longest {1000 * longest:.0f} ms")
     for failure in calls.failures[:5]:
         print(failure[:500])
     await connection.close()
-    return 1 if failed or not made else 0
+    return 1 if failed or not count else 0
 
 
 sys.exit(asyncio.run(main(sys.argv[1], float(sys.argv[2]))))

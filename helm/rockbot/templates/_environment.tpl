@@ -1,10 +1,10 @@
-{{- /* Where the broker, the store and the keys are: the secrets that a process mounts. */ -}}
+{{- /* Secrets and environment variables for the broker, the store and the model. */ -}}
 
 {{- define "rockbot.broker.host" -}}
 {{ include "rockbot.fullname" . }}-rabbitmq.{{ .Release.Namespace }}.svc
 {{- end }}
 
-{{- /* One file of a process's secrets, from a secret that somebody else made. */ -}}
+{{- /* A file of a process's secrets, from an existing secret. */ -}}
 {{- define "rockbot.secret.file" -}}
 - secret:
     name: {{ .secret | quote }}
@@ -13,7 +13,7 @@
         path: {{ .path }}
 {{- end }}
 
-{{- /* The URL of the broker, as the user of one process: root, user, values of the process. */ -}}
+{{- /* The URL of the broker for the user of a process. Arguments: root, user, values. */ -}}
 {{- define "rockbot.broker.secret" -}}
 {{- $own := .values.broker | default dict -}}
 {{- $secret := $own.existingSecret | default .root.Values.rabbitmq.existingSecret -}}
@@ -54,15 +54,15 @@
 {{- $store := .root.Values.postgresql -}}
 {{- $own := .values.store | default dict -}}
 {{- if ne $store.mode "memory" -}}
-{{- /* The operator writes a secret of its own, with the URL under "uri". */ -}}
-{{- $usual := eq $store.mode "operator" | ternary (printf "%s-postgresql-app" (include "rockbot.fullname" .root)) "rockbot-store" -}}
-{{- $secret := $own.existingSecret | default $store.existingSecret | default $usual -}}
+{{- /* The operator creates a secret with the URL under "uri". */ -}}
+{{- $default := eq $store.mode "operator" | ternary (printf "%s-postgresql-app" (include "rockbot.fullname" .root)) "rockbot-store" -}}
+{{- $secret := $own.existingSecret | default $store.existingSecret | default $default -}}
 {{- $key := $own.key | default $store.urlKey | default (eq $store.mode "operator" | ternary "uri" "url") -}}
 {{ include "rockbot.secret.file" (dict "secret" $secret "key" $key "path" "store-url") }}
 {{- end -}}
 {{- end }}
 
-{{- /* The store under one key of the configuration, such as ROCKBOT_STORE__URL. */ -}}
+{{- /* The variable of the store, such as ROCKBOT_STORE__URL. Arguments: root, name. */ -}}
 {{- define "rockbot.store.env" -}}
 {{- if eq .root.Values.postgresql.mode "memory" -}}
 - name: {{ .name }}

@@ -1,4 +1,4 @@
-{{- /* What stands beside a Deployment: account, service, disruption budget, autoscaler. */ -}}
+{{- /* Objects that accompany a Deployment: account, service, disruption budget, autoscaler. */ -}}
 
 {{- define "rockbot.account" -}}
 apiVersion: v1
@@ -8,7 +8,7 @@ metadata:
 automountServiceAccountToken: false
 {{- end }}
 
-{{- /* The admin port, for whoever collects metrics: root, component, ports. */ -}}
+{{- /* The service of the admin port, for metrics. Arguments: root, component, ports. */ -}}
 {{- define "rockbot.service" -}}
 apiVersion: v1
 kind: Service
@@ -32,7 +32,7 @@ spec:
     {{- end }}
 {{- end }}
 
-{{- /* Left out where the cluster does not have policy/v1 yet. */ -}}
+{{- /* Omitted on clusters without policy/v1. */ -}}
 {{- define "rockbot.disruption" -}}
 {{- if and .root.Values.disruptionBudget.enabled (.root.Capabilities.APIVersions.Has "policy/v1") -}}
 apiVersion: policy/v1
@@ -47,7 +47,7 @@ spec:
 {{- end }}
 {{- end }}
 
-{{- /* root, component, values, and queue: the name of its work queue without the namespace. */ -}}
+{{- /* Arguments: root, component, values, and queue, the name of the work queue without namespace. */ -}}
 {{- define "rockbot.autoscaler" -}}
 {{- $scaling := .values.autoscaling -}}
 {{- $name := printf "%s-%s" (include "rockbot.fullname" .root) .component -}}
@@ -102,8 +102,7 @@ spec:
       authenticationRef:
         name: {{ $name }}
       metadata:
-        # Only the management API tells of messages that were delivered and are not settled: those
-        # are the calls that run.
+        # Only the management API counts unacknowledged messages, which are the running calls.
         protocol: http
         vhostName: {{ .root.Values.keda.vhost | quote }}
         queueName: {{ printf "%s.%s" .root.Values.rabbitmq.namespace .queue | quote }}
